@@ -1,0 +1,88 @@
+# Every target sets up what it needs by itself: a virtual environment from the lock file and, as root on Debian or
+# Ubuntu, the system packages. Without root, tests that need a missing package are skipped by name.
+#
+#   make sandbox              the agent against an embedded kubelet on a recorded node
+#   make sandbox NODE=l4-2    another recorded node; NODE=here for this machine's own devices
+#   make sandbox ARGS=--once  the same, once, as JSON
+#   make test                 all tests
+#   make check                lint, types, import rules, generated code
+#   make bench                the benchmark; QUICK=1 for its short form
+#   make protos               generate the gRPC stubs anew
+#   make lock                 resolve the dependencies anew
+
+SHELL := /bin/bash
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+NODE ?= h100-sxm-8
+ARGS ?=
+TESTS ?= tests
+# Waiting for sockets is most of what the tests do: more workers than cores.
+WORKERS ?= 4
+
+.DEFAULT_GOAL := help
+.PHONY: help setup system sandbox test check bench protos lock clean
+
+help:
+	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
+
+# The stamp holds the lock file's content: a changed lock makes a new environment.
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(MAKE) --no-print-directory system
+	@echo "setting up $(VENV) ..."
+	@rm -f $@
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if command -v uv >/dev/null 2>&1; then \
+		uv pip sync --quiet --python $(BIN)/python --compile-bytecode --require-hashes requirements.lock; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock; \
+	fi
+	@site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		&& pwd > "$$site/ostler.pth" \
+		&& printf '#!%s\nimport sys\nfrom ostler.cli.main import main\nsys.exit(main())\n' "$$(pwd)/$(BIN)/python" > $(BIN)/ostler \
+		&& chmod +x $(BIN)/ostler
+	@touch $@
+
+setup: $(VENV)/.ready
+
+# Packages: the virtual environment's module, and the compiler for the stub NVML library.
+system:
+	@missing=""; \
+	$(PYTHON) -c 'import ensurepip' >/dev/null 2>&1 || missing="$$missing python3 python3-venv"; \
+	command -v gcc >/dev/null 2>&1 && printf '#include <stdio.h>\nint main(void){return 0;}\n' | gcc -x c -o /dev/null - 2>/dev/null || missing="$$missing gcc libc6-dev"; \
+	if [ -n "$$missing" ]; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+			echo "installing$$missing ..."; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+		else \
+			echo "missing:$$missing (install them, or run make as root on Debian or Ubuntu)"; \
+			$(PYTHON) -c 'import ensurepip' >/dev/null 2>&1; \
+		fi; \
+	fi
+
+sandbox: setup
+	@$(BIN)/ostler sandbox --node $(NODE) $(ARGS)
+
+test: setup
+	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS) $(ARGS)
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m protos.generate --check
+
+bench: setup
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
+
+protos: setup
+	$(BIN)/python -m protos.generate
+
+lock: setup
+	@command -v uv >/dev/null 2>&1 || { echo "'make lock' needs uv (pip install uv)"; exit 1; }
+	uv pip compile --quiet --upgrade --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
+		--no-emit-find-links --group dev --custom-compile-command "make lock" -o requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,195 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("version", "node_name", "pid", "role", "ready", "reasons", "snapshot_generation", "sources", "resources", "events")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    node_name: str
+    pid: int
+    role: str
+    ready: bool
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    snapshot_generation: int
+    sources: _containers.RepeatedCompositeFieldContainer[SourceStatus]
+    resources: _containers.RepeatedCompositeFieldContainer[ResourceStatus]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    def __init__(self, version: _Optional[str] = ..., node_name: _Optional[str] = ..., pid: _Optional[int] = ..., role: _Optional[str] = ..., ready: bool = ..., reasons: _Optional[_Iterable[str]] = ..., snapshot_generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[ResourceStatus, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+
+class SourceStatus(_message.Message):
+    __slots__ = ("name", "state", "detail")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    detail: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class ResourceStatus(_message.Message):
+    __slots__ = ("name", "devices", "healthy", "registration", "path", "socket", "open_streams", "detail")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SOCKET_FIELD_NUMBER: _ClassVar[int]
+    OPEN_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    devices: int
+    healthy: int
+    registration: str
+    path: str
+    socket: str
+    open_streams: int
+    detail: str
+    def __init__(self, name: _Optional[str] = ..., devices: _Optional[int] = ..., healthy: _Optional[int] = ..., registration: _Optional[str] = ..., path: _Optional[str] = ..., socket: _Optional[str] = ..., open_streams: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("time", "type", "reason", "message")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    time: float
+    type: str
+    reason: str
+    message: str
+    def __init__(self, time: _Optional[float] = ..., type: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class ListDevicesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListDevicesResponse(_message.Message):
+    __slots__ = ("generation", "devices", "sources")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    sources: _containers.RepeatedCompositeFieldContainer[SourceStatus]
+    def __init__(self, generation: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    VENDOR_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    PCI_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NUMA_NODE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_AS_FIELD_NUMBER: _ClassVar[int]
+    OFFER_REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    vendor: str
+    uuid: str
+    pci_address: str
+    numa_node: int
+    parent: str
+    health: Health
+    attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
+    capacity: _containers.RepeatedCompositeFieldContainer[Capacity]
+    nodes: _containers.RepeatedCompositeFieldContainer[DeviceNode]
+    resource: str
+    offered_id: str
+    offered_as: str
+    offer_reason: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ...) -> None: ...
+
+class Health(_message.Message):
+    __slots__ = ("state", "reason", "since", "recovery")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    reason: str
+    since: float
+    recovery: str
+    def __init__(self, state: _Optional[str] = ..., reason: _Optional[str] = ..., since: _Optional[float] = ..., recovery: _Optional[str] = ...) -> None: ...
+
+class Attribute(_message.Message):
+    __slots__ = ("name", "string_value", "int_value", "bool_value", "version_value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STRING_VALUE_FIELD_NUMBER: _ClassVar[int]
+    INT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    BOOL_VALUE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    string_value: str
+    int_value: int
+    bool_value: bool
+    version_value: str
+    def __init__(self, name: _Optional[str] = ..., string_value: _Optional[str] = ..., int_value: _Optional[int] = ..., bool_value: bool = ..., version_value: _Optional[str] = ...) -> None: ...
+
+class Capacity(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: int
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+
+class DeviceNode(_message.Message):
+    __slots__ = ("path", "kind", "major", "minor", "role")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MAJOR_FIELD_NUMBER: _ClassVar[int]
+    MINOR_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    kind: str
+    major: int
+    minor: int
+    role: str
+    def __init__(self, path: _Optional[str] = ..., kind: _Optional[str] = ..., major: _Optional[int] = ..., minor: _Optional[int] = ..., role: _Optional[str] = ...) -> None: ...
+
+class RescanRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RescanResponse(_message.Message):
+    __slots__ = ("generation", "changes")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReloadRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReloadResponse(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changes: _Optional[_Iterable[str]] = ...) -> None: ...
