@@ -1,0 +1,1 @@
+"""What both doors stand on: inventory, health, rules, offers, edits, CDI, sockets."""

@@ -1,0 +1,167 @@
+"""Watching folders: one object for the process that says "something changed there", never what.
+
+Level-triggered: whoever is woken looks for itself. inotify wakes at once; where it cannot be had (the limit of
+instances or watches is reached, a folder does not exist yet or was replaced) the folder is looked at every 250 ms
+instead, so that nothing is ever missed for longer than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from node.sockets import FileId
+
+log = logging.getLogger("ostler.directories")
+
+POLL = 0.25
+"""Seconds between looks at a folder that inotify does not watch."""
+
+_CREATE, _DELETE, _MOVED_FROM, _MOVED_TO = 0x100, 0x200, 0x40, 0x80
+_DELETE_SELF, _MOVE_SELF, _ATTRIB = 0x400, 0x800, 0x4
+_IGNORED = 0x8000
+_MASK = _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO | _DELETE_SELF | _MOVE_SELF | _ATTRIB
+
+
+class InotifyEvent(Protocol):
+    """The part of an event that is used here."""
+
+    @property
+    def wd(self) -> int:
+        """Number of the watch."""
+        ...
+
+    @property
+    def mask(self) -> int:
+        """What happened."""
+        ...
+
+
+class Inotify(Protocol):
+    """The part of ``inotify_simple.INotify`` that is used here."""
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        ...
+
+    def add_watch(self, path: str, mask: int) -> int:
+        """Watch a path; raises OSError."""
+        ...
+
+    def read(self, timeout: int | None = None, read_delay: int | None = None) -> Iterable[InotifyEvent]:
+        """Events so far."""
+        ...
+
+    def close(self) -> None:
+        """Stop watching."""
+        ...
+
+
+def open_inotify() -> Inotify:
+    """The kernel's inotify; raises OSError when the user's limit of instances is reached."""
+    from inotify_simple import INotify  # Here and not above: a standby and the command line never need it.
+
+    inotify: Inotify = INotify(nonblocking=True)
+    return inotify
+
+
+class DirectoryWatcher:
+    """Calls ``changed`` (on the loop) after anything in one of ``directories`` was created, removed or renamed."""
+
+    def __init__(
+        self,
+        directories: Iterable[Path],
+        changed: Callable[[], None],
+        open_watch: Callable[[], Inotify] = open_inotify,
+    ) -> None:
+        self._directories = tuple(dict.fromkeys(directories))
+        self._changed = changed
+        self._open = open_watch
+        self._inotify: Inotify | None = None
+        self._watched: dict[Path, FileId] = {}
+        self._watches: dict[int, Path] = {}
+        self._seen: dict[Path, frozenset[tuple[str, FileId | None]]] = {}
+        self._woken = asyncio.Event()
+
+    @property
+    def polled(self) -> tuple[Path, ...]:
+        """Folders that are looked at every 250 ms because inotify does not watch them."""
+        return tuple(directory for directory in self._directories if directory not in self._watched)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        self._start()
+        loop = asyncio.get_running_loop()
+        if self._inotify is not None:
+            loop.add_reader(self._inotify.fileno(), self._drain)
+        try:
+            while True:
+                self._woken.clear()
+                self._watch_new()
+                looks = [self._look(directory) for directory in self.polled]
+                if any(looks):
+                    self._changed()
+                # Watched folders only need a look in case they were hidden by a mount, which inotify does not tell.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), POLL if self.polled else 10 * POLL)
+        finally:
+            if self._inotify is not None:
+                loop.remove_reader(self._inotify.fileno())
+                self._inotify.close()
+
+    def _start(self) -> None:
+        try:
+            self._inotify = self._open()
+        except OSError as error:
+            log.warning(
+                "inotify cannot be had, folders are looked at instead; raise fs.inotify.max_user_instances",
+                extra={"error": error.strerror, "every_s": POLL},
+            )
+
+    def _watch_new(self) -> None:
+        """Watch folders that appeared, were replaced, or could not be watched before."""
+        if self._inotify is None:
+            return
+        for directory in self._directories:
+            now = _directory_id(directory)
+            if now is None:
+                self._watched.pop(directory, None)
+            elif self._watched.get(directory) != now:
+                try:
+                    watch = self._inotify.add_watch(str(directory), _MASK)
+                except OSError as error:
+                    log.debug("folder cannot be watched", extra={"path": str(directory), "error": error.strerror})
+                    continue
+                self._watched[directory] = now
+                self._watches[watch] = directory
+                # What happened between the last look and this watch would otherwise be missed.
+                self._changed()
+
+    def _drain(self) -> None:
+        if self._inotify is None:
+            return
+        for event in self._inotify.read(timeout=0):
+            if event.mask & _IGNORED:
+                # The folder is gone and its watch with it; a new folder may get the same inode number.
+                self._watched.pop(self._watches.pop(event.wd, Path()), None)
+                self._woken.set()
+        self._changed()
+
+    def _look(self, directory: Path) -> bool:
+        try:
+            seen = frozenset((path.name, FileId.of(path)) for path in directory.iterdir())
+        except OSError:
+            seen = frozenset()
+        changed = self._seen.get(directory) != seen
+        self._seen[directory] = seen
+        return changed
+
+
+def _directory_id(directory: Path) -> FileId | None:
+    """Identity of a folder that lasts while its content changes (ctime does not)."""
+    identity = FileId.of(directory)
+    return None if identity is None else FileId(identity.device, identity.inode, 0)

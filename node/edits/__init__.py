@@ -1,0 +1,1 @@
+"""Container edits: what a container gets with its devices, as plain values, per vendor."""

@@ -1,0 +1,74 @@
+"""How devices are given to containers, as one frozen value that a rule carries.
+
+Names follow NVIDIA's device plugin, whose users know them; where it has none, CDI's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ListStrategy(StrEnum):
+    """How a container is told its devices; several at once add up."""
+
+    ENVVAR = "envvar"
+    VOLUME_MOUNTS = "volume-mounts"
+    CDI_ANNOTATIONS = "cdi-annotations"
+    CDI_CRI = "cdi-cri"
+
+    @property
+    def uses_cdi(self) -> bool:
+        """Whether devices are named by their CDI names."""
+        return self in (ListStrategy.CDI_ANNOTATIONS, ListStrategy.CDI_CRI)
+
+
+class IdStrategy(StrEnum):
+    """What names a device inside the container's environment: its UUID or the driver's index."""
+
+    UUID = "uuid"
+    INDEX = "index"
+
+
+class CdiMode(StrEnum):
+    """Whose CDI spec describes the devices."""
+
+    DELEGATE = "delegate"
+    """A spec that the vendor's tool made (nvidia-ctk): only its names are used, after checking that they exist."""
+    FULL = "full"
+    """Our spec: device nodes, driver libraries, binaries and the vendor's hooks."""
+    NODES = "nodes"
+    """Our spec with device nodes and environment only: the image must bring or be given the driver's libraries."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditOptions:
+    """Options of one resource.
+
+    ``device_specs``: device nodes in the answer itself (ignored where every strategy is CDI).
+    ``driver_root``, ``dev_root``: host folders that hold the driver's files and ``/dev``.
+    ``hook``: host path of nvidia-cdi-hook, needed by the mode ``full``.
+    ``features``: of ``gdrcopy``, ``gds``, ``mofed``. ``imex_channels``: numbers of IMEX channels to give.
+    """
+
+    strategies: tuple[ListStrategy, ...] = (ListStrategy.ENVVAR,)
+    ids: IdStrategy = IdStrategy.UUID
+    device_specs: bool = True
+    cdi_mode: CdiMode = CdiMode.NODES
+    cdi_annotation_prefix: str = "cdi.k8s.io/"
+    driver_root: str = "/"
+    dev_root: str = "/"
+    hook: str | None = None
+    features: tuple[str, ...] = ()
+    imex_channels: tuple[int, ...] = ()
+    imex_required: bool = False
+
+    @property
+    def uses_cdi(self) -> bool:
+        """Whether any strategy names devices by CDI."""
+        return any(strategy.uses_cdi for strategy in self.strategies)
+
+    @property
+    def gives_device_specs(self) -> bool:
+        """Whether device nodes are part of the answer itself."""
+        return self.device_specs and not all(strategy.uses_cdi for strategy in self.strategies)

@@ -1,0 +1,36 @@
+"""What people must be told: events in Kubernetes' sense, handed to whoever can show them.
+
+Parts of the agent say what happened to an ``EventSink``; what the sink does with it (log, status, the API server) is
+not their business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class EventType(StrEnum):
+    """Kubernetes' two event types."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """``reason`` in CamelCase for machines, ``message`` for people, ``time`` in Unix seconds."""
+
+    time: float
+    type: EventType
+    reason: str
+    message: str
+
+
+class EventSink(Protocol):
+    """Takes events; must not block and must not raise."""
+
+    def emit(self, kind: EventType, reason: str, message: str) -> None:
+        """Tell that something happened."""
+        ...

@@ -1,0 +1,197 @@
+"""Files written whole, and records that know whether they are what was written.
+
+``write_whole`` leaves either the old content or the new one, whatever happens in between: power cut, full disk, kill.
+A record is a JSON document ``{"schema":...,"sha256":...,"data":...}`` whose hash is taken over the raw bytes of
+``data``: a later version that writes the same data in another order or with new fields never takes an old file for
+damaged. A damaged record is set aside and reported, so that its owner rebuilds it and never stops because of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TypeAlias
+
+JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
+
+_LAYOUT = re.compile(rb'\{"schema":("(?:[^"\\]|\\.)*"),"sha256":"([0-9a-f]{64})","data":(.*)\}\n', re.DOTALL)
+_LEFTOVER_AGE = 600.0
+"""Seconds after which a temporary file of ours belongs to a process that died while writing."""
+
+
+class FileError(Exception):
+    """A file could not be written or understood; ``path`` says which."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class WriteFailed(FileError):
+    """The file was not written; what was there before still is."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, f"{path} cannot be written: {reason}")
+        self.reason = reason
+
+
+class ReadFailed(FileError):
+    """The file is there and cannot be read."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(path, f"{path} cannot be read: {reason}")
+        self.reason = reason
+
+
+class RecordDamaged(FileError):
+    """The file's content is not what was written; ``aside`` is where it was moved, None if it could not be moved."""
+
+    def __init__(self, path: Path, reason: str, aside: Path | None) -> None:
+        where = f"it was set aside as {aside.name}" if aside is not None else "it could not be set aside"
+        super().__init__(path, f"{path} is damaged: {reason}; {where}")
+        self.reason = reason
+        self.aside = aside
+
+
+class RecordSchemaUnknown(FileError):
+    """The record was written by another version of the agent; it is left alone."""
+
+    def __init__(self, path: Path, found: str, known: str) -> None:
+        super().__init__(path, f"{path} has schema {found}, this version knows {known}; the file is left as it is")
+        self.found = found
+        self.known = known
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace the file's content in one step and return when it is on the disk.
+
+    The temporary file is hidden and ends in ``.tmp``: whoever watches the folder for .json or .yaml never sees it.
+    Raises WriteFailed, with the temporary file removed.
+    """
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    try:
+        try:
+            written = _write_temporary(temporary, data, mode)
+            temporary.rename(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise WriteFailed(path, error.strerror or str(error)) from error
+    _remove_leftovers(path, written)
+
+
+def write_record(path: Path, schema: str, data: JsonValue) -> None:
+    """Write ``data`` as a record; ``schema`` is a name with a version at its end (``identities/v1``).
+
+    Raises WriteFailed.
+    """
+    raw = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+    head = f'{{"schema":{json.dumps(schema)},"sha256":"{hashlib.sha256(raw).hexdigest()}","data":'
+    write_whole(path, head.encode() + raw + b"}\n")
+
+
+def read_record(path: Path, schema: str) -> JsonValue:
+    """The data of a record; None when there is no such file.
+
+    Raises ReadFailed, RecordSchemaUnknown (file left alone) or RecordDamaged (file moved to ``<name>.damaged-<n>``).
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ReadFailed(path, error.strerror or str(error)) from error
+    try:
+        found = _schema_of(content)
+        if found != schema and _family(found) == _family(schema):
+            raise RecordSchemaUnknown(path, found, schema)
+        return _data_of(content, found, schema)
+    except (ValueError, RecursionError) as error:
+        raise RecordDamaged(path, str(error), _set_aside(path)) from error
+
+
+def _write_temporary(temporary: Path, data: bytes, mode: int) -> float:
+    """Write and sync; returns the file's time, in the clock of its file system."""
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(descriptor, mode)  # The umask must not decide who may read.
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(path: Path, now: float) -> None:
+    """Remove temporary files of this name that a killed process left; young ones may be another writer's."""
+    for leftover in path.parent.glob(f".{_glob_safe(path.name)}.*.tmp"):
+        # A leftover that cannot be looked at or removed harms nothing; the next write tries again.
+        with contextlib.suppress(OSError):
+            if leftover.stat().st_mtime < now - _LEFTOVER_AGE:
+                leftover.unlink()
+
+
+def _glob_safe(name: str) -> str:
+    """The name as a glob pattern that matches only itself."""
+    return re.sub(r"([*?[])", r"[\1]", name)
+
+
+def _schema_of(content: bytes) -> str:
+    """Schema of any JSON object that has one: a newer version may use another layout. Raises ValueError."""
+    match = _LAYOUT.fullmatch(content)
+    try:
+        document = json.loads(match.group(1) if match is not None else content)
+    except ValueError as error:
+        raise ValueError(f"it is no JSON ({error})") from error
+    found = document.get("schema") if isinstance(document, dict) else document
+    if not isinstance(found, str):
+        raise ValueError("it names no schema")  # noqa: TRY004 - one exception type for every kind of damage
+    return found
+
+
+def _data_of(content: bytes, found: str, schema: str) -> JsonValue:
+    """Raises ValueError when anything is not as it was written."""
+    match = _LAYOUT.fullmatch(content)
+    if match is None:
+        raise ValueError("it was changed after it was written")
+    if found != schema:
+        raise ValueError(f"it has schema {found!r} instead of {schema!r}")
+    raw: bytes = match.group(3)
+    if hashlib.sha256(raw).hexdigest().encode() != match.group(2):
+        raise ValueError("the hash of its data does not match")
+    data: JsonValue = json.loads(raw)
+    return data
+
+
+def _family(schema: str) -> str | None:
+    """The schema's name when it ends in a version, else None."""
+    name, _, version = schema.rpartition("/v")
+    return name if name and version.isdecimal() else None
+
+
+def _set_aside(path: Path) -> Path | None:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    try:
+        path.rename(aside)
+    except OSError:
+        return None  # The error that is about to be raised says so.
+    return aside

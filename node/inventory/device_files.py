@@ -1,0 +1,67 @@
+"""Device files of GPUs, and of what is given to containers along with them.
+
+Only real device files count: a folder, a link or a plain file that a container runtime left in /dev under such a name
+(bind mounts of sources that did not exist) is not one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import Protocol
+
+from node.inventory.facts import DeviceFile
+from node.inventory.small_file import entries
+
+_ANY = re.compile(r".+")
+_FOLDERS = (
+    ("dev", re.compile(r"nvidia.*|kfd|gdrdrv")),
+    ("dev/dri", _ANY),
+    ("dev/infiniband", re.compile(r"uverbs[0-9]+|rdma_cm")),
+    ("dev/nvidia-caps", _ANY),
+    ("dev/nvidia-caps-imex-channels", _ANY),
+)
+
+
+class StatDevice(Protocol):
+    """How device numbers are read."""
+
+    def __call__(self, path: str) -> tuple[str, int, int] | None:
+        """Kind (``c`` or ``b``), major and minor number of the device file, None when it is no device file.
+
+        Raises OSError.
+        """
+        ...
+
+
+def stat_device(path: str) -> tuple[str, int, int] | None:
+    """Device numbers by lstat; see StatDevice."""
+    found = os.lstat(path)
+    if stat.S_ISCHR(found.st_mode):
+        kind = "c"
+    elif stat.S_ISBLK(found.st_mode):
+        kind = "b"
+    else:
+        return None
+    return kind, os.major(found.st_rdev), os.minor(found.st_rdev)
+
+
+def device_files(root: str, stat_device: StatDevice, errors: list[str]) -> tuple[DeviceFile, ...]:
+    """Device files below ``root``/dev, by their paths inside the root, sorted; what failed is a line in ``errors``."""
+    base = root.rstrip("/")
+    found = []
+    for folder, names in _FOLDERS:
+        for entry in entries(f"{base}/{folder}", errors, absent_is_fine=folder != "dev"):
+            if not names.fullmatch(entry.name):
+                continue
+            try:
+                numbers = stat_device(entry.path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                errors.append(f"{entry.path}: {error.strerror}")
+                continue
+            if numbers is not None:
+                found.append(DeviceFile(f"/{folder}/{entry.name}", *numbers))
+    return tuple(sorted(found, key=lambda file: file.path))

@@ -1,0 +1,57 @@
+"""From raw facts to devices, host and source states: the one place where all vendors come together.
+
+Pure and total: the same facts and identities give the same value, live or recorded, and no facts make it raise. A
+vendor is a file beside this one with a function that makes its devices; it is added to ``_VENDORS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from node.inventory.facts import NodeFacts
+from node.inventory.identity import Identities
+from node.inventory.model import Device, DriverFiles, Host, SourceState, SourceStatus
+from node.inventory.nvidia import nvidia_devices, nvidia_status
+
+_VENDORS: tuple[Callable[[NodeFacts, Identities], Iterable[Device]], ...] = (nvidia_devices,)
+
+
+def devices_of(facts: NodeFacts, identities: Identities) -> tuple[Device, ...]:
+    """All devices, sorted by name; names are unique, because they hold kind and PCI address."""
+    found = (device for vendor in _VENDORS for device in vendor(facts, identities))
+    return tuple(sorted(found, key=lambda device: device.name))
+
+
+def host_of(facts: NodeFacts) -> Host:
+    """What answers need to know of the node besides its devices."""
+    files = facts.driver_files
+    return Host(
+        cdi_devices=frozenset(facts.cdi.devices) if facts.cdi is not None else frozenset(),
+        driver_files=DriverFiles(
+            version=files.version,
+            libraries=files.libraries,
+            binaries=files.binaries,
+            firmware=files.firmware,
+            sockets=files.sockets,
+            configuration=files.configuration,
+        )
+        if files is not None
+        else None,
+    )
+
+
+def statuses_of(facts: NodeFacts) -> tuple[SourceStatus, ...]:
+    """How each section's source fared, sorted by name; a section that no source reads has no status."""
+    found = [
+        _errors("cdi", facts.cdi.errors) if facts.cdi is not None else None,
+        nvidia_status(facts),
+        _errors("sysfs", facts.sysfs.errors) if facts.sysfs is not None else None,
+    ]
+    return tuple(sorted((status for status in found if status is not None), key=lambda status: status.name))
+
+
+def _errors(name: str, errors: tuple[str, ...]) -> SourceStatus:
+    if not errors:
+        return SourceStatus(name, SourceState.OK)
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return SourceStatus(name, SourceState.FAILED, f"{errors[0]}{more}")

@@ -1,0 +1,139 @@
+"""What changed between two snapshots, as a value and in words.
+
+Pure. Devices are matched by name: what keeps its name and differs has changed, with the fields that did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from node.health.state import Health
+from node.inventory.model import Device, Snapshot, SourceStatus
+
+_FIELDS = (
+    "kind",
+    "vendor",
+    "uuid",
+    "index",
+    "pci_address",
+    "numa_node",
+    "parent",
+    "health",
+    "attributes",
+    "capacity",
+    "nodes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChange:
+    """A device before and after, and the names of the fields that differ."""
+
+    old: Device
+    new: Device
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Devices added, removed and changed, each by name; sources whose status is new; whether the host changed."""
+
+    added: tuple[Device, ...] = ()
+    removed: tuple[Device, ...] = ()
+    changed: tuple[DeviceChange, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
+    removed_sources: tuple[SourceStatus, ...] = ()
+    host: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing changed."""
+        return self == Diff()
+
+    def lines(self) -> tuple[str, ...]:
+        """One line of text per change."""
+        return (
+            *(f"{device.name} added: {_described(device)}" for device in self.added),
+            *(f"{device.name} removed: {_described(device)}" for device in self.removed),
+            *(f"{change.new.name} changed: {_change_text(change)}" for change in self.changed),
+            *(_source_text(status) for status in self.sources),
+            *(f"source {status.name} is gone" for status in self.removed_sources),
+            *(("driver files or CDI specs of the node changed",) if self.host else ()),
+        )
+
+
+def diff(old: Snapshot, new: Snapshot) -> Diff:
+    """What makes ``new`` out of ``old``; generations are not compared."""
+    before = {device.name: device for device in old.devices}
+    after = {device.name: device for device in new.devices}
+    known = set(old.sources)
+    names = {status.name for status in new.sources}
+    return Diff(
+        added=tuple(device for device in new.devices if device.name not in before),
+        removed=tuple(device for device in old.devices if device.name not in after),
+        changed=tuple(
+            DeviceChange(before[device.name], device, _different(before[device.name], device))
+            for device in new.devices
+            if device.name in before and before[device.name] != device
+        ),
+        sources=tuple(status for status in new.sources if status not in known),
+        removed_sources=tuple(status for status in old.sources if status.name not in names),
+        host=old.host != new.host,
+    )
+
+
+def _different(old: Device, new: Device) -> tuple[str, ...]:
+    return tuple(name for name in _FIELDS if getattr(old, name) != getattr(new, name))
+
+
+def _described(device: Device) -> str:
+    what = device.text("productName") or device.kind.value
+    profile = device.text("profile")
+    return ", ".join(part for part in (what, profile, device.uuid, _health_text(device.health)) if part)
+
+
+def _health_text(health: Health) -> str:
+    return f"{health.state.value} ({health.reason})" if health.reason else health.state.value
+
+
+def _change_text(change: DeviceChange) -> str:
+    return "; ".join(_field_text(name, change.old, change.new) for name in change.fields)
+
+
+def _field_text(name: str, old: Device, new: Device) -> str:
+    if name == "health":
+        return f"health {old.health.state.value} -> {_health_text(new.health)}"
+    if name == "attributes":
+        before = {each.name: str(each.value) for each in old.attributes}
+        after = {each.name: str(each.value) for each in new.attributes}
+        return f"attributes {_pairs_text(before, after)}"
+    if name == "capacity":
+        before = {each.name: str(each.value) for each in old.capacity}
+        after = {each.name: str(each.value) for each in new.capacity}
+        return f"capacity {_pairs_text(before, after)}"
+    if name == "nodes":
+        return f"device nodes {_paths_text(old, new)}"
+    return f"{name} {getattr(old, name)} -> {getattr(new, name)}"
+
+
+def _pairs_text(before: dict[str, str], after: dict[str, str]) -> str:
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    # Values that are equal as text differ in type only.
+    return ", ".join(f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names) or "types"
+
+
+def _paths_text(old: Device, new: Device) -> str:
+    before, after = set(old.nodes), set(new.nodes)
+    appeared, gone = _paths(after - before), _paths(before - after)
+    return (
+        " ".join(text for text in (f"+{appeared}" if appeared else "", f"-{gone}" if gone else "") if text) or "order"
+    )
+
+
+def _paths(nodes: Iterable[object]) -> str:
+    return ",".join(sorted({str(getattr(node, "path", node)) for node in nodes}))
+
+
+def _source_text(status: SourceStatus) -> str:
+    return f"source {status.name} is {status.state.value}{': ' if status.detail else ''}{status.detail}"

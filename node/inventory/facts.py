@@ -1,0 +1,215 @@
+"""Raw facts as the sources saw them, before anything is concluded.
+
+A recorded node is exactly these values as YAML, so field names are part of that file's schema. Nothing here is
+interpreted: addresses are written as the driver writes them, a NUMA node of -1 stays -1, and a call that failed is
+named with its error. What the facts mean is decided in ``node.inventory.devices`` and below, once, for live and
+recorded nodes alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """An NVML call that failed: the function's name and the error's, such as NOT_SUPPORTED or GPU_IS_LOST."""
+
+    call: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NvLink:
+    """One NVLink: its number, whether it is up, and what is at its other end (``gpu``, ``switch``, ``ibmnpu``)."""
+
+    link: int
+    active: bool
+    remote_type: str | None = None
+    remote_bus_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """NVML's common ancestor level (0, 10, 20, 30, 40, 50) between this GPU and the one with index ``gpu``."""
+
+    gpu: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """Membership in an NVLink fabric: ``state`` and ``status`` are NVML's numbers."""
+
+    cluster_uuid: str
+    clique_id: int
+    state: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class MigFacts:
+    """One MIG device; ``memory_mib`` and the counts are NVML's device attributes."""
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    gpu_instance_profile: int | None = None
+    placement_start: int | None = None
+    placement_size: int | None = None
+    multiprocessors: int | None = None
+    copy_engines: int | None = None
+    decoders: int | None = None
+    encoders: int | None = None
+    jpeg_engines: int | None = None
+    ofa_engines: int | None = None
+    gpu_slices: int | None = None
+    compute_slices: int | None = None
+    memory_mib: int | None = None
+    errors: tuple[CallError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """One GPU as NVML shows it; ``error`` is set when not even a handle could be had.
+
+    ``bus_id`` as NVML writes it (``00000000:1B:00.0``), ``memory_bytes`` in bytes, ``compute_capability`` as
+    ``major.minor``, ``mig_mode`` and ``mig_pending`` 0 or 1 where the GPU has MIG.
+    """
+
+    index: int
+    error: str | None = None
+    bus_id: str | None = None
+    uuid: str | None = None
+    name: str | None = None
+    minor: int | None = None
+    serial: str | None = None
+    brand: int | None = None
+    architecture: int | None = None
+    compute_capability: str | None = None
+    memory_bytes: int | None = None
+    module_id: int | None = None
+    addressing_mode: str | None = None
+    virtualization_mode: int | None = None
+    ecc_mode: int | None = None
+    vbios_version: str | None = None
+    board_part_number: str | None = None
+    remapped_rows_pending: bool | None = None
+    remapped_rows_failed: bool | None = None
+    mig_mode: int | None = None
+    mig_pending: int | None = None
+    mig_max_devices: int | None = None
+    fabric: Fabric | None = None
+    nvlinks: tuple[NvLink, ...] = ()
+    ancestors: tuple[Ancestor, ...] = ()
+    mig_devices: tuple[MigFacts, ...] = ()
+    errors: tuple[CallError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlFacts:
+    """What NVML says; ``status`` is ``ok`` or the name of the error that keeps it silent (LIBRARY_NOT_FOUND, ...).
+
+    With a status other than ``ok`` the GPUs are those of the last good read of the same process.
+    ``cuda_driver_version`` is NVML's number, 12040 for 12.4.
+    """
+
+    status: str = "ok"
+    detail: str = ""
+    driver_version: str | None = None
+    nvml_version: str | None = None
+    cuda_driver_version: int | None = None
+    gpus: tuple[GpuFacts, ...] = ()
+    errors: tuple[CallError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """One PCI function as sysfs shows it: numbers are sysfs' own text (``0x030200``, ``0x10de``).
+
+    ``path`` is the path below /sys/devices (``pci0000:15/0000:15:01.0/0000:16:00.0``): the PCIe tree.
+    """
+
+    address: str
+    path: str
+    class_code: str
+    vendor: str
+    device: str
+    subsystem_vendor: str | None = None
+    subsystem_device: str | None = None
+    revision: str | None = None
+    numa_node: int | None = None
+    driver: str | None = None
+    iommu_group: str | None = None
+    drm: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFile:
+    """A device node below the device root, by its path inside it (``/dev/nvidia0``)."""
+
+    path: str
+    kind: str
+    major: int
+    minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityFile:
+    """An access file below /proc/driver/nvidia/capabilities and the minor number of its device node."""
+
+    path: str
+    minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class SysfsFacts:
+    """What the kernel shows in /sys, /dev and /proc; ``nvidia_module_version`` of the loaded kernel module."""
+
+    pci: tuple[PciFunction, ...] = ()
+    device_files: tuple[DeviceFile, ...] = ()
+    nvidia_capabilities: tuple[CapabilityFile, ...] = ()
+    nvidia_module_version: str | None = None
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFileFacts:
+    """Files of the user-space driver below the driver root, by their paths inside it."""
+
+    version: str
+    libraries: tuple[str, ...] = ()
+    binaries: tuple[str, ...] = ()
+    firmware: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    configuration: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CdiFacts:
+    """Qualified device names in the CDI specs that others wrote, and files that could not be read, with the reason."""
+
+    devices: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """Everything the sources saw; a section is None when no source reads it."""
+
+    nvml: NvmlFacts | None = None
+    sysfs: SysfsFacts | None = None
+    cdi: CdiFacts | None = None
+    driver_files: DriverFileFacts | None = None
+
+
+def merge(parts: tuple[NodeFacts, ...]) -> NodeFacts:
+    """One value out of several sources' sections; the first source that has a section wins."""
+    return NodeFacts(
+        nvml=next((part.nvml for part in parts if part.nvml is not None), None),
+        sysfs=next((part.sysfs for part in parts if part.sysfs is not None), None),
+        cdi=next((part.cdi for part in parts if part.cdi is not None), None),
+        driver_files=next((part.driver_files for part in parts if part.driver_files is not None), None),
+    )

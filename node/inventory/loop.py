@@ -1,0 +1,199 @@
+"""The inventory loop: scans when woken or at an interval, and publishes what changed.
+
+Level-triggered: a wake-up says that something may have changed, never what; every scan looks at everything. Sources
+block (NVML does), so scans run in one worker thread, and nothing else ever runs there at the same time. Whoever needs
+devices reads ``snapshot``, which is a plain value in memory. A scan that finds nothing new publishes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from node.inventory.diff import Diff, diff
+from node.inventory.identity import IdentityStore
+from node.inventory.model import Snapshot, SourceState
+from node.inventory.scan import Reading, Scanner
+from node.inventory.source import Source
+
+log = logging.getLogger("ostler.inventory")
+
+Subscriber = Callable[[Snapshot, Diff], None]
+
+_CLOSE_WITHIN = 0.5
+_LOGGED_LINES = 32
+
+
+class InventoryStopped(Exception):
+    """A scan was asked for and none will follow."""
+
+    def __init__(self) -> None:
+        super().__init__("the inventory has stopped; no scan will follow")
+
+
+class Inventory:
+    """Owns the sources and the current snapshot.
+
+    ``clock`` gives Unix seconds; ``max_interval`` and ``min_interval`` are seconds between the starts of two scans;
+    ``jitter`` gives numbers in [0, 1). ``first`` is set once the first scan was published; ``scans`` and
+    ``last_scan_seconds`` are for metrics. All methods belong to the
+    thread of the event loop.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        identities: IdentityStore,
+        *,
+        clock: Callable[[], float],
+        max_interval: float = 60.0,
+        min_interval: float = 0.5,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._scanner = Scanner(tuple(sources), identities, clock)
+        self._max_interval = max_interval
+        self._min_interval = min_interval
+        self._jitter = jitter
+        self._snapshot = Snapshot()
+        self._subscribers: list[Subscriber] = []
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inventory")
+        self._woken = asyncio.Event()
+        self._waiting: list[asyncio.Future[Diff]] = []
+        self._retries = 0
+        self._stopped = False
+        self._closed = False
+        self.first = asyncio.Event()
+        self.scans = 0
+        self.last_scan_seconds = 0.0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The last published snapshot; generation 0 before the first."""
+        return self._snapshot
+
+    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
+        """Have every published snapshot handed over on the loop, with what changed; returns how to end that.
+
+        The callback must not block. An exception from it is logged and keeps nobody else from the snapshot.
+        """
+        self._subscribers.append(callback)
+
+        def unsubscribe() -> None:
+            with suppress(ValueError):
+                self._subscribers.remove(callback)
+
+        return unsubscribe
+
+    def wake(self) -> None:
+        """Say that something may have changed: a scan begins at once, or ``min_interval`` after the last one began."""
+        self._retries = 0
+        self._woken.set()
+
+    async def rescan(self) -> Diff:
+        """Wait for a scan that begins after this call, and return what it found; several callers share one scan.
+
+        Raises InventoryStopped.
+        """
+        if self._stopped:
+            raise InventoryStopped
+        waiting: asyncio.Future[Diff] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self.wake()
+        return await waiting
+
+    async def run(self) -> None:
+        """Scan until cancelled."""
+        loop = asyncio.get_running_loop()
+        waiting: list[asyncio.Future[Diff]] = []
+        try:
+            while True:
+                started = loop.time()
+                self._woken.clear()
+                waiting, self._waiting = self._waiting, []
+                found = await self._scan()
+                for future in waiting:
+                    if not future.done():
+                        future.set_result(found)
+                await self._pause(started)
+        finally:
+            self._waiting += waiting
+            self._stop()
+
+    async def close(self) -> None:
+        """Close the sources, after the scan that is under way; call it when ``run`` has ended.
+
+        A source that hangs is left behind after half a second. Its thread cannot be ended: Python waits for it at
+        exit, so a process that must end then has to call ``os._exit``.
+        """
+        self._stop()
+        if self._closed:
+            return
+        self._closed = True
+        closing = asyncio.get_running_loop().run_in_executor(self._worker, self._scanner.close)
+        try:
+            await asyncio.wait_for(closing, _CLOSE_WITHIN)
+        except TimeoutError:
+            log.warning("a source hangs and could not be closed", extra={"source": self._scanner.reading})
+        self._worker.shutdown(wait=False)
+
+    def _stop(self) -> None:
+        self._stopped = True
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_exception(InventoryStopped())
+
+    async def _scan(self) -> Diff:
+        old = self._snapshot
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        reading = await loop.run_in_executor(self._worker, self._scanner.scan, old)
+        self.scans += 1
+        self.last_scan_seconds = loop.time() - began
+        if self.first.is_set() and reading == Reading(old.devices, old.sources, old.host):
+            return Diff()
+        return self._publish(old, Snapshot(old.generation + 1, reading.devices, reading.sources, reading.host))
+
+    def _publish(self, old: Snapshot, new: Snapshot) -> Diff:
+        found = diff(old, new)
+        self._snapshot = new
+        log.info("scan published", extra={"generation": new.generation, "devices": len(new.devices)})
+        lines = found.lines()
+        for line in lines[:_LOGGED_LINES]:
+            log.info("%s", line, extra={"generation": new.generation})
+        if len(lines) > _LOGGED_LINES:
+            log.info("and %d more changes", len(lines) - _LOGGED_LINES, extra={"generation": new.generation})
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber(new, found)
+            except Exception:  # A bug of one subscriber; the log tells, the others still hear.
+                log.exception("a subscriber failed", extra={"generation": new.generation})
+        self.first.set()
+        return found
+
+    async def _pause(self, started: float) -> None:
+        """Wait until the next scan is due: woken or at the interval, never too soon after the last one began."""
+        loop = asyncio.get_running_loop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(started + self._interval()):
+                await self._woken.wait()
+        rest = started + self._min_interval - loop.time()
+        if rest > 0:
+            await asyncio.sleep(rest)
+
+    def _interval(self) -> float:
+        """Seconds until the next scan without a wake-up: 1, 2, 4, ... while a source waits for its driver.
+
+        Jittered downwards by up to a half, so that the nodes of a rollout do not all ask at once.
+        """
+        if all(status.state is not SourceState.WAITING for status in self._snapshot.sources):
+            self._retries = 0
+            return self._max_interval
+        delay = min(2.0**self._retries, self._max_interval)
+        # Bounded, because a float overflows at 2**1024 and an agent may wait for years.
+        self._retries = min(self._retries + 1, 32)
+        return delay * (0.5 + 0.5 * self._jitter())

@@ -1,0 +1,197 @@
+"""Devices as both doors see them, and the immutable snapshot that carries them.
+
+Invariants: a snapshot's devices are sorted by name and names are unique; a device's attributes and capacities are
+sorted by name; nothing here changes after it is made. A snapshot knows everything that an answer to the kubelet needs,
+so that no answer has to touch NVML, disk or network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from node.health.state import Health
+
+_NUMBERS = re.compile(r"\d+")
+
+
+class DeviceKind(StrEnum):
+    """What a device is; also the first part of its name."""
+
+    GPU = "gpu"
+    MIG = "mig"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """A strict semantic version (three numbers without leading zeros), as DRA version attributes demand."""
+
+    text: str
+
+    @classmethod
+    def parse(cls, raw: str) -> Version | None:
+        """The first three numbers of ``raw``: 550.107.02 gives 550.107.2, 8.0 gives 8.0.0; None without a number."""
+        numbers = [int(number) for number in _NUMBERS.findall(raw)[:3]]
+        if not numbers:
+            return None
+        return cls(".".join(str(number) for number in (*numbers, 0, 0)[:3]))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+AttributeValue = str | int | bool | Version
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A typed fact about a device, under the name that DRA attributes use (lower camel case)."""
+
+    name: str
+    value: AttributeValue
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """An amount that a device has: bytes for memory, a count for everything else."""
+
+    name: str
+    value: int
+
+
+class NodeRole(StrEnum):
+    """What a device node is for."""
+
+    DEVICE = "device"
+    """The device itself, such as /dev/nvidia0."""
+    CAPABILITY = "capability"
+    """The right to use one MIG instance, such as /dev/nvidia-caps/nvidia-cap12."""
+    RENDER = "render"
+    """Graphics nodes of the same function, such as /dev/dri/renderD128."""
+    CONTROL = "control"
+    """Shared by all devices of the vendor, such as /dev/nvidiactl."""
+    AUXILIARY = "auxiliary"
+    """Given only where an option asks for it, such as /dev/gdrdrv or an IMEX channel."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DeviceNode:
+    """A device file by the path a container sees; ``major`` and ``minor`` are None when the host lacks it."""
+
+    path: str
+    role: NodeRole
+    kind: str = "c"
+    major: int | None = None
+    minor: int | None = None
+
+    @property
+    def present(self) -> bool:
+        """Whether the file was found on the host."""
+        return self.major is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One thing that can be given to a container.
+
+    ``name``: kind, PCI address and MIG placement as a DNS label, stable across reboots (``gpu-0000-3b-00-0``).
+    ``index``: the driver's own number (``0``, for a MIG device ``0:1``), None where it has none.
+    ``parent``: name of the device that this one is a part of.
+    ``nodes``: its device nodes and those it shares with its siblings.
+    """
+
+    name: str
+    kind: DeviceKind
+    vendor: str
+    uuid: str | None = None
+    index: str | None = None
+    pci_address: str | None = None
+    numa_node: int | None = None
+    parent: str | None = None
+    health: Health = field(default_factory=Health)
+    attributes: tuple[Attribute, ...] = ()
+    capacity: tuple[Capacity, ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
+
+    def attribute(self, name: str) -> AttributeValue | None:
+        """The value of an attribute, None when the device has none of that name."""
+        return next((attribute.value for attribute in self.attributes if attribute.name == name), None)
+
+    def text(self, name: str) -> str:
+        """The value of a text attribute, empty when absent."""
+        value = self.attribute(name)
+        return value if isinstance(value, str) else ""
+
+    def nodes_of(self, *roles: NodeRole) -> tuple[DeviceNode, ...]:
+        """The device nodes that have one of these roles, in the device's order."""
+        return tuple(node for node in self.nodes if node.role in roles)
+
+
+class SourceState(StrEnum):
+    """How a source fared at its last read."""
+
+    OK = "ok"
+    WAITING = "waiting"
+    """What it reads from is not there yet (a driver not loaded): not an error, asked again with back-off."""
+    FAILED = "failed"
+    """It is there and does not answer as it should; what was known is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """A source by name, its state, and one sentence why."""
+
+    name: str
+    state: SourceState
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFiles:
+    """Files of the user-space driver, by their paths inside the driver root, for containers that get them by CDI."""
+
+    version: str
+    libraries: tuple[str, ...] = ()
+    binaries: tuple[str, ...] = ()
+    firmware: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    configuration: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What answers need to know of the node besides its devices.
+
+    ``cdi_devices``: qualified names that CDI specs of others define (``nvidia.com/gpu=GPU-...``).
+    """
+
+    cdi_devices: frozenset[str] = frozenset()
+    driver_files: DriverFiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything known of the node at one moment; ``generation`` grows by one with every change."""
+
+    generation: int = 0
+    devices: tuple[Device, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
+    host: Host = field(default_factory=Host)
+
+    def device(self, name: str) -> Device | None:
+        """The device of that name."""
+        return next((device for device in self.devices if device.name == name), None)
+
+
+def sorted_attributes(attributes: Iterable[tuple[str, AttributeValue | None]]) -> tuple[Attribute, ...]:
+    """Attributes in order of their names, without those whose value is None or an empty text."""
+    kept = ((name, value) for name, value in attributes if value is not None and value != "")
+    return tuple(Attribute(name, value) for name, value in sorted(kept, key=lambda pair: pair[0]))
+
+
+def sorted_capacity(capacity: Iterable[tuple[str, int | None]]) -> tuple[Capacity, ...]:
+    """Capacities in order of their names, without those that are unknown."""
+    kept = ((name, value) for name, value in capacity if value is not None)
+    return tuple(Capacity(name, value) for name, value in sorted(kept, key=lambda pair: pair[0]))

@@ -1,0 +1,174 @@
+"""Attributes and capacities of NVIDIA devices, under the names that NVIDIA's DRA driver gives them.
+
+Pure. Names that NVIDIA's driver has are kept to the letter, because selectors in people's claims use them; others are
+lower camel case in the same manner. Texts of brand and architecture are go-nvlib's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.inventory.facts import Fabric, GpuFacts, MigFacts, NvmlFacts
+from node.inventory.model import (
+    Attribute,
+    AttributeValue,
+    Capacity,
+    Version,
+    sorted_attributes,
+    sorted_capacity,
+)
+from node.inventory.nvidia_health import fatal_error
+from node.inventory.nvidia_location import LocatedGpu
+from node.inventory.nvidia_mig import mig_memory
+from node.inventory.pci import display_mode, standard_attributes
+
+Pairs = list[tuple[str, AttributeValue | None]]
+
+_BRANDS = {
+    0: "Unknown",
+    1: "Quadro",
+    2: "Tesla",
+    3: "NVS",
+    4: "Grid",
+    5: "GeForce",
+    6: "Titan",
+    7: "NvidiaVApps",
+    8: "NvidiaVPC",
+    9: "NvidiaVCS",
+    10: "NvidiaVWS",
+    11: "NvidiaCloudGaming",
+    12: "QuadroRTX",
+    13: "NvidiaRTX",
+    14: "Nvidia",
+    15: "GeForceRTX",
+    16: "TitanRTX",
+}
+_ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+_VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
+_FABRIC_COMPLETED = 3
+
+
+class AttributePool:
+    """Makes attribute tuples whose equal members are the same objects: most are equal on all devices of a node."""
+
+    def __init__(self) -> None:
+        # The type is part of the key: True and 1 are equal, and yet different attributes.
+        self._attributes: dict[tuple[str, type, AttributeValue], Attribute] = {}
+        self._capacities: dict[tuple[Capacity, ...], tuple[Capacity, ...]] = {}
+
+    def attributes(self, pairs: Iterable[tuple[str, AttributeValue | None]]) -> tuple[Attribute, ...]:
+        """Sorted attributes without unknown ones."""
+        return tuple(
+            self._attributes.setdefault((each.name, type(each.value), each.value), each)
+            for each in sorted_attributes(pairs)
+        )
+
+    def capacity(self, pairs: Iterable[tuple[str, int | None]]) -> tuple[Capacity, ...]:
+        """Sorted capacities without unknown ones."""
+        made = sorted_capacity(pairs)
+        return self._capacities.setdefault(made, made)
+
+
+def driver_attributes(nvml: NvmlFacts) -> Pairs:
+    """What every device of the driver has."""
+    cuda = nvml.cuda_driver_version
+    return [
+        ("driverVersion", Version.parse(nvml.driver_version or "")),
+        # NVML's number: 1000 times the major version and 10 times the minor one.
+        ("cudaDriverVersion", Version(f"{cuda // 1000}.{cuda % 1000 // 10}.0") if cuda else None),
+    ]
+
+
+def common_attributes(gpu: LocatedGpu) -> Pairs:
+    """What a GPU shares with its MIG devices."""
+    facts = gpu.facts
+    return [
+        ("productName", facts.name),
+        ("brand", _BRANDS.get(facts.brand, "Unknown") if facts.brand is not None else None),
+        ("architecture", _ARCHITECTURES.get(facts.architecture) if facts.architecture is not None else None),
+        ("cudaComputeCapability", Version.parse(facts.compute_capability or "")),
+        ("addressingMode", facts.addressing_mode),
+        *standard_attributes(gpu.address, gpu.function),
+    ]
+
+
+def gpu_attributes(gpu: LocatedGpu) -> Pairs:
+    """What only a whole GPU has."""
+    facts = gpu.facts
+    # A GPU that does not answer may have MIG or not: then nothing is said about it.
+    mig_known = facts.mig_mode is not None or (facts.index >= 0 and fatal_error(facts) is None)
+    links = sum(1 for link in facts.nvlinks if link.active)
+    return [
+        ("type", "gpu"),
+        ("uuid", gpu.uuid),
+        ("minor", facts.minor),
+        ("serial", facts.serial),
+        ("gpuModuleID", facts.module_id),
+        ("vbiosVersion", facts.vbios_version),
+        ("boardPartNumber", facts.board_part_number),
+        ("eccEnabled", bool(facts.ecc_mode) if facts.ecc_mode is not None else None),
+        ("migCapable", facts.mig_mode is not None if mig_known else None),
+        ("migEnabled", facts.mig_mode == 1 if mig_known else None),
+        ("mode", display_mode(gpu.function) if gpu.function is not None else None),
+        (
+            "virtualizationMode",
+            _VIRTUALIZATION.get(facts.virtualization_mode) if facts.virtualization_mode is not None else None,
+        ),
+        ("nvlinks", links or None),
+        ("clique", clique(facts.fabric)),
+    ]
+
+
+def mig_attributes(mig: MigFacts, gpu: LocatedGpu, profile: str | None) -> Pairs:
+    """What only a MIG device has."""
+    return [
+        ("type", "mig"),
+        ("uuid", mig.uuid),
+        ("parentUUID", gpu.uuid),
+        ("profile", profile),
+        ("gpuInstanceID", mig.gpu_instance),
+        ("computeInstanceID", mig.compute_instance),
+        ("gpuInstanceProfileID", mig.gpu_instance_profile),
+        ("placementStart", mig.placement_start),
+        ("placementSize", mig.placement_size),
+        ("gpuSlices", mig.gpu_slices),
+        ("computeSlices", mig.compute_slices),
+    ]
+
+
+def gpu_capacity(facts: GpuFacts) -> list[tuple[str, int | None]]:
+    """Memory in bytes; none on parts with coherent memory, where NVML does not tell it."""
+    return [("memory", facts.memory_bytes)]
+
+
+def mig_capacity(mig: MigFacts) -> list[tuple[str, int | None]]:
+    """Memory in bytes and counts of units."""
+    return [
+        ("memory", mig_memory(mig)),
+        ("multiprocessors", mig.multiprocessors),
+        ("copyEngines", mig.copy_engines),
+        ("decoders", mig.decoders),
+        ("encoders", mig.encoders),
+        ("jpegEngines", mig.jpeg_engines),
+        ("ofaEngines", mig.ofa_engines),
+    ]
+
+
+def clique(fabric: Fabric | None) -> str | None:
+    """``<cluster>.<clique>`` once the GPU has joined its NVLink fabric; a cluster of zeros is none."""
+    if fabric is None or fabric.state != _FABRIC_COMPLETED or fabric.status != 0:
+        return None
+    if not fabric.cluster_uuid.strip("0-"):
+        return None
+    return f"{fabric.cluster_uuid}.{fabric.clique_id}"

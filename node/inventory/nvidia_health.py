@@ -1,0 +1,164 @@
+"""Health of NVIDIA GPUs and MIG devices, concluded from what one scan saw.
+
+Pure. What NVML cannot say about a healthy GPU (NOT_SUPPORTED and its like) is no fault; a call about a pair of GPUs
+never counts against one of them, since the other may be the cause. Reasons are sentences for people, with NVML's
+own error name at the end for those who search for it. ``since`` is stamped by the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.health.state import Health, HealthState, Recovery
+from node.inventory.facts import CallError, GpuFacts, MigFacts, NvmlFacts
+from node.inventory.nvidia_location import NOT_LISTED, LocatedGpu
+
+WAITING_STATUSES = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
+"""Statuses of NVML on a node whose driver is not there (yet)."""
+
+_SILENCES = {
+    "LIBRARY_NOT_FOUND": "the driver's library libnvidia-ml.so.1 was not found",
+    "DRIVER_NOT_LOADED": "the kernel module nvidia is not loaded",
+    "LIB_RM_VERSION_MISMATCH": "the driver's library and its kernel module differ in version, as during an upgrade; "
+    "reload the module or reboot the node",
+    "NO_PERMISSION": "the agent may not talk to the driver; it must run as root with access to /dev/nvidiactl",
+    "TIMEOUT": "the driver did not answer in time",
+}
+
+_FAULTS = {
+    "GPU_IS_LOST": ("the GPU is lost: it fell off the PCI bus or does not answer the driver any more", Recovery.RESET),
+    "RESET_REQUIRED": ("the GPU must be reset before it can be used again", Recovery.RESET),
+    NOT_LISTED: (
+        "the GPU is lost: the driver is bound to it on the PCI bus, but NVML does not list it",
+        Recovery.RESET,
+    ),
+    "INSUFFICIENT_POWER": ("the GPU gets too little power; check its power cables", Recovery.REPLACE),
+    "CORRUPTED_INFOROM": ("the GPU's infoROM is corrupted", Recovery.REPLACE),
+    "IRQ_ISSUE": ("the driver gets no interrupts from the GPU", Recovery.RESET),
+    "NO_PERMISSION": ("the agent may not talk to the GPU; it must run as root", Recovery.AUTOMATIC),
+    "TIMEOUT": ("the GPU did not answer in time", Recovery.AUTOMATIC),
+}
+
+_FATAL = ("GPU_IS_LOST", "RESET_REQUIRED")
+
+_NO_FAULT = frozenset(
+    {
+        "ALREADY_INITIALIZED",
+        "ARGUMENT_VERSION_MISMATCH",
+        "DEPRECATED",
+        "FUNCTION_NOT_FOUND",
+        "INSUFFICIENT_SIZE",
+        "INVALID_ARGUMENT",
+        "IN_USE",
+        "NOT_FOUND",
+        "NOT_READY",
+        "NOT_SUPPORTED",
+        "NO_DATA",
+        "NO_PERMISSION",
+    }
+)
+
+_ABOUT_PAIRS = ("Topology", "P2P", "NvLink")
+
+
+def silence(nvml: NvmlFacts) -> str:
+    """Why NVML says nothing about any GPU, one sentence; empty when it answers."""
+    status = nvml.status
+    if status == "ok":
+        # Without the count an empty list means nothing: no GPU may be called lost because of it.
+        status = next((error.error for error in nvml.errors if error.call.startswith("nvmlDeviceGetCount")), "ok")
+    if status == "ok":
+        return ""
+    sentence = _SILENCES.get(status, "the driver does not answer")
+    detail = f": {nvml.detail}" if nvml.detail else ""
+    return f"{sentence} ({status}){detail}"
+
+
+def fatal_error(facts: GpuFacts) -> str | None:
+    """The error after which nothing else that is said of a GPU counts, None when there is none.
+
+    A GPU that is lost while it is being read shows it in whatever was asked next, also of its MIG devices.
+    """
+    if facts.error is not None:
+        return facts.error
+    errors = (*_own(facts.errors), *(error for mig in facts.mig_devices for error in mig.errors))
+    return next((error.error for error in errors if error.error in _FATAL), None)
+
+
+def gpu_health(gpu: LocatedGpu, silent: str, node_missing: str) -> Health:
+    """Health of a GPU, the worst fault first.
+
+    ``silent``: why NVML says nothing, or empty. ``node_missing``: path of its device node where that does not exist.
+    """
+    facts = gpu.facts
+    if silent:
+        return _health(HealthState.UNKNOWN, f"nothing is known of it: {silent}", Recovery.AUTOMATIC)
+    fatal = fatal_error(facts)
+    if fatal is not None:
+        return _fault(HealthState.UNHEALTHY, fatal, "the driver cannot open the GPU")
+    if gpu.uuid is None:
+        reason = "its UUID cannot be read and is not remembered, so no container could be given it"
+        return _health(HealthState.UNHEALTHY, reason, Recovery.AUTOMATIC)
+    return _rows(facts) or _notes(gpu, _own(facts.errors), node_missing)
+
+
+def mig_health(mig: MigFacts, parent_name: str, parent: Health) -> Health:
+    """Health of a MIG device: its GPU's where that is not healthy, else its own."""
+    if parent.state is not HealthState.HEALTHY and not parent.usable:
+        return _health(parent.state, f"its GPU {parent_name}: {parent.reason}", parent.recovery)
+    if mig.uuid is None:
+        reason = "its UUID cannot be read, so no container could be given it"
+        return _health(HealthState.UNHEALTHY, reason, Recovery.AUTOMATIC)
+    own = _failed_calls(_own(mig.errors))
+    if own is None and parent.state is not HealthState.HEALTHY:
+        return _health(parent.state, f"its GPU {parent_name}: {parent.reason}", parent.recovery)
+    return own or Health()
+
+
+def _rows(facts: GpuFacts) -> Health | None:
+    if facts.remapped_rows_failed:
+        reason = "a memory row could not be remapped: the GPU has no spare rows left for it"
+        return _health(HealthState.UNHEALTHY, reason, Recovery.REPLACE)
+    if facts.remapped_rows_pending:
+        reason = "a memory row waits to be remapped at the next reset of the GPU"
+        return _health(HealthState.DEGRADED, reason, Recovery.RESET)
+    return None
+
+
+def _notes(gpu: LocatedGpu, errors: Iterable[CallError], node_missing: str) -> Health:
+    facts = gpu.facts
+    if facts.mig_mode is not None and facts.mig_pending is not None and facts.mig_mode != facts.mig_pending:
+        wanted = "enabled" if facts.mig_pending else "disabled"
+        reason = f"MIG mode will be {wanted} at the next reset of the GPU"
+        return _health(HealthState.DEGRADED, reason, Recovery.RESET)
+    failed = _failed_calls(errors)
+    if failed is not None:
+        return failed
+    if gpu.recalled:
+        reason = "the driver does not tell its UUID; the remembered one is used"
+        return _health(HealthState.DEGRADED, reason, Recovery.AUTOMATIC)
+    if node_missing:
+        reason = f"its device node {node_missing} does not exist; nvidia-modprobe or nvidia-persistenced makes it"
+        return _health(HealthState.DEGRADED, reason, Recovery.AUTOMATIC)
+    return Health()
+
+
+def _own(errors: Iterable[CallError]) -> list[CallError]:
+    return [error for error in errors if not any(word in error.call for word in _ABOUT_PAIRS)]
+
+
+def _failed_calls(errors: Iterable[CallError]) -> Health | None:
+    for error in errors:
+        if error.error not in _NO_FAULT:
+            _, recovery = _FAULTS.get(error.error, ("", Recovery.AUTOMATIC))
+            return _health(HealthState.DEGRADED, f"the call {error.call} failed ({error.error})", recovery)
+    return None
+
+
+def _fault(state: HealthState, error: str, otherwise: str) -> Health:
+    sentence, recovery = _FAULTS.get(error, (otherwise, Recovery.AUTOMATIC))
+    return _health(state, sentence if error == NOT_LISTED else f"{sentence} ({error})", recovery)
+
+
+def _health(state: HealthState, reason: str, recovery: Recovery) -> Health:
+    return Health(state, reason, recovery=recovery)

@@ -1,0 +1,189 @@
+"""The one place that touches the untyped NVML binding (package nvidia-ml-py, module ``pynvml``).
+
+It turns the binding's calls into typed values and its faults into ``CallFailed`` with names that stay: the call is the
+binding's function name, the error NVML's without ``NVML_ERROR_``. A function that the library or the binding lacks is
+FUNCTION_NOT_FOUND, so every call may be asked on any driver.
+
+Invariant: the binding keeps its library and its function pointers in module globals, hence at most one ``Binding`` of
+the process is attached; attaching another detaches the one before, whose calls then fail with UNINITIALIZED.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from node.inventory.facts import Fabric
+
+UNREADABLE_TEXT = "UNREADABLE_TEXT"
+"""Not an error of NVML: the driver returned text that is not UTF-8."""
+
+_ERROR = "NVML_ERROR_"
+_ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
+_NVLINK_REMOTE_TYPES = {0: "gpu", 1: "ibmnpu", 2: "switch"}
+_TRY_OLDER = ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH", "INVALID_ARGUMENT")
+
+
+class CallFailed(Exception):
+    """An NVML call failed: ``call`` and ``error`` as in CallError."""
+
+    def __init__(self, call: str, error: str) -> None:
+        super().__init__(f"{call} says {error}")
+        self.call = call
+        self.error = error
+
+
+class Handle:
+    """An opaque NVML handle of a GPU, a MIG device or a GPU instance; valid while its binding is attached."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+class Binding:
+    """NVML through one loaded library. Every method raises CallFailed; arguments are handles and numbers."""
+
+    _attached: Binding | None = None
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        # Imported with the first library: the module costs 2.8 MB, which nodes without NVIDIA's driver need not pay.
+        import pynvml
+
+        self._module: Any = pynvml
+        self._errors: dict[int, str] = {
+            getattr(pynvml, name): name.removeprefix(_ERROR) for name in dir(pynvml) if name.startswith(_ERROR)
+        }
+        if Binding._attached is not None:
+            Binding._attached.detach()
+        # The binding opens the soname only while this global is None, and never again: after a driver change it would
+        # go on with the old library and the old function pointers. Should a newer binding keep it elsewhere, its own
+        # load of the soname still finds this library, which was loaded with RTLD_GLOBAL.
+        pynvml.nvmlLib = library
+        self._forget_functions()
+        Binding._attached = self
+        try:
+            # Without the flag a node whose GPUs are all bound to another driver looks like one without a driver.
+            self._invoke("nvmlInitWithFlags", pynvml.NVML_INIT_FLAG_NO_GPUS)
+        except CallFailed:
+            self._release()
+            raise
+
+    @property
+    def max_nvlinks(self) -> int:
+        """The most links of one GPU that NVML knows."""
+        return int(self._module.NVML_NVLINK_MAX_LINKS)
+
+    @property
+    def attached(self) -> bool:
+        """Whether calls can be made; ends with ``detach`` or when another binding is made."""
+        return Binding._attached is self
+
+    def detach(self) -> None:
+        """Shut NVML down and forget the library; may be called twice."""
+        if not self.attached:
+            return
+        try:
+            self._invoke("nvmlShutdown")
+        except CallFailed:
+            pass  # A session is often closed because it is dead already; what made it so has been reported.
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._module.nvmlLib = None
+        self._forget_functions()
+        Binding._attached = None
+
+    def _forget_functions(self) -> None:
+        # Pointers into a library that may be unloaded; the binding offers no way to drop them.
+        self._module._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
+
+    def _invoke(self, call: str, *arguments: object) -> Any:
+        if not self.attached:
+            raise CallFailed(call, "UNINITIALIZED")
+        function = getattr(self._module, call, None)
+        if function is None:
+            raise CallFailed(call, "FUNCTION_NOT_FOUND")
+        try:
+            return function(*(item.value if isinstance(item, Handle) else item for item in arguments))
+        except self._module.NVMLError as error:
+            raise CallFailed(call, self._errors.get(error.value, f"ERROR_{error.value}")) from error
+        except UnicodeDecodeError as error:
+            raise CallFailed(call, UNREADABLE_TEXT) from error
+
+    def handle(self, call: str, *arguments: object) -> Handle:
+        """What a call returns as a handle."""
+        return Handle(self._invoke(call, *arguments))
+
+    def text(self, call: str, *arguments: object) -> str:
+        """What a call returns as text."""
+        return str(self._invoke(call, *arguments))
+
+    def number(self, call: str, *arguments: object) -> int:
+        """What a call returns as one number."""
+        return int(self._invoke(call, *arguments))
+
+    def numbers(self, call: str, *arguments: object) -> tuple[int, ...]:
+        """What a call returns as several numbers."""
+        return tuple(int(value) for value in self._invoke(call, *arguments))
+
+    def field(self, call: str, name: str, *arguments: object) -> int:
+        """One number out of the structure that a call returns."""
+        return int(getattr(self._invoke(call, *arguments), name))
+
+    def fields(self, call: str, names: tuple[str, ...], *arguments: object) -> tuple[int, ...]:
+        """Numbers out of the structure that a call returns; ``a.b`` is field b of its field a."""
+        structure = self._invoke(call, *arguments)
+        values = []
+        for name in names:
+            value = structure
+            for part in name.split("."):
+                value = getattr(value, part)
+            values.append(int(value))
+        return tuple(values)
+
+    def bus_id(self, call: str, *arguments: object) -> str:
+        """The PCI address out of the structure that a call returns, as NVML writes it."""
+        structure = self._invoke(call, *arguments)
+        try:
+            # Drivers before the long field fill only the old one, which has four digits for the domain.
+            return str(structure.busId or structure.busIdLegacy)
+        except UnicodeDecodeError as error:
+            raise CallFailed(call, UNREADABLE_TEXT) from error
+
+    def module_id(self, call: str, gpu: Handle) -> int:
+        """Number of the GPU's module on its baseboard."""
+        # The binding's own default argument is one object for all calls; a fresh one keeps results apart.
+        return int(self._invoke(call, gpu, ctypes.c_uint()))
+
+    def addressing_mode(self, call: str, gpu: Handle) -> str:
+        """``None``, ``HMM`` or ``ATS``; a mode that is newer than this table as its number."""
+        mode = self.number(call, gpu)
+        return _ADDRESSING_MODES.get(mode, str(mode))
+
+    def nvlink_remote_type(self, call: str, gpu: Handle, link: int) -> str:
+        """``gpu``, ``ibmnpu`` or ``switch``; empty when NVML does not know."""
+        return _NVLINK_REMOTE_TYPES.get(self.number(call, gpu, link), "")
+
+    def fabric(self, call: str, gpu: Handle) -> Fabric:
+        """Fabric membership by the versioned call, or by the first one where a driver lacks it."""
+        # Version 2 is the oldest versioned layout and has all that is wanted; newer drivers still answer it.
+        info = self._module.c_nvmlGpuFabricInfo_v2_t()
+        try:
+            self._invoke(call, gpu, ctypes.byref(info))
+        except CallFailed as failed:
+            if failed.error not in _TRY_OLDER:
+                raise
+            info = self._module.c_nvmlGpuFabricInfo_t()
+            try:
+                self._invoke("nvmlDeviceGetGpuFabricInfo", gpu, ctypes.byref(info))
+            except CallFailed:
+                raise failed from None
+        return Fabric(_uuid_text(bytes(info.clusterUuid)), int(info.cliqueId), int(info.state), int(info.status))
+
+
+def _uuid_text(raw: bytes) -> str:
+    text = raw.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

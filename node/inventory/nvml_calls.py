@@ -1,0 +1,143 @@
+"""The calls about one GPU, each allowed to fail alone.
+
+``Asked`` collects what failed; ``read_gpu`` asks everything about a GPU that facts.GpuFacts has, except links and
+ancestors. Read anew at every scan, since health and allocation hang on it: PCI address, UUID, memory, ECC mode, row
+remapping, fabric, MIG mode and all MIG devices (a MIG UUID is made of the instance's numbers, so a new instance of
+another size may carry the UUID of an old one). Kept for the session per (bus id, UUID): what is printed on the board
+or in its firmware. A static call that failed for another reason than not being supported is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TypeVar
+
+from node.inventory.facts import CallError, GpuFacts
+from node.inventory.nvml_binding import Binding, CallFailed, Handle
+
+T = TypeVar("T")
+
+SESSION_ENDED = frozenset({"UNINITIALIZED", "DRIVER_NOT_LOADED", "LIB_RM_VERSION_MISMATCH"})
+"""Errors that speak of the driver and not of the thing asked about, whichever call they come from."""
+
+GPU_GONE = frozenset({"GPU_IS_LOST", "RESET_REQUIRED"})
+"""Errors after which a GPU is not asked any more: each further call may wait for a dead device."""
+
+_PERMANENT = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND"})
+_IDENTITY = ("nvmlDeviceGetPciInfo", "nvmlDeviceGetUUID")
+
+Identity = tuple[str, str]
+
+
+class Asked:
+    """Asks NVML about one thing: an answer, or None and the error noted.
+
+    After GPU_IS_LOST (``gone``) only the identity is still asked. Errors of SESSION_ENDED pass through as CallFailed.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self.gone: str | None = None
+        self._errors: set[tuple[str, str]] = set()
+
+    @property
+    def errors(self) -> tuple[CallError, ...]:
+        """What failed, each pair of call and error once, sorted."""
+        return tuple(CallError(call, error) for call, error in sorted(self._errors))
+
+    def __call__(
+        self, read: Callable[..., T], call: str, *arguments: object, expected: Collection[str] = ()
+    ) -> T | None:
+        """``read(call, *arguments)``, a method of the binding; errors in ``expected`` are an answer and not noted."""
+        if self.gone is not None and call not in _IDENTITY:
+            return None
+        try:
+            return read(call, *arguments)
+        except CallFailed as failed:
+            if failed.error in SESSION_ENDED:
+                raise
+            if failed.error in GPU_GONE:
+                self.gone = failed.error
+            if failed.error not in expected:
+                self._errors.add((call, failed.error))
+            return None
+
+    def failed(self, call: str) -> bool:
+        """Whether the call has failed with an error that was noted."""
+        return any(name == call for name, _ in self._errors)
+
+
+def read_gpu(asked: Asked, index: int, gpu: Handle, known: dict[Identity, GpuFacts]) -> GpuFacts:
+    """The GPU without links, ancestors and MIG devices; ``known`` is the session's memory of static facts.
+
+    ``error`` is set when it told neither address nor UUID; its other errors are left to ``with_errors``.
+    """
+    binding = asked.binding
+    bus_id = asked(binding.bus_id, "nvmlDeviceGetPciInfo", gpu)
+    uuid = asked(binding.text, "nvmlDeviceGetUUID", gpu)
+    facts = GpuFacts(index, bus_id=bus_id, uuid=uuid)
+    if bus_id is None and uuid is None:
+        return replace(facts, error=asked.gone or asked.errors[0].error)
+    facts = _read_static(asked, facts, gpu, known)
+    return _read_changing(asked, facts, gpu)
+
+
+def _read_static(asked: Asked, facts: GpuFacts, gpu: Handle, known: dict[Identity, GpuFacts]) -> GpuFacts:
+    identity = identity_of(facts)
+    if identity is not None and identity in known:
+        return replace(known[identity], index=facts.index)
+    binding = asked.binding
+    static = Asked(binding)
+    static.gone = asked.gone
+    capability = static(binding.numbers, "nvmlDeviceGetCudaComputeCapability", gpu)
+    facts = replace(
+        facts,
+        name=static(binding.text, "nvmlDeviceGetName", gpu),
+        minor=static(binding.number, "nvmlDeviceGetMinorNumber", gpu),
+        serial=static(binding.text, "nvmlDeviceGetSerial", gpu),
+        brand=static(binding.number, "nvmlDeviceGetBrand", gpu),
+        architecture=static(binding.number, "nvmlDeviceGetArchitecture", gpu),
+        compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
+        module_id=static(binding.module_id, "nvmlDeviceGetModuleId", gpu),
+        addressing_mode=static(binding.addressing_mode, "nvmlDeviceGetAddressingMode", gpu),
+        virtualization_mode=static(binding.number, "nvmlDeviceGetVirtualizationMode", gpu),
+        vbios_version=static(binding.text, "nvmlDeviceGetVbiosVersion", gpu),
+        board_part_number=static(binding.text, "nvmlDeviceGetBoardPartNumber", gpu),
+        errors=static.errors,
+    )
+    asked.gone = static.gone
+    settled = static.gone is None and all(error.error in _PERMANENT for error in static.errors)
+    if identity is not None and settled:
+        known[identity] = facts
+    return facts
+
+
+def _read_changing(asked: Asked, facts: GpuFacts, gpu: Handle) -> GpuFacts:
+    binding = asked.binding
+    memory = asked(binding.field, "nvmlDeviceGetMemoryInfo", "total", gpu)
+    ecc = asked(binding.numbers, "nvmlDeviceGetEccMode", gpu)
+    rows = asked(binding.numbers, "nvmlDeviceGetRemappedRows", gpu)
+    mig = asked(binding.numbers, "nvmlDeviceGetMigMode", gpu)
+    return replace(
+        facts,
+        memory_bytes=memory,
+        ecc_mode=None if ecc is None else ecc[0],
+        remapped_rows_pending=None if rows is None else bool(rows[2]),
+        remapped_rows_failed=None if rows is None else bool(rows[3]),
+        fabric=asked(binding.fabric, "nvmlDeviceGetGpuFabricInfoV", gpu),
+        mig_mode=None if mig is None else mig[0],
+        mig_pending=None if mig is None else mig[1],
+        mig_max_devices=None if mig is None else asked(binding.number, "nvmlDeviceGetMaxMigDeviceCount", gpu),
+    )
+
+
+def identity_of(gpu: GpuFacts) -> Identity | None:
+    """What tells a GPU from all others, None when it told only half of it."""
+    return None if gpu.bus_id is None or gpu.uuid is None else (gpu.bus_id, gpu.uuid)
+
+
+def with_errors(gpu: GpuFacts, asked: Asked) -> GpuFacts:
+    """The GPU with the errors of ``asked`` added to its own, sorted, each once."""
+    errors = {(error.call, error.error) for error in (*gpu.errors, *asked.errors)}
+    return replace(gpu, error=asked.gone or gpu.error, errors=tuple(CallError(*pair) for pair in sorted(errors)))

@@ -1,0 +1,111 @@
+"""Finding and loading the driver's management library, ``libnvidia-ml.so.1``.
+
+The binding only knows the plain soname, which the loader does not find when the driver lives under a root of its own
+(``/run/nvidia/driver``). So the library is loaded by absolute path first, with RTLD_GLOBAL: whatever asks for the
+soname later gets that one. Trade-off: a library can be unloaded too, so that a driver upgrade is met by the new
+library without a restart of the agent; this is only safe while nobody else in the process uses it.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+
+SONAME = "libnvidia-ml.so.1"
+
+FOLDERS = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "usr/lib",
+    "usr/local/nvidia/lib64",
+    "usr/lib/wsl/lib",
+)
+"""Where distributions, driver containers and WSL put the library, relative to the driver root."""
+
+LIBRARY_NOT_FOUND = "LIBRARY_NOT_FOUND"
+LIBRARY_NOT_LOADABLE = "LIBRARY_NOT_LOADABLE"
+"""Not an error of NVML: the file is there and the loader refuses it."""
+
+
+class LibraryUnavailableError(Exception):
+    """No library could be loaded: ``status`` as in NvmlFacts, ``detail`` one sentence that says where was looked."""
+
+    def __init__(self, status: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+FileIdentity = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A loaded library; ``identity`` is that of the file at the time of loading, None when the loader chose it."""
+
+    path: str
+    handle: ctypes.CDLL
+    identity: FileIdentity | None
+
+    @property
+    def current(self) -> bool:
+        """Whether the file at the path is still the one that was loaded."""
+        return self.identity is not None and _identity(Path(self.path)) == self.identity
+
+    def unload(self) -> None:
+        """Give the library back to the loader; no function pointer of it may be used afterwards."""
+        # ctypes never unloads by itself, and the loader answers a known path with what it has loaded before.
+        _ctypes.dlclose(self.handle._handle)  # noqa: SLF001
+
+
+def load_library(driver_root: Path, library: Path | None = None) -> Library:
+    """Load ``library`` if given, else the first that can be loaded under the root, else (root ``/``) the loader's own.
+
+    Raises LibraryUnavailableError.
+    """
+    refused: list[str] = []
+    candidates = [library] if library is not None else [driver_root / folder / SONAME for folder in FOLDERS]
+    for candidate in candidates:
+        identity = _identity(candidate)
+        if identity is None:
+            continue
+        try:
+            # The resolved name carries the driver's version: the loader takes a path that it knows for the same file.
+            handle = ctypes.CDLL(identity[0], mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            refused.append(f"{candidate}: {error}")
+            continue
+        return Library(str(candidate), handle, identity)
+    if library is None and driver_root == Path("/") and not refused:
+        try:
+            return Library(SONAME, ctypes.CDLL(SONAME, mode=ctypes.RTLD_GLOBAL), None)
+        except OSError:
+            pass  # What the loader says is that it found nothing; the sentence below says it with the folders.
+    if refused:
+        raise LibraryUnavailableError(LIBRARY_NOT_LOADABLE, f"{SONAME} cannot be loaded ({'; '.join(refused)})")
+    raise LibraryUnavailableError(LIBRARY_NOT_FOUND, _where(driver_root, library))
+
+
+def _where(driver_root: Path, library: Path | None) -> str:
+    if library is not None:
+        return f"there is no {library}, which the configuration names as the library"
+    loader = ", and the loader knows none" if driver_root == Path("/") else ""
+    return f"no {SONAME} under the driver root {driver_root} (looked in {', '.join(FOLDERS)}){loader}"
+
+
+def _identity(path: Path) -> FileIdentity | None:
+    """Resolved path, device, inode and time of change in ns; None when there is no such file."""
+    try:
+        resolved = path.resolve(strict=True)
+        if not resolved.is_file():
+            return None
+        status = resolved.stat()
+    except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links. Both mean that there is no library here.
+        return None
+    return str(resolved), status.st_dev, status.st_ino, status.st_mtime_ns

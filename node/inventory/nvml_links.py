@@ -1,0 +1,95 @@
+"""What connects GPUs: NVLinks and the common ancestors of pairs.
+
+The state of every link is read at every scan (links come up late, when the fabric manager has trained them, and go
+down when they fail). Kept for the session: what is at the far end of a link that is up, and the ancestor of a pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from node.inventory.facts import Ancestor, CallError, GpuFacts, NvLink
+from node.inventory.nvml_binding import Binding, Handle
+from node.inventory.nvml_calls import Asked, Identity, identity_of
+
+_NO_SUCH_LINK = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
+"""How a number beyond the GPU's last link, or one that the board does not wire, is answered."""
+
+_STATE = "nvmlDeviceGetNvLinkState"
+_ANCESTOR = "nvmlDeviceGetTopologyCommonAncestor"
+
+
+@dataclass(slots=True)
+class KnownLinks:
+    """The session's memory of far ends (type, bus id) and ancestor levels."""
+
+    ends: dict[tuple[Identity, int], tuple[str | None, str | None]] = field(default_factory=dict)
+    levels: dict[tuple[Identity, Identity], int] = field(default_factory=dict)
+
+
+def read_nvlinks(asked: Asked, gpu: Handle, identity: Identity | None, known: KnownLinks) -> tuple[NvLink, ...]:
+    """The GPU's links in order; empty without NVLink, which the first link tells."""
+    links = []
+    for link in range(asked.binding.max_nvlinks):
+        expected = _NO_SUCH_LINK if link > 0 else ()
+        state = asked(asked.binding.number, _STATE, gpu, link, expected=expected)
+        if state is None and link == 0 and asked.failed(_STATE):
+            break
+        if state is None:
+            continue
+        active = bool(state)
+        remote_type, remote_bus_id = _far_end(asked, gpu, link, identity, known) if active else (None, None)
+        links.append(NvLink(link, active, remote_type, remote_bus_id))
+    return tuple(links)
+
+
+def _far_end(
+    asked: Asked, gpu: Handle, link: int, identity: Identity | None, known: KnownLinks
+) -> tuple[str | None, str | None]:
+    if identity is not None and (identity, link) in known.ends:
+        return known.ends[identity, link]
+    kind = asked(asked.binding.nvlink_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
+    bus_id = asked(asked.binding.bus_id, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link)
+    end = kind or None, bus_id
+    if identity is not None and kind is not None and bus_id is not None:
+        known.ends[identity, link] = end
+    return end
+
+
+def with_ancestors(
+    binding: Binding, gpus: list[GpuFacts], handles: list[Handle | None], known: KnownLinks
+) -> list[GpuFacts]:
+    """The GPUs with the common ancestor of each with each other one.
+
+    A pair is asked once, and only while both answer. What fails is noted at both and never makes either lost, since
+    the other one may be the cause.
+    """
+    ancestors: list[list[Ancestor]] = [[] for _ in gpus]
+    errors: list[set[tuple[str, str]]] = [{(error.call, error.error) for error in gpu.errors} for gpu in gpus]
+    for first, second in combinations(range(len(gpus)), 2):
+        pair = Asked(binding)
+        level = _level(pair, (gpus[first], handles[first]), (gpus[second], handles[second]), known)
+        for own, other in ((first, second), (second, first)):
+            errors[own].update((error.call, error.error) for error in pair.errors)
+            if level is not None:
+                ancestors[own].append(Ancestor(gpus[other].index, level))
+    return [
+        replace(gpu, ancestors=tuple(own), errors=tuple(CallError(*error) for error in sorted(failed)))
+        for gpu, own, failed in zip(gpus, ancestors, errors, strict=True)
+    ]
+
+
+def _level(
+    asked: Asked, first: tuple[GpuFacts, Handle | None], second: tuple[GpuFacts, Handle | None], known: KnownLinks
+) -> int | None:
+    one, two = identity_of(first[0]), identity_of(second[0])
+    pair = None if one is None or two is None else (one, two)
+    if pair is not None and pair in known.levels:
+        return known.levels[pair]
+    if any(handle is None or gpu.error is not None for gpu, handle in (first, second)):
+        return None
+    level = asked(asked.binding.number, _ANCESTOR, first[1], second[1])
+    if pair is not None and level is not None:
+        known.levels[pair] = level
+    return level

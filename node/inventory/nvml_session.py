@@ -1,0 +1,131 @@
+"""One NVML session: the library initialised once, and everything read through it.
+
+A session is long-lived, because each nvmlInit costs hundreds of milliseconds on nodes without persistence mode and
+because handles and static facts live as long as it does. It ends when the driver says so (``SessionLost``) or when
+the kernel side of the driver changed: NVML lists GPUs at nvmlInit only, so a GPU bound later needs a new session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from node.inventory.facts import CallError, GpuFacts, NvmlFacts
+from node.inventory.nvml_binding import Binding, CallFailed, Handle
+from node.inventory.nvml_calls import SESSION_ENDED, Asked, Identity, identity_of, read_gpu, with_errors
+from node.inventory.nvml_library import Library
+from node.inventory.nvml_links import KnownLinks, read_nvlinks, with_ancestors
+from node.inventory.nvml_mig import read_mig_devices
+
+DriverMark = tuple[str, ...]
+
+
+class SessionLost(Exception):
+    """NVML does not answer as a whole: ``status`` as in NvmlFacts, ``detail`` one sentence."""
+
+    def __init__(self, status: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+def driver_mark(proc: Path) -> DriverMark:
+    """What the loaded kernel module shows of itself: its version and its GPUs; empty without one."""
+    folder = proc / "driver" / "nvidia"
+    try:
+        version = (folder / "version").read_text(encoding="utf-8", errors="replace")
+        gpus = sorted(entry.name for entry in (folder / "gpus").iterdir())
+    except OSError:  # No module, or one that goes right now: the next call to NVML tells which.
+        return ()
+    return (version, *gpus)
+
+
+class Session:
+    """An initialised NVML; ``mark`` is the driver's at the time of opening. Raises SessionLost when made or read."""
+
+    def __init__(self, library: Library, mark: DriverMark) -> None:
+        self.library = library
+        self.mark = mark
+        try:
+            self._binding = Binding(library.handle)
+        except CallFailed as failed:
+            raise SessionLost(failed.error, f"nvmlInit of {library.path} says {failed.error}") from failed
+        self._known: dict[Identity, GpuFacts] = {}
+        self._links = KnownLinks()
+
+    @property
+    def usable(self) -> bool:
+        """Whether the session is still open; another one of the same process ends it."""
+        return self._binding.attached
+
+    def close(self) -> None:
+        """Shut NVML down; the library stays loaded."""
+        self._binding.detach()
+
+    def read(self, previous: tuple[GpuFacts, ...]) -> NvmlFacts:
+        """Everything NVML says now; a GPU that does not answer keeps what ``previous`` knew of it."""
+        try:
+            return self._read(previous)
+        except CallFailed as failed:
+            raise SessionLost(failed.error, f"{failed.call} of {self.library.path} says {failed.error}") from failed
+
+    def _read(self, previous: tuple[GpuFacts, ...]) -> NvmlFacts:
+        binding = self._binding
+        # Without the count nothing can be said about any GPU, whatever the error is.
+        count = binding.number("nvmlDeviceGetCount")
+        asked = Asked(binding)
+        driver_version = asked(binding.text, "nvmlSystemGetDriverVersion")
+        nvml_version = asked(binding.text, "nvmlSystemGetNVMLVersion")
+        # The second version of this call fails where libcuda is not installed beside NVML.
+        cuda_version = asked(binding.number, "nvmlSystemGetCudaDriverVersion")
+        handles: list[Handle | None] = []
+        gpus: list[GpuFacts] = []
+        for index in range(count):
+            gpu, handle = self._read_gpu(index)
+            gpus.append(gpu)
+            handles.append(handle)
+        # Remembered first: the pairs of a lost GPU are known by its identity, and so stay as they were at the others.
+        gpus = with_ancestors(binding, remembered(gpus, previous), handles, self._links)
+        return NvmlFacts(
+            driver_version=driver_version,
+            nvml_version=nvml_version,
+            cuda_driver_version=cuda_version,
+            gpus=tuple(gpus),
+            errors=asked.errors,
+        )
+
+    def _read_gpu(self, index: int) -> tuple[GpuFacts, Handle | None]:
+        """The GPU, and its handle if it has one."""
+        call = "nvmlDeviceGetHandleByIndex"
+        try:
+            handle = self._binding.handle(call, index)
+        except CallFailed as failed:
+            if failed.error in SESSION_ENDED:
+                raise
+            return GpuFacts(index, error=failed.error, errors=(CallError(call, failed.error),)), None
+        asked = Asked(self._binding)
+        gpu = read_gpu(asked, index, handle, self._known)
+        if gpu.error is not None:
+            return with_errors(gpu, asked), handle
+        migs = read_mig_devices(asked, handle, gpu.mig_max_devices or 0) if gpu.mig_mode else ()
+        links = read_nvlinks(asked, handle, identity_of(gpu), self._links)
+        return with_errors(replace(gpu, mig_devices=migs, nvlinks=links), asked), handle
+
+
+def remembered(gpus: list[GpuFacts], previous: tuple[GpuFacts, ...]) -> list[GpuFacts]:
+    """GPUs in which those with an error are replaced by what was known of them before, with the error.
+
+    Which one it was is told by its index, and only where that cannot mislead: the number of GPUs is the same and no
+    other GPU has taken its identity.
+    """
+    if len(gpus) != len(previous):
+        return gpus
+    alive = {gpu.uuid for gpu in gpus if gpu.error is None}
+    kept = []
+    for gpu, before in zip(gpus, previous, strict=True):
+        contradicted = before.uuid in alive or (gpu.uuid is not None and gpu.uuid != before.uuid)
+        if gpu.error is None or contradicted or identity_of(before) is None:
+            kept.append(gpu)
+        else:
+            kept.append(replace(before, error=gpu.error))
+    return kept

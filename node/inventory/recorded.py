@@ -1,0 +1,69 @@
+"""A recorded node in the place of hardware: for the sandbox, for tests and for bug reports.
+
+The file is read again when it changes, so that editing it is a hardware event. A file that cannot be read at the start
+is the caller's error; one that breaks later is logged once and the last facts stay, since a half-saved file is no
+node without GPUs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from node.inventory.anonymous import anonymize
+from node.inventory.facts import NodeFacts
+from node.inventory.recording import SCHEMA, Recording, RecordingError, dump, load
+
+__all__ = ["SCHEMA", "RecordedSource", "Recording", "RecordingError", "anonymize", "dump", "load", "read"]
+
+log = logging.getLogger("ostler.inventory")
+
+
+def read(path: Path) -> Recording:
+    """The recorded node in a file. Raises RecordingError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecordingError(str(path), 0, "", f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise RecordingError(str(path), 0, "", f"no UTF-8 text: {error.reason} at byte {error.start}") from error
+    return load(text, str(path))
+
+
+class RecordedSource:
+    """Source of every section that a recorded node has."""
+
+    name = "recorded"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._facts: NodeFacts | None = None
+
+    def read(self) -> NodeFacts:
+        """The recorded facts; raises RecordingError only while there are none yet."""
+        seen = self._stamp()
+        if self._facts is None:
+            self._facts = read(self._path).facts
+        elif seen != self._seen:
+            try:
+                self._facts = read(self._path).facts
+            except RecordingError as error:
+                log.error(  # noqa: TRY400 - the error names file, line and key; a traceback says nothing more
+                    "the recorded node cannot be read any more, its last facts stay",
+                    extra={"path": str(self._path), "error": str(error)},
+                )
+        self._seen = seen
+        return self._facts
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._seen = self._facts = None
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)  # noqa: PTH116 - asked at every scan
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino

@@ -1,0 +1,107 @@
+"""One scan: every source read, facts made into devices. Runs in the inventory's worker thread.
+
+Nothing that a source or the assembly does ends the agent: a source that raises has a bug, is logged with its traceback
+and keeps its previous facts; an assembly that raises keeps the previous devices. Both are shown as a failed source, so
+that it is seen, and not as devices that disappear.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from node.inventory.devices import devices_of, host_of, statuses_of
+from node.inventory.facts import NodeFacts, merge
+from node.inventory.identity import IdentityStore
+from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
+from node.inventory.retention import retained
+from node.inventory.source import Source
+
+log = logging.getLogger("ostler.inventory")
+
+_ASSEMBLY = "assembly"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a scan concluded; everything of a snapshot but its generation."""
+
+    devices: tuple[Device, ...]
+    sources: tuple[SourceStatus, ...]
+    host: Host
+
+
+class Scanner:
+    """Reads sources; ``reading`` names the one that is being read or closed, empty in between."""
+
+    def __init__(self, sources: tuple[Source, ...], identities: IdentityStore, clock: Callable[[], float]) -> None:
+        self._sources = sources
+        self._identities = identities
+        self._clock = clock
+        self._facts: dict[str, NodeFacts] = {}
+        self._faults: dict[str, str] = {}
+        self.reading = ""
+
+    def scan(self, previous: Snapshot) -> Reading:
+        """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow."""
+        faults: dict[str, str] = {}
+        facts = merge(tuple(self._read(source, faults) for source in self._sources))
+        self.reading = ""
+        try:
+            reading = self._assembled(facts, previous)
+        except Exception as error:  # noqa: BLE001 - a bug of ours; the log and the source's status tell
+            self._report(_ASSEMBLY, error, faults)
+            reading = Reading(previous.devices, statuses_of(NodeFacts()), previous.host)
+        self._faults = faults
+        return replace(reading, sources=_with_faults(reading.sources, faults))
+
+    def close(self) -> None:
+        """Close every source, whatever the others do."""
+        for source in self._sources:
+            self.reading = source.name
+            try:
+                source.close()
+            except Exception:  # The agent is ending; the log tells.
+                log.exception("a source could not be closed", extra={"source": source.name})
+        self.reading = ""
+
+    def _read(self, source: Source, faults: dict[str, str]) -> NodeFacts:
+        self.reading = source.name
+        try:
+            facts = source.read()
+        except Exception as error:  # noqa: BLE001 - a bug of the source; the log and its status tell
+            self._report(source.name, error, faults)
+            return self._facts.get(source.name, NodeFacts())
+        self._facts[source.name] = facts
+        return facts
+
+    def _report(self, name: str, error: Exception, faults: dict[str, str]) -> None:
+        text = f"internal error: {type(error).__name__}: {error}"
+        faults[name] = text
+        # The traceback once: the same bug comes back with every scan.
+        log.error("a scan hit a bug", extra={"source": name, "error": text}, exc_info=self._faults.get(name) != text)
+
+    def _assembled(self, facts: NodeFacts, previous: Snapshot) -> Reading:
+        identities = self._identities.load()
+        devices = retained(devices_of(facts, identities), previous.devices)
+        self._identities.save(identities.learned(devices))
+        known = {device.name: device for device in previous.devices}
+        now = self._clock()
+        return Reading(
+            devices=tuple(_carried(device, known.get(device.name), now) for device in devices),
+            sources=statuses_of(facts),
+            host=host_of(facts),
+        )
+
+
+def _carried(device: Device, previous: Device | None, now: float) -> Device:
+    health = device.health.carried(previous.health if previous is not None else None, now)
+    stamped = replace(device, health=health)
+    return previous if previous is not None and stamped == previous else stamped
+
+
+def _with_faults(statuses: tuple[SourceStatus, ...], faults: dict[str, str]) -> tuple[SourceStatus, ...]:
+    by_name = {status.name: status for status in statuses}
+    by_name.update({name: SourceStatus(name, SourceState.FAILED, text) for name, text in faults.items()})
+    return tuple(by_name[name] for name in sorted(by_name))

@@ -1,0 +1,48 @@
+"""Reading the small text files and folders of sysfs, procfs and /dev, with errors that name the file.
+
+Attributes there are short; a file that is long is not what it claims to be and is not read to its end.
+"""
+
+from __future__ import annotations
+
+import os
+
+_LIMIT = 4096
+"""Bytes: sysfs hands out one page per attribute at most."""
+
+
+class Unreadable(Exception):
+    """A file that cannot be read; the text names it and the reason."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+def read_text(path: str) -> str:
+    """The first page of a file as text without surrounding white space; bytes that are no UTF-8 are replaced.
+
+    Raises Unreadable. A FIFO or terminal in the place of an attribute does not block.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            return os.read(handle, _LIMIT).decode(errors="replace").strip()
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise Unreadable(path, error.strerror or str(error)) from error
+
+
+def entries(folder: str, errors: list[str], *, absent_is_fine: bool = False) -> list[os.DirEntry[str]]:
+    """The entries of a folder by name; a line in ``errors`` and no entries where it cannot be listed."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except FileNotFoundError as error:
+        if not absent_is_fine:
+            errors.append(f"{folder}: {error.strerror}")
+    except OSError as error:
+        errors.append(f"{folder}: {error.strerror}")
+    return []

@@ -1,0 +1,28 @@
+"""The edge to the hardware: whatever reads facts is a ``Source``."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from node.inventory.facts import NodeFacts
+
+
+class Source(Protocol):
+    """Reads facts about the node; called from one worker thread, never twice at once.
+
+    ``read`` may block (NVML does) and never raises for what hardware or driver do wrong: a fault is a fact, degrades
+    what it concerns and leaves the rest. ``close`` releases libraries and files; ``read`` may be called again after it.
+    """
+
+    @property
+    def name(self) -> str:
+        """Short name for logs and status."""
+        ...
+
+    def read(self) -> NodeFacts:
+        """The sections that this source knows."""
+        ...
+
+    def close(self) -> None:
+        """Release what is held."""
+        ...

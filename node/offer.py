@@ -1,0 +1,127 @@
+"""What a door shows of each device, and why: the one place that decides it.
+
+A pure function of snapshot, rules, holds and door. Every device of the snapshot appears exactly once in the result:
+offered (healthy or unhealthy) under one resource, or withheld, each time with its reason in one sentence. An offered
+device that may not be given out is shown unhealthy and not left out: the kubelet would otherwise forget ids that
+running pods hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from node.edits.options import CdiMode
+from node.health.state import HealthState
+from node.inventory.model import Device, DeviceKind, Snapshot
+from node.ledger import Hold
+from node.names import explain_resource_name
+from node.rules import Door, Rule, offered_id, rule_for
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedDevice:
+    """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not)."""
+
+    id: str
+    device: Device
+    healthy: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceOffer:
+    """A resource, the rule it comes from, and its devices in the snapshot's order."""
+
+    resource: str
+    rule: Rule
+    devices: tuple[OfferedDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A device that this door does not show, and why."""
+
+    device: Device
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Resources sorted by name, and what is not shown."""
+
+    resources: tuple[ResourceOffer, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+
+    def resource(self, name: str) -> ResourceOffer | None:
+        """The resource of that name."""
+        return next((resource for resource in self.resources if resource.resource == name), None)
+
+
+def offer(snapshot: Snapshot, rules: Iterable[Rule], holds: Mapping[str, Hold], door: Door) -> Offer:
+    """Decide for every device what ``door`` shows of it; ``holds`` by device name."""
+    rules = tuple(rules)
+    groups: dict[str, tuple[Rule, list[Device]]] = {}
+    withheld: list[Withheld] = []
+    for device in snapshot.devices:
+        rule = rule_for(device, rules)
+        reason = _not_shown(device, rule, door, groups)
+        if rule is None or reason:
+            withheld.append(Withheld(device, reason))
+        else:
+            groups.setdefault(rule.resource_of(device), (rule, []))[1].append(device)
+    resources = []
+    for name, (rule, devices) in sorted(groups.items()):
+        fault = _not_uniform(devices, snapshot) if rule.uniform else ""
+        if fault:
+            withheld.extend(Withheld(device, f"resource {name}: {fault}") for device in devices)
+        else:
+            shown = tuple(_offered(device, rule, snapshot, holds, door) for device in devices)
+            resources.append(ResourceOffer(name, rule, shown))
+    return Offer(tuple(resources), tuple(sorted(withheld, key=lambda item: item.device.name)))
+
+
+def _not_shown(device: Device, rule: Rule | None, door: Door, groups: Mapping[str, tuple[Rule, list[Device]]]) -> str:
+    if rule is None:
+        return "no rule selects it"
+    if rule.door is not door:
+        return f"its rule offers it through the {rule.door} door"
+    name = rule.resource_of(device)
+    fault = explain_resource_name(name)
+    if fault:
+        return fault
+    if name in groups and groups[name][0].edits != rule.edits:
+        return f"two rules with different options give the resource {name!r}; the first one has it"
+    return ""
+
+
+def _not_uniform(devices: list[Device], snapshot: Snapshot) -> str:
+    shapes = {(device.kind, device.text("profile")) for device in devices}
+    if len(shapes) > 1:
+        kinds = ", ".join(sorted(profile or kind.value for kind, profile in shapes))
+        return f"the MIG strategy single needs devices of one kind, found {kinds}"
+    parents = {device.parent for device in devices}
+    for gpu in snapshot.devices:
+        if gpu.kind is DeviceKind.GPU and bool(gpu.attribute("migEnabled")) and gpu.name not in parents:
+            return f"the MIG strategy single needs at least one instance on every GPU in MIG mode, {gpu.name} has none"
+    return ""
+
+
+def _offered(device: Device, rule: Rule, snapshot: Snapshot, holds: Mapping[str, Hold], door: Door) -> OfferedDevice:
+    reason = _not_given(device, rule, snapshot, holds.get(device.name), door)
+    if reason:
+        return OfferedDevice(offered_id(rule, device), device, healthy=False, reason=reason)
+    note = device.health.reason if device.health.state is HealthState.DEGRADED else ""
+    return OfferedDevice(offered_id(rule, device), device, healthy=True, reason=note)
+
+
+def _not_given(device: Device, rule: Rule, snapshot: Snapshot, hold: Hold | None, door: Door) -> str:
+    if not device.health.usable:
+        return device.health.reason or device.health.state.value
+    if hold is not None and hold.door is not door:
+        return f"held through the {hold.door} door by {hold.holder}"
+    if rule.edits.uses_cdi and rule.edits.cdi_mode is CdiMode.DELEGATE:
+        name = f"nvidia.com/gpu={device.uuid}"
+        if name not in snapshot.host.cdi_devices:
+            return f"no CDI spec on this node defines {name}; run 'nvidia-ctk cdi generate'"
+    return ""

@@ -1,0 +1,131 @@
+"""Which devices are offered, through which door, under which resource name.
+
+Rules are frozen values and their predicates are pure; only the configuration makes them. The first rule that matches a
+device decides, so a device belongs to at most one resource. A resource name may hold ``{profile}``, filled in with the
+MIG profile of each device (``+`` becomes ``.``), so that one rule serves every profile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+
+from node.edits.options import EditOptions
+from node.inventory.model import Device, DeviceKind
+
+PROFILE = "{profile}"
+
+
+class Door(StrEnum):
+    """The kubelet's two doors for devices."""
+
+    PLUGIN = "plugin"
+    DRA = "dra"
+
+
+class DeviceIds(StrEnum):
+    """What names a device towards the kubelet: the id of the plugin that ostler replaces, or the device's own name."""
+
+    VENDOR = "vendor"
+    NAME = "name"
+
+
+@lru_cache(maxsize=1024)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile("".join(".*" if part == "*" else re.escape(part) for part in re.split(r"(\*)", text)))
+
+
+def matches_pattern(pattern: str, text: str) -> bool:
+    """Whether ``text`` is the pattern, in which ``*`` stands for any characters; upper and lower case differ."""
+    return _pattern(pattern).fullmatch(text) is not None
+
+
+def _any_matches(patterns: tuple[str, ...], text: str | None) -> bool:
+    return not patterns or (text is not None and any(matches_pattern(pattern, text) for pattern in patterns))
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Picks devices: every field that is set must match, a field with several values matches any of them.
+
+    ``products`` (also without the vendor's name in front, spaces as ``-``), ``profiles``, ``uuids``,
+    ``pci_addresses`` and ``names`` are patterns with ``*``. ``mig_enabled`` looks at whole GPUs only.
+    ``whole_instances``: only MIG devices whose compute instance fills its GPU instance.
+    """
+
+    kinds: tuple[DeviceKind, ...] = ()
+    vendors: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
+    pci_addresses: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    mig_enabled: bool | None = None
+    whole_instances: bool = False
+
+    def matches(self, device: Device) -> bool:
+        """Whether the device is one of those meant."""
+        return (
+            (not self.kinds or device.kind in self.kinds)
+            and (not self.vendors or device.vendor in self.vendors)
+            and (not self.products or any(_any_matches(self.products, name) for name in product_names(device)))
+            and _any_matches(self.profiles, device.text("profile") or None)
+            and _any_matches(self.uuids, device.uuid)
+            and _any_matches(self.pci_addresses, device.pci_address)
+            and _any_matches(self.names, device.name)
+            and (self.mig_enabled is None or bool(device.attribute("migEnabled")) is self.mig_enabled)
+            and (not self.whole_instances or fills_gpu_instance(device))
+        )
+
+
+def product_names(device: Device) -> tuple[str, ...]:
+    """The names people select a product by: ``NVIDIA L4``, ``NVIDIA-L4``, ``L4``."""
+    name = device.text("productName")
+    dashed = name.replace(" ", "-")
+    short = dashed.removeprefix(f"{device.vendor.upper()}-")
+    return tuple(dict.fromkeys(candidate for candidate in (name, dashed, short) if candidate))
+
+
+def fills_gpu_instance(device: Device) -> bool:
+    """Whether a MIG device has all compute slices of its GPU instance; its profile then has no ``Nc.`` in front."""
+    return device.kind is DeviceKind.MIG and not re.match(r"\d+c\.", device.text("profile"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: the devices it selects are offered through ``door`` as ``resource``.
+
+    ``uniform``: serve the resource only if all its devices are of one kind and profile and every GPU in MIG mode has
+    at least one instance (what NVIDIA's MIG strategy ``single`` demands).
+    """
+
+    resource: str
+    selector: Selector = field(default_factory=Selector)
+    door: Door = Door.PLUGIN
+    ids: DeviceIds = DeviceIds.VENDOR
+    edits: EditOptions = field(default_factory=EditOptions)
+    uniform: bool = False
+
+    def resource_of(self, device: Device) -> str:
+        """The resource name that this device gets."""
+        return self.resource.replace(PROFILE, device.text("profile").replace("+", "."))
+
+
+def rule_for(device: Device, rules: Iterable[Rule]) -> Rule | None:
+    """The first rule that selects the device."""
+    return next((rule for rule in rules if rule.selector.matches(device)), None)
+
+
+def vendor_id(device: Device) -> str:
+    """The id that the plugin ostler replaces gives this device: UUID for NVIDIA, else PCI address, else the name."""
+    if device.vendor == "nvidia":
+        return device.uuid or device.name
+    return device.pci_address or device.name
+
+
+def offered_id(rule: Rule, device: Device) -> str:
+    """The id under which the device is offered by this rule."""
+    return device.name if rule.ids is DeviceIds.NAME else vendor_id(device)

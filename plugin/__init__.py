@@ -1,0 +1,1 @@
+"""Door one: the kubelet's device plugin API."""

@@ -1,0 +1,188 @@
+"""Door one: every resource of the present offer, each with its list, its socket and its registration.
+
+Resources come and go with the offer while the process runs. A resource whose devices have all gone stays registered
+with an empty list, because the kubelet would keep its last devices for five minutes otherwise; it is dropped only when
+the rules no longer know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from node.directories import DirectoryWatcher, Inotify, open_inotify
+from node.events import EventSink, EventType
+from node.offer import Offer, OfferedDevice, ResourceOffer
+from node.rules import Rule
+from plugin.kubelet import KubeletFolders
+from plugin.listing import Listing, TooLarge
+from plugin.observer import Observer
+from plugin.registrar import Registrar
+from plugin.registration import RegistrationState, RegistrationStatus
+from plugin.servicer import DevicePluginServicer, Render
+
+log = logging.getLogger("ostler.plugin")
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStatus:
+    """A resource as people ask for it; ``problem`` says why the newest list is not the one that is shown."""
+
+    name: str
+    devices: int
+    healthy: int
+    streams: int
+    registration: RegistrationStatus
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Resource:
+    listing: Listing
+    servicer: DevicePluginServicer
+    registrar: Registrar
+    problem: str = ""
+    task: asyncio.Task[None] | None = None
+
+
+class PluginDoor:
+    """Serves the offers handed to ``apply`` for as long as ``run`` runs.
+
+    ``render_for`` gives, for a rule, the function that makes a container's answer. ``changed`` is called when a stream
+    opens or ends, for readiness.
+    """
+
+    def __init__(
+        self,
+        folders: KubeletFolders,
+        render_for: Callable[[Rule], Render],
+        *,
+        events: EventSink,
+        observer: Observer,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        changed: Callable[[], None] = lambda: None,
+        open_watch: Callable[[], Inotify] = open_inotify,
+    ) -> None:
+        self._folders = folders
+        self._render_for = render_for
+        self._events = events
+        self._observer = observer
+        self._clock = clock
+        self._random = random
+        self._changed = changed
+        self._open_watch = open_watch
+        self._resources: dict[str, _Resource] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def apply(self, offer: Offer, *, forget_missing: bool = False) -> None:
+        """Show this offer; resources that it lacks show no devices, or go when ``forget_missing``."""
+        for resource in offer.resources:
+            self._show(resource)
+        offered = {resource.resource for resource in offer.resources}
+        for name in sorted(self._resources.keys() - offered):
+            if forget_missing:
+                self._drop(name)
+            else:
+                self._update(name, self._resources[name], ())
+        self._changed()
+
+    async def run(self) -> None:
+        """Serve until cancelled; sockets are gone afterwards. A failing part ends all of it with its error."""
+        watched = (self._folders.device_plugins, self._folders.registry)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for name in sorted(self._resources):
+                    self._start(name)
+                group.create_task(DirectoryWatcher(watched, self._wake, self._open_watch).run(), name="directories")
+                await asyncio.get_running_loop().create_future()
+        finally:
+            self._group = None
+
+    def status(self) -> tuple[ResourceStatus, ...]:
+        """Every resource, by name."""
+        return tuple(
+            ResourceStatus(
+                name,
+                len(resource.listing.devices),
+                resource.listing.healthy,
+                resource.listing.streams,
+                resource.registrar.status,
+                resource.problem,
+            )
+            for name, resource in sorted(self._resources.items())
+        )
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Why the door is not ready: one sentence for each resource with devices and no open device stream."""
+        return tuple(
+            f"resource {status.name} is {status.registration.state}"
+            + (f": {status.registration.detail}" if status.registration.detail else "")
+            for status in self.status()
+            if status.devices and (not status.streams or status.registration.state is RegistrationState.CONTESTED)
+        )
+
+    def _show(self, offer: ResourceOffer) -> None:
+        resource = self._resources.get(offer.resource)
+        if resource is None:
+            resource = self._resources[offer.resource] = self._make(offer)
+            if self._update(offer.resource, resource, offer.devices):
+                self._start(offer.resource)
+            return
+        resource.servicer.render = self._render_for(offer.rule)
+        if self._update(offer.resource, resource, offer.devices) and resource.task is None:
+            self._start(offer.resource)
+
+    def _make(self, offer: ResourceOffer) -> _Resource:
+        def streams_changed() -> None:
+            registrar.wake()
+            self._changed()
+
+        listing = Listing(offer.resource, streams_changed)
+        servicer = DevicePluginServicer(listing, self._render_for(offer.rule), self._observer)
+        registrar = Registrar(
+            offer.resource,
+            self._folders,
+            listing,
+            servicer,
+            events=self._events,
+            observer=self._observer,
+            clock=self._clock,
+            random=self._random,
+        )
+        return _Resource(listing, servicer, registrar)
+
+    def _update(self, name: str, resource: _Resource, devices: tuple[OfferedDevice, ...]) -> bool:
+        """Show these devices of one resource; False when the kubelet could not take the list."""
+        try:
+            changed = resource.listing.update(devices)
+        except TooLarge as error:
+            if resource.problem != str(error):
+                log.warning("the list is too large for the kubelet", extra={"resource": name, "bytes": error.size})
+                self._events.emit(EventType.WARNING, "ListTooLarge", str(error))
+            resource.problem = str(error)
+            return False
+        resource.problem = ""
+        if changed:
+            listing = resource.listing
+            self._observer.listed(name, len(listing.devices), listing.healthy)
+            log.info("list shown", extra={"resource": name, "devices": len(devices), "healthy": listing.healthy})
+        return True
+
+    def _start(self, name: str) -> None:
+        resource = self._resources[name]
+        if self._group is not None and resource.task is None and resource.listing.shown:
+            resource.task = self._group.create_task(resource.registrar.run(), name=f"registrar {name}")
+
+    def _drop(self, name: str) -> None:
+        resource = self._resources.pop(name)
+        if resource.task is not None:
+            resource.task.cancel()
+        log.info("resource dropped, no rule offers it any more", extra={"resource": name})
+
+    def _wake(self) -> None:
+        for resource in self._resources.values():
+            resource.registrar.wake()

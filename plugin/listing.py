@@ -1,0 +1,98 @@
+"""The device list of one resource as the kubelet sees it, and the streams that follow it.
+
+Every message is the complete list, encoded once per change. A stream keeps the number of the last version it sent and
+always sends the newest: it may skip a version that was replaced before it could be sent, but never ends up behind, and
+never sends the same version twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from node.offer import OfferedDevice
+from protos.deviceplugin.v1beta1 import api_pb2
+
+LIMIT = 4 * 1024 * 1024 - 64 * 1024
+"""Bytes a message may have: the kubelet's client takes 4 MiB and, past that, loses the resource without a retry."""
+
+HEALTHY = "Healthy"
+UNHEALTHY = "Unhealthy"
+
+
+class TooLarge(Exception):
+    """A list that the kubelet would not take: its size in bytes and number of devices."""
+
+    def __init__(self, resource: str, size: int, devices: int) -> None:
+        super().__init__(
+            f"resource {resource}: a list of {devices} devices has {size} bytes and the kubelet takes {LIMIT}; "
+            "the list shown before stays; split the resource into several by rules"
+        )
+        self.resource = resource
+        self.size = size
+        self.devices = devices
+
+
+def encode(devices: Iterable[OfferedDevice]) -> api_pb2.ListAndWatchResponse:
+    """The message that shows these devices; a device without NUMA node carries no topology (never -1)."""
+    response = api_pb2.ListAndWatchResponse()
+    for offered in devices:
+        message = response.devices.add(ID=offered.id, health=HEALTHY if offered.healthy else UNHEALTHY)
+        if offered.device.numa_node is not None:
+            message.topology.nodes.add(ID=offered.device.numa_node)
+    return response
+
+
+class Listing:
+    """The list of ``resource``; ``streams_changed`` is called whenever a stream opens or ends."""
+
+    def __init__(self, resource: str, streams_changed: Callable[[], None]) -> None:
+        self.resource = resource
+        self.devices: dict[str, OfferedDevice] = {}
+        self.streams = 0
+        self._streams_changed = streams_changed
+        self._message = api_pb2.ListAndWatchResponse()
+        self._version = 0
+        self._changed = asyncio.Event()
+
+    def update(self, devices: tuple[OfferedDevice, ...]) -> bool:
+        """Show these devices; True when the kubelet has to hear of it. Raises ``TooLarge`` and keeps the old list."""
+        message = encode(devices)
+        size = message.ByteSize()
+        if size > LIMIT:
+            raise TooLarge(self.resource, size, len(devices))
+        self.devices = {offered.id: offered for offered in devices}
+        if self._version and message == self._message:
+            return False
+        self._message = message
+        self._version += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return True
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is a list to show at all: an empty one is one, a first one that was too large is not."""
+        return self._version > 0
+
+    @property
+    def healthy(self) -> int:
+        """How many devices are shown healthy."""
+        return sum(offered.healthy for offered in self.devices.values())
+
+    async def follow(self) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
+        """The list now and after every change, until the consumer stops."""
+        sent = 0
+        self.streams += 1
+        self._streams_changed()
+        try:
+            while True:
+                changed = self._changed
+                if sent != self._version:
+                    sent = self._version
+                    yield self._message
+                else:
+                    await changed.wait()
+        finally:
+            self.streams -= 1
+            self._streams_changed()

@@ -1,0 +1,70 @@
+"""Where a resource's registration stands, what its registrar remembers, and the names of its sockets."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from node.sockets import MAX_PATH, FileId
+from plugin.kubelet import RegistrationPath
+
+PREFIX = "ostler-"
+"""Start of every socket name of ours in the kubelet's folders."""
+
+
+class RegistrationState(StrEnum):
+    """Where a resource stands."""
+
+    WAITING = "waiting"
+    """No kubelet is there."""
+    OFFERED = "offered"
+    """The socket is there and the kubelet has not opened a device stream yet."""
+    REGISTERED = "registered"
+    CONTESTED = "contested"
+    """Another plugin takes the resource; we wait."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationStatus:
+    """State, path, socket and one sentence of detail."""
+
+    state: RegistrationState = RegistrationState.WAITING
+    path: RegistrationPath = RegistrationPath.REGISTRY
+    socket: Path | None = None
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the registrar remembers between two looks; times are of the injected clock, 0 for never."""
+
+    kubelet: FileId | None = None
+    kubelet_since: float = 0.0
+    served_at: float = 0.0
+    asked_at: float = 0.0
+    refusal: str = ""
+    refused_at: float = 0.0
+    streaming: bool = False
+    stream_ended: float = 0.0
+    registered_with: FileId | None = None
+    registered_at: float = 0.0
+    not_before: float = 0.0
+    losses: deque[float] = field(default_factory=lambda: deque(maxlen=2))
+    contested_until: float = 0.0
+    foreign: tuple[Path, ...] = ()
+    unanswered: int = 0
+
+
+def socket_name(resource: str, directory: Path) -> str:
+    """A new socket name for ``resource``: readable where the path's length allows it, else by hash."""
+    unique = secrets.token_hex(4)
+    readable = f"{PREFIX}{re.sub(r'[^A-Za-z0-9.-]', '-', resource)}-{unique}.sock"
+    if len(str(directory / readable).encode()) <= MAX_PATH:
+        return readable
+    return f"{PREFIX}{hashlib.sha256(resource.encode()).hexdigest()[:12]}-{unique}.sock"

@@ -1,0 +1,119 @@
+"""The DevicePlugin service of one resource: every answer comes from memory alone.
+
+No call touches NVML, disk or network, none waits for another, and none keeps state: the kubelet repeats Allocate for
+pods it refused later, and tells nobody when a pod ends. Faults become gRPC status codes in ``_answered`` and nowhere
+else. What the kubelet sees as an error refuses a pod for good, so only requests that name devices that cannot be given
+are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from node.offer import OfferedDevice
+from plugin.errors import BadDevices, CallError, NoDevices
+from plugin.listing import Listing
+from plugin.observer import Observer
+from plugin.preferred import prefer
+from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+
+log = logging.getLogger("ostler.plugin")
+
+Answer = TypeVar("Answer")
+Context = grpc.aio.ServicerContext[object, object]
+Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
+"""Makes one container's answer of its devices, in the order of the request; pure."""
+
+OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+"""What Register announces and GetDevicePluginOptions answers: old kubelets read the one, new ones the other."""
+
+
+class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
+    """Serves one resource: its ``listing``, and ``render`` for what a container gets."""
+
+    def __init__(self, listing: Listing, render: Render, observer: Observer) -> None:
+        self.render = render
+        self._listing = listing
+        self._observer = observer
+
+    async def GetDevicePluginOptions(  # noqa: N802  # the method names are gRPC's
+        self, request: api_pb2.Empty, context: Context
+    ) -> api_pb2.DevicePluginOptions:
+        """The options that hold for this connection."""
+        return await self._answered("GetDevicePluginOptions", context, lambda: OPTIONS)
+
+    async def ListAndWatch(  # noqa: N802
+        self, request: api_pb2.Empty, context: Context
+    ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
+        """The complete list now and after every change."""
+        async for message in self._listing.follow():
+            yield message
+
+    async def GetPreferredAllocation(  # noqa: N802
+        self, request: api_pb2.PreferredAllocationRequest, context: Context
+    ) -> api_pb2.PreferredAllocationResponse:
+        """Advice for each container; odd requests get the best there is, never an error."""
+        return await self._answered("GetPreferredAllocation", context, lambda: self._preferred(request))
+
+    async def Allocate(  # noqa: N802
+        self, request: api_pb2.AllocateRequest, context: Context
+    ) -> api_pb2.AllocateResponse:
+        """What each container gets; INVALID_ARGUMENT names ids that cannot be given."""
+        return await self._answered("Allocate", context, lambda: self._allocate(request))
+
+    async def PreStartContainer(  # noqa: N802
+        self, request: api_pb2.PreStartContainerRequest, context: Context
+    ) -> api_pb2.PreStartContainerResponse:
+        """Nothing is left to do at a container's start; may be called any number of times."""
+        return await self._answered("PreStartContainer", context, api_pb2.PreStartContainerResponse)
+
+    def _preferred(self, request: api_pb2.PreferredAllocationRequest) -> api_pb2.PreferredAllocationResponse:
+        response = api_pb2.PreferredAllocationResponse()
+        for wanted in request.container_requests:
+            chosen = prefer(
+                self._listing.devices, wanted.available_deviceIDs, wanted.must_include_deviceIDs, wanted.allocation_size
+            )
+            response.container_responses.add(deviceIDs=chosen)
+        return response
+
+    def _allocate(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
+        response = api_pb2.AllocateResponse()
+        for wanted in request.container_requests:
+            ids = list(wanted.devices_ids)
+            response.container_responses.append(self.render(self._checked(ids)))
+            log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
+        return response
+
+    def _checked(self, ids: Sequence[str]) -> list[OfferedDevice]:
+        devices = self._listing.devices
+        if not ids:
+            raise NoDevices(self._listing.resource)
+        unknown = tuple(dict.fromkeys(id_ for id_ in ids if id_ not in devices))
+        duplicated = tuple(id_ for id_ in dict.fromkeys(ids) if ids.count(id_) > 1) if len(set(ids)) < len(ids) else ()
+        unhealthy = {id_: devices[id_].reason for id_ in ids if id_ in devices and not devices[id_].healthy}
+        if unknown or duplicated or unhealthy:
+            raise BadDevices(self._listing.resource, unknown, duplicated, unhealthy)
+        return [devices[id_] for id_ in ids]
+
+    async def _answered(self, method: str, context: Context, answer: Callable[[], Answer]) -> Answer:
+        """Run ``answer``, measure it, and turn its faults into status codes."""
+        began = time.perf_counter()
+        code, fault = grpc.StatusCode.OK, ""
+        try:
+            return answer()
+        except CallError as error:
+            code, fault = error.code, str(error)
+            log.warning("call refused", extra={"resource": self._listing.resource, "method": method, "reason": fault})
+        except Exception as error:  # a bug of ours: the kubelet learns of it, and the log says where
+            code, fault = grpc.StatusCode.INTERNAL, f"{self._listing.resource}: {method} failed: {error!r}"
+            log.exception("call failed", extra={"resource": self._listing.resource, "method": method})
+        finally:
+            self._observer.called(self._listing.resource, method, code.name, time.perf_counter() - began)
+        await context.abort(code, fault)
+        raise AssertionError("abort returned")  # It always raises; this line is for the type checker.

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from node.files import (
+    JsonValue,
+    ReadFailed,
+    RecordDamaged,
+    RecordSchemaUnknown,
+    WriteFailed,
+    read_record,
+    write_record,
+    write_whole,
+)
+
+SCHEMA = "ostler.dev/things/v2"
+
+
+def test_content_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    write_whole(path, b"one")
+    write_whole(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_mode_is_the_one_asked_for_whatever_the_umask(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "spec.json"
+    old = os.umask(0o077)
+    try:
+        write_whole(path, b"", mode)
+    finally:
+        os.umask(old)
+    assert path.stat().st_mode & 0o777 == mode
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "spec.json"
+    with pytest.raises(WriteFailed) as caught:
+        write_whole(path, b"one")
+    assert str(caught.value) == f"{path} cannot be written: No such file or directory"
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+    assert caught.value.path == path
+
+
+def test_folder_in_the_way_leaves_no_temporary_file(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    path.mkdir()
+    with pytest.raises(WriteFailed, match="Is a directory"):
+        write_whole(path, b"one")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from node.files import WriteFailed, write_whole
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    write_whole(Path(sys.argv[1]), b"x" * 100000)
+except WriteFailed as error:
+    print(error)
+"""
+
+
+def test_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    write_whole(path, b"old")
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{path} cannot be written: File too large\n"
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root rights and CAP_SYS_ADMIN")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.needs_root
+def test_full_disk_leaves_the_old_file(tiny_disk: Path) -> None:
+    path = tiny_disk / "spec.json"
+    write_whole(path, b"old")
+    with pytest.raises(WriteFailed, match="No space left on device"):
+        write_whole(path, b"x" * 1_000_000)
+    assert path.read_bytes() == b"old"
+    assert list(tiny_disk.iterdir()) == [path]
+
+
+def test_watchers_see_no_name_that_ends_in_json_or_yaml_but_the_final_one(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    seen: set[str] = set()
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            seen.update(os.listdir(tmp_path))  # noqa: PTH208 - names only, as fast as possible
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for number in range(50):
+        write_whole(path, b"x" * number)
+    ended.set()
+    thread.join()
+    assert {name for name in seen if name.endswith((".json", ".yaml"))} <= {"spec.json"}
+    assert all(name == "spec.json" or (name.startswith(".spec.json.") and name.endswith(".tmp")) for name in seen)
+
+
+def test_writers_at_the_same_time_leave_one_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "spec.json"
+    contents = [bytes([65 + number]) * 50_000 for number in range(8)]
+    threads = [threading.Thread(target=write_whole, args=(path, content)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_bytes() in contents
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_leftovers_of_a_killed_writer_go_with_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "spec[1].json"
+    stale, young, other = (tmp_path / name for name in (".spec[1].json.a.tmp", ".spec[1].json.b.tmp", ".x.json.a.tmp"))
+    for leftover in (stale, young, other):
+        leftover.write_text("")
+    for old in (stale, other):
+        os.utime(old, (0, 0))
+    write_whole(path, b"one")
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([path.name, young.name, other.name])
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from node.files import write_record
+number = 0
+while True:
+    write_record(Path(sys.argv[1]), "ostler.dev/things/v2", {"number": number, "text": "x" * 5000})
+    if not number:
+        print("writing", flush=True)
+    number += 1
+"""
+
+
+def test_record_is_whole_whenever_its_writer_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    for _ in range(5):
+        with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"writing\n"
+            writer.kill()
+        data = read_record(path, SCHEMA)
+        assert isinstance(data, dict)
+        assert data["text"] == "x" * 5000
+
+
+def test_record_is_json_with_schema_and_hash_of_the_raw_data(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, SCHEMA, {"b": 1, "a": ["é"]})
+    document = json.loads(path.read_bytes())
+    raw = b'{"a":["\\u00e9"],"b":1}'
+    assert document == {"schema": SCHEMA, "sha256": hashlib.sha256(raw).hexdigest(), "data": {"a": ["é"], "b": 1}}
+    assert raw in path.read_bytes()
+
+
+def test_absent_record_is_none(tmp_path: Path) -> None:
+    assert read_record(tmp_path / "record.json", SCHEMA) is None
+
+
+def test_data_in_another_order_with_its_own_hash_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    raw = b'{ "z": 1,  "a": 2 }'
+    head = f'{{"schema":"{SCHEMA}","sha256":"{hashlib.sha256(raw).hexdigest()}","data":'
+    path.write_bytes(head.encode() + raw + b"}\n")
+    assert read_record(path, SCHEMA) == {"z": 1, "a": 2}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it is no JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b"{", "it is no JSON (Expecting property name"),
+        (b"\xff\xfe", "it is no JSON ("),
+        (b"7", "it names no schema"),
+        (b"{}", "it names no schema"),
+        (b'{"schema":7}', "it names no schema"),
+        (b'{"schema": "ostler.dev/things/v2", "data": {}}', "it was changed after it was written"),
+        (b'{"schema": "ostler.dev/others/v9"}', "it was changed after it was written"),
+        (b"[" * 100_000, "recursion"),
+    ],
+)
+def test_content_that_is_no_record_is_set_aside(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(content)
+    with pytest.raises(RecordDamaged) as caught:
+        read_record(path, SCHEMA)
+    assert reason in str(caught.value)
+    assert str(caught.value).startswith(f"{path} is damaged: ")
+    assert str(caught.value).endswith("; it was set aside as record.json.damaged-1")
+    assert caught.value.aside is not None
+    assert caught.value.aside.read_bytes() == content
+    assert read_record(path, SCHEMA) is None
+
+
+def test_damaged_records_are_numbered(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    for _ in range(3):
+        path.write_bytes(b"{")
+        with pytest.raises(RecordDamaged):
+            read_record(path, SCHEMA)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [f"record.json.damaged-{number}" for number in (1, 2, 3)]
+
+
+def test_record_of_something_else_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, "ostler.dev/others/v2", {})
+    with pytest.raises(RecordDamaged, match=r"it has schema 'ostler.dev/others/v2' instead of 'ostler.dev/things/v2'"):
+        read_record(path, SCHEMA)
+
+
+@pytest.mark.parametrize("version", ["v1", "v3", "v10"])
+@pytest.mark.parametrize("layout", ["record", "other"])
+def test_record_of_another_version_is_left_alone(tmp_path: Path, version: str, layout: str) -> None:
+    path = tmp_path / "record.json"
+    schema = f"ostler.dev/things/{version}"
+    if layout == "record":
+        write_record(path, schema, {"new": True})
+    else:
+        path.write_text(json.dumps({"schema": schema, "checksum": 1}, indent=1))
+    before = path.read_bytes()
+    with pytest.raises(RecordSchemaUnknown) as caught:
+        read_record(path, SCHEMA)
+    assert str(caught.value) == f"{path} has schema {schema}, this version knows {SCHEMA}; the file is left as it is"
+    assert (caught.value.found, caught.value.known) == (schema, SCHEMA)
+    assert path.read_bytes() == before
+
+
+def test_record_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.mkdir()
+    with pytest.raises(ReadFailed) as caught:
+        read_record(path, SCHEMA)
+    assert str(caught.value) == f"{path} cannot be read: Is a directory"
+
+
+json_values: st.SearchStrategy[JsonValue] = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+    max_leaves=10,
+)
+in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@in_one_folder
+@given(json_values)
+def test_what_is_written_is_read(tmp_path: Path, data: JsonValue) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, SCHEMA, data)
+    assert read_record(path, SCHEMA) == data
+
+
+@in_one_folder
+@given(st.data())
+def test_any_changed_byte_is_noticed(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, SCHEMA, {"gpus": {"0000:1b:00.0": "GPU-1"}})
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bytes(content))
+    with pytest.raises((RecordDamaged, RecordSchemaUnknown)):
+        read_record(path, SCHEMA)
+    for aside in tmp_path.glob("*.damaged-*"):
+        aside.unlink()

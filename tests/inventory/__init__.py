@@ -1,0 +1,1 @@
+"""The inventory: from raw facts to devices, differences and snapshots."""

@@ -1,0 +1,1 @@
+"""Rules and what a door shows because of them."""

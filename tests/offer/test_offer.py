@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.edits.options import CdiMode, EditOptions, ListStrategy
+from node.health.state import HealthState
+from node.inventory.model import DeviceKind, Host, Snapshot
+from node.ledger import Hold
+from node.offer import Offer, offer
+from node.rules import Door, Rule, Selector
+from tests.offer.making import gpu, ill, mig, snapshot
+
+GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)))
+
+STRATEGY_NONE = (GPUS,)
+STRATEGY_SINGLE = (
+    Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.MIG,)), uniform=True),
+    Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,), mig_enabled=False), uniform=True),
+)
+STRATEGY_MIXED = (
+    Rule("nvidia.com/mig-{profile}", Selector(kinds=(DeviceKind.MIG,), whole_instances=True)),
+    Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,), mig_enabled=False)),
+)
+
+
+def shown(found: Offer) -> dict[str, list[str]]:
+    return {resource.resource: [device.id for device in resource.devices] for resource in found.resources}
+
+
+def withheld(found: Offer) -> dict[str, str]:
+    return {each.device.name: each.reason for each in found.withheld}
+
+
+def test_healthy_device_is_offered_without_a_word() -> None:
+    (device,) = offer(snapshot(gpu(1)), STRATEGY_NONE, {}, Door.PLUGIN).resources[0].devices
+    assert (device.id, device.healthy, device.reason) == ("GPU-1", True, "")
+
+
+def test_degraded_device_is_offered_with_its_note() -> None:
+    one = gpu(1, health=ill("a memory row waits", HealthState.DEGRADED))
+    (device,) = offer(snapshot(one), STRATEGY_NONE, {}, Door.PLUGIN).resources[0].devices
+    assert (device.healthy, device.reason) == (True, "a memory row waits")
+
+
+@pytest.mark.parametrize("state", [HealthState.UNHEALTHY, HealthState.UNKNOWN])
+def test_device_that_may_not_be_given_out_is_shown_unhealthy_with_the_reason(state: HealthState) -> None:
+    devices = snapshot(gpu(1, health=ill("the GPU is lost", state)), gpu(2, health=ill("", state)))
+    found = offer(devices, STRATEGY_NONE, {}, Door.PLUGIN).resources[0].devices
+    assert [(each.healthy, each.reason) for each in found] == [(False, "the GPU is lost"), (False, state.value)]
+
+
+def test_device_held_through_the_other_door_is_shown_unhealthy() -> None:
+    name = gpu(1).name
+    holds = {name: Hold(name, Door.DRA, "team/claim", 1.0)}
+    (device,) = offer(snapshot(gpu(1)), STRATEGY_NONE, holds, Door.PLUGIN).resources[0].devices
+    assert (device.healthy, device.reason) == (False, "held through the dra door by team/claim")
+
+
+def test_device_held_through_this_door_stays_healthy() -> None:
+    name = gpu(1).name
+    holds = {name: Hold(name, Door.PLUGIN, "team/pod", 1.0)}
+    assert offer(snapshot(gpu(1)), STRATEGY_NONE, holds, Door.PLUGIN).resources[0].devices[0].healthy
+
+
+def test_lost_device_says_so_even_when_held() -> None:
+    name = gpu(1).name
+    holds = {name: Hold(name, Door.DRA, "team/claim", 1.0)}
+    found = offer(snapshot(gpu(1, health=ill("lost"))), STRATEGY_NONE, holds, Door.PLUGIN)
+    assert found.resources[0].devices[0].reason == "lost"
+
+
+def test_delegated_cdi_needs_a_spec_that_names_the_device() -> None:
+    edits = EditOptions(strategies=(ListStrategy.CDI_CRI,), cdi_mode=CdiMode.DELEGATE)
+    rules = (replace(GPUS, edits=edits),)
+    one = replace(snapshot(gpu(1), gpu(2)), host=Host(cdi_devices=frozenset({"nvidia.com/gpu=GPU-1"})))
+    found = offer(one, rules, {}, Door.PLUGIN).resources[0].devices
+    assert [(each.healthy, each.reason) for each in found] == [
+        (True, ""),
+        (False, "no CDI spec on this node defines nvidia.com/gpu=GPU-2; run 'nvidia-ctk cdi generate'"),
+    ]
+
+
+def test_other_strategies_need_no_cdi_spec_of_others() -> None:
+    rules = (replace(GPUS, edits=EditOptions(cdi_mode=CdiMode.DELEGATE)),)
+    assert offer(snapshot(gpu(1)), rules, {}, Door.PLUGIN).resources[0].devices[0].healthy
+
+
+def test_device_without_a_rule_is_withheld() -> None:
+    assert withheld(offer(snapshot(gpu(1), mig(1, 0)), STRATEGY_NONE, {}, Door.PLUGIN)) == {
+        "mig-0000-1b-00-0-0-1": "no rule selects it"
+    }
+
+
+def test_first_rule_wins_also_when_it_is_the_other_doors() -> None:
+    rules = (Rule("nvidia.com/gpu", Selector(uuids=("GPU-1",)), Door.DRA), GPUS)
+    found = offer(snapshot(gpu(1), gpu(2)), rules, {}, Door.PLUGIN)
+    assert shown(found) == {"nvidia.com/gpu": ["GPU-2"]}
+    assert withheld(found) == {"gpu-0000-1b-00-0": "its rule offers it through the dra door"}
+    assert shown(offer(snapshot(gpu(1), gpu(2)), rules, {}, Door.DRA)) == {"nvidia.com/gpu": ["GPU-1"]}
+
+
+@pytest.mark.parametrize(
+    ("resource", "reason"),
+    [
+        ("gpu", "resource name 'gpu' has no domain; write it as domain/name, for example example.com/gpu"),
+        (
+            f"nvidia.com/{'x' * 64}",
+            f"resource name 'nvidia.com/{'x' * 64}' has 64 characters behind the '/'; 63 are allowed",
+        ),
+        (
+            "nvidia.com/mig-{profile}",
+            (
+                "resource name 'nvidia.com/mig-' has 'mig-' behind the '/'; use letters, digits, '-', '_' and '.', "
+                "starting and ending with a letter or digit"
+            ),
+        ),
+    ],
+)
+def test_name_that_no_kubelet_takes_is_withheld_with_the_fix(resource: str, reason: str) -> None:
+    found = offer(snapshot(gpu(1)), (Rule(resource),), {}, Door.PLUGIN)
+    assert found.resources == ()
+    assert withheld(found) == {"gpu-0000-1b-00-0": reason}
+
+
+def test_rules_with_different_options_cannot_share_a_name() -> None:
+    rules = (
+        Rule("nvidia.com/gpu", Selector(uuids=("GPU-1",))),
+        Rule("nvidia.com/gpu", Selector(uuids=("GPU-2",)), edits=EditOptions(device_specs=False)),
+        Rule("nvidia.com/gpu", Selector(uuids=("GPU-3",))),
+    )
+    found = offer(snapshot(gpu(1), gpu(2), gpu(3)), rules, {}, Door.PLUGIN)
+    assert shown(found) == {"nvidia.com/gpu": ["GPU-1", "GPU-3"]}
+    assert withheld(found) == {
+        "gpu-0000-2b-00-0": "two rules with different options give the resource 'nvidia.com/gpu'; the first one has it"
+    }
+
+
+def test_mig_strategy_none_offers_whole_gpus_only() -> None:
+    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2)), STRATEGY_NONE, {}, Door.PLUGIN)
+    assert shown(found) == {"nvidia.com/gpu": ["GPU-1", "GPU-2"]}
+
+
+def test_mig_strategy_mixed_offers_each_profile_under_its_name() -> None:
+    devices = snapshot(
+        gpu(1, mig=True), mig(1, 0), mig(1, 1), mig(1, 4, "3g.20gb"), mig(1, 5, "1c.3g.20gb"), gpu(2), gpu(3, mig=True)
+    )
+    found = offer(devices, STRATEGY_MIXED, {}, Door.PLUGIN)
+    assert shown(found) == {
+        "nvidia.com/gpu": ["GPU-2"],
+        "nvidia.com/mig-1g.5gb": ["MIG-1-0", "MIG-1-1"],
+        "nvidia.com/mig-3g.20gb": ["MIG-1-4"],
+    }
+    assert sorted(withheld(found)) == ["gpu-0000-1b-00-0", "gpu-0000-3b-00-0", "mig-0000-1b-00-0-5-1"]
+
+
+def test_mig_strategy_single_offers_instances_as_gpus() -> None:
+    devices = snapshot(gpu(1, mig=True), mig(1, 0), mig(1, 1), gpu(2, mig=True), mig(2, 0))
+    found = offer(devices, STRATEGY_SINGLE, {}, Door.PLUGIN)
+    assert shown(found) == {"nvidia.com/gpu": ["MIG-1-0", "MIG-1-1", "MIG-2-0"]}
+
+
+def test_mig_strategy_single_without_mig_offers_gpus() -> None:
+    assert shown(offer(snapshot(gpu(1), gpu(2)), STRATEGY_SINGLE, {}, Door.PLUGIN)) == {
+        "nvidia.com/gpu": ["GPU-1", "GPU-2"]
+    }
+
+
+def test_mig_strategy_single_refuses_different_profiles() -> None:
+    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), mig(1, 4, "3g.20gb")), STRATEGY_SINGLE, {}, Door.PLUGIN)
+    assert found.resources == ()
+    text = "resource nvidia.com/gpu: the MIG strategy single needs devices of one kind, found 1g.5gb, 3g.20gb"
+    assert withheld(found)["mig-0000-1b-00-0-0-1"] == text
+    assert withheld(found)["gpu-0000-1b-00-0"] == "no rule selects it"
+
+
+def test_mig_strategy_single_refuses_plain_gpus_beside_instances() -> None:
+    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2)), STRATEGY_SINGLE, {}, Door.PLUGIN)
+    text = "resource nvidia.com/gpu: the MIG strategy single needs devices of one kind, found 1g.5gb, gpu"
+    assert withheld(found)["gpu-0000-2b-00-0"] == text
+
+
+def test_mig_strategy_single_refuses_a_gpu_without_instances() -> None:
+    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2, mig=True)), STRATEGY_SINGLE, {}, Door.PLUGIN)
+    assert withheld(found)["mig-0000-1b-00-0-0-1"] == (
+        "resource nvidia.com/gpu: the MIG strategy single needs at least one instance on every GPU in MIG mode, "
+        "gpu-0000-2b-00-0 has none"
+    )
+
+
+def test_resources_and_devices_are_sorted_and_found_by_name() -> None:
+    rules = (Rule("z.com/a", Selector(uuids=("GPU-1",))), Rule("a.com/z"))
+    found = offer(snapshot(gpu(3), gpu(1), gpu(2)), rules, {}, Door.PLUGIN)
+    assert [resource.resource for resource in found.resources] == ["a.com/z", "z.com/a"]
+    resource = found.resource("a.com/z")
+    assert resource is not None
+    assert [each.device.name for each in resource.devices] == ["gpu-0000-2b-00-0", "gpu-0000-3b-00-0"]
+    assert found.resource("none.com/x") is None
+
+
+def test_node_without_devices_offers_nothing() -> None:
+    assert offer(Snapshot(), STRATEGY_MIXED, {}, Door.PLUGIN) == Offer()
+
+
+numbers = st.integers(1, 4)
+devices = st.lists(
+    st.one_of(
+        st.builds(lambda number, on: gpu(number, mig=on), numbers, st.booleans()),
+        st.builds(mig, numbers, st.integers(0, 3), st.sampled_from(["1g.5gb", "1c.2g.10gb", ""])),
+    ),
+    unique_by=lambda device: device.name,
+).map(lambda found: snapshot(*found))
+selectors = st.builds(
+    Selector,
+    kinds=st.sampled_from([(), (DeviceKind.GPU,), (DeviceKind.MIG,)]),
+    uuids=st.sampled_from([(), ("GPU-1",), ("*-2*",)]),
+    mig_enabled=st.sampled_from([None, True, False]),
+)
+rule_lists = st.lists(
+    st.builds(
+        Rule,
+        resource=st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-{profile}", "bad"]),
+        selector=selectors,
+        door=st.sampled_from(Door),
+        edits=st.sampled_from([EditOptions(), EditOptions(device_specs=False)]),
+        uniform=st.booleans(),
+    ),
+    max_size=4,
+)
+hold_maps = st.dictionaries(
+    numbers.map(lambda number: gpu(number).name),
+    st.builds(lambda door: Hold("any", door, "team/pod", 0.0), st.sampled_from(Door)),
+)
+
+
+@given(devices, rule_lists, hold_maps, st.sampled_from(Door))
+def test_every_device_appears_exactly_once_and_never_unhealthy_or_withheld_without_a_reason(
+    one: Snapshot, rules: list[Rule], holds: dict[str, Hold], door: Door
+) -> None:
+    found = offer(one, rules, holds, door)
+    offered = [each for resource in found.resources for each in resource.devices]
+    names = [each.device.name for each in offered] + [each.device.name for each in found.withheld]
+    assert sorted(names) == [device.name for device in one.devices]
+    assert all(each.healthy or each.reason for each in offered)
+    assert all(each.reason for each in found.withheld)
+
+
+@given(devices, rule_lists, hold_maps)
+def test_no_device_is_healthy_at_both_doors(one: Snapshot, rules: list[Rule], holds: dict[str, Hold]) -> None:
+    healthy = [
+        {
+            each.device.name
+            for resource in offer(one, rules, holds, door).resources
+            for each in resource.devices
+            if each.healthy
+        }
+        for door in Door
+    ]
+    assert not healthy[0] & healthy[1]

@@ -1,0 +1,73 @@
+"""Offered devices and doors for tests, made by hand."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from node.events import EventType
+from node.inventory.model import Device, DeviceKind
+from node.offer import Offer, OfferedDevice, ResourceOffer
+from node.rules import Rule
+from plugin.door import PluginDoor
+from plugin.kubelet import KubeletFolders, RegistrationPath
+from plugin.observer import Observer, Silent
+from plugin.servicer import Render
+from protos.deviceplugin.v1beta1 import api_pb2
+
+BOTH = (RegistrationPath.REGISTRY, RegistrationPath.REGISTER)
+
+
+def offered(id_: str, numa: int | None = None, *, healthy: bool = True, reason: str = "") -> OfferedDevice:
+    """A GPU offered under ``id_``."""
+    device = Device(name=f"gpu-{id_}", kind=DeviceKind.GPU, vendor="nvidia", uuid=id_, numa_node=numa)
+    return OfferedDevice(id_, device, healthy, reason)
+
+
+def offer_of(resource: str = "nvidia.com/gpu", *devices: OfferedDevice) -> Offer:
+    """An offer of one resource."""
+    return Offer((ResourceOffer(resource, Rule(resource), devices),))
+
+
+def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
+    """The ids in one variable."""
+    return api_pb2.ContainerAllocateResponse(envs={"IDS": ",".join(device.id for device in devices)})
+
+
+class Told:
+    """An event sink that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[EventType, str, str]] = []
+
+    def emit(self, kind: EventType, reason: str, message: str) -> None:
+        self.events.append((kind, reason, message))
+
+    def messages(self, reason: str) -> list[str]:
+        return [message for _, why, message in self.events if why == reason]
+
+
+def folders(root: Path, paths: tuple[RegistrationPath, ...] = BOTH) -> KubeletFolders:
+    """The kubelet's folders below ``root``."""
+    return KubeletFolders(root / "device-plugins", root / "plugins_registry", paths)
+
+
+def door(
+    root: Path,
+    told: Told | None = None,
+    *,
+    paths: tuple[RegistrationPath, ...] = BOTH,
+    observer: Observer | None = None,
+    answer: Render = render,
+) -> PluginDoor:
+    """A door at the kubelet below ``root``."""
+    return PluginDoor(
+        folders(root, paths),
+        lambda _: answer,
+        events=told or Told(),
+        observer=observer or Silent(),
+        clock=time.monotonic,
+        random=random.Random(0).random,
+    )

@@ -1,0 +1,146 @@
+"""The kubelet's calls over a real socket: answers, and refusals that name the ids."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from node.endpoint import Endpoint
+from node.offer import OfferedDevice
+from ostler.counters import Counters
+from plugin.listing import Listing
+from plugin.servicer import DevicePluginServicer
+from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from tests.plugin.making import offered, render
+
+RESOURCE = "nvidia.com/gpu"
+Stub = api_pb2_grpc.DevicePluginStub
+
+
+class Served:
+    """A served resource with three devices, one of them sick."""
+
+    def __init__(self, directory: Path) -> None:
+        self.counters = Counters()
+        self.listing = Listing(RESOURCE, lambda: None)
+        self.listing.update((offered("a", 0), offered("b", 1), offered("sick", 0, healthy=False, reason="lost")))
+        self.servicer = DevicePluginServicer(self.listing, render, self.counters)
+        self.endpoint = Endpoint(
+            directory,
+            "p.sock",
+            ["v1beta1.DevicePlugin"],
+            lambda server: api_pb2_grpc.add_DevicePluginServicer_to_server(self.servicer, server),
+        )
+
+
+@pytest.fixture
+async def served(short_dir: Path) -> AsyncIterator[Served]:
+    made = Served(short_dir)
+    await made.endpoint.start()
+    yield made
+    await made.endpoint.stop()
+
+
+@pytest.fixture
+async def stub(served: Served) -> AsyncIterator[Stub]:
+    options = (("grpc.use_local_subchannel_pool", 1),)
+    async with grpc.aio.insecure_channel(f"unix:{served.endpoint.path}", options=options) as channel:
+        yield Stub(channel)
+
+
+async def allocate(stub: Stub, *containers: Sequence[str]) -> list[str]:
+    request = api_pb2.AllocateRequest(
+        container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+    )
+    response = await stub.Allocate(request, timeout=5)
+    return [container.envs["IDS"] for container in response.container_responses]
+
+
+async def refusal(stub: Stub, *ids: str) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await allocate(stub, ids)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    return str(refused.value.details())
+
+
+async def test_each_container_gets_its_answer_in_the_order_of_the_request(stub: Stub) -> None:
+    assert await allocate(stub, ["b", "a"], ["a"]) == ["b,a", "a"]
+
+
+async def test_unknown_ids_are_refused_with_their_names(stub: Stub) -> None:
+    assert await refusal(stub, "a", "x", "y", "x") == (
+        "nvidia.com/gpu: unknown device ids x, y; device ids named more than once x"
+    )
+
+
+async def test_duplicated_ids_are_refused(stub: Stub) -> None:
+    assert await refusal(stub, "a", "a") == "nvidia.com/gpu: device ids named more than once a"
+
+
+async def test_unhealthy_ids_are_refused_with_the_reason(stub: Stub) -> None:
+    assert await refusal(stub, "sick", "a") == "nvidia.com/gpu: unhealthy devices sick (lost)"
+
+
+async def test_a_request_without_devices_is_refused(stub: Stub) -> None:
+    assert await refusal(stub) == "nvidia.com/gpu: the request names no device"
+
+
+async def test_a_bug_in_rendering_is_told_to_the_kubelet_and_the_next_call_is_served(
+    served: Served, stub: Stub, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
+        raise KeyError("no such thing")
+
+    served.servicer.render = broken
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await allocate(stub, ["a"])
+    assert refused.value.code() is grpc.StatusCode.INTERNAL
+    assert refused.value.details() == "nvidia.com/gpu: Allocate failed: KeyError('no such thing')"
+    assert "call failed" in caplog.text
+    served.servicer.render = render
+    assert await allocate(stub, ["a"]) == ["a"]
+
+
+async def test_options_announce_preferred_allocation_and_no_pre_start(stub: Stub) -> None:
+    options = await stub.GetDevicePluginOptions(api_pb2.Empty(), timeout=5)
+    assert options.get_preferred_allocation_available
+    assert not options.pre_start_required
+
+
+async def test_pre_start_may_be_called_again_and_again(stub: Stub) -> None:
+    for _ in range(3):
+        await stub.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["a", "unknown"]), timeout=5)
+
+
+async def test_preferred_allocation_answers_each_container(stub: Stub) -> None:
+    wanted = api_pb2.ContainerPreferredAllocationRequest(
+        available_deviceIDs=["b", "a", "sick"], must_include_deviceIDs=[], allocation_size=1
+    )
+    response = await stub.GetPreferredAllocation(
+        api_pb2.PreferredAllocationRequest(container_requests=[wanted, wanted]), timeout=5
+    )
+    assert [list(container.deviceIDs) for container in response.container_responses] == [["a"], ["a"]]
+
+
+async def test_calls_are_counted_by_method_and_code(served: Served, stub: Stub) -> None:
+    await allocate(stub, ["a"])
+    await refusal(stub, "x")
+    assert served.counters.calls == {
+        (RESOURCE, "Allocate", "OK"): 1,
+        (RESOURCE, "Allocate", "INVALID_ARGUMENT"): 1,
+    }
+    assert sum(served.counters.latencies[RESOURCE, "Allocate"].counts) == 2
+
+
+async def test_a_change_reaches_an_open_stream(served: Served, stub: Stub) -> None:
+    stream = stub.ListAndWatch(api_pb2.Empty())
+    first = await stream.read()
+    assert [device.ID for device in first.devices] == ["a", "b", "sick"]
+    served.listing.update((offered("a", 0, healthy=False),))
+    second = await stream.read()
+    assert [(device.ID, device.health) for device in second.devices] == [("a", "Unhealthy")]
+    stream.cancel()

@@ -1,0 +1,1 @@
+"""Sockets, locks, watched folders and gRPC endpoints."""
