@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from node.inventory.facts import CdiFacts, NodeFacts
@@ -32,22 +32,21 @@ class CdiSpecSource:
     """Source of ``NodeFacts.cdi``.
 
     ``directories`` in rising priority (``/etc/cdi``, ``/var/run/cdi``); one that does not exist has no specs.
-    ``own_files`` gives the names of files that this agent wrote, which are left out.
+    ``own_files`` are the names of files that this agent writes, which are left out.
     """
 
     name = "cdi"
 
-    def __init__(self, directories: Sequence[Path], own_files: Callable[[], frozenset[str]] = frozenset) -> None:
+    def __init__(self, directories: Sequence[Path], own_files: frozenset[str] = frozenset()) -> None:
         self._directories = tuple(str(directory) for directory in directories)
         self._own_files = own_files
         self._known: dict[str, tuple[_Key, tuple[str, ...] | str]] = {}
 
     def read(self) -> NodeFacts:
         """Qualified names (``nvidia.com/gpu=0``), sorted."""
-        own = self._own_files()
         errors: list[str] = []
         seen: dict[str, tuple[_Key, tuple[str, ...] | str]] = {}
-        directories = [self._specs(directory, own, seen, errors) for directory in self._directories]
+        directories = [self._specs(directory, seen, errors) for directory in self._directories]
         self._known = seen
         devices = _resolved(directories, errors)
         return NodeFacts(cdi=CdiFacts(devices, tuple(errors)))
@@ -59,14 +58,13 @@ class CdiSpecSource:
     def _specs(
         self,
         directory: str,
-        own: frozenset[str],
         seen: dict[str, tuple[_Key, tuple[str, ...] | str]],
         errors: list[str],
     ) -> list[tuple[str, tuple[str, ...]]]:
         """Path and device names of every usable spec of one directory."""
         found = []
         for entry in entries(directory, errors, absent_is_fine=True):
-            if not entry.name.endswith((".json", ".yaml")) or entry.name in own:
+            if not entry.name.endswith((".json", ".yaml")) or entry.name in self._own_files:
                 continue
             result = self._spec(entry.path, seen)
             if isinstance(result, tuple):

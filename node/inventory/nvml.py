@@ -50,6 +50,11 @@ class NvmlSource:
         """``nvml``."""
         return "nvml"
 
+    @property
+    def driver_version(self) -> str | None:
+        """Version of the driver as last seen."""
+        return self._last.driver_version
+
     def read(self) -> NodeFacts:
         """The NVML section; blocks as long as the driver does. Never raises for faults of driver or hardware."""
         with _BINDING:

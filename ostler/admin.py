@@ -1,0 +1,174 @@
+"""The agent's own service on its root-only Unix socket: what the command line and grpcurl talk to.
+
+Everything that changes something is here. The service holds no state: it asks the agent through the small Protocol
+``AgentView`` and turns values into messages.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from node.events import Event
+from node.inventory.model import Device, Snapshot, SourceStatus, Version
+from node.offer import Offer
+from ostler.status import AgentStatus
+from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
+
+Context = grpc.aio.ServicerContext[object, object]
+SERVICE = agent_pb2.DESCRIPTOR.services_by_name["Agent"].full_name
+
+
+class ReloadFailed(Exception):
+    """The configuration could not be read again; the text names every problem."""
+
+
+class AgentView(Protocol):
+    """What the service needs of the agent."""
+
+    def status(self) -> AgentStatus:
+        """How the agent is."""
+        ...
+
+    def devices(self) -> tuple[Snapshot, Offer]:
+        """The newest snapshot and what the plugin door makes of it."""
+        ...
+
+    async def rescan(self) -> tuple[int, tuple[str, ...]]:
+        """Scan now; the generation afterwards and what changed, one line a device."""
+        ...
+
+    async def reload(self) -> tuple[str, ...]:
+        """Read the configuration again; what changed. Raises ``ReloadFailed``."""
+        ...
+
+
+class AgentServicer(agent_pb2_grpc.AgentServicer):
+    """Answers for ``view``."""
+
+    def __init__(self, view: AgentView) -> None:
+        self._view = view
+
+    async def GetStatus(  # noqa: N802  # the method names are gRPC's
+        self, request: agent_pb2.GetStatusRequest, context: Context
+    ) -> agent_pb2.GetStatusResponse:
+        """How the agent is and what it serves."""
+        return status_message(self._view.status())
+
+    async def ListDevices(  # noqa: N802
+        self, request: agent_pb2.ListDevicesRequest, context: Context
+    ) -> agent_pb2.ListDevicesResponse:
+        """Every device and where it is offered."""
+        return devices_message(*self._view.devices())
+
+    async def Rescan(  # noqa: N802
+        self, request: agent_pb2.RescanRequest, context: Context
+    ) -> agent_pb2.RescanResponse:
+        """Scan now and answer when the result is published."""
+        generation, changes = await self._view.rescan()
+        return agent_pb2.RescanResponse(generation=generation, changes=changes)
+
+    async def Reload(  # noqa: N802
+        self, request: agent_pb2.ReloadRequest, context: Context
+    ) -> agent_pb2.ReloadResponse:
+        """Read the configuration again; FAILED_PRECONDITION with every problem when it is not usable."""
+        try:
+            changes = await self._view.reload()
+        except ReloadFailed as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
+        return agent_pb2.ReloadResponse(changes=changes)
+
+
+def status_message(status: AgentStatus) -> agent_pb2.GetStatusResponse:
+    """The message that says the same as ``status``."""
+    message = agent_pb2.GetStatusResponse(
+        version=status.version,
+        node_name=status.node_name,
+        pid=status.pid,
+        role=status.role,
+        ready=status.ready,
+        reasons=status.reasons,
+        snapshot_generation=status.generation,
+        sources=[_source_message(source) for source in status.sources],
+        events=[_event_message(event) for event in status.events],
+    )
+    for resource in status.resources:
+        registration = resource.registration
+        message.resources.add(
+            name=resource.name,
+            devices=resource.devices,
+            healthy=resource.healthy,
+            registration=registration.state.value,
+            path=registration.path.value,
+            socket=str(registration.socket or ""),
+            open_streams=resource.streams,
+            detail=resource.problem or registration.detail,
+        )
+    return message
+
+
+def devices_message(snapshot: Snapshot, offer: Offer) -> agent_pb2.ListDevicesResponse:
+    """Every device of the snapshot with what the offer says of it."""
+    message = agent_pb2.ListDevicesResponse(
+        generation=snapshot.generation, sources=[_source_message(source) for source in snapshot.sources]
+    )
+    offered = {item.device.name: (resource, item) for resource in offer.resources for item in resource.devices}
+    withheld = {item.device.name: item.reason for item in offer.withheld}
+    for device in snapshot.devices:
+        entry = _device_message(device)
+        if device.name in offered:
+            resource, item = offered[device.name]
+            entry.resource, entry.offered_id = resource.resource, item.id
+            entry.offered_as, entry.offer_reason = ("Healthy" if item.healthy else "Unhealthy"), item.reason
+        else:
+            entry.offer_reason = withheld.get(device.name, "")
+        message.devices.append(entry)
+    return message
+
+
+def _device_message(device: Device) -> agent_pb2.Device:
+    message = agent_pb2.Device(
+        name=device.name,
+        kind=device.kind.value,
+        vendor=device.vendor,
+        uuid=device.uuid or "",
+        pci_address=device.pci_address or "",
+        numa_node=device.numa_node,
+        parent=device.parent or "",
+        health=agent_pb2.Health(
+            state=device.health.state.value,
+            reason=device.health.reason,
+            since=device.health.since,
+            recovery=device.health.recovery.value,
+        ),
+        capacity=[agent_pb2.Capacity(name=item.name, value=item.value) for item in device.capacity],
+        nodes=[
+            agent_pb2.DeviceNode(
+                path=node.path, kind=node.kind, major=node.major or 0, minor=node.minor or 0, role=node.role.value
+            )
+            for node in device.nodes
+        ],
+    )
+    for attribute in device.attributes:
+        entry = message.attributes.add(name=attribute.name)
+        match attribute.value:
+            case bool(value):
+                entry.bool_value = value
+            case int(value):
+                entry.int_value = value
+            case Version(text=text):
+                entry.version_value = text
+            case str(value):
+                entry.string_value = value
+    return message
+
+
+def _source_message(source: SourceStatus) -> agent_pb2.SourceStatus:
+    return agent_pb2.SourceStatus(name=source.name, state=source.state.value, detail=source.detail)
+
+
+def _event_message(event: Event) -> agent_pb2.Event:
+    return agent_pb2.Event(time=event.time, type=event.type.value, reason=event.reason, message=event.message)

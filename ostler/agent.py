@@ -1,0 +1,281 @@
+"""The running agent: its parts wired together, and one supervisor over them.
+
+Order at the start: scan (a standby does it too), take the instance lock, then and only then bind sockets. A part that
+fails takes the process with it, because half an agent is worse than a restarted one. The publisher is the only way from
+a snapshot to the doors: it decides the offer, writes CDI specs where rules use them, and shows the lists afterwards, so
+that no device is shown whose answer would name a spec that is not there yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from node.endpoint import Endpoint
+from node.events import EventType
+from node.inventory.diff import Diff
+from node.inventory.identity import IdentityStore
+from node.inventory.loop import Inventory
+from node.inventory.model import Snapshot
+from node.inventory.source import Source
+from node.lock import InstanceLock
+from node.offer import Offer, offer
+from node.rules import Door
+from node.sockets import make_private_directory, remove_dead
+from ostler import __version__
+from ostler.admin import SERVICE, AgentServicer, ReloadFailed
+from ostler.config.settings import RegistrationPath as Registration
+from ostler.config.settings import Settings
+from ostler.counters import Counters
+from ostler.eventlog import EventLog
+from ostler.publisher import Publisher
+from ostler.status import AgentStatus, readiness
+from ostler.systemd import Notifier
+from plugin.answer import renderer
+from plugin.door import PluginDoor
+from plugin.kubelet import KubeletFolders, RegistrationPath
+from plugin.registration import PREFIX
+from protos.agent.v1alpha1 import agent_pb2_grpc
+
+log = logging.getLogger("ostler.agent")
+
+HEARTBEAT = 5.0
+"""Seconds between signs of life of the loop."""
+STUCK = 30.0
+"""Seconds without a sign of life after which /healthz says that the loop hangs."""
+HTTP_RETRY = 5.0
+"""Seconds between attempts to listen while a predecessor on the same host still has the address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """What tests replace: clocks, randomness, and the way to systemd."""
+
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    random: Callable[[], float] = random.random
+    notifier: Notifier = field(default_factory=Notifier)
+
+
+def kubelet_folders(settings: Settings) -> KubeletFolders:
+    """The door's view of the kubelet's folders, with the ways to register in the order in which they are tried."""
+    paths = {
+        Registration.AUTO: (RegistrationPath.REGISTRY, RegistrationPath.REGISTER),
+        Registration.REGISTRY: (RegistrationPath.REGISTRY,),
+        Registration.REGISTER: (RegistrationPath.REGISTER,),
+    }[settings.kubelet.registration]
+    return KubeletFolders(settings.kubelet.device_plugin_dir, settings.kubelet.registry_dir, paths)
+
+
+class Agent:
+    """One process' worth of ostler; ``load`` reads the settings again for a reload and raises ``ReloadFailed``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Sequence[Source],
+        load: Callable[[], Settings],
+        edges: Edges | None = None,
+    ) -> None:
+        self._settings = settings
+        self._load = load
+        self._edges = edges or Edges()
+        self._lock = InstanceLock(settings.state_dir / "lock")
+        self._events = EventLog(self._edges.clock)
+        self._counters = Counters()
+        self._inventory = Inventory(
+            sources,
+            IdentityStore(settings.state_dir / "identities.json"),
+            clock=self._edges.clock,
+            max_interval=settings.inventory.max_interval,
+        )
+        self._door = PluginDoor(
+            kubelet_folders(settings),
+            lambda rule: renderer(rule.edits),
+            events=self._events,
+            observer=self._counters,
+            clock=self._edges.monotonic,
+            random=self._edges.random,
+            changed=self._tell_systemd,
+        )
+        self._publisher = Publisher(settings, self._door, self._events)
+        self._active = False
+        self._settled = asyncio.Event()
+        self._alive_at = self._edges.monotonic()
+        self._told = ""
+
+    async def run(self) -> None:
+        """Run until cancelled; every socket is gone and every source closed afterwards."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._inventory.run(), name="inventory")
+                group.create_task(self._heartbeat(), name="heartbeat")
+                if self._settings.http is not None:
+                    group.create_task(self._serve_http(self._settings.http), name="http")
+                self._inventory.subscribe(self._publish)
+                await self._become_active()
+                group.create_task(self._serve_admin(), name="admin")
+                await self._inventory.first.wait()
+                self._publisher.submit(self._inventory.snapshot)
+                group.create_task(self._publisher.run(), name="publisher")
+                group.create_task(self._door.run(), name="plugin door")
+                await self._publisher.published.wait()
+                self._settled.set()
+                self._tell_systemd()
+        finally:
+            self._edges.notifier.send("STOPPING=1")
+            await self._inventory.close()
+            self._lock.release()
+
+    def status(self) -> AgentStatus:
+        """How the agent is."""
+        snapshot = self._inventory.snapshot
+        role = "active" if self._active else "standby"
+        ready, reasons = readiness(
+            self._inventory.first.is_set() and (not self._active or self._publisher.published.is_set()),
+            role,
+            len(snapshot.devices),
+            snapshot.sources,
+            self._door.waiting_for(),
+        )
+        return AgentStatus(
+            version=__version__,
+            node_name=self._settings.node_name,
+            pid=os.getpid(),
+            role=role,
+            ready=ready,
+            reasons=reasons,
+            generation=snapshot.generation,
+            sources=snapshot.sources,
+            resources=self._door.status(),
+            events=self._events.recent,
+        )
+
+    def devices(self) -> tuple[Snapshot, Offer]:
+        """The newest snapshot and what the plugin door makes of it."""
+        snapshot = self._inventory.snapshot
+        return snapshot, offer(snapshot, self._settings.rules, {}, Door.PLUGIN)
+
+    async def rescan(self) -> tuple[int, tuple[str, ...]]:
+        """Scan now; the generation afterwards and what changed."""
+        found = await self._inventory.rescan()
+        return self._inventory.snapshot.generation, tuple(found.lines())
+
+    async def reload(self) -> tuple[str, ...]:
+        """Read the configuration again and act on what may change while running; raises ``ReloadFailed``.
+
+        Rules and the log's settings take effect; what needs a restart is kept as it is and named.
+        """
+        try:
+            new = await asyncio.to_thread(self._load)
+        except ReloadFailed as error:
+            self._events.emit(EventType.WARNING, "ConfigRejected", str(error))
+            raise
+        old, self._settings = self._settings, replace(self._settings, rules=new.rules, log=new.log)
+        changes = _changes(old, new)
+        if new.log != old.log:
+            # Here and not above: only a reload needs it.
+            from ostler.logs import configure
+
+            configure(new.log)
+        self._publisher.use(self._settings)
+        self._publisher.submit(self._inventory.snapshot)
+        log.info("configuration read again", extra={"changes": changes})
+        return changes
+
+    async def _become_active(self) -> None:
+        if not self._lock.try_acquire():
+            log.info("standby: another instance is active", extra={"pid": self._lock.holder()})
+            await self._inventory.first.wait()
+            self._settled.set()
+            self._tell_systemd()
+            await self._lock.acquire()
+        self._active = True
+        log.info("active", extra={"lock": str(self._lock.path), "version": __version__})
+        for directory in (self._settings.kubelet.device_plugin_dir, self._settings.kubelet.registry_dir):
+            for path in remove_dead(directory, PREFIX):
+                log.info("dead socket of a predecessor removed", extra={"path": str(path)})
+
+    def _publish(self, snapshot: Snapshot, found: Diff) -> None:
+        self._publisher.submit(snapshot)
+
+    async def _serve_admin(self) -> None:
+        path = self._settings.socket
+        make_private_directory(path.parent)
+        endpoint = Endpoint(
+            path.parent,
+            path.name,
+            [SERVICE],
+            lambda server: agent_pb2_grpc.add_AgentServicer_to_server(AgentServicer(self), server),
+        )
+        await endpoint.start()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await endpoint.stop()
+
+    async def _serve_http(self, address: str) -> None:
+        """Serve probes and metrics, once the kubelet's sockets are up: their modules are the slowest to load."""
+        await self._settled.wait()
+        pages = await asyncio.to_thread(self._pages)
+        from ostler.http import HttpServer
+
+        said = False
+        while True:
+            try:
+                server = HttpServer(address, pages)
+                break
+            except OSError as error:
+                if not said:
+                    log.warning("cannot listen yet", extra={"address": address, "error": error.strerror or str(error)})
+                    said = True
+                await asyncio.sleep(HTTP_RETRY)
+        server.start()
+        log.info("serving probes and metrics", extra={"address": address, "port": server.port})
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            server.close()
+
+    def _pages(self) -> dict[str, Callable[[], object]]:
+        from ostler.pages import pages
+
+        return pages(self, self._counters, self._inventory, self._events, self._alive)
+
+    def _alive(self) -> bool:
+        return self._edges.monotonic() - self._alive_at < STUCK
+
+    async def _heartbeat(self) -> None:
+        notifier = self._edges.notifier
+        interval = min(HEARTBEAT, notifier.watchdog_interval or HEARTBEAT)
+        while True:
+            self._alive_at = self._edges.monotonic()
+            if notifier.watchdog_interval is not None:
+                notifier.send("WATCHDOG=1")
+            await asyncio.sleep(interval)
+
+    def _tell_systemd(self) -> None:
+        """READY once the first scan is done (a kubelet that is late must not fail the unit), and a line of status."""
+        if not self._inventory.first.is_set():
+            return
+        status = self.status()
+        words = "; ".join((status.role, "ready" if status.ready else "not ready", *status.reasons))
+        if words != self._told:
+            self._told = words
+            self._edges.notifier.send("READY=1", f"STATUS={words}")
+
+
+def _changes(old: Settings, new: Settings) -> tuple[str, ...]:
+    changes = []
+    if new.rules != old.rules:
+        changes.append(f"rules: {len(old.rules)} before, {len(new.rules)} now, in force")
+    if new.log != old.log:
+        changes.append(f"log: {new.log.level} {new.log.format}, in force")
+    fixed = ("node_name", "kubelet", "roots", "nvidia", "cdi", "inventory", "state_dir", "socket", "http")
+    kept = (name for name in fixed if getattr(new, name) != getattr(old, name))
+    return (*changes, *(f"{name}: needs a restart, the old value stays in force" for name in kept))

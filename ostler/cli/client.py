@@ -1,0 +1,49 @@
+"""The command line's connection to the running agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+
+from ostler.cli.exits import CommandFailed, Exit
+from protos.agent.v1alpha1 import agent_pb2_grpc
+
+TIMEOUT = 15.0
+"""Seconds for a call; a rescan waits for NVML."""
+
+Answer = TypeVar("Answer")
+
+
+class NoAgent(CommandFailed):
+    """Nobody answers at the agent's socket."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"no agent answers at {path} ({reason}); start it with 'ostler run'", Exit.NO_AGENT)
+
+
+@contextmanager
+def agent_stub(path: Path) -> Iterator[agent_pb2_grpc.AgentStub]:
+    """A stub for the agent at ``path``; raises ``NoAgent`` where there is none."""
+    if not path.exists():
+        raise NoAgent(path, "there is no such socket")
+    with grpc.insecure_channel(f"unix:{path}") as channel:
+        yield agent_pb2_grpc.AgentStub(channel)
+
+
+def call(path: Path, method: Callable[[agent_pb2_grpc.AgentStub], Answer]) -> Answer:
+    """One call of the agent at ``path``; its refusals become messages of this command."""
+    with agent_stub(path) as stub:
+        try:
+            return method(stub)
+        except grpc.RpcError as error:
+            code = error.code() if isinstance(error, grpc.Call) else None
+            details = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
+            if code is grpc.StatusCode.UNAVAILABLE:
+                raise NoAgent(path, details) from error
+            raise CommandFailed(
+                details, Exit.CONFIG if code is grpc.StatusCode.FAILED_PRECONDITION else Exit.FAILED
+            ) from error

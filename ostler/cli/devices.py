@@ -1,0 +1,80 @@
+"""``ostler devices``: the devices of this node, from the running agent or by a scan of its own."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from google.protobuf.json_format import MessageToDict
+
+from ostler.cli.client import NoAgent, call
+from ostler.cli.options import add_settings, read_settings
+from ostler.cli.output import add_format, print_document, print_table
+from ostler.config.settings import Settings
+from protos.agent.v1alpha1 import agent_pb2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "List the devices of this node, how they are, and where they are offered.\n"
+        "Asks the running agent; where none answers, scans by itself and says so."
+    )
+    add_format(parser)
+    parser.add_argument("--scan", action="store_true", help="scan here even if an agent is running")
+    add_settings(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the devices."""
+    settings = read_settings(arguments).settings
+    answer = _scan(settings) if arguments.scan else _ask(settings)
+    if arguments.output == "table":
+        _print_table(answer)
+    else:
+        print_document(MessageToDict(answer, preserving_proto_field_name=True), arguments.output)
+    return 0
+
+
+def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:
+    try:
+        return call(settings.socket, lambda stub: stub.ListDevices(agent_pb2.ListDevicesRequest(), timeout=15))
+    except NoAgent as error:
+        sys.stderr.write(f"{error}\nscanned by this command instead:\n")
+        return _scan(settings)
+
+
+def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
+    # Here and not above: with a running agent none of this is needed.
+    from node.inventory.identity import IdentityStore
+    from node.inventory.model import Snapshot
+    from node.inventory.scan import Scanner
+    from node.offer import offer
+    from node.rules import Door
+    from ostler.admin import devices_message
+    from ostler.cli.scanning import open_sources
+
+    with open_sources(settings) as sources:
+        # In memory: looking must not write the agent's state.
+        reading = Scanner(sources, IdentityStore(None), time.time).scan(Snapshot())
+    snapshot = Snapshot(1, reading.devices, reading.sources, reading.host)
+    return devices_message(snapshot, offer(snapshot, settings.rules, {}, Door.PLUGIN))
+
+
+def _print_table(answer: agent_pb2.ListDevicesResponse) -> None:
+    rows = []
+    for device in answer.devices:
+        product = next((item.string_value for item in device.attributes if item.name == "productName"), "")
+        profile = next((item.string_value for item in device.attributes if item.name == "profile"), "")
+        numa = str(device.numa_node) if device.HasField("numa_node") else "-"
+        offered = f"{device.resource} ({device.offered_as})" if device.resource else "-"
+        why = device.health.reason or device.offer_reason
+        rows.append((device.name, f"{product} {profile}".strip() or "-", numa, device.health.state, offered, why))
+    if rows:
+        print_table(("NAME", "PRODUCT", "NUMA", "HEALTH", "OFFERED AS", "WHY"), rows)
+    else:
+        sys.stdout.write("no devices\n")
+    for source in answer.sources:
+        if source.state != "ok":
+            sys.stdout.write(f"{source.name}: {source.state}: {source.detail}\n")

@@ -1,0 +1,91 @@
+"""``ostler``: parses the command line and hands over to a command's own module, which alone is loaded.
+
+The daemon's start-up time is part of a kubelet restart's window, so nothing is imported here that a command does not
+need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from ostler import __version__
+from ostler.cli.exits import CommandFailed, Exit, complain
+
+COMMANDS = {
+    "run": "run the agent on this node",
+    "devices": "list the devices of this node and where they are offered",
+    "status": "show how the running agent is",
+    "rescan": "have the running agent look at the hardware now",
+    "reload": "have the running agent read its configuration again",
+    "record": "write down this node as a recorded node",
+    "sandbox": "run the agent against an embedded kubelet on a recorded node",
+    "probe": "show what is behind a Unix socket: services, methods, devices",
+    "config": "check a configuration file, or print the format's JSON Schema",
+}
+EPILOG = """\
+exit codes:
+  0  done
+  1  failed; the message says why
+  2  the command line is wrong
+  3  the configuration is not usable; every problem is listed
+  4  no agent answers at its socket
+
+'ostler COMMAND --help' describes a command and its options.
+"""
+
+
+class Command(Protocol):
+    """A command's module."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Describe the command and its options."""
+        ...
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; returns the exit code or raises ``CommandFailed``."""
+        ...
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ostler",
+        description="Keeper of a node's devices: finds GPUs and offers them to pods through the kubelet.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ostler {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name == chosen:
+            _module(name).add_arguments(command)
+    return parser
+
+
+def _module(name: str) -> Command:
+    module: Command = importlib.import_module(f"ostler.cli.{name}")
+    return module
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    arguments = _parser(chosen if chosen in COMMANDS else None).parse_args(words)
+    try:
+        return _module(arguments.command).run(arguments)
+    except CommandFailed as error:
+        complain(str(error))
+        return error.code
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does.
+        sys.stderr.close()
+        return Exit.OK
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,60 @@
+"""Options that several commands share: where the configuration is, and settings given over it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.config.errors import ConfigErrors
+from ostler.config.load import Loaded, load
+from ostler.config.overrides import OVERRIDES
+from ostler.config.settings import Settings
+
+DEFAULT_CONFIG = Path("/etc/ostler/config.yaml")
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add ``--config`` and one flag for every setting that can be given over the file."""
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"configuration file, ostler's format or NVIDIA's (default: {DEFAULT_CONFIG} if it exists)",
+    )
+    group = parser.add_argument_group(
+        "settings over the file", "a flag wins over its variable, a variable over the file"
+    )
+    for override in OVERRIDES:
+        group.add_argument(
+            override.flag, dest=override.flag, metavar="VALUE", help=f"{override.help} [{override.variable}]"
+        )
+
+
+def given_flags(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings given as flags, by flag."""
+    values = vars(arguments)
+    return {override.flag: values[override.flag] for override in OVERRIDES if values.get(override.flag) is not None}
+
+
+def read_settings(arguments: argparse.Namespace) -> Loaded:
+    """The settings that hold for this command; raises ``CommandFailed`` with every problem."""
+    path = arguments.config
+    if path is None and DEFAULT_CONFIG.exists():
+        path = DEFAULT_CONFIG
+    try:
+        return load(path, given_flags(arguments), os.environ)
+    except ConfigErrors as error:
+        raise CommandFailed(f"the configuration is not usable\n{error}", Exit.CONFIG) from error
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """Add ``--socket``."""
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        default=Path(os.environ.get("OSTLER_SOCKET") or Settings().socket),
+        metavar="PATH",
+        help="the agent's socket (default: %(default)s) [OSTLER_SOCKET]",
+    )

@@ -1,0 +1,52 @@
+"""``ostler record``: this node as a recorded node, for the sandbox, for tests, and for bug reports."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from node.inventory.facts import merge
+from node.inventory.recorded import anonymize, dump
+from ostler.cli.exits import CommandFailed
+from ostler.cli.options import add_settings, read_settings
+from ostler.cli.scanning import open_sources
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "Write down everything the sources see of this node, as one YAML file of raw facts.\n"
+        "Replayed with --recorded, it gives the same devices. Read it before you send it to anybody."
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here (default: standard output)")
+    parser.add_argument("--name", help="name of the recorded node (default: the host's name, or 'node' if anonymous)")
+    parser.add_argument("--description", default="", help="one sentence about the machine")
+    parser.add_argument("--anonymize", action="store_true", help="replace serial numbers and UUIDs")
+    add_settings(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Scan once and write the recording."""
+    settings = read_settings(arguments).settings
+    sys.stderr.write("reading the hardware ...\n")
+    with open_sources(settings) as sources:
+        facts = merge(tuple(source.read() for source in sources))
+    if arguments.anonymize:
+        facts = anonymize(facts, salt=secrets.token_hex(8))
+    name = arguments.name or ("node" if arguments.anonymize else socket.gethostname())
+    now = datetime.now(UTC).replace(microsecond=0)
+    text = dump(facts, name=name, description=arguments.description, recorded_at=now)
+    if arguments.output is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        arguments.output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"{arguments.output} cannot be written: {error.strerror}") from error
+    gpus = len(facts.nvml.gpus) if facts.nvml else 0
+    sys.stderr.write(f"{arguments.output}: {gpus} GPUs recorded\n")
+    return 0

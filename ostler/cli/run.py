@@ -1,0 +1,102 @@
+"""``ostler run``: the agent itself, until a signal ends it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+
+from ostler.admin import ReloadFailed
+from ostler.agent import Agent
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.options import add_settings, read_settings
+from ostler.config.settings import Settings
+from ostler.logs import configure
+from ostler.sources import make_sources
+
+log = logging.getLogger("ostler.agent")
+
+GRACE = 0.8
+"""Seconds from a signal to the end of the process, however the hardware hangs."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "Run the agent on this node: find devices, register with the kubelet, serve them.\n"
+        "SIGTERM and SIGINT end it cleanly within a second; SIGHUP reads the configuration again.\n"
+        "A second instance on the same node waits as standby until the first one ends."
+    )
+    add_settings(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until a signal; raises ``CommandFailed`` when a part of the agent failed."""
+    # Sockets and state are root's alone; what others must read is given its mode explicitly.
+    os.umask(0o077)
+    loaded = read_settings(arguments)
+    configure(loaded.settings.log)
+    for note in loaded.notes:
+        log.info("configuration", extra={"note": str(note)})
+    try:
+        asyncio.run(_run(arguments, loaded.settings))
+    except* Exception as faults:
+        log.critical("the agent failed", exc_info=faults)
+        _leave(Exit.FAILED, faults)
+    _leave(Exit.OK)
+    return Exit.OK
+
+
+async def _run(arguments: argparse.Namespace, settings: Settings) -> None:
+    def load_again() -> Settings:
+        try:
+            return read_settings(arguments).settings
+        except CommandFailed as error:
+            raise ReloadFailed(str(error)) from error
+
+    agent = Agent(settings, make_sources(settings), load_again)
+    running = asyncio.create_task(agent.run(), name="agent")
+    reloads: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = asyncio.create_task(_reload(agent), name="reload")
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, _end, running, signal.SIGTERM)
+    loop.add_signal_handler(signal.SIGINT, _end, running, signal.SIGINT)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        await running
+    except asyncio.CancelledError:
+        log.info("ended")
+
+
+async def _reload(agent: Agent) -> None:
+    try:
+        await agent.reload()
+    except ReloadFailed as error:
+        log.warning("the configuration is not usable, the old one stays in force", extra={"problems": str(error)})
+
+
+def _end(running: asyncio.Task[None], number: signal.Signals) -> None:
+    log.info("ending", extra={"signal": number.name})
+    running.cancel()
+    deadline = threading.Timer(GRACE, _leave, (Exit.FAILED,))
+    deadline.daemon = True
+    deadline.start()
+
+
+def _leave(code: Exit, faults: BaseException | None = None) -> None:
+    """End the process now: a worker thread that hangs in a driver call would otherwise keep it for ever."""
+    if faults is not None:
+        sys.stderr.write(f"ostler: the agent failed: {faults}\n")
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,87 @@
+"""``ostler sandbox``: the agent against an embedded kubelet, on a recorded node or on this machine's devices."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+from node.inventory.recorded import RecordingError
+from ostler.cli.exits import CommandFailed, Exit
+from sandbox.node import SandboxNode
+from sandbox.nodes import UnknownNodeError, names, path
+from sandbox.process import AgentFailed
+from sandbox.terminal import Prompt, show
+from sandbox.tour import tour
+
+HERE = "here"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "Run the agent as a process of its own against an embedded kubelet, over real sockets, and show what happens:\n"
+        "devices found, resources registered, pods given devices, a device failing and coming back. Then a prompt.\n"
+        f"Recorded nodes: {', '.join(names())}; '{HERE}' uses this machine's own devices; or the path of a recording."
+    )
+    parser.add_argument("--node", default="h100-sxm-8", metavar="NAME", help="recorded node (default: %(default)s)")
+    parser.add_argument("--once", action="store_true", help="print the tour as JSON and end")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration for the agent")
+    parser.add_argument(
+        "--mig-strategy", choices=("none", "single", "mixed"), help="how MIG devices are offered (default: mixed)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until the tour ends (``--once``), or until Ctrl-C."""
+    recorded = _recording(arguments.node)
+    flags = {}
+    if arguments.mig_strategy or arguments.config is None:
+        flags["--mig-strategy"] = arguments.mig_strategy or "mixed"
+    extra = ["--config", str(arguments.config)] if arguments.config is not None else []
+    try:
+        node = SandboxNode(recorded, arguments=extra, flags=flags)
+        asyncio.run(_once(node) if arguments.once else _interactive(node))
+    except (AgentFailed, RecordingError) as error:
+        raise CommandFailed(str(error)) from error
+    except TimeoutError as error:
+        raise CommandFailed(f"a resource was not registered in time: {error}; the agent's log is {node.log}") from error
+    return Exit.OK
+
+
+def _recording(name: str) -> Path | None:
+    if name == HERE:
+        return None
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return Path(name)
+    try:
+        return path(name)
+    except UnknownNodeError as error:
+        raise CommandFailed(f"{error}, '{HERE}' for this machine, or the path of a recording", Exit.USAGE) from error
+
+
+async def _once(node: SandboxNode) -> None:
+    document: dict[str, object] = {"node": node.hardware.name if node.hardware is not None else HERE}
+    async with node:
+        async for step in tour(node):
+            document[step.key] = step.seen
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+async def _interactive(node: SandboxNode) -> None:
+    running = asyncio.current_task()
+    assert running is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, running.cancel)
+    sys.stdout.write("starting the agent ...\n")
+    try:
+        async with node:
+            async for step in tour(node):
+                show(step)
+            await Prompt(node).run()
+    except asyncio.CancelledError:
+        sys.stdout.write("\nended\n")

@@ -1,0 +1,59 @@
+"""``ostler status``: how the running agent is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+
+from google.protobuf.json_format import MessageToDict
+
+from ostler.cli.client import call
+from ostler.cli.options import add_socket
+from ostler.cli.output import add_format, print_document, print_table
+from protos.agent.v1alpha1 import agent_pb2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = "Show how the running agent is: role, readiness, sources, resources, registration, events."
+    add_format(parser)
+    add_socket(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the status."""
+    status = call(arguments.socket, lambda stub: stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=15))
+    if arguments.output == "table":
+        _print_text(status)
+    else:
+        print_document(MessageToDict(status, preserving_proto_field_name=True), arguments.output)
+    return 0
+
+
+def _print_text(status: agent_pb2.GetStatusResponse) -> None:
+    ready = "ready" if status.ready else "not ready"
+    node = f" on {status.node_name}" if status.node_name else ""
+    sys.stdout.write(f"ostler {status.version}{node}, process {status.pid}: {status.role}, {ready}\n")
+    for reason in status.reasons:
+        sys.stdout.write(f"  {reason}\n")
+    sys.stdout.write(f"snapshot {status.snapshot_generation}\n\n")
+    print_table(
+        ("SOURCE", "STATE", "DETAIL"), [(source.name, source.state, source.detail) for source in status.sources]
+    )
+    sys.stdout.write("\n")
+    rows = [
+        (item.name, f"{item.healthy}/{item.devices}", item.registration, item.path, item.socket, item.detail)
+        for item in status.resources
+    ]
+    print_table(("RESOURCE", "HEALTHY", "REGISTRATION", "PATH", "SOCKET", "DETAIL"), rows)
+    if status.events:
+        sys.stdout.write("\n")
+        print_table(
+            ("TIME", "TYPE", "REASON", "MESSAGE"),
+            [(_time(event.time), event.type, event.reason, event.message) for event in status.events],
+        )
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Configuration: the only parser of configuration files; everything else receives its values."""

@@ -1,0 +1,158 @@
+"""Settings out of values that were read, whatever format they came from: the last step, and the checks across sections.
+
+MIG strategy and resources: without resources the strategy makes the rules. With resources these alone decide. ``mixed``
+beside them is then only a claim that MIG devices are offered, and an error when no resource selects any; ``single``
+beside them is always an error, because it names MIG devices as whole GPUs, which the resources may contradict.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from node.edits.options import CdiMode
+from node.inventory.model import DeviceKind
+from node.rules import Rule
+from ostler.config import schema
+from ostler.config.conflicts import check_together, sorts
+from ostler.config.document import shown
+from ostler.config.errors import ConfigError
+from ostler.config.notes import Note, NoteKind
+from ostler.config.resources import (
+    PlacedRule,
+    Rename,
+    Roots,
+    check_options,
+    default_rules,
+    edit_options,
+    read_resources,
+    renamed_rules,
+)
+from ostler.config.scalars import MAX_SOCKET_PATH
+from ostler.config.section import Values
+from ostler.config.settings import (
+    CdiSettings,
+    InventorySettings,
+    KubeletSettings,
+    LogSettings,
+    MigStrategy,
+    NvidiaSettings,
+    RootSettings,
+    Settings,
+)
+
+_SOCKET_NAME = 33
+"""Bytes of the shortest socket name that the door gives a resource: ``ostler-<12>-<8>.sock``."""
+
+
+def build_settings(
+    values: Values, renames: tuple[Rename, ...], problems: list[ConfigError], notes: list[Note]
+) -> Settings:
+    """The settings that values stand for; what cannot be is added to ``problems``.
+
+    ``renames``: names of a foreign format, which go before those of the MIG strategy.
+    """
+    nvidia = _nvidia(values)
+    rules = _rules(values, renames, Roots(nvidia.driver_root, nvidia.dev_root), problems, notes)
+    full = any(rule.edits.uses_cdi and rule.edits.cdi_mode is CdiMode.FULL for rule in rules)
+    _check_folders(values, problems)
+    kubelet, cdi = values.section(schema.KUBELET), values.section(schema.CDI)
+    roots, inventory, log = (values.section(field) for field in (schema.ROOTS, schema.INVENTORY, schema.LOG))
+    return Settings(
+        node_name=values[schema.NODE_NAME],
+        kubelet=KubeletSettings(
+            Path(kubelet[schema.DEVICE_PLUGIN_DIR]), Path(kubelet[schema.REGISTRY_DIR]), kubelet[schema.REGISTRATION]
+        ),
+        roots=RootSettings(Path(roots[schema.SYS_ROOT]), Path(roots[schema.PROC_ROOT])),
+        nvidia=NvidiaSettings(
+            nvidia.driver_root, nvidia.driver_root_mount, nvidia.dev_root, nvidia.dev_root_mount, nvidia.library, full
+        ),
+        cdi=CdiSettings(
+            tuple(Path(folder) for folder in cdi[schema.CDI_SPEC_DIRECTORIES]), Path(cdi[schema.CDI_DIRECTORY])
+        ),
+        inventory=InventorySettings(inventory[schema.MAX_INTERVAL], inventory[schema.RECORDED]),
+        log=LogSettings(log[schema.LOG_LEVEL], log[schema.LOG_FORMAT]),
+        state_dir=Path(values.section(schema.STATE)[schema.STATE_DIRECTORY]),
+        socket=Path(values[schema.SOCKET]),
+        http=values.section(schema.HTTP)[schema.ADDRESS],
+        rules=rules,
+    )
+
+
+def _nvidia(values: Values) -> NvidiaSettings:
+    given = values.section(schema.NVIDIA)
+    driver_root = given[schema.DRIVER_ROOT]
+    driver_mount = given[schema.DRIVER_ROOT_MOUNT] or driver_root
+    dev_root = given[schema.DEV_ROOT] or driver_root
+    dev_mount = given[schema.DEV_ROOT_MOUNT] or (driver_mount if dev_root == driver_root else dev_root)
+    library = given[schema.LIBRARY]
+    return NvidiaSettings(
+        driver_root, Path(driver_mount), dev_root, Path(dev_mount), Path(library) if library else None
+    )
+
+
+def _rules(
+    values: Values, renames: tuple[Rename, ...], roots: Roots, problems: list[ConfigError], notes: list[Note]
+) -> tuple[Rule, ...]:
+    defaults = values.section(schema.DEFAULTS)
+    if schema.RESOURCES in values:
+        placed = read_resources(values[schema.RESOURCES], defaults, roots, problems)
+        check_together(placed, problems)
+        complete = len(placed) == len(values[schema.RESOURCES])
+        _check_strategy(values, placed, complete, problems, notes)
+        return tuple(one.rule for one in placed)
+    nothing = Values(defaults.origin)
+    options = edit_options(nothing, defaults, roots)
+    check_options(options, nothing, defaults, problems)
+    strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
+    renamed = renamed_rules(renames, strategy, options, problems)
+    check_together(renamed, problems)
+    for rename in renames:
+        if rename.kind is DeviceKind.MIG and strategy is MigStrategy.NONE:
+            text = "has no meaning here: migStrategy none does not offer MIG devices"
+            notes.append(Note(NoteKind.IGNORED, rename.origin, text))
+    return tuple(one.rule for one in renamed) + default_rules(strategy, options)
+
+
+def _check_strategy(
+    values: Values, placed: tuple[PlacedRule, ...], complete: bool, problems: list[ConfigError], notes: list[Note]
+) -> None:
+    nvidia = values.section(schema.NVIDIA)
+    strategy, place = nvidia[schema.MIG_STRATEGY], nvidia.place(schema.MIG_STRATEGY)
+    offers_mig = any(kind is DeviceKind.MIG for one in placed for kind, _ in sorts(one.rule.selector))
+    if strategy is MigStrategy.SINGLE:
+        problem = "is single, which names MIG devices as whole GPUs, but resources decide all names"
+        problems.append(place.error(problem, "remove migStrategy or resources"))
+    elif strategy is MigStrategy.MIXED and not offers_mig:
+        if complete:
+            problem = "is mixed, but resources decide what is offered, and none of them selects MIG devices"
+            fix = "add {name: 'nvidia.com/mig-{profile}', devices: {kind: mig}} to resources, or remove migStrategy"
+            problems.append(place.error(problem, fix))
+    elif strategy is MigStrategy.MIXED:
+        notes.append(Note(NoteKind.REMARK, place, "adds no rule, because resources decide what is offered"))
+
+
+def _check_folders(values: Values, problems: list[ConfigError]) -> None:
+    kubelet = values.section(schema.KUBELET)
+    plugins, registry = kubelet[schema.DEVICE_PLUGIN_DIR], kubelet[schema.REGISTRY_DIR]
+    if plugins == registry:
+        given, other = schema.REGISTRY_DIR, schema.DEVICE_PLUGIN_DIR
+        if given not in kubelet:
+            given, other = other, given
+        problem = f"is the same folder as {other.key}"
+        problems.append(kubelet.place(given).error(problem, "give the two folders that the kubelet has"))
+    longest = MAX_SOCKET_PATH - 1 - _SOCKET_NAME
+    for field, folder in ((schema.DEVICE_PLUGIN_DIR, plugins), (schema.REGISTRY_DIR, registry)):
+        size = len(folder.encode("utf-8", "surrogateescape"))
+        if size > longest:
+            problem = f"has {size} bytes, too long for the path of a socket in it"
+            problems.append(kubelet.place(field).error(problem, f"use a folder of at most {longest} bytes"))
+    state = values.section(schema.STATE)
+    ours = (
+        (values.place(schema.SOCKET), values[schema.SOCKET]),
+        (state.place(schema.STATE_DIRECTORY), state[schema.STATE_DIRECTORY]),
+    )
+    for place, path in ours:
+        for folder in (plugins, registry):
+            if f"{path}/".startswith(f"{folder.rstrip('/')}/"):
+                problem = f"is {shown(path)}, inside the kubelet's folder {shown(folder)}, where the kubelet cleans up"
+                problems.append(place.error(problem, "use a folder of its own, such as /run/ostler or /var/lib/ostler"))

@@ -1,0 +1,316 @@
+"""YAML to a tree that knows where everything stands: the first step of reading any configuration file.
+
+The tree is built from the parser's events, not by a loader: a loader resolves tags and aliases and forgets lines.
+Invariants: at most 1 MiB of input and 32 levels; no tags, anchors or aliases; one document; no key twice. Scalars stay
+text here, what they mean is decided where the wanted type is known, by the rules of YAML 1.2 (so ``off`` and ``1:30``
+are text). JSON is YAML, so JSON files are read as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ostler.config.errors import ConfigError, Origin
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+_STANDARD_TAG = "tag:yaml.org,2002:"
+
+
+class Meaning(StrEnum):
+    """What an unquoted scalar is."""
+
+    NULL = "null"
+    BOOLEAN = "boolean"
+    NUMBER = "number"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One value as it is written; ``plain``: without quotes, so that it may be a number, true, false or null."""
+
+    line: int
+    column: int
+    text: str
+    plain: bool
+
+    @property
+    def meaning(self) -> Meaning:
+        """What the scalar is by YAML 1.2."""
+        if not self.plain:
+            return Meaning.TEXT
+        return next((kind for kind, pattern in _PLAIN if pattern.fullmatch(self.text)), Meaning.TEXT)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A list."""
+
+    line: int
+    column: int
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key with the place where it stands, and its value."""
+
+    key: str
+    line: int
+    column: int
+    value: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Keys with values, in the file's order, no key twice."""
+
+    line: int
+    column: int
+    entries: tuple[Entry, ...]
+
+    def entry(self, key: str) -> Entry | None:
+        """The entry of that key."""
+        return next((entry for entry in self.entries if entry.key == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Stands for something whose error is reported already (a tag, an alias)."""
+
+    line: int
+    column: int
+
+
+Node = Scalar | Sequence | Mapping | Refused
+
+_PLAIN = (
+    (Meaning.NULL, re.compile(r"|~|null|Null|NULL")),
+    (Meaning.BOOLEAN, re.compile(r"true|True|TRUE|false|False|FALSE")),
+    (
+        Meaning.NUMBER,
+        re.compile(
+            r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
+            r"|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+        ),
+    ),
+)
+
+# What the parser says, and what a person wants to hear.
+_SYNTAX = (
+    ("did not find expected ',' or ']'", "a list opened with [ is not closed", "write the missing comma or ]"),
+    ("did not find expected ',' or '}'", "a mapping opened with { is not closed", "write the missing comma or }"),
+    ("did not find expected node content", "a value is missing here", "close the bracket or write the value"),
+    ("mapping values are not allowed", "a second ': ' stands in this line", "put text that holds ': ' in quotes"),
+    ("did not find expected key", "the indentation or a quote does not fit", "align keys and close quotes"),
+    ("did not find expected '-' indicator", "the indentation does not fit the list", "align the items of the list"),
+    ("could not find expected ':'", "a key without ': ' after it", "write 'key: value'"),
+    ("unexpected end of stream", "a quoted text is not closed", "write the missing quote"),
+    ("cannot start any token", "a tab or another character that no value may start with", "use blanks, or quote it"),
+    ("block sequence entries are not allowed", "a list item '- ' cannot stand here", "put it on a line of its own"),
+    ("did not find expected <document start>", "something stands after the end of the document", "remove it"),
+    ("unknown escape character", "an unknown \\ escape in a quoted text", "use single quotes, or \\\\ for a backslash"),
+    ("control characters are not allowed", "a control character", "remove it"),
+)
+
+
+def parse_document(source: str, data: bytes) -> tuple[Node | None, list[ConfigError]]:
+    """The tree of a file's bytes and the problems found; no tree where the rest of the file cannot be understood."""
+    builder = _Builder(source)
+    if len(data) > MAX_BYTES:
+        return None, [Origin(source).error(f"has more than {MAX_BYTES} bytes", "no configuration needs as many")]
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        where = Origin(source, line, error.start - data.rfind(b"\n", 0, error.start))
+        return None, [where.error(f"the byte 0x{data[error.start]:02x} is not UTF-8", "save the file as UTF-8")]
+    try:
+        for event in _events(source, text, builder.errors):
+            builder.take(event)
+    except _Unreadable:
+        return None, builder.errors
+    if builder.root is None and not builder.errors:
+        fix = "write at least 'apiVersion: ostler.dev/v1alpha1' and 'kind: Config'"
+        return None, [Origin(source, 1, 1).error("the file is empty", fix)]
+    return builder.root, builder.errors
+
+
+class _Unreadable(Exception):
+    """The rest of the file cannot be understood; why is among the errors already."""
+
+
+def _events(source: str, text: str, errors: list[ConfigError]) -> Iterator[yaml.Event]:
+    import yaml  # only those who read a file pay for it
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        yield from yaml.parse(text, Loader=loader)
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position if isinstance(error.position, int) else 0]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        errors.append(Origin(source, line, column).error(*_in_plain_words(error.reason)))
+        raise _Unreadable from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        errors.append(Origin(source, line, column).error(*_in_plain_words(error.problem or error.context or "")))
+        raise _Unreadable from error
+
+
+def _in_plain_words(problem: str) -> tuple[str, str]:
+    for sign, words, fix in _SYNTAX:
+        if sign in problem:
+            return f"not valid YAML: {words}", fix
+    return f"not valid YAML: {problem or 'no reason given'}", "correct it, or quote the text"
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A mapping or list whose end has not come yet; ``key`` is the key whose value is next."""
+
+    line: int
+    column: int
+    mapping: bool
+    permitted: bool
+    entries: list[Entry] = field(default_factory=list)
+    items: list[Node] = field(default_factory=list)
+    key: Scalar | None = None
+    keys: dict[str, int] = field(default_factory=dict)
+
+
+class _Builder:
+    """Builds the tree with a stack of its own, so that depth costs no Python frames."""
+
+    def __init__(self, source: str) -> None:
+        self.errors: list[ConfigError] = []
+        self.root: Node | None = None
+        self._source = source
+        self._stack: list[_Frame] = []
+        self._documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        """Add one event; raises ``_Unreadable`` where nothing sensible can follow."""
+        import yaml
+
+        mark = event.start_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        if isinstance(event, yaml.DocumentStartEvent):
+            self._documents += 1
+            if self._documents > 1:
+                self._stop(line, column, "a second document begins", "keep one document, without a further '---'")
+        elif isinstance(event, yaml.AliasEvent):
+            self._add(
+                self._refuse(
+                    line,
+                    column,
+                    f"the alias {clipped('*' + (event.anchor or ''))} is not supported",
+                    "write the value out; text that begins with * needs quotes",
+                )
+            )
+        elif isinstance(event, yaml.ScalarEvent):
+            value = Scalar(line, column, event.value, event.implicit[0])
+            self._add(value if self._permits(event, line, column) else Refused(line, column))
+        elif isinstance(event, yaml.CollectionStartEvent):
+            permitted = self._permits(event, line, column)
+            self._open(line, column, isinstance(event, yaml.MappingStartEvent), permitted)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            frame = self._stack.pop()
+            if not frame.permitted:
+                self._add(Refused(frame.line, frame.column))
+            elif frame.mapping:
+                self._add(Mapping(frame.line, frame.column, tuple(frame.entries)))
+            else:
+                self._add(Sequence(frame.line, frame.column, tuple(frame.items)))
+
+    def _open(self, line: int, column: int, mapping: bool, permitted: bool) -> None:
+        if self._stack and self._stack[-1].mapping and self._stack[-1].key is None:
+            self._stop(line, column, "a key is a list or mapping", "a key must be text")
+        if len(self._stack) == MAX_DEPTH:
+            self._stop(line, column, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep")
+        self._stack.append(_Frame(line, column, mapping, permitted))
+
+    def _add(self, node: Node) -> None:
+        if not self._stack:
+            self.root = node
+            return
+        frame = self._stack[-1]
+        if not frame.mapping:
+            frame.items.append(node)
+        elif frame.key is None:
+            frame.key = self._key(node)
+        else:
+            key: Scalar = frame.key
+            frame.key = None
+            first = frame.keys.setdefault(key.text, key.line)
+            if len(frame.keys) == len(frame.entries):
+                where = Origin(self._source, key.line, key.column, join_key(self._path(), key.text))
+                self.errors.append(where.error(f"is given twice, first in line {first}", "keep one of the two"))
+            else:
+                frame.entries.append(Entry(key.text, key.line, key.column, node))
+
+    def _key(self, node: Node) -> Scalar:
+        if isinstance(node, Scalar):
+            return node
+        self._refuse(node.line, node.column, "a key cannot be an alias", "a key must be text")
+        raise _Unreadable
+
+    def _permits(self, event: yaml.NodeEvent, line: int, column: int) -> bool:
+        if event.anchor:
+            self._refuse(
+                line,
+                column,
+                f"the anchor {clipped('&' + event.anchor)} is not supported",
+                "write the value out each time",
+            )
+        if tag := getattr(event, "tag", None):
+            self._refuse(
+                line,
+                column,
+                f"the tag {clipped(str(tag).replace(_STANDARD_TAG, '!!'))} is not supported",
+                "write the plain value",
+            )
+            return False
+        return True
+
+    def _refuse(self, line: int, column: int, problem: str, fix: str) -> Refused:
+        self.errors.append(Origin(self._source, line, column, self._path()).error(problem, fix))
+        return Refused(line, column)
+
+    def _stop(self, line: int, column: int, problem: str, fix: str) -> None:
+        self._refuse(line, column, problem, fix)
+        raise _Unreadable
+
+    def _path(self) -> str:
+        path = ""
+        for frame in self._stack:
+            if not frame.mapping:
+                path = f"{path}[{len(frame.items)}]"
+            elif frame.key is not None:
+                path = join_key(path, frame.key.text)
+        return clipped(path, 60)
+
+
+def join_key(path: str, key: str) -> str:
+    """``path`` with a key of the mapping there; a key that is no plain word is quoted."""
+    word = key if re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", key) else shown(key)
+    return f"{path}.{word}" if path else word
+
+
+def clipped(text: str, length: int = 80) -> str:
+    """A text as messages show it: at most ``length`` characters, one line, nothing that a terminal obeys."""
+    cut = text if len(text) <= length else f"{text[: length - 3]}..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in cut)
+
+
+def shown(text: str) -> str:
+    """``clipped`` text in quotes."""
+    return f'"{clipped(text)}"'

@@ -1,0 +1,67 @@
+"""What is wrong with a configuration, as values that say where, what, and what to do about it.
+
+Problems are collected, never raised one at a time: somebody who corrects a file wants to see all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MAX_SHOWN = 50
+"""Problems that the text of ``ConfigErrors`` lists; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from: a file with line and column (from 1), or a flag or environment variable by its name.
+
+    ``key`` is the path inside the file, such as ``resources[0].devices.kind``, empty for a flag or variable.
+    """
+
+    source: str
+    line: int | None = None
+    column: int | None = None
+    key: str = ""
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        return f"{place}: {self.key}" if self.key else place
+
+    def error(self, problem: str, fix: str) -> ConfigError:
+        """The error that what stands here has this problem."""
+        return ConfigError(self.source, self.line, self.column, self.key, problem, fix)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigError:
+    """One problem. ``path`` is the file, flag (``--http``) or variable (``OSTLER_HTTP``) that has it.
+
+    ``str()`` is the line that people see: ``FILE:LINE: KEY: problem; fix``.
+    """
+
+    path: str
+    line: int | None
+    column: int | None
+    key: str
+    problem: str
+    fix: str
+
+    def __str__(self) -> str:
+        origin = Origin(self.path, self.line, self.column, self.key)
+        return f"{origin}: {self.problem}; {self.fix}"
+
+
+class ConfigErrors(Exception):
+    """The configuration cannot be used; ``errors`` are all of its problems, those of the file in order of lines."""
+
+    def __init__(self, errors: Iterable[ConfigError]) -> None:
+        self.errors = tuple(sorted(set(errors), key=_order))
+        lines = [str(error) for error in self.errors[:MAX_SHOWN]]
+        if len(self.errors) > MAX_SHOWN:
+            lines.append(f"and {len(self.errors) - MAX_SHOWN} more problems")
+        super().__init__("\n".join(lines))
+
+
+def _order(error: ConfigError) -> tuple[bool, str, int, int, str]:
+    return error.line is None, error.path, error.line or 0, error.column or 0, str(error)

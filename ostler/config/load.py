@@ -1,0 +1,149 @@
+"""From a file, flags and environment to settings: the one way in, for running and for ``ostler config check`` alike.
+
+Order: flag over environment variable over file over default. Nothing is raised until everything has been looked at,
+so that one run shows all problems.
+"""
+
+from __future__ import annotations
+
+from collections import abc
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ostler.config import schema
+from ostler.config.building import build_settings
+from ostler.config.document import MAX_BYTES, Mapping, Refused, Scalar, Sequence, clipped, parse_document, shown
+from ostler.config.errors import ConfigError, ConfigErrors, Origin
+from ostler.config.notes import Note, NoteKind
+from ostler.config.overrides import apply_overrides, near_misses
+from ostler.config.resources import Rename
+from ostler.config.section import Values
+from ostler.config.settings import Settings
+
+MAX_PATH = 4096
+"""Characters of the file's own path that messages show."""
+
+
+class SourceFormat(StrEnum):
+    """What the settings were read from."""
+
+    DEFAULTS = "defaults"
+    """No file was given."""
+    OSTLER = "ostler"
+    """Our format, ``apiVersion: ostler.dev/v1alpha1``."""
+    NVIDIA = "nvidia"
+    """The configuration of NVIDIA's device plugin, ``version: v1``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, what a reader should know about them, and what they were read from."""
+
+    settings: Settings
+    notes: tuple[Note, ...] = ()
+    source_format: SourceFormat = SourceFormat.DEFAULTS
+
+
+def load(path: Path | None, flags: abc.Mapping[str, str], environment: abc.Mapping[str, str]) -> Loaded:
+    """The settings of a configuration file (None: defaults) with flags (by name, ``--http``) and environment over it.
+
+    Raises ``ConfigErrors`` with every problem found; reads nothing but the file.
+    """
+    if path is None:
+        return load_bytes("defaults", None, flags, environment)
+    source = clipped(str(path), MAX_PATH)
+    return load_bytes(source, _read(path, source), flags, environment)
+
+
+def load_bytes(
+    source: str, data: bytes | None, flags: abc.Mapping[str, str], environment: abc.Mapping[str, str]
+) -> Loaded:
+    """``load`` for content that is at hand; ``source`` is its name in messages, None as content stands for no file."""
+    problems: list[ConfigError] = []
+    notes: list[Note] = []
+    read = _Read(Values(Origin(source))) if data is None else _read_document(source, data, problems, notes)
+    apply_overrides(read.values, flags, environment, problems)
+    settings = build_settings(read.values, read.renames, problems, notes)
+    if problems:
+        raise ConfigErrors(problems)
+    notes.sort(key=lambda note: note.origin.line or 0)
+    for name, meant in near_misses(environment):
+        notes.append(Note(NoteKind.REMARK, Origin(clipped(name)), f"is no setting; did you mean {meant}?"))
+    return Loaded(settings, tuple(notes), read.source_format)
+
+
+def _read(path: Path, source: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise _unreadable(source, "does not exist", "correct the path, or leave it out for the defaults") from error
+    except IsADirectoryError as error:
+        raise _unreadable(source, "is a directory", "give the file inside it") from error
+    except PermissionError as error:
+        raise _unreadable(source, "may not be read", "check its permissions and who runs this") from error
+    except OSError as error:
+        raise _unreadable(source, f"cannot be read ({error.strerror})", "check the path and what is there") from error
+    except ValueError as error:  # a zero byte in the path
+        raise _unreadable(source, "is no path", "correct the path") from error
+
+
+def _unreadable(source: str, problem: str, fix: str) -> ConfigErrors:
+    return ConfigErrors([Origin(source).error(problem, fix)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a file said, in the terms of our format."""
+
+    values: Values
+    renames: tuple[Rename, ...] = ()
+    source_format: SourceFormat = SourceFormat.DEFAULTS
+
+
+def _read_document(source: str, data: bytes, problems: list[ConfigError], notes: list[Note]) -> _Read:
+    tree, faults = parse_document(source, data)
+    problems.extend(faults)
+    nothing = _Read(_broken(source))
+    if tree is None or isinstance(tree, Refused):
+        return nothing
+    if not isinstance(tree, Mapping):
+        where = Origin(source, tree.line, tree.column)
+        kind = "a list" if isinstance(tree, Sequence) else shown(tree.text)
+        problems.append(where.error(f"the file is {kind}, not a mapping", "write 'key: value' lines"))
+        return nothing
+    if tree.entry("apiVersion") is None and tree.entry("version") is not None:
+        from ostler.config.nvidia import read_nvidia  # only for nodes that change over
+
+        values, renames = read_nvidia(tree, source, problems, notes)
+        return _Read(values, renames, SourceFormat.NVIDIA)
+    if not _is_ours(tree, source, problems):
+        return nothing
+    root = Origin(source, tree.line, tree.column)
+    return _Read(schema.ROOT.read(tree, root, problems), source_format=SourceFormat.OSTLER)
+
+
+def _is_ours(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:
+    """Whether the document says that it is ours: the keys of another one would only give a list of unknown keys."""
+    version, kind = tree.entry("apiVersion"), tree.entry("kind")
+    if version is None:
+        problem = "is missing (and so is 'version: v1' of a configuration for NVIDIA's device plugin)"
+        fix = f"add 'apiVersion: {schema.API_VERSION}' and 'kind: {schema.KIND}'"
+        problems.append(Origin(source, tree.line, tree.column, "apiVersion").error(problem, fix))
+        return False
+    if kind is not None and isinstance(kind.value, Scalar) and kind.value.text == "ConfigMap":
+        where = Origin(source, kind.line, kind.column, "kind")
+        problems.append(where.error("is ConfigMap, which holds configuration files", "give the file inside it"))
+        return False
+    if isinstance(version.value, Scalar) and version.value.text != schema.API_VERSION:
+        where = Origin(source, version.line, version.column, "apiVersion")
+        problems.append(where.error(f"is {shown(version.value.text)}", f"allowed: {schema.API_VERSION}"))
+        return False
+    return True
+
+
+def _broken(source: str) -> Values:
+    values = Values(Origin(source))
+    values.broken = True
+    return values

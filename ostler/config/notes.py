@@ -1,0 +1,31 @@
+"""What a reader of a configuration should know although nothing is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ostler.config.errors import Origin
+
+
+class NoteKind(StrEnum):
+    """What a note tells."""
+
+    TAKEN = "taken"
+    """A value of a foreign format, and the setting that it became."""
+    IGNORED = "ignored"
+    """A value that has no meaning here, and why."""
+    REMARK = "remark"
+    """Something worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a reader of the configuration should know; not an error. ``str()`` is the line people see."""
+
+    kind: NoteKind
+    origin: Origin
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.text}"

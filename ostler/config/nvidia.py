@@ -1,0 +1,276 @@
+"""The configuration of NVIDIA's device plugin (``version: v1``), read into the values of our own format.
+
+For nodes that change over: the same file gives the same resources. Every key is either taken, without meaning here
+(with the reason), or refused because what is offered would differ: sharing is not served yet, and Tegra is not found.
+Keys that NVIDIA's plugin would overlook in silence (a misspelt one) are errors here.
+
+Where NVIDIA's plugin has another default than ours, the file's silence means ours, with one exception: the CDI
+strategies there always write full specs with hooks, so they do here (``cdiMode: full``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import cast
+
+from node.edits.options import CdiMode, IdStrategy, ListStrategy
+from node.inventory.model import DeviceKind
+from ostler.config import document, schema
+from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar
+from ostler.config.errors import ConfigError, Origin
+from ostler.config.notes import Note, NoteKind
+from ostler.config.patterns import Pattern, ProfilePattern
+from ostler.config.resources import Rename
+from ostler.config.scalars import BadValue, Boolean, Choice, HostPath, Integer, JsonObject, Text, Unusable
+from ostler.config.section import AnyField, Field, ListOf, Section, Values, section
+from ostler.config.settings import MigStrategy
+
+DEFAULT_HOOK = "/usr/bin/nvidia-ctk"
+"""What NVIDIA's plugin puts into its CDI specs when ``nvidiaCTKPath`` is not given."""
+
+_DOMAIN = "nvidia.com/"
+
+
+class _Version(StrEnum):
+    V1 = "v1"
+
+
+class _Discovery(StrEnum):
+    AUTO = "auto"
+    NVML = "nvml"
+
+
+class Anything:
+    """A value that is not looked at; what it reads is whether it is a null."""
+
+    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> bool:
+        """See ``ValueType``."""
+        del at, problems  # nothing can be wrong with it
+        if isinstance(node, Refused):
+            raise Unusable
+        return isinstance(node, Scalar) and node.meaning is Meaning.NULL
+
+    def from_text(self, text: str) -> bool:
+        """See ``ValueType``."""
+        return not text
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {}
+
+    example = "null"
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "anything"
+
+
+class NoSharing:
+    """The list of shared resources: it must be empty as long as sharing is not served."""
+
+    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> bool:
+        """See ``ValueType``."""
+        del at, problems  # the list is refused as a whole
+        empty = isinstance(node, document.Sequence) and not node.items
+        if not empty and not (isinstance(node, Scalar) and node.meaning is Meaning.NULL):
+            raise BadValue("asks for sharing, which is not served yet", "remove it, or keep NVIDIA's plugin here")
+        return True
+
+    def from_text(self, text: str) -> bool:
+        """See ``ValueType``."""
+        return not text
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": ["array", "null"], "maxItems": 0}
+
+    example = "[]"
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "an empty list"
+
+
+def _ignored(key: str, reason: str) -> Field[bool]:
+    return Field(key, Anything(), False, reason)
+
+
+_NO_LABELS = "node labels are not made here"
+_VERSION = Field("version", Choice(_Version), _Version.V1, "Version of the format.", required=True)
+_MIG = Field("migStrategy", Choice(MigStrategy), MigStrategy.NONE, "MIG strategy.")
+_DRIVER_ROOT = Field("nvidiaDriverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder of the driver.")
+_DEV_ROOT = Field("nvidiaDevRoot", HostPath("/run/nvidia/driver", optional=True), "", "Host folder of dev/.")
+_GDRCOPY = Field("gdrcopyEnabled", Boolean(), False, "GDRCopy.")
+_GDS = Field("gdsEnabled", Boolean(), False, "GPUDirect Storage.")
+_MOFED = Field("mofedEnabled", Boolean(), False, "MOFED.")
+_DISCOVERY = Field(
+    "deviceDiscoveryStrategy",
+    Choice(_Discovery, later={"tegra": "is tegra, whose devices are not found here"}),
+    _Discovery.AUTO,
+    "devices are always found by NVML",
+)
+_SPECS = Field("passDeviceSpecs", Boolean(), True, "Device nodes in the answer.")
+_STRATEGIES: Field[tuple[ListStrategy, ...]] = Field(
+    "deviceListStrategy", ListOf(Choice(ListStrategy), fewest=1, single=True), (), "Device list strategies."
+)
+_IDS = Field("deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "Device id strategy.")
+_PREFIX = Field("cdiAnnotationPrefix", schema.ANNOTATION_PREFIX.type, "cdi.k8s.io/", "Annotation prefix.")
+_HOOK = Field("nvidiaCTKPath", HostPath(DEFAULT_HOOK, optional=True), "", "Hook program on the host.")
+_CONTAINER_ROOT = Field(
+    "containerDriverRoot", HostPath("/driver-root", optional=True), "", "Where the plugin sees the driver."
+)
+_PLUGIN = section(
+    "plugin",
+    Section(
+        _SPECS,
+        _STRATEGIES,
+        _IDS,
+        _PREFIX,
+        _HOOK,
+        _CONTAINER_ROOT,
+        _ignored("sharedDevicesAllocationPolicy", "sharing is not served yet"),
+    ),
+    "Flags of the plugin.",
+)
+_FLAGS = section(
+    "flags",
+    Section(
+        _MIG,
+        _ignored("failOnInitError", "an absent driver is waited for, and shown as such"),
+        _ignored("mpsRoot", "MPS is not served yet"),
+        _DRIVER_ROOT,
+        _DEV_ROOT,
+        _GDRCOPY,
+        _GDS,
+        _MOFED,
+        _ignored("useNodeFeatureAPI", _NO_LABELS),
+        _DISCOVERY,
+        _PLUGIN,
+        _ignored("gfd", _NO_LABELS),
+    ),
+    "Flags.",
+)
+_NAME = Field("name", Text(r"(?s:.+)", "a resource name", "nvidia.com/gpu"), "", "Resource name.", required=True)
+_GPU_PATTERN = Field("pattern", Pattern(), "*", "Product names.", required=True)
+_MIG_PATTERN = Field("pattern", ProfilePattern(), "*", "MIG profiles.", required=True)
+_GPUS: Field[tuple[Values, ...]] = Field(
+    "gpus", ListOf(Section(_GPU_PATTERN, _NAME), unique=False), (), "Names of GPUs."
+)
+_MIGS: Field[tuple[Values, ...]] = Field(
+    "mig", ListOf(Section(_MIG_PATTERN, _NAME), unique=False), (), "Names of profiles."
+)
+_RESOURCES = section("resources", Section(_GPUS, _MIGS), "Names of resources.")
+_SHARED = Section(
+    _ignored("renameByDefault", "nothing is shared"),
+    _ignored("failRequestsGreaterThanOne", "nothing is shared"),
+    Field("resources", NoSharing(), False, "nothing is shared"),
+)
+_TIME_SLICING = section("timeSlicing", _SHARED, "Time slicing.")
+_MPS = section("mps", _SHARED, "MPS.")
+_SHARING = section("sharing", Section(_TIME_SLICING, _MPS), "Sharing.")
+_CHANNELS = Field("channelIDs", ListOf(Integer(0, 0)), (), "IMEX channels: none, or 0.")
+_REQUIRED = Field("required", Boolean(), False, "Whether channels must be there.")
+_IMEX = section("imex", Section(_CHANNELS, _REQUIRED), "IMEX channels.")
+ROOT = Section(_VERSION, _FLAGS, _RESOURCES, _SHARING, _IMEX)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A field there, the field here that gets its value, and the path of that one."""
+
+    there: AnyField
+    sections: tuple[Field[Values], ...]
+    here: AnyField
+
+    @property
+    def key(self) -> str:
+        return ".".join(field.key for field in (*self.sections, self.here))
+
+
+_TAKEN_FLAGS = (
+    _Taken(_MIG, (schema.NVIDIA,), schema.MIG_STRATEGY),
+    _Taken(_DRIVER_ROOT, (schema.NVIDIA,), schema.DRIVER_ROOT),
+    _Taken(_DEV_ROOT, (schema.NVIDIA,), schema.DEV_ROOT),
+    _Taken(_GDRCOPY, (schema.DEFAULTS,), schema.GDRCOPY),
+    _Taken(_GDS, (schema.DEFAULTS,), schema.GDS),
+    _Taken(_MOFED, (schema.DEFAULTS,), schema.MOFED),
+)
+_TAKEN_PLUGIN = (
+    _Taken(_SPECS, (schema.DEFAULTS,), schema.DEVICE_SPECS),
+    _Taken(_STRATEGIES, (schema.DEFAULTS,), schema.STRATEGIES),
+    _Taken(_IDS, (schema.DEFAULTS,), schema.ID_STRATEGY),
+    _Taken(_PREFIX, (schema.DEFAULTS,), schema.ANNOTATION_PREFIX),
+    _Taken(_HOOK, (schema.DEFAULTS,), schema.HOOK),
+    _Taken(_CONTAINER_ROOT, (schema.NVIDIA,), schema.DRIVER_ROOT_MOUNT),
+)
+_TAKEN_IMEX = (
+    _Taken(_CHANNELS, (schema.DEFAULTS, schema.IMEX), schema.CHANNELS),
+    _Taken(_REQUIRED, (schema.DEFAULTS, schema.IMEX), schema.CHANNELS_REQUIRED),
+)
+
+
+def read_nvidia(
+    tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]
+) -> tuple[Values, tuple[Rename, ...]]:
+    """Values of our format and renamed resources; ``notes`` gets one line for every value that the file gives."""
+    given = ROOT.read(tree, Origin(source, tree.line, tree.column), problems)
+    values = Values(given.origin)
+    values.broken = given.broken
+    flags = given.section(_FLAGS)
+    plugin = flags.section(_PLUGIN)
+    for theirs, taken in ((flags, _TAKEN_FLAGS), (plugin, _TAKEN_PLUGIN), (given.section(_IMEX), _TAKEN_IMEX)):
+        for one in taken:
+            _take(one, theirs, values, notes)
+    _take_cdi(plugin, values, notes)
+    notes.extend(_without_meaning(flags, plugin, given.section(_SHARING)))
+    return values, tuple(_renames(given.section(_RESOURCES), notes))
+
+
+def _take(taken: _Taken, theirs: Values, values: Values, notes: list[Note]) -> None:
+    if taken.there not in theirs:
+        return
+    place = theirs.place(taken.there)
+    ours = values
+    for inner in taken.sections:
+        ours = ours.section(inner)
+    ours.put(cast("Field[object]", taken.here), theirs[cast("Field[object]", taken.there)], place)
+    notes.append(Note(NoteKind.TAKEN, place, f"taken as {taken.key}"))
+
+
+def _take_cdi(plugin: Values, values: Values, notes: list[Note]) -> None:
+    if not any(strategy.uses_cdi for strategy in plugin[_STRATEGIES]):
+        return
+    place = plugin.place(_STRATEGIES)
+    defaults = values.section(schema.DEFAULTS)
+    defaults.put(schema.CDI_MODE, CdiMode.FULL, place)
+    hook = plugin[_HOOK] or DEFAULT_HOOK
+    defaults.put(schema.HOOK, hook, plugin.place(_HOOK))
+    notes.append(Note(NoteKind.TAKEN, place, f"CDI as there: taken as defaults.cdiMode full with the hook {hook}"))
+
+
+def _without_meaning(flags: Values, plugin: Values, sharing: Values) -> Iterator[Note]:
+    sections = ((_FLAGS, flags), (_PLUGIN, plugin))
+    shared = ((some, sharing.section(some)) for some in (_TIME_SLICING, _MPS) if some in sharing)
+    for kind, values in (*sections, *shared):
+        fields = cast("Section", kind.type).fields
+        for field in fields:
+            if field in values and (isinstance(field.type, Anything | NoSharing) or field is _DISCOVERY):
+                yield Note(NoteKind.IGNORED, values.place(field), f"has no meaning here: {field.help}")
+
+
+def _renames(resources: Values, notes: list[Note]) -> Iterator[Rename]:
+    for kind, items, pattern in (
+        (DeviceKind.GPU, resources[_GPUS], _GPU_PATTERN),
+        (DeviceKind.MIG, resources[_MIGS], _MIG_PATTERN),
+    ):
+        for item in items:
+            if item.broken:
+                continue
+            name = item[_NAME] if item[_NAME].startswith(_DOMAIN) else f"{_DOMAIN}{item[_NAME]}"
+            text = f"taken: offered as {document.clipped(name)} (NVIDIA's plugin reads and then overlooks this section)"
+            notes.append(Note(NoteKind.TAKEN, item.origin, text))
+            yield Rename(kind, item[pattern], name, item.origin, item.place(_NAME))

@@ -1,0 +1,135 @@
+"""Settings that flags and environment variables may give, in one table that the command line makes its options from.
+
+A flag is over a variable, a variable over the file. A variable that is set but empty counts as not set, because
+manifests cannot leave one out; a flag's empty value is a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from ostler.config import schema
+from ostler.config.errors import ConfigError, Origin
+from ostler.config.scalars import BadValue
+from ostler.config.section import AnyField, Field, Values
+
+_PREFIX = "OSTLER_"
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A setting that can be given by ``flag`` and ``variable``; ``key`` is its path in a file."""
+
+    flag: str
+    sections: tuple[Field[Values], ...]
+    field: AnyField
+
+    @property
+    def variable(self) -> str:
+        """``OSTLER_KUBELET_REGISTRY_DIR`` for ``--kubelet-registry-dir``."""
+        return _PREFIX + self.flag.removeprefix("--").replace("-", "_").upper()
+
+    @property
+    def key(self) -> str:
+        """``kubelet.pluginsRegistryDir``."""
+        return ".".join(field.key for field in (*self.sections, self.field))
+
+    @property
+    def help(self) -> str:
+        """One sentence, as in the schema."""
+        return self.field.help
+
+    @property
+    def accepts(self) -> str:
+        """What may be given, in words."""
+        return self.field.type.accepts
+
+    @property
+    def default(self) -> str:
+        """The default as it would be written; lists with commas, a duration in seconds."""
+        default = self.field.default
+        if isinstance(default, tuple):
+            return ",".join(str(item) for item in default)
+        if isinstance(default, float):
+            return f"{default:g}s"
+        return "" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+
+
+OVERRIDES = (
+    Override("--node-name", (), schema.NODE_NAME),
+    Override("--kubelet-device-plugin-dir", (schema.KUBELET,), schema.DEVICE_PLUGIN_DIR),
+    Override("--kubelet-registry-dir", (schema.KUBELET,), schema.REGISTRY_DIR),
+    Override("--kubelet-registration", (schema.KUBELET,), schema.REGISTRATION),
+    Override("--sys-root", (schema.ROOTS,), schema.SYS_ROOT),
+    Override("--proc-root", (schema.ROOTS,), schema.PROC_ROOT),
+    Override("--state-dir", (schema.STATE,), schema.STATE_DIRECTORY),
+    Override("--socket", (), schema.SOCKET),
+    Override("--http", (schema.HTTP,), schema.ADDRESS),
+    Override("--log-level", (schema.LOG,), schema.LOG_LEVEL),
+    Override("--log-format", (schema.LOG,), schema.LOG_FORMAT),
+    Override("--max-interval", (schema.INVENTORY,), schema.MAX_INTERVAL),
+    Override("--recorded", (schema.INVENTORY,), schema.RECORDED),
+    Override("--cdi-dir", (schema.CDI,), schema.CDI_DIRECTORY),
+    Override("--cdi-spec-dirs", (schema.CDI,), schema.CDI_SPEC_DIRECTORIES),
+    Override("--nvidia-driver-root", (schema.NVIDIA,), schema.DRIVER_ROOT),
+    Override("--nvidia-driver-root-mount", (schema.NVIDIA,), schema.DRIVER_ROOT_MOUNT),
+    Override("--nvidia-dev-root", (schema.NVIDIA,), schema.DEV_ROOT),
+    Override("--nvidia-dev-root-mount", (schema.NVIDIA,), schema.DEV_ROOT_MOUNT),
+    Override("--nvidia-library", (schema.NVIDIA,), schema.LIBRARY),
+    Override("--mig-strategy", (schema.NVIDIA,), schema.MIG_STRATEGY),
+    Override("--device-list-strategy", (schema.DEFAULTS,), schema.STRATEGIES),
+    Override("--device-id-strategy", (schema.DEFAULTS,), schema.ID_STRATEGY),
+    Override("--pass-device-specs", (schema.DEFAULTS,), schema.DEVICE_SPECS),
+    Override("--cdi-mode", (schema.DEFAULTS,), schema.CDI_MODE),
+    Override("--cdi-hook", (schema.DEFAULTS,), schema.HOOK),
+)
+
+
+def apply_overrides(
+    values: Values, flags: Mapping[str, str], environment: Mapping[str, str], problems: list[ConfigError]
+) -> None:
+    """Put what flags (by their names, ``--http``) and variables say over ``values``.
+
+    Raises ``ValueError`` for a flag that is not in the table: that is a mistake of the program, not of its user.
+    """
+    unknown = flags.keys() - {override.flag for override in OVERRIDES}
+    if unknown:
+        raise ValueError(f"no such flags in the table: {', '.join(sorted(unknown))}")
+    for override in OVERRIDES:
+        variable = environment.get(override.variable, "")
+        if override.flag in flags:
+            _apply(override, flags[override.flag], Origin(override.flag), values, problems)
+        elif variable:
+            _apply(override, variable, Origin(override.variable), values, problems)
+
+
+def _apply(override: Override, text: str, origin: Origin, values: Values, problems: list[ConfigError]) -> None:
+    for section in override.sections:
+        values = values.section(section)
+    try:
+        value = override.field.type.from_text(text)
+    except BadValue as error:
+        problems.append(origin.error(error.problem, error.fix))
+        values.broken = True
+    else:
+        values.put(cast("Field[object]", override.field), value, origin)
+
+
+def near_misses(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Variables that look like a misspelt setting, each with the one that is probably meant.
+
+    Kubernetes itself sets ``OSTLER_...`` variables where a Service has the agent's name, so others are let pass.
+    """
+    known = [override.variable for override in OVERRIDES]
+    found: list[tuple[str, str]] = []
+    for name in sorted(environment):
+        service = re.search(r"_(SERVICE_(HOST|PORT)|PORT)(_|$)", name)
+        if name.startswith(_PREFIX) and name not in known and not service:
+            import difflib  # only for those who misspell
+
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+            found.extend((name, match) for match in near)
+    return found

@@ -1,0 +1,121 @@
+"""Patterns that select devices: ``*`` stands for any characters and nothing else is special.
+
+Each kind of pattern knows what the texts it is held against look like, so that one which can never match (``3B:00.0``,
+``gpu-...``, ``mig-1g.10gb``) is refused with the spelling that does.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ostler.config.document import shown
+from ostler.config.scalars import BadValue, JsonObject, ScalarType
+
+_SPECIAL_ELSEWHERE = "?[]{}^$|\\"
+_PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+_MAX_LENGTH = 253
+_MAX_STARS = 8  # matching takes time with every further one
+
+
+class Pattern(ScalarType[str]):
+    """Text with ``*`` for any characters."""
+
+    example = '"H100*"'
+
+    def from_text(self, text: str) -> str:
+        """See ``ValueType``."""
+        if not text:
+            raise BadValue("is empty", 'write "*" for any, or remove the key')
+        if "**" in text:
+            raise BadValue(f"is {shown(text)}", "write one * for any characters; ** means no more")
+        for character in text:
+            if character in _SPECIAL_ELSEWHERE:
+                raise BadValue(
+                    f"is {shown(text)}, where {character} has no special meaning",
+                    "only * is special: it stands for any characters",
+                )
+        if len(text) > _MAX_LENGTH or text.count("*") > _MAX_STARS:
+            raise BadValue(f"is {shown(text)}", f"write at most {_MAX_LENGTH} characters and {_MAX_STARS} *")
+        if "," in text:
+            raise BadValue(f"is {shown(text)}, with a comma", "write a list with one pattern per item")
+        if text != text.strip() or not text.isprintable():
+            raise BadValue(f"is {shown(text)}", "remove the blanks at its ends and control characters")
+        self.check(text)
+        return text
+
+    def check(self, text: str) -> None:
+        """Refuse what can never match; raises ``BadValue``."""
+        if ".*" in text:
+            raise BadValue(f"is {shown(text)}", "write * alone for any characters; this is not a regular expression")
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "a pattern with * for any characters"
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string", "minLength": 1}
+
+
+class UuidPattern(Pattern):
+    """UUIDs as the driver writes them."""
+
+    example = '"GPU-1f5e*"'
+
+    def check(self, text: str) -> None:
+        """See ``Pattern``."""
+        super().check(text)
+        head = text.partition("*")[0]
+        starts = any(head.startswith(prefix) or prefix.startswith(head) for prefix in ("GPU-", "MIG-"))
+        if not starts or ("*" not in text and len(head) <= len("GPU-")):
+            raise BadValue(f"is {shown(text)}, which no UUID matches", "UUIDs begin with GPU- or MIG-")
+        rest = text[4:] if len(head) >= 4 else ""
+        if not re.fullmatch(r"[0-9a-f*/GPU-]*", rest):
+            raise BadValue(f"is {shown(text)}, which no UUID matches", "behind GPU- or MIG- are 0-9, a-f in lower case")
+
+
+class PciPattern(Pattern):
+    """PCI addresses as sysfs writes them: ``0000:3b:00.0``."""
+
+    example = '"0000:3b:*"'
+
+    def check(self, text: str) -> None:
+        """See ``Pattern``."""
+        if re.fullmatch(r"[0-9a-f*:.]+", text) and ("*" in text or re.fullmatch(_PCI, text)):
+            return
+        fix = "write it as domain:bus:device.function in lower case, such as 0000:3b:00.0"
+        address = re.fullmatch(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", text.lower())
+        if address:
+            fix = f"write {int(address[1] or '0', 16):04x}:{address[2]}"
+        raise BadValue(f"is {shown(text)}, which no PCI address matches", fix)
+
+
+class ProfilePattern(Pattern):
+    """MIG profiles: ``1g.10gb``, ``1c.3g.40gb``, ``1g.10gb+me``."""
+
+    example = '"1g.*"'
+
+    def check(self, text: str) -> None:
+        """See ``Pattern``."""
+        if text.lower().startswith("mig-"):
+            raise BadValue(f"is {shown(text)}, which no profile matches", "write the profile without 'mig-'")
+        plain = re.fullmatch(r"([1-9]c\.)?[1-9]g\.[0-9]+gb([+-][a-z.+-]+)?", text)
+        if not plain and not ("*" in text and re.fullmatch(r"[0-9a-z.+*-]+", text)):
+            raise BadValue(
+                f"is {shown(text)}, which no profile matches", "write it as the driver does, such as 1g.10gb or 1g.*"
+            )
+
+
+class NamePattern(Pattern):
+    """Device names: ``gpu-0000-3b-00-0``."""
+
+    example = '"gpu-0000-3b-*"'
+
+    def check(self, text: str) -> None:
+        """See ``Pattern``."""
+        super().check(text)
+        if not re.fullmatch(r"[a-z0-9*-]+", text):
+            raise BadValue(
+                f"is {shown(text)}, which no device name matches", "names have a-z, 0-9 and -, see 'ostler devices'"
+            )

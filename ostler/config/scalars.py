@@ -1,0 +1,365 @@
+"""The kinds of single values that configuration knows: what each accepts, and the JSON Schema that says the same.
+
+A kind reads a scalar of a file (``read``) and the text of a flag or environment variable (``from_text``) with the same
+rules. What is wrong is said with the fix beside it; the caller adds the place.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, Sequence, clipped, shown
+from ostler.config.errors import ConfigError, Origin
+
+Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
+JsonObject = dict[str, Json]
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+E = TypeVar("E", bound=StrEnum)
+
+MAX_SOCKET_PATH = 107
+"""Bytes that a Unix socket's path may have."""
+
+
+class BadValue(Exception):
+    """A value is refused; the place is known to whoever catches it."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem, fix)
+        self.problem = problem
+        self.fix = fix
+
+
+class Unusable(Exception):
+    """A value is refused and its error is reported already."""
+
+
+class ValueType(Protocol[T_co]):
+    """Any kind of value, single or compound."""
+
+    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> T_co:
+        """The value of ``node``, which stands ``at``; raises ``BadValue`` or ``Unusable``."""
+
+    def from_text(self, text: str) -> T_co:
+        """The value that a flag or variable spells; raises ``BadValue``."""
+
+    def schema(self) -> JsonObject:
+        """JSON Schema of the value."""
+
+    @property
+    def accepts(self) -> str:
+        """What may be written, for people."""
+
+    @property
+    def example(self) -> str:
+        """A value as it is written in a file."""
+
+
+class ScalarType(Generic[T]):
+    """A single value; kinds differ in ``from_text``. ``example``: a value as it is written in a file."""
+
+    example: str = "text"
+
+    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> T:
+        """See ``ValueType``."""
+        del at, problems  # a single value has one place and one problem
+        scalar = expect_scalar(node, self.example)
+        if scalar.meaning is Meaning.NULL:
+            raise BadValue("has no value", f"write a value, such as {self.example}, or remove the key")
+        return self.from_scalar(scalar)
+
+    def from_scalar(self, scalar: Scalar) -> T:
+        """The value of a scalar that is not null."""
+        if scalar.meaning is not Meaning.TEXT:
+            text = clipped(scalar.text)
+            raise BadValue(f"is the {scalar.meaning} {text}, not text", f'put it in quotes: "{text}"')
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> T:
+        """See ``ValueType``."""
+        raise NotImplementedError
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "text"
+
+
+def expect_scalar(node: Node, example: str) -> Scalar:
+    """The node as a single value; raises ``BadValue`` for a list or mapping, ``Unusable`` for what is refused."""
+    match node:
+        case Scalar():
+            return node
+        case Sequence():
+            raise BadValue("is a list", f"write one value, such as {example}")
+        case Mapping():
+            raise BadValue("is a mapping", f"write one value, such as {example}")
+        case Refused():
+            raise Unusable
+
+
+class Choice(ScalarType[E]):
+    """One of a few words. ``later``: words that will be allowed, and are refused with a sentence of their own."""
+
+    def __init__(self, words: type[E] | Iterable[E], later: dict[str, str] | None = None) -> None:
+        self.words = tuple(words)
+        self.later = later or {}
+        self.example = self.words[0].value
+
+    def from_scalar(self, scalar: Scalar) -> E:
+        """See ``ScalarType``: whatever it is, the allowed words are the answer."""
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> E:
+        """See ``ValueType``."""
+        for word in self.words:
+            if word.value == text:
+                return word
+        if text in self.later:
+            raise BadValue(self.later[text], f"allowed: {self.accepts}")
+        raise BadValue(f"is {shown(text)}", f"allowed: {self.accepts}")
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"enum": [word.value for word in self.words]}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return ", ".join(word.value for word in self.words)
+
+
+class Boolean(ScalarType[bool]):
+    """true or false, in the words of YAML 1.2."""
+
+    example = "true"
+
+    def from_scalar(self, scalar: Scalar) -> bool:
+        """See ``ScalarType``."""
+        if scalar.meaning is Meaning.BOOLEAN:
+            return scalar.text.lower() == "true"
+        if scalar.text.lower() in ("true", "false"):
+            raise BadValue(f"is the text {shown(scalar.text)}", f"write {scalar.text.lower()} without quotes")
+        raise BadValue(f"is {shown(scalar.text)}", "allowed: true, false")
+
+    def from_text(self, text: str) -> bool:
+        """See ``ValueType``."""
+        if text.lower() not in ("true", "false"):
+            raise BadValue(f"is {shown(text)}", "allowed: true, false")
+        return text.lower() == "true"
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "boolean"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "true, false"
+
+
+class Integer(ScalarType[int]):
+    """A whole number within bounds."""
+
+    example = "0"
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+
+    def from_scalar(self, scalar: Scalar) -> int:
+        """See ``ScalarType``."""
+        if scalar.meaning is Meaning.TEXT and re.fullmatch(r"[0-9]+", scalar.text):
+            raise BadValue(f"is the text {shown(scalar.text)}", "write the number without quotes")
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> int:
+        """See ``ValueType``."""
+        if not re.fullmatch(r"[-+]?[0-9]{1,18}", text) or not self.least <= int(text) <= self.most:
+            raise BadValue(f"is {shown(text)}", f"allowed: {self.accepts}")
+        return int(text)
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return f"only {self.least}" if self.least == self.most else f"whole numbers from {self.least} to {self.most}"
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+"
+
+
+class Duration(ScalarType[float]):
+    """A time in seconds, written with units: ``500ms``, ``60s``, ``1m30s``; bounds as they are written."""
+
+    example = "60s"
+
+    def __init__(self, least: str, most: str) -> None:
+        self.least = least
+        self.most = most
+
+    def from_scalar(self, scalar: Scalar) -> float:
+        """See ``ScalarType``."""
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> float:
+        """See ``ValueType``."""
+        if re.fullmatch(r"[0-9]{1,9}", text):
+            raise BadValue(f"is {shown(text)}, without a unit", f"write {text}s for seconds, {text}ms for milliseconds")
+        if len(text) > 40 or not re.fullmatch(_DURATION, text):
+            raise BadValue(f"is {shown(text)}, not a duration", "write a number and a unit of ms, s, m, h, such as 60s")
+        if not _seconds(self.least) <= _seconds(text) <= _seconds(self.most):
+            raise BadValue(f"is {text}", f"allowed: {self.accepts}")
+        return _seconds(text)
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string", "pattern": f"^{_DURATION}$"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return f"durations from {self.least} to {self.most}"
+
+
+def _seconds(text: str) -> float:
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(ms|s|m|h)", text))
+
+
+class HostPath(ScalarType[str]):
+    """An absolute path without ``..``, normalised. ``optional``: may be empty. ``socket``: a Unix socket's."""
+
+    def __init__(self, example: str, *, optional: bool = False, socket: bool = False) -> None:
+        self.example = example
+        self.optional = optional
+        self.socket = socket
+
+    def from_scalar(self, scalar: Scalar) -> str:
+        """See ``ScalarType``."""
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> str:
+        """See ``ValueType``."""
+        if not text and self.optional:
+            return ""
+        if not text.startswith("/"):
+            raise BadValue(f"is {shown(text)}, not an absolute path", f"write a path from /, such as {self.example}")
+        if ".." in text.split("/"):
+            raise BadValue(f"is {shown(text)}, which goes up with '..'", "write the path without '..'")
+        if not text.isprintable():
+            raise BadValue(f"is {shown(text)}, which holds a control character", "write the path without it")
+        path = posixpath.normpath("/" + text.strip("/"))
+        if self.socket and len(path.encode("utf-8", "surrogateescape")) > MAX_SOCKET_PATH:
+            size = len(path.encode("utf-8", "surrogateescape"))
+            raise BadValue(f"has {size} bytes", f"a socket's path may have {MAX_SOCKET_PATH}: use a shorter one")
+        return path
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string", "pattern": "^(/.*)?$" if self.optional else "^/"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "an absolute path" + (", or empty" if self.optional else "")
+
+
+class AnyPath(ScalarType[Path | None]):
+    """A path, which may be relative to the working directory; empty for none."""
+
+    example = "/var/lib/ostler/node.yaml"
+
+    def from_text(self, text: str) -> Path | None:
+        """See ``ValueType``."""
+        if not text.isprintable():
+            raise BadValue(f"is {shown(text)}, which holds a control character", "write the path without it")
+        return Path(text) if text else None
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "a path, or empty"
+
+
+class Address(ScalarType[str | None]):
+    """``host:port`` to listen on, the host an IP address or empty for all; ``off`` or empty for none."""
+
+    example = '"0.0.0.0:9410"'
+
+    def from_scalar(self, scalar: Scalar) -> str | None:
+        """See ``ScalarType``."""
+        return self.from_text(scalar.text)
+
+    def from_text(self, text: str) -> str | None:
+        """See ``ValueType``."""
+        if text in ("", "off"):
+            return None
+        host, colon, port = text.rpartition(":")
+        fix = 'write "ADDRESS:PORT", such as "0.0.0.0:9410", or "off"'
+        if not colon:
+            raise BadValue(f"is {shown(text)}, without a port", fix)
+        if not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+            raise BadValue(f"has the port {shown(port)}", "allowed: 0 (any free one) to 65535")
+        if host and host != "localhost" and not _is_address(host):
+            raise BadValue(
+                f"has the address {shown(host)}", "allowed: an IPv4 address, an IPv6 address in [], localhost"
+            )
+        return f"{host or '0.0.0.0'}:{int(port)}"
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string", "pattern": "^(off|.*:[0-9]{1,5})?$"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "ADDRESS:PORT, or off"
+
+
+def _is_address(host: str) -> bool:
+    import ipaddress  # only where an address is given
+
+    bracketed = host.startswith("[") and host.endswith("]")
+    try:
+        address = ipaddress.ip_address(host[1:-1] if bracketed else host)
+    except ValueError:
+        return False
+    return bracketed == (address.version == 6)
+
+
+class Text(ScalarType[str]):
+    """Text of a form: the regular expression of the whole, the form in words; ``optional``: may be empty."""
+
+    def __init__(self, form: str, wanted: str, example: str, *, optional: bool = False) -> None:
+        self.form = form
+        self.wanted = wanted
+        self.example = example
+        self.optional = optional
+
+    def from_text(self, text: str) -> str:
+        """See ``ValueType``."""
+        if not (self.optional and not text) and not re.fullmatch(self.form, text):
+            raise BadValue(f"is {shown(text)}", f"write {self.wanted}, such as {self.example}")
+        return text
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string", "pattern": f"^({self.form}){'?' if self.optional else ''}$"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return self.wanted

@@ -1,0 +1,278 @@
+"""Compound kinds: sections with named fields, and lists. A format is described once, as sections of fields.
+
+Reading never stops at the first problem: a field that cannot be read is reported and left out, its section is marked
+``broken``, and the rest is read. The same description gives the JSON Schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar, cast
+
+from ostler.config import document
+from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, clipped, join_key, shown
+from ostler.config.errors import MAX_SHOWN, ConfigError, Origin
+from ostler.config.scalars import BadValue, JsonObject, Unusable, ValueType
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Field(Generic[T]):
+    """One key of a section. ``help``: one sentence for the schema and the reference page."""
+
+    key: str
+    type: ValueType[T]
+    default: T
+    help: str
+    required: bool = False
+
+
+class AnyField(Protocol):
+    """A field of whatever type."""
+
+    @property
+    def key(self) -> str:
+        """The key in the file."""
+
+    @property
+    def type(self) -> ValueType[object]:
+        """What is accepted."""
+
+    @property
+    def default(self) -> object:
+        """The value when the key is absent."""
+
+    @property
+    def help(self) -> str:
+        """One sentence."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the key must be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value with the place it comes from."""
+
+    value: object
+    origin: Origin
+
+
+class Values:
+    """What a section says: given values with their origins, defaults for the rest.
+
+    ``broken``: something in it could not be read, so that conclusions from it may be wrong.
+    """
+
+    __slots__ = ("_given", "broken", "origin")
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.broken = False
+        self._given: dict[str, Given] = {}
+
+    def __getitem__(self, field: Field[T]) -> T:
+        given = self._given.get(field.key)
+        return field.default if given is None else cast("T", given.value)
+
+    def __contains__(self, field: AnyField) -> bool:
+        return field.key in self._given
+
+    def __iter__(self) -> Iterator[tuple[str, Given]]:
+        return iter(self._given.items())
+
+    def place(self, field: AnyField) -> Origin:
+        """Where the field's value comes from; the place where it would stand when it is not given."""
+        given = self._given.get(field.key)
+        if given is not None:
+            return given.origin
+        here = self.origin
+        return Origin(here.source, here.line, here.column, join_key(here.key, field.key))
+
+    def put(self, field: Field[T], value: T, origin: Origin) -> None:
+        """Give the field a value; one that was given before is replaced."""
+        self._given[field.key] = Given(value, origin)
+
+    def section(self, field: Field[Values]) -> Values:
+        """The values of a section inside this one, an empty one when it is not given."""
+        if field not in self:
+            self.put(field, Values(self.place(field)), self.place(field))
+        return self[field]
+
+
+_NOWHERE = Values(Origin(""))
+
+
+class Section:
+    """A mapping with known keys. As a kind of value, what it reads are ``Values``."""
+
+    example = "{}"
+
+    def __init__(self, *fields: AnyField) -> None:
+        self.fields = fields
+        self._by_key = {field.key: field for field in fields}
+        self.keys = frozenset(self._by_key)
+
+    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> Values:
+        """See ``ValueType``; a section without content is an empty one."""
+        values = Values(at)
+        if isinstance(node, Refused):
+            raise Unusable
+        if isinstance(node, Scalar) and node.meaning is Meaning.NULL:
+            node = Mapping(node.line, node.column, ())
+        if not isinstance(node, Mapping):
+            kind = "a list" if isinstance(node, document.Sequence) else shown(node.text)
+            raise BadValue(f"is {kind}, not a mapping", f"write keys and values below it: {self.accepts}")
+        for entry in node.entries:
+            self._read_entry(entry, values, problems)
+        for field in self.fields:
+            if field.required and node.entry(field.key) is None:
+                problems.append(values.place(field).error("is missing", f"add '{field.key}: {field.type.example}'"))
+                values.broken = True
+        return values
+
+    def _read_entry(self, entry: document.Entry, values: Values, problems: list[ConfigError]) -> None:
+        here = Origin(values.origin.source, entry.line, entry.column, join_key(values.origin.key, entry.key))
+        field = self._by_key.get(entry.key)
+        if isinstance(entry.value, Refused):
+            values.broken = True
+        elif field is None:
+            # Looking for near keys takes time, and nobody reads that many problems.
+            hint = self._near(entry.key) if len(problems) < MAX_SHOWN else ""
+            problems.append(here.error("is not a known key", f"{hint}allowed here: {self.accepts}"))
+            values.broken = True
+        else:
+            try:
+                value = field.type.read(entry.value, here, problems)
+            except BadValue as error:
+                problems.append(here.error(error.problem, error.fix))
+                values.broken = True
+            except Unusable:
+                values.broken = True
+            else:
+                values.put(cast("Field[object]", field), value, here)
+
+    def _near(self, key: str) -> str:
+        import difflib  # only for those who misspell
+
+        for field in self.fields:
+            if isinstance(field.type, Section) and key in field.type.keys:
+                return f"did you mean {field.key}.{key}? "
+        folded = {known.lower(): known for known in self._by_key}
+        near = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.75)
+        return f"did you mean {folded[near[0]]}? " if near else ""
+
+    def from_text(self, text: str) -> Values:
+        """See ``ValueType``: a section has no spelling as one text."""
+        raise BadValue(f"is {shown(text)}", "set the keys of the section one by one")
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        properties: JsonObject = {field.key: _field_schema(field) for field in self.fields}
+        schema: JsonObject = {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
+        required = [field.key for field in self.fields if field.required]
+        if required:
+            schema["type"] = "object"
+            schema["required"] = list(required)
+        return schema
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``: the keys."""
+        return ", ".join(self._by_key)
+
+
+def _field_schema(field: AnyField) -> JsonObject:
+    schema = {**field.type.schema(), "description": field.help}
+    default = field.default
+    if isinstance(default, bool | int | str) and not field.required:
+        schema["default"] = str(default) if isinstance(default, str) else default
+    elif isinstance(default, tuple) and default:
+        schema["default"] = [str(item) for item in default]
+    return schema
+
+
+def section(key: str, fields: Section, text: str) -> Field[Values]:
+    """A field that is a section."""
+    return Field(key, fields, _NOWHERE, text)
+
+
+class ListOf(Generic[T]):
+    """A list of values of one kind. ``fewest``, ``most``: items it may have; ``single``: one item needs no list."""
+
+    def __init__(
+        self, item: ValueType[T], *, fewest: int = 0, most: int = 256, single: bool = False, unique: bool = True
+    ) -> None:
+        self.item = item
+        self.fewest = fewest
+        self.most = most
+        self.single = single
+        self.unique = unique
+        self.example = item.example if single else f"[{item.example}]"
+
+    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> tuple[T, ...]:
+        """See ``ValueType``."""
+        if isinstance(node, Refused):
+            raise Unusable
+        if isinstance(node, Scalar) and node.meaning is Meaning.NULL:
+            raise BadValue("has no value", "write a list below it, or remove the key")
+        if not isinstance(node, document.Sequence):
+            if self.single:
+                return (self.item.read(node, at, problems),)
+            kind = "a mapping" if isinstance(node, Mapping) else f"{shown(node.text)}, not a list"
+            fix = "put '- ' in front of the first key" if isinstance(node, Mapping) else f"write [{clipped(node.text)}]"
+            raise BadValue(f"is {kind}", fix)
+        if len(node.items) > self.most:
+            raise BadValue(f"has {len(node.items)} items", f"a list here may have {self.most}")
+        items: list[T] = []
+        faults = len(problems)
+        for number, child in enumerate(node.items):
+            here = Origin(at.source, child.line, child.column, f"{at.key}[{number}]")
+            self._read_item(child, here, items, problems)
+        if len(problems) > faults and not items:
+            raise Unusable
+        if len(node.items) < self.fewest:
+            accepts = "below it" if isinstance(cast("object", self.item), Section) else f"of: {self.item.accepts}"
+            raise BadValue("is an empty list", f"write at least one {accepts}, or remove the key")
+        return tuple(items)
+
+    def _read_item(self, node: Node, here: Origin, items: list[T], problems: list[ConfigError]) -> None:
+        try:
+            value = self.item.read(node, here, problems)
+        except BadValue as error:
+            problems.append(here.error(error.problem, error.fix))
+        except Unusable:
+            pass  # reported where it was found
+        else:
+            if self.unique and value in items:
+                problems.append(here.error(f"is {_text(node)} again", "remove one of the two"))
+            else:
+                items.append(value)
+
+    def from_text(self, text: str) -> tuple[T, ...]:
+        """See ``ValueType``: items with commas between them."""
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if len(parts) < self.fewest:
+            raise BadValue("is empty", f"write at least one of: {self.item.accepts}")
+        return tuple(dict.fromkeys(self.item.from_text(part) for part in parts))
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        schema: JsonObject = {"type": "array", "items": self.item.schema(), "maxItems": self.most}
+        if self.fewest:
+            schema["minItems"] = self.fewest
+        if self.unique:
+            schema["uniqueItems"] = True
+        return {"anyOf": [self.item.schema(), schema]} if self.single else schema
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return f"a list of: {self.item.accepts}" if not self.single else f"one or a list of: {self.item.accepts}"
+
+
+def _text(node: Node) -> str:
+    return shown(node.text) if isinstance(node, Scalar) else "the same"

@@ -1,0 +1,123 @@
+"""What the agent is told, as frozen values: the result of reading configuration, and all that any part sees of it.
+
+Invariants: every path is absolute except ``InventorySettings.recorded``; durations are seconds; a setting that was
+not given has its default here already, so that no reader needs to know defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from node.rules import Rule
+
+
+class RegistrationPath(StrEnum):
+    """How the kubelet is told of a resource."""
+
+    AUTO = "auto"
+    """By the plugin registry where the kubelet watches it, else by Register."""
+    REGISTRY = "registry"
+    """Only by a socket in the plugin registry directory, which the kubelet watches."""
+    REGISTER = "register"
+    """Only by calling Register on the kubelet's socket."""
+
+
+class LogLevel(StrEnum):
+    """The least important level that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a log line looks."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class MigStrategy(StrEnum):
+    """Which default rules are made for MIG devices (NVIDIA's words)."""
+
+    NONE = "none"
+    SINGLE = "single"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletSettings:
+    """Where the kubelet is met. ``device_plugin_dir`` is fixed, ``registry_dir`` follows the kubelet's root."""
+
+    device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
+    registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
+    registration: RegistrationPath = RegistrationPath.AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class RootSettings:
+    """Roots of the kernel's file systems, as the agent sees them."""
+
+    sys: Path = Path("/sys")
+    proc: Path = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaSettings:
+    """Where NVIDIA's driver is.
+
+    ``driver_root`` and ``dev_root`` are host paths and end up in answers; the ``..._mount`` paths are where the agent
+    sees the same folders. ``library``: libnvidia-ml.so.1 itself, None to search for it. ``full``: a rule gives the
+    driver's files by CDI, so that they have to be listed.
+    """
+
+    driver_root: str = "/"
+    driver_root_mount: Path = Path("/")
+    dev_root: str = "/"
+    dev_root_mount: Path = Path("/")
+    library: Path | None = None
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CdiSettings:
+    """CDI specs: ``directories`` are read for specs of others, ``directory`` is where ours are written."""
+
+    directories: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
+    directory: Path = Path("/var/run/cdi")
+
+
+@dataclass(frozen=True, slots=True)
+class InventorySettings:
+    """``max_interval``: most seconds between two scans. ``recorded``: replay this recorded node, not the hardware."""
+
+    max_interval: float = 60.0
+    recorded: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What is logged, and how."""
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match."""
+
+    node_name: str = ""
+    kubelet: KubeletSettings = field(default_factory=KubeletSettings)
+    roots: RootSettings = field(default_factory=RootSettings)
+    nvidia: NvidiaSettings = field(default_factory=NvidiaSettings)
+    cdi: CdiSettings = field(default_factory=CdiSettings)
+    inventory: InventorySettings = field(default_factory=InventorySettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    state_dir: Path = Path("/var/lib/ostler")
+    socket: Path = Path("/run/ostler/ostler.sock")
+    http: str | None = "0.0.0.0:9410"
+    rules: tuple[Rule, ...] = ()

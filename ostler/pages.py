@@ -1,0 +1,44 @@
+"""What /healthz, /readyz and /metrics say; loaded only where they are served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from node.inventory.loop import Inventory
+from ostler.admin import AgentView
+from ostler.counters import Counters
+from ostler.eventlog import EventLog
+from ostler.http import Page
+from ostler.metrics import CONTENT_TYPE, Figures, Metrics
+
+
+def pages(
+    agent: AgentView, counters: Counters, inventory: Inventory, events: EventLog, alive: Callable[[], bool]
+) -> dict[str, Callable[[], Page]]:
+    """The pages by their path; each is made anew for every request."""
+
+    def figures() -> Figures:
+        status = agent.status()
+        return Figures(
+            role=status.role,
+            ready=status.ready,
+            snapshot=inventory.snapshot,
+            scans=inventory.scans,
+            last_scan_seconds=inventory.last_scan_seconds,
+            resources=status.resources,
+            events=dict(events.counts),
+        )
+
+    def healthz() -> Page:
+        return Page.lines(True, "ok") if alive() else Page.lines(False, "the event loop hangs")
+
+    def readyz() -> Page:
+        status = agent.status()
+        return Page.lines(status.ready, "ready" if status.ready else "not ready", *status.reasons)
+
+    metrics = Metrics(counters, figures)
+    return {
+        "/healthz": healthz,
+        "/readyz": readyz,
+        "/metrics": lambda: Page(200, CONTENT_TYPE, metrics.text()),
+    }

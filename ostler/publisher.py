@@ -1,0 +1,93 @@
+"""From a snapshot to the door: decide the offer, have its CDI specs on disk, then show it.
+
+Only the newest snapshot counts; one that is replaced before its turn is never shown. A CDI spec that cannot be written
+(a full disk) is told as an event and tried again with the next snapshot or after a while; devices are shown all the
+same, because an answer by environment or device nodes does not need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from node.cdi import CdiDirectory, CdiError, Spec
+from node.events import EventSink, EventType
+from node.inventory.model import Snapshot
+from node.ledger import Hold
+from node.offer import Offer, offer
+from node.rules import Door
+from ostler.config.settings import Settings
+from plugin.door import PluginDoor
+from plugin.specs import desired_specs
+
+log = logging.getLogger("ostler.publisher")
+
+RETRY = 30.0
+"""Seconds after which specs that could not be written are tried again."""
+
+
+class Publisher:
+    """Shows what is submitted; ``published`` is set after the first time."""
+
+    def __init__(self, settings: Settings, door: PluginDoor, events: EventSink) -> None:
+        self._settings = settings
+        self._door = door
+        self._events = events
+        self._specs = CdiDirectory(settings.cdi.directory, settings.state_dir / "cdi-files.json")
+        self._snapshot: Snapshot | None = None
+        self._rules_changed = False
+        self._wanted = asyncio.Event()
+        self._problems: tuple[str, ...] = ()
+        self.published = asyncio.Event()
+
+    def submit(self, snapshot: Snapshot) -> None:
+        """Have this snapshot shown; does not block."""
+        self._snapshot = snapshot
+        self._wanted.set()
+
+    def use(self, settings: Settings) -> None:
+        """Follow other rules from the next snapshot on."""
+        self._settings = settings
+        self._rules_changed = True
+
+    async def run(self) -> None:
+        """Show snapshots until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY if self._problems else None):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            if self._snapshot is not None:
+                await self._show(self._snapshot)
+
+    async def _show(self, snapshot: Snapshot) -> None:
+        holds: Mapping[str, Hold] = {}
+        offered = offer(snapshot, self._settings.rules, holds, Door.PLUGIN)
+        forget, self._rules_changed = self._rules_changed, False
+        await self._write_specs(offered, snapshot)
+        self._door.apply(offered, forget_missing=forget)
+        for item in offered.withheld:
+            log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
+        self.published.set()
+
+    async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> None:
+        files, problems = desired_specs(offered, snapshot)
+        try:
+            await self._sync(files)
+        except CdiError as error:
+            problems = (*problems, str(error))
+        for problem in problems:
+            if problem not in self._problems:
+                log.warning("CDI spec incomplete", extra={"problem": problem})
+                self._events.emit(EventType.WARNING, "CdiSpec", problem)
+        self._problems = tuple(problems)
+
+    async def _sync(self, files: Mapping[str, Spec]) -> None:
+        """Write what is wanted and sweep what is not; off the loop, because a disk may be slow."""
+        if not files and not self._specs.owns_files:
+            return
+        changes = await asyncio.to_thread(self._specs.sync, files)
+        for change in changes:
+            log.info("CDI specs", extra={"change": str(change)})

@@ -1,0 +1,34 @@
+"""Which sources the settings ask for."""
+
+from __future__ import annotations
+
+from node.inventory.source import Source
+from ostler.config.settings import Settings
+
+
+def make_sources(settings: Settings) -> tuple[Source, ...]:
+    """The sources of this node, or of the recorded one; raises ``RecordingError`` for a file that cannot be replayed.
+
+    Modules are imported where they are needed: a recorded node needs no NVML, a real one no YAML.
+    """
+    if settings.inventory.recorded is not None:
+        from node.inventory.recorded import RecordedSource
+
+        return (RecordedSource(settings.inventory.recorded),)
+    from node.inventory.cdi_specs import CdiSpecSource
+    from node.inventory.nvml import NvmlSource
+    from node.inventory.sysfs import SysfsSource
+    from plugin.specs import OWN_FILES
+
+    nvidia = settings.nvidia
+    nvml = NvmlSource(nvidia.driver_root_mount, nvidia.library, proc=settings.roots.proc)
+    sources: list[Source] = [
+        nvml,
+        SysfsSource(settings.roots.sys, nvidia.dev_root_mount, settings.roots.proc),
+        CdiSpecSource(settings.cdi.directories, OWN_FILES),
+    ]
+    if nvidia.full:
+        from node.inventory.driver_files import DriverFilesSource
+
+        sources.append(DriverFilesSource(nvidia.driver_root_mount, lambda: nvml.driver_version))
+    return tuple(sources)

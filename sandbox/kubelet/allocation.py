@@ -1,0 +1,219 @@
+"""Which devices a container gets, and the calls that make it so: the kubelet's allocation, step by step.
+
+One container is allocated at a time, as in the kubelet's admission, so a hanging plugin holds up every other one.
+Ids are reserved as soon as they are chosen and given back on any error; a released kubelet forgets to give them back
+in some cases, which ``keep_known_holes`` reproduces. Order is natural order wherever a kubelet's is random.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from sandbox.kubelet.affinity import filter_by_affinity
+from sandbox.kubelet.devices import DeviceSet, in_order
+from sandbox.kubelet.endpoint import Endpoint
+from sandbox.kubelet.errors import AllocationError, KubeletError
+from sandbox.kubelet.pods import Affinity, Container, Pod
+from sandbox.kubelet.records import Holder, Records, record_of
+
+
+class Node(Protocol):
+    """What allocation has to know of the node."""
+
+    def device_set(self, resource: str) -> DeviceSet | None:
+        """The devices of a resource, None if its plugin never listed any or it was forgotten."""
+        ...
+
+    def endpoint(self, resource: str) -> Endpoint | None:
+        """The plugin to ask."""
+        ...
+
+    def runs_since_start(self, pod_uid: str, container: str) -> bool:
+        """Whether pods are still being read after a start and this container was running at that start."""
+        ...
+
+    def collect_garbage(self) -> None:
+        """Drop the records of pods that are gone."""
+        ...
+
+    def write_checkpoint(self) -> None:
+        """Write the checkpoint; raises OSError."""
+        ...
+
+
+class Allocator:
+    """Allocates containers against ``node``, with what is held in ``records``."""
+
+    def __init__(self, node: Node, records: Records, *, keep_known_holes: bool = False) -> None:
+        self._node = node
+        self._records = records
+        self._keep_holes = keep_known_holes
+        self._turn = asyncio.Lock()
+        self._reusable: dict[str, set[str]] = {}
+        self._reusable_of = ""
+
+    def is_device_resource(self, resource: str) -> bool:
+        """Whether a limit on ``resource`` concerns device plugins."""
+        return self._node.device_set(resource) is not None or resource in self._records.resources()
+
+    async def allocate(self, pod: Pod, container: Container, affinity: Affinity) -> None:
+        """Give ``container`` all its devices; raises ``AllocationError`` or another ``KubeletError``.
+
+        Later containers of the same pod may use what ordinary init containers had; sidecars and app containers keep
+        theirs to themselves.
+        """
+        async with self._turn:
+            if self._reusable_of != pod.uid:
+                self._reusable, self._reusable_of = {}, pod.uid
+            await self._allocate_resources(pod, container, affinity)
+            for resource, record in self._records.of_container(pod.uid, container.name).items():
+                if container.kind == "init":
+                    self._reusable.setdefault(resource, set()).update(record.ids)
+                else:
+                    self._reusable.get(resource, set()).difference_update(record.ids)
+
+    async def _allocate_resources(self, pod: Pod, container: Container, affinity: Affinity) -> None:
+        collected = written = False
+        for resource, quantity in sorted(container.limits.items()):
+            if (container.name, resource) in pod.claim_backed or not self.is_device_resource(resource):
+                continue
+            if not collected:
+                self._node.collect_garbage()
+                collected = True
+            holder = Holder(pod.uid, container.name, resource)
+            written |= await self._allocate_resource(holder, quantity, affinity)
+        if written:
+            try:
+                self._node.write_checkpoint()
+            except OSError as error:
+                raise KubeletError(f'failed to write checkpoint file "kubelet_internal_checkpoint": {error}') from error
+
+    async def _allocate_resource(self, holder: Holder, quantity: int, affinity: Affinity) -> bool:
+        """Choose and allocate; whether anything was given. The reservation never outlives this call."""
+        self._records.reserve(holder)
+        hole = False
+        try:
+            choice = _Choice(self._node, self._records, holder, quantity, affinity)
+            hole = self._keep_holes
+            ids = await choice.make(self._reusable.get(holder.resource, ()))
+            if not ids:
+                return False
+            hole = False
+            endpoint = self._node.endpoint(holder.resource)
+            if endpoint is None:
+                raise AllocationError(holder.resource, f"unknown Device Plugin {holder.resource}")
+            response = await endpoint.allocate(in_order(ids))
+            if not response.container_responses:
+                hole = self._keep_holes
+                raise AllocationError(
+                    holder.resource, f"no containers return in allocation response {str(response).strip()}"
+                )
+            self._records.commit(holder, record_of(ids, choice.devices, response.container_responses[0]))
+        except BaseException:  # Whoever awaits learns of it; what was taken is given back first.
+            if not hole:
+                self._records.rebuild()
+            raise
+        finally:
+            self._records.release(holder, keep=hole)
+        return True
+
+
+class _Choice:
+    """The choice of ids for one holder; they are taken in the holder's reservation as they are chosen."""
+
+    def __init__(self, node: Node, records: Records, holder: Holder, required: int, affinity: Affinity) -> None:
+        self._node = node
+        self._records = records
+        self._holder = holder
+        self._required = required
+        self._affinity = affinity
+        self._taken: list[str] = []
+        self.devices = DeviceSet()
+
+    @property
+    def _needed(self) -> int:
+        return self._required - len(self._taken)
+
+    async def make(self, reusable: Collection[str]) -> list[str]:
+        """The chosen ids; empty if nothing has to be given. Raises ``KubeletError``."""
+        if self._nothing_to_do() or self._take(in_order(reusable)):
+            return self._taken
+        resource = self._holder.resource
+        available = self.devices.healthy - self._records.taken(resource)
+        if len(available) < self._needed:
+            raise AllocationError(
+                resource,
+                f"requested number of devices unavailable for {resource}. "
+                f"Requested: {self._needed}, Available: {len(available)}",
+            )
+        found = filter_by_affinity(self.devices, available, self._affinity)
+        if self._needed < len(found.aligned):
+            # The aligned ones suffice with a choice left, which is the plugin's first.
+            preferred = await self._preferred(found.aligned)
+            self._take(device_id for device_id in preferred if device_id in found.aligned)
+            self._take(found.aligned)
+            return self._taken
+        if self._take(found.aligned):
+            return self._taken
+        preferred = await self._preferred(available)
+        wanted = [device_id for device_id in preferred if device_id in available]
+        if not (self._take(wanted) or self._take(found.unaligned) or self._take(found.no_affinity)):
+            raise AllocationError(
+                resource,
+                "unexpectedly allocated less resources than required. "
+                f"Requested: {self._required}, Got: {len(self._taken)}",
+            )
+        return self._taken
+
+    def _nothing_to_do(self) -> bool:
+        """The checks before anything is chosen; true if the holder has what it asks for."""
+        resource, record = self._holder.resource, self._records.get(self._holder)
+        held = frozenset() if record is None else record.ids
+        if held and len(held) != self._required:
+            raise AllocationError(
+                resource,
+                f'pod "{self._holder.pod_uid}" container "{self._holder.container}" changed request for resource '
+                f'"{resource}" from {len(held)} to {self._required}',
+            )
+        if self._node.runs_since_start(self._holder.pod_uid, self._holder.container):
+            return True
+        devices = self._node.device_set(resource)
+        if devices is None:
+            raise AllocationError(resource, f"cannot allocate unregistered device {resource}")
+        if not devices.healthy:
+            raise AllocationError(resource, f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+        if not held <= devices.healthy:
+            raise AllocationError(
+                resource,
+                f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}",
+            )
+        self.devices = devices
+        return bool(held) or self._required == 0
+
+    def _take(self, ids: Iterable[str]) -> bool:
+        """Take from ``ids`` in their order until there are enough; whether there are."""
+        for device_id in ids:
+            if self._needed <= 0:
+                break
+            if device_id not in self._taken:
+                self._taken.append(device_id)
+                self._records.take(self._holder, (device_id,))
+        return self._needed <= 0
+
+    async def _preferred(self, available: Collection[str]) -> tuple[str, ...]:
+        endpoint = self._node.endpoint(self._holder.resource)
+        if endpoint is None:
+            raise AllocationError(
+                self._holder.resource, f"endpoint not found in cache for a registered resource: {self._holder.resource}"
+            )
+        if endpoint.options is None or not endpoint.options.get_preferred_allocation_available:
+            return ()
+        offered = in_order({*available, *self._taken})
+        try:
+            return await endpoint.preferred(offered, in_order(self._taken), self._required)
+        except KubeletError as error:
+            raise AllocationError(
+                self._holder.resource, f"device plugin GetPreferredAllocation rpc failed with err: {error}"
+            ) from error

@@ -1,0 +1,51 @@
+"""What happens at a container's start: PreStartContainer, a late allocation, and the options it runs with."""
+
+from __future__ import annotations
+
+from sandbox.kubelet.allocation import Allocator
+from sandbox.kubelet.devicemanager import DeviceManager
+from sandbox.kubelet.devices import in_order
+from sandbox.kubelet.errors import ContainerStartError, KubeletError
+from sandbox.kubelet.pods import Affinity, Container, Pod
+from sandbox.kubelet.records import Holder
+from sandbox.kubelet.runoptions import RunOptions, merge
+
+
+async def start_container(
+    manager: DeviceManager, allocator: Allocator, pod: Pod, container: Container, *, active: bool
+) -> RunOptions | None:
+    """The options of one start of a container, None if it holds nothing.
+
+    As in kubelets, an active pod without a record is allocated now, unless its plugin wants PreStartContainer, which
+    fails without a record; and PreStartContainer is called at every start, even for a pod that is no longer active.
+    Raises ``ContainerStartError`` (the container stays waiting) or ``AllocationError``.
+    """
+    late = False
+    for resource, quantity in sorted(container.limits.items()):
+        if not quantity or not allocator.is_device_resource(resource):
+            continue
+        holder = Holder(pod.uid, container.name, resource)
+        await _pre_start(manager, holder)
+        late = late or (active and manager.records.get(holder) is None)
+    if late:
+        await allocator.allocate(pod, container, Affinity())
+    records = manager.records.of_container(pod.uid, container.name)
+    return merge({resource: record.answer for resource, record in records.items()}) if records else None
+
+
+async def _pre_start(manager: DeviceManager, holder: Holder) -> None:
+    endpoint = manager.endpoint(holder.resource)
+    if endpoint is None:
+        raise ContainerStartError(f"endpoint not found in cache for a registered resource: {holder.resource}")
+    if endpoint.options is None or not endpoint.options.pre_start_required:
+        return
+    record = manager.records.get(holder)
+    if record is None:
+        raise ContainerStartError(
+            f"no devices found allocated in local cache for pod {holder.pod_uid}, container {holder.container}, "
+            f"resource {holder.resource}"
+        )
+    try:
+        await endpoint.pre_start(in_order(record.ids))
+    except KubeletError as error:
+        raise ContainerStartError(f"device plugin PreStartContainer rpc failed with err: {error}") from error

@@ -1,0 +1,84 @@
+"""Devices as plugins list them, and the sets a kubelet keeps of them per resource. Pure.
+
+A message is always the whole state. An id that is listed once healthy and once not is in both sets, as in the kubelet;
+the later entry is the one whose topology counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from protos.deviceplugin.v1beta1 import api_pb2
+
+HEALTHY = "Healthy"
+"""The one health string that counts as healthy, in this very spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One listed device; ``numa`` is None without a topology message and empty for one without nodes."""
+
+    id: str
+    health: str
+    numa: tuple[int, ...] | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the kubelet may hand it out."""
+        return self.health == HEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSet:
+    """All that is known of one resource's devices."""
+
+    known: Mapping[str, Device] = field(default_factory=dict)
+    healthy: frozenset[str] = frozenset()
+    unhealthy: frozenset[str] = frozenset()
+
+    @classmethod
+    def listed(cls, message: api_pb2.ListAndWatchResponse) -> DeviceSet:
+        """What a ListAndWatch message says."""
+        devices = [
+            Device(
+                device.ID,
+                device.health,
+                tuple(node.ID for node in device.topology.nodes) if device.HasField("topology") else None,
+            )
+            for device in message.devices
+        ]
+        return cls(
+            {device.id: device for device in devices},
+            frozenset(device.id for device in devices if device.healthy),
+            frozenset(device.id for device in devices if not device.healthy),
+        )
+
+    def lost(self) -> DeviceSet:
+        """The same devices after their plugin went away: none of them healthy."""
+        return DeviceSet(self.known, frozenset(), self.unhealthy | self.healthy)
+
+    def numa_of(self, device_id: str) -> tuple[int, ...]:
+        """NUMA nodes of a device, empty if it has none or is not listed."""
+        device = self.known.get(device_id)
+        return () if device is None or device.numa is None else device.numa
+
+    def changed_since(self, before: DeviceSet) -> list[str]:
+        """Ids whose health differs from ``before``, and ids that are new."""
+        return [
+            device.id
+            for device in self.known.values()
+            if device.id not in before.known or before.known[device.id].health != device.health
+        ]
+
+
+def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key under which gpu-2 comes before gpu-10."""
+    parts = re.split("([0-9]+)", text)
+    return tuple((1, int(part), part) if part.isdigit() else (0, 0, part) for part in parts)
+
+
+def in_order(ids: Iterable[str]) -> list[str]:
+    """Ids in natural order; kubelets choose at random where the order is free, here it is always this one."""
+    return sorted(ids, key=natural_key)

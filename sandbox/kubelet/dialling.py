@@ -1,0 +1,77 @@
+"""How the kubelet dials plugins, and how it words what goes wrong.
+
+Every client has connections of its own: by default gRPC shares one connection between all clients of a process that
+dial the same address, so a plugin's new socket under an old name would never be noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+from urllib.parse import quote
+
+import grpc
+import grpc.aio
+
+from sandbox.kubelet.errors import PluginError
+
+Message = TypeVar("Message")
+
+DIAL_SECONDS = 10.0
+"""How long a kubelet tries to connect, whatever is or is not at the path."""
+
+MAX_MESSAGE = 4 * 1024 * 1024
+"""Bytes of one message from a plugin that a kubelet takes."""
+
+
+def plugin_channel(socket: str) -> grpc.aio.Channel:
+    """A channel to a plugin's own service: the kubelet sends ``localhost`` as authority there."""
+    return _channel(socket, "localhost")
+
+
+def registry_channel(socket: str) -> grpc.aio.Channel:
+    """A channel to a registration socket: the authority is the percent-encoded path, which some servers refuse."""
+    return _channel(socket, quote(socket, safe=""))
+
+
+async def ready(channel: grpc.aio.Channel, seconds: float) -> bool:
+    """Whether the channel connects within ``seconds``; what fails before is tried again, as the kubelet does."""
+    try:
+        async with asyncio.timeout(seconds):
+            await channel.channel_ready()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def answer(call: Awaitable[Message]) -> Message:
+    """The response of a unary call; raises ``PluginError`` for everything that can go wrong with it.
+
+    A call ends as cancelled when its channel is closed under it. That is the plugin's failure and not the
+    cancellation of whoever waits here, so the two are told apart.
+    """
+    try:
+        response = await call
+    except grpc.aio.AioRpcError as error:
+        raise PluginError.of(error) from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise PluginError(grpc.StatusCode.CANCELLED, "grpc: the client connection is closing") from None
+    if response is None:  # What gRPC gives for bytes that are no such message.
+        raise PluginError(grpc.StatusCode.INTERNAL, "grpc: failed to unmarshal the received message")
+    return response
+
+
+def _channel(socket: str, authority: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(
+        f"unix:{socket}",
+        options=[
+            ("grpc.default_authority", authority),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.enable_http_proxy", 0),
+        ],
+    )

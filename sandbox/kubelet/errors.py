@@ -1,0 +1,58 @@
+"""What can go wrong inside the embedded kubelet. Messages are a real kubelet's: tests grep for them."""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+
+
+class KubeletError(Exception):
+    """Base of everything the embedded kubelet raises on purpose."""
+
+
+class AllocationError(KubeletError):
+    """A container cannot get what it asks for; ``resource`` is the one that failed."""
+
+    def __init__(self, resource: str, message: str) -> None:
+        super().__init__(message)
+        self.resource = resource
+
+
+class ContainerStartError(KubeletError):
+    """PreStartContainer failed or could not be called; the container stays waiting."""
+
+
+class RegistrationError(KubeletError):
+    """A plugin's registration is refused or fails."""
+
+
+class PluginError(KubeletError):
+    """A call to a plugin failed; ``code`` is the status and ``details`` the plugin's words."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"rpc error: code = {_go_name(code)} desc = {details}")
+        self.code = code
+        self.details = details
+
+    @classmethod
+    def of(cls, error: grpc.aio.AioRpcError) -> PluginError:
+        """The error as a kubelet words it."""
+        return cls(error.code(), error.details() or "")
+
+
+class EndpointStoppedError(KubeletError):
+    """The plugin behind ``resource`` has disconnected; nothing is sent to it."""
+
+    def __init__(self, resource: str, socket: str) -> None:
+        super().__init__(f"endpoint {{{resource} {socket}}} has been stopped")
+        self.resource = resource
+        self.socket = socket
+
+
+def _go_name(code: grpc.StatusCode) -> str:
+    # The Go names differ from the wire's only in case, and in the spelling of one.
+    if code is grpc.StatusCode.CANCELLED:
+        return "Canceled"
+    if code is grpc.StatusCode.OK:
+        return "OK"
+    return "".join(part.capitalize() for part in code.name.split("_"))

@@ -1,0 +1,136 @@
+"""What the embedded kubelet tells about plugins as it happens, by callback or as an async iterator.
+
+A stream keeps at most ``KEPT`` events for a reader that does not come; the oldest go first. Events are facts for
+people and tests, no part of the kubelet's own decisions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+KEPT = 10_000
+
+Door = Literal["register", "watcher"]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRegistered:
+    """A plugin is connected; ``door`` is how it came: its Register call or the plugin watcher."""
+
+    resource: str
+    socket: str
+    door: Door
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationFailed:
+    """A registration was refused or failed; ``message`` is the kubelet's text, ``resource`` may be unknown."""
+
+    resource: str
+    socket: str
+    door: Door
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginDeregistered:
+    """A plugin's connection is gone; ``devices_lost`` tells whether its devices turned unhealthy by that."""
+
+    resource: str
+    socket: str
+    devices_lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListReceived:
+    """A ListAndWatch message arrived; ``number`` counts the messages of this resource from 1."""
+
+    resource: str
+    number: int
+    healthy: int
+    unhealthy: int
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChanged:
+    """A device's health string differs from the message before."""
+
+    resource: str
+    device: str
+    before: str
+    after: str
+
+
+Event = PluginRegistered | RegistrationFailed | PluginDeregistered | ListReceived | HealthChanged
+
+
+class EventStream:
+    """Events from its creation on; ends when it or the kubelet is closed. Use it with ``async for``."""
+
+    def __init__(self, feed: EventFeed) -> None:
+        self._feed = feed
+        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    def put(self, event: Event) -> None:
+        """Add an event."""
+        self._events.append(event)
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the iteration after what is still there."""
+        self._closed = True
+        self._feed.forget(self)
+        self._wake.set()
+
+    def __aiter__(self) -> EventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self._closed:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        return self._events.popleft()
+
+
+class EventFeed:
+    """Hands every event to all callbacks and streams, in the order they happen."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[Event], None]] = []
+        self._streams: list[EventStream] = []
+
+    def emit(self, event: Event) -> None:
+        """Tell everybody."""
+        for callback in tuple(self._callbacks):
+            callback(event)
+        for stream in self._streams:
+            stream.put(event)
+
+    def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Call ``callback`` with every event from now on; returns what ends that."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def stream(self) -> EventStream:
+        """A new stream of events from now on."""
+        stream = EventStream(self)
+        self._streams.append(stream)
+        return stream
+
+    def forget(self, stream: EventStream) -> None:
+        """Stop feeding a stream."""
+        if stream in self._streams:
+            self._streams.remove(stream)
+
+    def close(self) -> None:
+        """End all streams."""
+        for stream in tuple(self._streams):
+            stream.close()

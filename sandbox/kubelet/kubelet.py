@@ -1,0 +1,262 @@
+"""The embedded kubelet: real sockets, real protocols, no cluster. Any device plugin can be run against it.
+
+It is the node's side of the device plugin contract: both registration doors, the device manager with its checkpoint,
+and podresources, as kubelet 1.36 behaves (``generation`` chooses 1.35 or 1.37). Pods are values handed to ``admit``;
+nothing runs their containers. Topology policies are not part of it: a caller passes the NUMA nodes it wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.kubelet.admission import admit_pod
+from sandbox.kubelet.connections import Generation
+from sandbox.kubelet.containers import start_container
+from sandbox.kubelet.devicemanager import DeviceManager
+from sandbox.kubelet.devices import Device, in_order
+from sandbox.kubelet.dialling import DIAL_SECONDS
+from sandbox.kubelet.errors import KubeletError
+from sandbox.kubelet.events import Event, EventFeed, EventStream
+from sandbox.kubelet.pods import Admission, Affinity, Capacity, Pod
+from sandbox.kubelet.runoptions import RunOptions
+from sandbox.kubelet.session import Session, Settings
+
+
+class Kubelet:
+    """A kubelet whose folder is ``root`` (``/var/lib/kubelet`` on a node; keep it short, sockets have 107 bytes).
+
+    ``reconcile_interval``: seconds between two looks at the registered plugins. ``clock``: seconds for the grace
+    period. ``watch_plugins`` false: a kubelet that never asks GetInfo. ``call_timeout``: seconds for Allocate,
+    GetPreferredAllocation and GetDevicePluginOptions; None, as in real kubelets, lets a hanging plugin block
+    admissions until ``stop``. ``keep_known_holes``: keep ids after some errors, as released kubelets do.
+
+    Usable as ``async with``; ``start`` after ``stop`` is a restart on the same checkpoint.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        generation: Generation = "1.36",
+        reconcile_interval: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        watch_plugins: bool = True,
+        device_plugin_dir: Path | None = None,
+        call_timeout: float | None = None,
+        dial_timeout: float = DIAL_SECONDS,
+        keep_known_holes: bool = False,
+    ) -> None:
+        self.settings = Settings(
+            root,
+            root / "device-plugins" if device_plugin_dir is None else device_plugin_dir,
+            generation,
+            reconcile_interval,
+            clock,
+            watch_plugins,
+            call_timeout,
+            dial_timeout,
+            keep_known_holes,
+        )
+        self._feed = EventFeed()
+        self._pods: dict[str, Pod] = {}
+        self._session: Session | None = None
+        self._admitting = asyncio.Lock()
+
+    async def __aenter__(self) -> Kubelet:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(
+        self,
+        *,
+        pods: Iterable[Pod] = (),
+        running: Collection[tuple[str, str]] = (),
+        sources_ready: bool = True,
+    ) -> None:
+        """Start and listen. ``pods`` count as active without an admission, besides those active before.
+
+        ``running``: (pod UID, container) that the runtime reports; while ``sources_ready`` is false these keep their
+        devices unchecked and nothing is garbage-collected. Raises ``KubeletError``.
+        """
+        if self._session is not None:
+            raise KubeletError("the kubelet is already running; stop it first")
+        self._pods.update((pod.uid, pod) for pod in pods)
+        session = Session(self.settings, self._active, self._feed.emit)
+        await session.open(running, sources_ready=sources_ready)
+        self._session = session
+
+    async def stop(self) -> None:
+        """End all servers, connections, tasks and event streams, whatever the plugins do; can be called again."""
+        await self._close_session()
+        self._feed.close()
+
+    async def restart(self, running: Iterable[Pod] | None = None, *, reboot: bool = False) -> dict[str, Admission]:
+        """Stop, start on the same checkpoint and admit ``running`` again (None: all active pods); UID -> verdict.
+
+        Containers of those pods but ordinary init containers are reported as running, so their devices are kept
+        although no plugin is back yet; after a ``reboot`` none is, so pods are refused until their plugins are back.
+        Pods that are not in ``running`` have ended. Event streams go on.
+        """
+        pods = tuple(self._pods.values()) if running is None else tuple(running)
+        alive = {(pod.uid, container.name) for pod in pods for container in pod.containers if container.kind != "init"}
+        await self._close_session()
+        self._pods.clear()
+        await self.start(pods=pods, running=() if reboot else alive, sources_ready=False)
+        verdicts = {pod.uid: await self.admit(pod) for pod in pods}
+        self.set_sources_ready(ready=True)
+        return verdicts
+
+    async def admit(self, pod: Pod, affinity: Mapping[str, Affinity] | Affinity | None = None) -> Admission:
+        """Admit ``pod`` and allocate its devices; a refused pod is not active afterwards.
+
+        ``affinity`` is the NUMA hint of every container, or of each by name.
+        """
+        session = self._running
+        hints = affinity if isinstance(affinity, Mapping) else {}
+        if isinstance(affinity, Affinity):
+            hints = {container.name: affinity for container in pod.containers}
+        async with self._admitting:
+            self._pods[pod.uid] = pod
+            verdict = None
+            try:
+                verdict = await admit_pod(session.allocator, session.manager.records, pod, hints)
+            finally:
+                if verdict is None or not verdict.admitted:
+                    self._pods.pop(pod.uid, None)
+            return verdict
+
+    def terminate(self, pod_uid: str) -> None:
+        """The pod has ended; its devices are free from the next allocation or podresources List on."""
+        self._pods.pop(pod_uid, None)
+
+    async def run_options(self, pod: Pod, container: str) -> RunOptions | None:
+        """Start ``container`` of ``pod`` (again): PreStartContainer, then what it runs with; None without devices.
+
+        Raises ``ContainerStartError`` or ``AllocationError``.
+        """
+        session = self._running
+        return await start_container(
+            session.manager, session.allocator, pod, pod.container(container), active=pod.uid in self._pods
+        )
+
+    def set_sources_ready(self, *, ready: bool) -> None:
+        """Whether all pods of the node are known, which is when those that are gone can be told."""
+        self._running.manager.sources_ready = ready
+
+    def pods(self) -> tuple[Pod, ...]:
+        """Active pods."""
+        return tuple(self._pods.values())
+
+    def capacity(self) -> Capacity:
+        """Capacity and allocatable; forgets resources whose plugins have been gone for over 5 minutes."""
+        return self._running.manager.capacity()
+
+    def allocatable(self) -> Mapping[str, int]:
+        """Allocatable per resource, as ``capacity``."""
+        return self.capacity().allocatable
+
+    def resources(self) -> tuple[str, ...]:
+        """Resources that were listed or are remembered, sorted."""
+        return self._running.manager.resources()
+
+    def devices(self, resource: str) -> tuple[Device, ...]:
+        """What is known of a resource's devices, in natural order of ids; after its plugin's end none is healthy."""
+        devices = self._running.manager.device_set(resource)
+        if devices is None:
+            return ()
+        known = (devices.known[device_id] for device_id in in_order(devices.known))
+        return tuple(
+            device
+            if device.id in devices.healthy or not device.healthy
+            else Device(device.id, "Unhealthy", device.numa)
+            for device in known
+        )
+
+    def allocated(self, pod_uid: str, container: str) -> dict[str, dict[str, tuple[int, ...] | None]]:
+        """Resource -> id -> NUMA nodes (None: none) that a container holds by the kubelet's records."""
+        records = self._running.manager.records.of_container(pod_uid, container)
+        return {resource: record.numa for resource, record in records.items()}
+
+    def disconnect(self, resource: str) -> None:
+        """End the connections to a resource's plugins from the kubelet's side; they have to register again."""
+        connections = self._running.manager.connections
+        for endpoint in connections.connected(resource):
+            connections.disconnect(resource, endpoint.socket)
+
+    @property
+    def manager(self) -> DeviceManager:
+        """The device manager of this start, for looks inside; a restart makes a new one."""
+        return self._running.manager
+
+    @property
+    def registrations(self) -> Counter[str]:
+        """Successful registrations per resource since the start, through both doors."""
+        return self._running.registrations
+
+    @property
+    def register_calls(self) -> Counter[str]:
+        """Register calls per resource since the start, refused ones included."""
+        return self._running.registration.calls
+
+    @property
+    def list_messages(self) -> Counter[str]:
+        """ListAndWatch messages per resource since the start."""
+        return self._running.manager.lists
+
+    def last_list(self, resource: str) -> api_pb2.ListAndWatchResponse | None:
+        """The last ListAndWatch message of a resource since the start, as it came."""
+        return self._running.manager.last_lists.get(resource)
+
+    def open_streams(self, resource: str) -> int:
+        """ListAndWatch streams that are open for a resource."""
+        return self._running.manager.connections.streams(resource)
+
+    def events(self) -> EventStream:
+        """A stream of what happens from now on; close it after use."""
+        return self._feed.stream()
+
+    def on_event(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Call ``callback`` with what happens from now on; returns what ends that."""
+        return self._feed.subscribe(callback)
+
+    async def wait_for(self, resource: str, *, healthy: int, within: float = 10.0) -> None:
+        """Wait until ``resource`` has exactly ``healthy`` healthy devices; raises TimeoutError with what it has."""
+        stream = self.events()
+        try:
+            async with asyncio.timeout(within):
+                while self._healthy(resource) != healthy:
+                    await anext(stream)
+        except (TimeoutError, StopAsyncIteration):
+            has = "unknown" if self._session is None else self._healthy(resource)
+            raise TimeoutError(f"{resource} has {has} healthy devices, not {healthy}, after {within} s") from None
+        finally:
+            stream.close()
+
+    def _healthy(self, resource: str) -> int | None:
+        devices = self._running.manager.device_set(resource)
+        return None if devices is None else len(devices.healthy)
+
+    def _active(self) -> Mapping[str, Pod]:
+        return self._pods
+
+    async def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    @property
+    def _running(self) -> Session:
+        if self._session is None:
+            raise KubeletError("the kubelet is not running; start it first")
+        return self._session

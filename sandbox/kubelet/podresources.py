@@ -1,0 +1,125 @@
+"""The kubelet's podresources service (v1): what every pod holds, and what the node could give.
+
+One entry per (device, NUMA node), each with one id: clients have to group. Topology in List and Get is that of the
+allocation's record, not of the plugin's current list. Ordinary init containers are never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from protos.podresources.v1 import api_pb2, api_pb2_grpc
+from sandbox.kubelet.devicemanager import DeviceManager
+from sandbox.kubelet.devices import in_order
+from sandbox.kubelet.pods import Container, Pod
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+RATE = 100.0
+BURST = 10
+
+
+class TokenBucket:
+    """Requests that may pass: ``rate`` a second on average, ``burst`` at once."""
+
+    def __init__(self, clock: Callable[[], float], rate: float = RATE, burst: int = BURST) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._burst = burst
+        self._tokens = float(burst)
+        self._since = clock()
+
+    def allow(self) -> bool:
+        """Whether one more request may pass now; it is counted if so."""
+        now = self._clock()
+        self._tokens = min(float(self._burst), self._tokens + (now - self._since) * self._rate)
+        self._since = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
+    """Answers from the manager's records; ``pods`` gives the active pods (UID -> pod) of the moment."""
+
+    def __init__(
+        self, manager: DeviceManager, pods: Callable[[], Mapping[str, Pod]], clock: Callable[[], float]
+    ) -> None:
+        self._manager = manager
+        self._pods = pods
+        self._bucket = TokenBucket(clock)
+
+    async def List(  # noqa: N802 - the name is the protocol's
+        self,
+        request: api_pb2.ListPodResourcesRequest,
+        context: grpc.aio.ServicerContext[api_pb2.ListPodResourcesRequest, api_pb2.ListPodResourcesResponse],
+    ) -> api_pb2.ListPodResourcesResponse:
+        """All active pods; records of pods that are gone are dropped first, as in the kubelet."""
+        await self._limit(context)
+        self._manager.collect_garbage()
+        return api_pb2.ListPodResourcesResponse(pod_resources=[self._pod(pod) for pod in self._pods().values()])
+
+    async def Get(  # noqa: N802 - the name is the protocol's
+        self,
+        request: api_pb2.GetPodResourcesRequest,
+        context: grpc.aio.ServicerContext[api_pb2.GetPodResourcesRequest, api_pb2.GetPodResourcesResponse],
+    ) -> api_pb2.GetPodResourcesResponse:
+        """One active pod by namespace and name; UNKNOWN if there is none."""
+        await self._limit(context)
+        name, namespace = request.pod_name, request.pod_namespace
+        found = [pod for pod in self._pods().values() if (pod.name, pod.namespace) == (name, namespace)]
+        if not found:
+            await context.abort(grpc.StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
+        return api_pb2.GetPodResourcesResponse(pod_resources=self._pod(found[0]))
+
+    async def GetAllocatableResources(  # noqa: N802 - the name is the protocol's
+        self,
+        request: api_pb2.AllocatableResourcesRequest,
+        context: grpc.aio.ServicerContext[api_pb2.AllocatableResourcesRequest, api_pb2.AllocatableResourcesResponse],
+    ) -> api_pb2.AllocatableResourcesResponse:
+        """All healthy devices, in use or not; one with a topology message without nodes is missing, as in kubelets."""
+        await self._limit(context)
+        devices: list[api_pb2.ContainerDevices] = []
+        for resource in self._manager.resources():
+            listed = self._manager.device_set(resource)
+            for device_id in in_order(listed.healthy) if listed is not None else ():
+                device = listed.known[device_id] if listed is not None else None
+                devices += _entries(resource, device_id, None if device is None else device.numa)
+        return api_pb2.AllocatableResourcesResponse(devices=devices)
+
+    def _pod(self, pod: Pod) -> api_pb2.PodResources:
+        shown = [container for container in pod.containers if container.kind == "sidecar"]
+        shown += [container for container in pod.containers if container.kind == "app"]
+        return api_pb2.PodResources(
+            name=pod.name, namespace=pod.namespace, containers=[self._container(pod, container) for container in shown]
+        )
+
+    def _container(self, pod: Pod, container: Container) -> api_pb2.ContainerResources:
+        devices: list[api_pb2.ContainerDevices] = []
+        for resource, record in self._manager.records.of_container(pod.uid, container.name).items():
+            for device_id, nodes in record.numa.items():
+                devices += _entries(resource, device_id, nodes)
+        return api_pb2.ContainerResources(name=container.name, devices=devices)
+
+    async def _limit(self, context: grpc.aio.ServicerContext[Request, Response]) -> None:
+        if not self._bucket.allow():
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+
+
+def _entries(resource: str, device_id: str, nodes: Iterable[int] | None) -> list[api_pb2.ContainerDevices]:
+    if nodes is None:
+        return [api_pb2.ContainerDevices(resource_name=resource, device_ids=[device_id])]
+    return [
+        api_pb2.ContainerDevices(
+            resource_name=resource,
+            device_ids=[device_id],
+            topology=api_pb2.TopologyInfo(nodes=[api_pb2.NUMANode(ID=node)]),
+        )
+        for node in nodes
+    ]

@@ -1,0 +1,77 @@
+"""What the embedded kubelet is told about pods, and what it answers. Frozen values, no behaviour beyond look-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["init", "sidecar", "app"]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container: ``limits`` of extended resources (whole numbers), and its kind.
+
+    ``sidecar`` is an init container with restartPolicy Always.
+    """
+
+    name: str
+    kind: Kind = "app"
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod as it reaches the node; ``claim_backed`` holds (container, resource) that a DRA claim serves instead."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    containers: tuple[Container, ...] = ()
+    claim_backed: frozenset[tuple[str, str]] = frozenset()
+
+    def container(self, name: str) -> Container:
+        """The container called ``name``; raises KeyError."""
+        for container in self.containers:
+            if container.name == name:
+                return container
+        raise KeyError(f"pod {self.name!r} has no container {name!r}")
+
+    def in_start_order(self) -> tuple[Container, ...]:
+        """Init containers and sidecars in the pod's order, then app containers: the order of allocation."""
+        early = tuple(container for container in self.containers if container.kind != "app")
+        return early + tuple(container for container in self.containers if container.kind == "app")
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """What a topology manager stored for a container: the NUMA nodes to use (None: any)."""
+
+    nodes: frozenset[int] | None = None
+    preferred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The verdict over a pod.
+
+    ``devices`` is container -> resource -> ids, for the containers allocated so far. When refused, ``reason`` and
+    ``message`` are those of the pod's status, ``error`` is the bare cause and ``container`` where it happened.
+    """
+
+    admitted: bool
+    devices: Mapping[str, Mapping[str, tuple[str, ...]]]
+    container: str = ""
+    reason: str = ""
+    message: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Capacity and allocatable per resource, and the resources that were forgotten by this very look."""
+
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+    deleted: tuple[str, ...] = ()

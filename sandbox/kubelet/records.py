@@ -1,0 +1,163 @@
+"""Who holds which device: committed records, reservations in flight, and what both leave free.
+
+Invariants: an id that is recorded or reserved is never free; a reservation is either committed or released; one
+(pod, container, resource) has at most one reservation. Reservations are in neither the checkpoint nor podresources.
+
+Released kubelets have no reservations: ids taken before an error stay taken until the next rebuild of the sets.
+``release(keep=True)`` reproduces that for whoever wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from node.checkpoint import NO_NUMA, Checkpoint, Entry
+from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.kubelet.devices import DeviceSet, in_order
+from sandbox.kubelet.errors import AllocationError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """One container's share of one resource."""
+
+    pod_uid: str
+    container: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a holder has: ids by NUMA node (an id on several is in each bucket) and the plugin's answer."""
+
+    buckets: Mapping[int, tuple[str, ...]]
+    answer: api_pb2.ContainerAllocateResponse
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """All ids."""
+        return frozenset(device_id for bucket in self.buckets.values() for device_id in bucket)
+
+    @property
+    def numa(self) -> dict[str, tuple[int, ...] | None]:
+        """Id -> NUMA nodes, None for an id without."""
+        nodes: dict[str, tuple[int, ...] | None] = dict.fromkeys(in_order(self.ids))
+        for node, bucket in sorted(self.buckets.items()):
+            for device_id in bucket if node != NO_NUMA else ():
+                nodes[device_id] = (*(nodes[device_id] or ()), node)
+        return nodes
+
+
+def record_of(ids: Collection[str], devices: DeviceSet, answer: api_pb2.ContainerAllocateResponse) -> Record:
+    """The record of ``ids`` with the topology that ``devices`` knows."""
+    buckets: dict[int, list[str]] = {}
+    for device_id in in_order(ids):
+        for node in devices.numa_of(device_id) or (NO_NUMA,):
+            buckets.setdefault(node, []).append(device_id)
+    return Record({node: tuple(bucket) for node, bucket in buckets.items()}, answer)
+
+
+class Records:
+    """All holders of the node."""
+
+    def __init__(self) -> None:
+        self._committed: dict[Holder, Record] = {}
+        self._reserved: dict[Holder, set[str]] = {}
+        self._kept: dict[str, set[str]] = {}
+
+    def get(self, holder: Holder) -> Record | None:
+        """The committed record of a holder."""
+        return self._committed.get(holder)
+
+    def of_container(self, pod_uid: str, container: str) -> dict[str, Record]:
+        """Resource -> committed record of one container, sorted by resource."""
+        return {
+            holder.resource: record
+            for holder, record in sorted(self._committed.items(), key=lambda item: item[0])
+            if holder.pod_uid == pod_uid and holder.container == container
+        }
+
+    def pods(self) -> frozenset[str]:
+        """UIDs with committed records."""
+        return frozenset(holder.pod_uid for holder in self._committed)
+
+    def pod_with(self, device_id: str, resource: str | None) -> str | None:
+        """UID of the first pod that holds ``device_id``, of any resource if ``resource`` is None."""
+        for holder, record in self._committed.items():
+            if resource in (None, holder.resource) and device_id in record.ids:
+                return holder.pod_uid
+        return None
+
+    def taken(self, resource: str) -> frozenset[str]:
+        """Ids that are not free: recorded, reserved, or kept by a released kubelet's mistake."""
+        ids = set(self._kept.get(resource, ()))
+        for holder, record in self._committed.items():
+            if holder.resource == resource:
+                ids |= record.ids
+        for holder, reserved in self._reserved.items():
+            if holder.resource == resource:
+                ids |= reserved
+        return frozenset(ids)
+
+    def resources(self) -> frozenset[str]:
+        """Resources of which something is taken."""
+        held = {holder.resource for holder in (*self._committed, *self._reserved)}
+        return frozenset(held | {resource for resource, ids in self._kept.items() if ids})
+
+    def reserve(self, holder: Holder) -> None:
+        """Open a reservation; raises ``AllocationError`` while another one of the same holder is open."""
+        if holder in self._reserved:
+            raise AllocationError(
+                holder.resource,
+                f"pod {holder.pod_uid} container {holder.container} is already being given {holder.resource}",
+            )
+        self._reserved[holder] = set()
+
+    def take(self, holder: Holder, ids: Iterable[str]) -> None:
+        """Add ids to an open reservation."""
+        self._reserved[holder].update(ids)
+
+    def commit(self, holder: Holder, record: Record) -> None:
+        """Turn a reservation into a record."""
+        del self._reserved[holder]
+        self._committed[holder] = record
+
+    def release(self, holder: Holder, *, keep: bool = False) -> None:
+        """Give a reservation up; with ``keep`` its ids stay taken until ``rebuild``. Without one: nothing to do."""
+        ids = self._reserved.pop(holder, set())
+        if keep:
+            self._kept.setdefault(holder.resource, set()).update(ids)
+
+    def rebuild(self) -> None:
+        """Forget ids that only a mistake keeps taken."""
+        self._kept.clear()
+
+    def drop_all_but(self, active: Collection[str]) -> None:
+        """Drop the records of every pod that is not in ``active``; rebuild if there was one."""
+        gone = self.pods() - set(active)
+        if gone:
+            self._committed = {
+                holder: record for holder, record in self._committed.items() if holder.pod_uid not in gone
+            }
+            self.rebuild()
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take over the records of a checkpoint; an entry whose answer cannot be parsed is left out, as in kubelets."""
+        for (pod_uid, container, resource), entry in checkpoint.held().items():
+            try:
+                answer = api_pb2.ContainerAllocateResponse.FromString(entry.response or b"")
+            except DecodeError:
+                continue
+            buckets = {node: ids or () for node, ids in (entry.devices or {}).items()}
+            self._committed[Holder(pod_uid, container, resource)] = Record(buckets, answer)
+
+    def entries(self) -> tuple[Entry, ...] | None:
+        """Committed records for the checkpoint; None when there are none, which a kubelet writes as null."""
+        entries = tuple(
+            Entry(holder.pod_uid, holder.container, holder.resource, record.buckets, record.answer.SerializeToString())
+            for holder, record in sorted(self._committed.items(), key=lambda item: item[0])
+        )
+        return entries or None

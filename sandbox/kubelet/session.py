@@ -1,0 +1,164 @@
+"""One life of the embedded kubelet, from a start to the stop: its device manager, servers and plugin watcher.
+
+Start order is a kubelet's: read the checkpoint, clear the plugin folder of sockets, then listen. Whatever the plugins
+do, ``close`` ends every task, connection and server; calls to a hanging plugin fail by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+
+from protos.deviceplugin.v1beta1 import api_pb2_grpc as device_plugin
+from protos.podresources.v1 import api_pb2_grpc as pod_resources
+from sandbox.kubelet.allocation import Allocator
+from sandbox.kubelet.connections import Generation
+from sandbox.kubelet.devicemanager import DeviceManager
+from sandbox.kubelet.dialling import DIAL_SECONDS
+from sandbox.kubelet.errors import KubeletError
+from sandbox.kubelet.events import Door, Event, PluginRegistered, RegistrationFailed
+from sandbox.kubelet.podresources import PodResourcesService
+from sandbox.kubelet.pods import Pod
+from sandbox.kubelet.registration import (
+    SOCKET_NAME,
+    RegistrationService,
+    check_plugin,
+    remove_sockets,
+)
+from sandbox.kubelet.watcher import PluginHandler, PluginWatcher
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a kubelet is set up; the fields are those of ``Kubelet``."""
+
+    root: Path
+    device_plugin_dir: Path
+    generation: Generation
+    reconcile_interval: float
+    clock: Callable[[], float]
+    watch_plugins: bool
+    call_timeout: float | None
+    dial_timeout: float
+    keep_known_holes: bool
+
+    @property
+    def registry_dir(self) -> Path:
+        """Where plugins put their registration sockets."""
+        return self.root / "plugins_registry"
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """Where podresources is served."""
+        return self.root / "pod-resources" / SOCKET_NAME
+
+
+class Session:
+    """Everything that lives from one start to the stop."""
+
+    def __init__(
+        self, settings: Settings, active_pods: Callable[[], Mapping[str, Pod]], emit: Callable[[Event], None]
+    ) -> None:
+        settings.device_plugin_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._settings = settings
+        self._active_pods = active_pods
+        self._emit = emit
+        self.manager = DeviceManager(
+            settings.device_plugin_dir,
+            generation=settings.generation,
+            clock=settings.clock,
+            active_pods=active_pods,
+            emit=emit,
+            call_seconds=settings.call_timeout,
+        )
+        self.allocator = Allocator(self.manager, self.manager.records, keep_known_holes=settings.keep_known_holes)
+        self.registration = RegistrationService(
+            settings.device_plugin_dir, self._connect_registering, self._note_failed_register
+        )
+        self.registrations: Counter[str] = Counter()
+        self._servers: list[grpc.aio.Server] = []
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def open(self, running: Collection[tuple[str, str]], *, sources_ready: bool) -> None:
+        """Start; raises ``KubeletError`` if the sockets cannot be had, and leaves nothing open then."""
+        settings = self._settings
+        self.manager.recover(running, sources_ready=sources_ready)
+        try:
+            remove_sockets(settings.device_plugin_dir)
+            registration, lister = grpc.aio.server(), grpc.aio.server()
+            device_plugin.add_RegistrationServicer_to_server(self.registration, registration)
+            service = PodResourcesService(self.manager, self._active_pods, time.monotonic)
+            pod_resources.add_PodResourcesListerServicer_to_server(service, lister)
+            settings.pod_resources_socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            await self._serve(registration, settings.device_plugin_dir / SOCKET_NAME)
+            await self._serve(lister, settings.pod_resources_socket)
+            if settings.watch_plugins:
+                settings.registry_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+                self._watcher = asyncio.create_task(self._watch(), name="plugin watcher")
+        except (OSError, RuntimeError) as error:
+            await self.close()
+            raise KubeletError(f"the kubelet cannot start in {settings.root}: {error}") from error
+
+    async def close(self) -> None:
+        """End everything; can be called again."""
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.wait([watcher])
+        servers, self._servers = self._servers, []
+        for server in servers:
+            await server.stop(None)
+        await self.manager.connections.close()
+
+    async def _serve(self, server: grpc.aio.Server, socket: Path) -> None:
+        self._servers.append(server)
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
+
+    async def _watch(self) -> None:
+        handlers: dict[str, PluginHandler] = {"DevicePlugin": DevicePluginHandler(self)}
+        await PluginWatcher(
+            self._settings.registry_dir,
+            handlers,
+            generation=self._settings.generation,
+            interval=self._settings.reconcile_interval,
+            failed=lambda name, path, message: self._emit(RegistrationFailed(name, path, "watcher", message)),
+        ).run()
+
+    async def _connect_registering(self, resource: str, socket: str, seconds: float) -> None:
+        await self.connect(resource, socket, "register", seconds)
+
+    def _note_failed_register(self, resource: str, socket: str, message: str) -> None:
+        self._emit(RegistrationFailed(resource, socket, "register", message))
+
+    async def connect(self, resource: str, socket: str, door: Door, seconds: float = DIAL_SECONDS) -> None:
+        """Connect a plugin that came through ``door``; raises ``RegistrationError``."""
+        await self.manager.connections.connect(resource, socket, min(seconds, self._settings.dial_timeout))
+        self.registrations[resource] += 1
+        self._emit(PluginRegistered(resource, socket, door))
+
+
+class DevicePluginHandler:
+    """What the plugin watcher does with device plugins."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def validate(self, name: str, socket: str, versions: Sequence[str]) -> None:
+        """Raise ``RegistrationError`` for a version or resource name that a kubelet does not take."""
+        check_plugin(name, versions)
+
+    async def register(self, name: str, socket: str, versions: Sequence[str]) -> None:
+        """Connect the plugin at ``socket`` as it stands, so the path has to be absolute."""
+        await self._session.connect(name, socket, "watcher")
+
+    def deregister(self, name: str, socket: str) -> None:
+        """Disconnect the plugin; kubelets up to 1.36 look only at the name."""
+        self._session.manager.connections.disconnect(name, socket)

@@ -1,0 +1,230 @@
+"""The plugin manager: makes the registered plugins be the sockets in ``plugins_registry/``.
+
+A reconciler compares what is there (path and stamp) with what is registered, once per tick: first it deregisters what
+is gone or was created anew, then it registers what is missing. Operations on one path never overlap and back off after
+failures; those of different paths run side by side. A plugin counts as registered from before its handler is called,
+so that a removal meanwhile is seen; whether a failure takes that back depends on the kubelet's generation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NoReturn, Protocol
+
+from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from sandbox.kubelet.connections import Generation
+from sandbox.kubelet.dialling import DIAL_SECONDS, answer, ready, registry_channel
+from sandbox.kubelet.errors import KubeletError, PluginError, RegistrationError
+from sandbox.kubelet.registry import RegistryFolder, Stamp
+
+log = logging.getLogger("ostler.sandbox.kubelet")
+
+GET_INFO_SECONDS = 1.0
+NOTIFY_SECONDS = 5.0
+POLL_SECONDS = 0.1
+FIRST_BACKOFF = 0.5
+LAST_BACKOFF = 122.0
+
+
+class PluginHandler(Protocol):
+    """What the kubelet does with plugins of one type; ``socket`` is the plugin's own service."""
+
+    def validate(self, name: str, socket: str, versions: Sequence[str]) -> None:
+        """Raise ``RegistrationError`` unless the plugin can be registered."""
+        ...
+
+    async def register(self, name: str, socket: str, versions: Sequence[str]) -> None:
+        """Register the plugin; raises ``RegistrationError``."""
+        ...
+
+    def deregister(self, name: str, socket: str) -> None:
+        """Forget the plugin; unknown ones are no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A plugin that counts as registered."""
+
+    stamp: Stamp
+    type: str
+    name: str
+    socket: str
+
+
+class Backoff:
+    """When an operation may start again: 500 ms after the first failure, then twice that, at most 122 s."""
+
+    def __init__(self, first: float = FIRST_BACKOFF, last: float = LAST_BACKOFF) -> None:
+        self._first = first
+        self._last = last
+        self._seconds: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
+
+    def may_start(self, path: str, now: float) -> bool:
+        """Whether an operation on ``path`` may start at ``now`` (seconds of any clock)."""
+        return now >= self._not_before.get(path, now)
+
+    def failed(self, path: str, now: float) -> None:
+        """Note a failure at ``now``."""
+        seconds = min(self._last, self._seconds[path] * 2) if path in self._seconds else self._first
+        self._seconds[path] = seconds
+        self._not_before[path] = now + seconds
+
+    def succeeded(self, path: str) -> None:
+        """Forget earlier failures."""
+        self._seconds.pop(path, None)
+        self._not_before.pop(path, None)
+
+
+class PluginWatcher:
+    """Runs until cancelled; ``failed`` hears of every failed registration (name if known, path, message)."""
+
+    def __init__(
+        self,
+        directory: Path,
+        handlers: Mapping[str, PluginHandler],
+        *,
+        generation: Generation,
+        interval: float = 1.0,
+        failed: Callable[[str, str, str], None] = lambda _name, _path, _message: None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.registered: dict[str, Registered] = {}
+        self._folder = RegistryFolder(directory)
+        self._handlers = handlers
+        self._undo_failures = generation != "1.35"
+        self._interval = interval
+        self._failed = failed
+        self._backoff = Backoff() if backoff is None else backoff
+        self._desired: dict[str, Stamp] = {}
+        self._operations: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Look and reconcile until cancelled; operations under way end with it."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look())
+                tasks.create_task(self._reconcile())
+        finally:
+            operations = tuple(self._operations.values())
+            for task in operations:
+                task.cancel()
+            if operations:
+                await asyncio.wait(operations)
+
+    async def _look(self) -> None:
+        while True:
+            self._desired = self._folder.sockets()
+            await asyncio.sleep(min(POLL_SECONDS, self._interval))
+
+    async def _reconcile(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            for path, plugin in tuple(self.registered.items()):
+                if self._desired.get(path) != plugin.stamp:
+                    self._start(path, partial(self._deregister, path, plugin))
+            for path, stamp in tuple(self._desired.items()):
+                known = self.registered.get(path)
+                if known is None or known.stamp != stamp:
+                    self._start(path, partial(self._register, path, stamp))
+
+    def _start(self, path: str, operation: Callable[[], Awaitable[None]]) -> None:
+        """Start an operation unless one is under way on the path or it failed a moment ago."""
+        if path in self._operations or not self._backoff.may_start(path, _now()):
+            return
+        self._operations[path] = asyncio.create_task(self._operate(path, operation), name=f"plugin {path}")
+
+    async def _operate(self, path: str, operation: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await operation()
+        except KubeletError as error:
+            log.warning("plugin operation failed", extra={"path": path, "error": str(error)})
+            self._backoff.failed(path, _now())
+            self._failed("", path, str(error))
+        else:
+            self._backoff.succeeded(path)
+        finally:
+            del self._operations[path]
+
+    async def _deregister(self, path: str, plugin: Registered) -> None:
+        self.registered.pop(path, None)
+        handler = self._handlers.get(plugin.type)
+        if handler is not None:
+            handler.deregister(plugin.name, plugin.socket)
+
+    async def _register(self, path: str, stamp: Stamp) -> None:
+        channel = registry_channel(path)
+        try:
+            if not await ready(channel, DIAL_SECONDS):
+                raise RegistrationError(
+                    f"RegisterPlugin error -- dial failed at socket {path}, err: context deadline exceeded"
+                )
+            plugin = api_pb2_grpc.RegistrationStub(channel)
+            try:
+                info = await answer(plugin.GetInfo(api_pb2.InfoRequest(), timeout=GET_INFO_SECONDS))
+            except PluginError as error:
+                raise RegistrationError(
+                    f"RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {path}, "
+                    f"err: {error}"
+                ) from error
+            await self._register_info(path, stamp, plugin, info)
+        finally:
+            await channel.close()
+
+    async def _register_info(
+        self, path: str, stamp: Stamp, plugin: api_pb2_grpc.RegistrationStub, info: api_pb2.PluginInfo
+    ) -> None:
+        handler = self._handlers.get(info.type)
+        if handler is None:
+            await self._refuse(
+                plugin,
+                f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {path}",
+            )
+        socket = info.endpoint or path
+        versions = tuple(info.supported_versions)
+        try:
+            handler.validate(info.name, socket, versions)
+        except RegistrationError as error:
+            await self._refuse(plugin, f"RegisterPlugin error -- plugin validation failed with err: {error}", error)
+        # Before the handler is called, so that the socket's removal during the call leads to a deregistration.
+        self.registered[path] = Registered(stamp, info.type, info.name, socket)
+        try:
+            await handler.register(info.name, socket, versions)
+        except RegistrationError as error:
+            if self._undo_failures:
+                self.registered.pop(path, None)
+            await self._refuse(plugin, f"RegisterPlugin error -- plugin registration failed with err: {error}", error)
+        try:
+            await self._notify(plugin, api_pb2.RegistrationStatus(plugin_registered=True))
+        except PluginError as error:
+            message = f"RegisterPlugin error -- failed to send registration status at socket {path}, err: {error}"
+            if not self._undo_failures:
+                log.warning("plugin was not told of its registration", extra={"path": path, "error": message})
+                return
+            self.registered.pop(path, None)
+            handler.deregister(info.name, socket)
+            raise RegistrationError(message) from error
+
+    async def _refuse(
+        self, plugin: api_pb2_grpc.RegistrationStub, message: str, cause: RegistrationError | None = None
+    ) -> NoReturn:
+        """Tell the plugin and raise ``RegistrationError``."""
+        try:
+            await self._notify(plugin, api_pb2.RegistrationStatus(plugin_registered=False, error=message))
+        except PluginError as error:
+            log.info("plugin did not take its refusal", extra={"error": str(error)})
+        raise RegistrationError(message) from cause
+
+    @staticmethod
+    async def _notify(plugin: api_pb2_grpc.RegistrationStub, status: api_pb2.RegistrationStatus) -> None:
+        await answer(plugin.NotifyRegistrationStatus(status, timeout=NOTIFY_SECONDS))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

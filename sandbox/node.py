@@ -1,0 +1,120 @@
+"""A node in a box: an embedded kubelet and the agent's own process, in one temporary folder.
+
+Nothing outside that folder is touched, so it runs on any laptop and several of them run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from google.protobuf.json_format import MessageToDict
+
+from protos.agent.v1alpha1 import agent_pb2
+from sandbox.hardware import RecordedHardware
+from sandbox.kubelet.kubelet import Kubelet
+from sandbox.kubelet.pods import Admission, Container, Pod
+from sandbox.process import AgentProcess
+
+REGISTRATION_TIMEOUT = 20.0
+"""Seconds until every resource must be registered: the kubelet looks every second, Register is tried after five."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A pod that asked for devices: the verdict, and what its container would get (field names are the API's)."""
+
+    pod: str
+    resource: str
+    count: int
+    admission: Admission
+    response: Mapping[str, object]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The device ids, sorted as the kubelet chose them."""
+        return tuple(self.admission.devices.get("main", {}).get(self.resource, ()))
+
+
+class SandboxNode:
+    """One node; ``hardware`` None means this machine's own devices. Use it with ``async with``."""
+
+    def __init__(self, recorded: Path | None, *, arguments: Sequence[str] = (), flags: Mapping[str, str] | None = None):
+        # Short, because sockets' paths may have 107 bytes only.
+        self.root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
+        self.kubelet = Kubelet(self.root / "kubelet")
+        self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
+        self.log = self.root / "agent.log"
+        self.agent = AgentProcess({**self._flags(), **(flags or {})}, arguments=arguments, log=self.log)
+        self._pods = itertools.count(1)
+
+    def _flags(self) -> dict[str, str]:
+        flags = {
+            "--kubelet-device-plugin-dir": str(self.root / "kubelet" / "device-plugins"),
+            "--kubelet-registry-dir": str(self.root / "kubelet" / "plugins_registry"),
+            "--state-dir": str(self.root / "state"),
+            "--socket": str(self.root / "ostler.sock"),
+            "--cdi-dir": str(self.root / "cdi"),
+            "--http": "off",
+        }
+        if self.hardware is not None:
+            flags["--recorded"] = str(self.hardware.path)
+        return flags
+
+    async def __aenter__(self) -> SandboxNode:
+        await self.kubelet.start()
+        try:
+            await self.agent.start()
+        except BaseException:
+            await self.kubelet.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.agent.stop()
+        await self.kubelet.stop()
+        # After a failure the log is worth more than a clean temporary folder.
+        if kind is None or issubclass(kind, (KeyboardInterrupt, asyncio.CancelledError)):
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    async def restart_agent(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the agent by a signal and start it again."""
+        await self.agent.stop(number)
+        await self.agent.start()
+
+    async def registered(self) -> agent_pb2.GetStatusResponse:
+        """Wait until the kubelet has a list of every resource that has devices; the agent's status then."""
+        status = await self.agent.status()
+        for resource in status.resources:
+            if resource.devices:
+                await self.kubelet.wait_for(resource.name, healthy=resource.healthy, timeout=REGISTRATION_TIMEOUT)
+        return await self.agent.status()
+
+    async def give(self, resource: str, count: int) -> Given:
+        """Admit a pod with one container that asks for ``count`` of ``resource``."""
+        number = next(self._pods)
+        pod = Pod(f"uid-{number}", f"pod-{number}", containers=(Container("main", limits={resource: count}),))
+        admission = await self.kubelet.admit(pod)
+        response: Mapping[str, object] = {}
+        if admission.admitted:
+            options = self.kubelet.run_options(pod.uid, "main")
+            response = asdict(options) if options is not None else {}
+        return Given(pod.name, resource, count, admission, response)
+
+    def end(self, pod: str) -> None:
+        """End the pod of that name, so that its devices are free again."""
+        self.kubelet.terminate(f"uid-{pod.removeprefix('pod-')}")
+
+    async def devices(self) -> list[dict[str, object]]:
+        """Every device as plain data."""
+        answer = await self.agent.devices()
+        return [MessageToDict(device, preserving_proto_field_name=True) for device in answer.devices]

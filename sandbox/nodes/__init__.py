@@ -1,0 +1,33 @@
+"""Recorded nodes that are shipped: realistic hardware for the sandbox and for tests, by name.
+
+The files are recorded nodes like any other (``node.inventory.recorded``), so they can be copied and edited.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
+
+
+class UnknownNodeError(LookupError):
+    """No shipped node has this name; ``known`` are those that exist."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"no shipped node is called {name!r}; known: {', '.join(known)}")
+        self.name = name
+        self.known = known
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Names of the shipped nodes, sorted."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+
+
+def path(name: str) -> Path:
+    """The file of a shipped node. Raises UnknownNodeError."""
+    if name not in names():
+        raise UnknownNodeError(name, names())
+    return _FOLDER / f"{name}.yaml"

@@ -1,0 +1,105 @@
+"""The agent as a process of its own, as on a real node: started, asked over its socket, ended by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import grpc
+import grpc.aio
+
+from node.sockets import is_answered
+from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
+
+START_TIMEOUT = 30.0
+"""Seconds until the agent must answer on its socket."""
+
+
+class AgentFailed(Exception):
+    """The agent ended or did not come up; the end of its log says why."""
+
+    def __init__(self, problem: str, log: Path) -> None:
+        lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
+        super().__init__("\n  ".join((f"the agent {problem}; the end of its log ({log}):", *lines)))
+        self.log = log
+
+
+class AgentProcess:
+    """``python -m ostler run`` with ``flags`` (by name); use it with ``async with``."""
+
+    def __init__(self, flags: Mapping[str, str], *, arguments: Sequence[str] = (), log: Path) -> None:
+        self._command = [sys.executable, "-m", "ostler", "run", *arguments]
+        self._command += [word for flag, value in flags.items() for word in (flag, value)]
+        self._socket = flags["--socket"]
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._channel: grpc.aio.Channel | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Start it and wait until it answers; raises ``AgentFailed``."""
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(*self._command, stdout=log, stderr=log)
+        deadline = asyncio.get_running_loop().time() + START_TIMEOUT
+        # Answered, and not only there: a killed predecessor leaves its socket behind.
+        while not is_answered(Path(self._socket)):
+            if self._process.returncode is not None:
+                raise AgentFailed(f"ended with exit code {self._process.returncode}", self._log)
+            if asyncio.get_running_loop().time() > deadline:
+                raise AgentFailed(f"did not serve its socket within {START_TIMEOUT:g} s", self._log)
+            await asyncio.sleep(0.02)
+        local = (("grpc.use_local_subchannel_pool", 1),)
+        self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=local)
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it by a signal and return its exit code (0 when it was not running)."""
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+        if self._process is None:
+            return 0
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        code = await self._process.wait()
+        self._process = None
+        return code
+
+    async def devices(self) -> agent_pb2.ListDevicesResponse:
+        """Every device as the agent sees it."""
+        answer: agent_pb2.ListDevicesResponse = await self._stub().ListDevices(
+            agent_pb2.ListDevicesRequest(), timeout=15
+        )
+        return answer
+
+    async def status(self) -> agent_pb2.GetStatusResponse:
+        """How the agent is."""
+        answer: agent_pb2.GetStatusResponse = await self._stub().GetStatus(agent_pb2.GetStatusRequest(), timeout=15)
+        return answer
+
+    async def rescan(self) -> agent_pb2.RescanResponse:
+        """Have it look at the hardware now."""
+        answer: agent_pb2.RescanResponse = await self._stub().Rescan(agent_pb2.RescanRequest(), timeout=30)
+        return answer
+
+    def _stub(self) -> agent_pb2_grpc.AgentStub:
+        if self._channel is None:
+            raise AgentFailed("is not running", self._log)
+        return agent_pb2_grpc.AgentStub(self._channel)
+
+    async def __aenter__(self) -> AgentProcess:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,209 @@
+"""The tour and the prompt on a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import yaml
+
+from sandbox.hardware import NoSuchGpu
+from sandbox.node import SandboxNode
+from sandbox.tour import Step, capacity, described
+
+HELP = """\
+  devices              what the agent sees
+  status               how the agent is
+  capacity             what the kubelet offers
+  give RESOURCE COUNT  admit a pod that asks for devices; show what its container gets
+  end POD              end a pod, its devices are free again
+  pods                 pods that hold devices
+  fail GPU             a GPU falls off the bus (index, UUID or PCI address)
+  heal GPU             it is back
+  restart-kubelet      restart the embedded kubelet
+  kill-agent           kill -9 the agent and start it again
+  log                  the end of the agent's log
+  help                 these commands
+  quit                 end (as does Ctrl-C)
+"""
+
+
+def show(step: Step) -> None:
+    """Tell one step."""
+    sys.stdout.write(f"\n== {step.title}\n")
+    match step.key, step.seen:
+        case "devices", list(devices):
+            for device in devices:
+                sys.stdout.write(f"   {device_line(device)}\n")
+            if not devices:
+                sys.stdout.write("   none\n")
+        case "resources", list(resources):
+            for item in resources:
+                sys.stdout.write(f"   {resource_line(item)}\n")
+        case _, seen:
+            sys.stdout.write(_indented(seen))
+    sys.stdout.flush()
+
+
+def device_line(device: Mapping[str, object]) -> str:
+    """One device in one line."""
+    health = device.get("health")
+    state = health.get("state", "") if isinstance(health, Mapping) else ""
+    reason = health.get("reason", "") if isinstance(health, Mapping) else ""
+    parts = [
+        str(device.get("name", "")),
+        str(state),
+        str(device.get("uuid", "")),
+        f"NUMA {device.get('numa_node', '-')}",
+    ]
+    offered = device.get("resource")
+    parts.append(f"offered as {offered}" if offered else f"not offered: {device.get('offer_reason', '')}")
+    return "  ".join([*parts, *([str(reason)] if reason else [])])
+
+
+def resource_line(resource: Mapping[str, object]) -> str:
+    """One resource in one line."""
+    return (
+        f"{resource.get('name')}: {resource.get('healthy', 0)} of {resource.get('devices', 0)} healthy, "
+        f"{resource.get('registration')} by {resource.get('path')}, socket {resource.get('socket')}"
+    )
+
+
+def _indented(seen: object) -> str:
+    text: str = yaml.safe_dump(_plain(seen), sort_keys=False, width=110)
+    return "".join(f"   {line}\n" for line in text.splitlines())
+
+
+def _plain(seen: object) -> object:
+    """Without tuples, empty values and mappings that YAML does not know."""
+    if isinstance(seen, Mapping):
+        return {key: _plain(value) for key, value in seen.items() if value not in ({}, [], ())}
+    if isinstance(seen, (list, tuple)):
+        return [_plain(item) for item in seen]
+    return seen
+
+
+class Prompt:
+    """Reads commands from standard input until ``quit`` or its end."""
+
+    def __init__(self, node: SandboxNode) -> None:
+        self._node = node
+        self._pods: dict[str, str] = {}
+        self._commands: dict[str, Callable[[Sequence[str]], Awaitable[None]]] = {
+            "devices": self._devices,
+            "status": self._status,
+            "capacity": self._capacity,
+            "give": self._give,
+            "end": self._end,
+            "pods": self._list_pods,
+            "fail": self._fail,
+            "heal": self._heal,
+            "restart-kubelet": self._restart_kubelet,
+            "kill-agent": self._kill_agent,
+            "log": self._log,
+            "help": self._help,
+        }
+
+    async def run(self) -> None:
+        """Ask, do, ask again."""
+        sys.stdout.write(f"\nThe node goes on running in {self._node.root}. Commands:\n{HELP}")
+        reader = await _standard_input()
+        while True:
+            sys.stdout.write("ostler> ")
+            sys.stdout.flush()
+            line = (await reader.readline()).decode(errors="replace")
+            if not line or line.strip() == "quit":
+                return
+            await self._do(line)
+
+    async def _do(self, line: str) -> None:
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            sys.stdout.write(f"   {error}\n")
+            return
+        if not words:
+            return
+        command = self._commands.get(words[0])
+        if command is None:
+            sys.stdout.write(f"   no command {words[0]!r}; 'help' lists them\n")
+            return
+        try:
+            await command(words[1:])
+        except (IndexError, ValueError):
+            usage = next(line for line in HELP.splitlines() if line.split()[0] == words[0])
+            sys.stdout.write(f"   usage: {usage.strip()}\n")
+        except (NoSuchGpu, TimeoutError) as error:
+            sys.stdout.write(f"   {error}\n")
+
+    async def _devices(self, words: Sequence[str]) -> None:
+        for device in await self._node.devices():
+            sys.stdout.write(f"   {device_line(device)}\n")
+
+    async def _status(self, words: Sequence[str]) -> None:
+        status = await self._node.agent.status()
+        sys.stdout.write(f"   {status.role}, {'ready' if status.ready else 'not ready'} {'; '.join(status.reasons)}\n")
+        for item in status.resources:
+            sys.stdout.write(
+                f"   {item.name}: {item.healthy}/{item.devices} {item.registration} by {item.path} {item.detail}\n"
+            )
+
+    async def _capacity(self, words: Sequence[str]) -> None:
+        sys.stdout.write(_indented(capacity(self._node)))
+
+    async def _give(self, words: Sequence[str]) -> None:
+        given = await self._node.give(words[0], int(words[1]))
+        if given.admission.admitted:
+            self._pods[given.pod] = f"{given.count} {given.resource}: {', '.join(given.ids)}"
+        sys.stdout.write(_indented(described(given)))
+
+    async def _end(self, words: Sequence[str]) -> None:
+        if self._pods.pop(words[0], None) is None:
+            sys.stdout.write(f"   no pod {words[0]!r} holds devices\n")
+            return
+        self._node.end(words[0])
+
+    async def _list_pods(self, words: Sequence[str]) -> None:
+        for pod, holds in self._pods.items():
+            sys.stdout.write(f"   {pod}: {holds}\n")
+
+    async def _fail(self, words: Sequence[str]) -> None:
+        await self._change(words[0], broken=True)
+
+    async def _heal(self, words: Sequence[str]) -> None:
+        await self._change(words[0], broken=False)
+
+    async def _change(self, gpu: str, *, broken: bool) -> None:
+        hardware = self._node.hardware
+        if hardware is None:
+            sys.stdout.write("   this machine's own hardware is not broken on purpose\n")
+            return
+        index = hardware.find(gpu)
+        hardware.fail(index) if broken else hardware.heal(index)
+        for change in (await self._node.agent.rescan()).changes:
+            sys.stdout.write(f"   {change}\n")
+
+    async def _restart_kubelet(self, words: Sequence[str]) -> None:
+        await self._node.kubelet.restart()
+        await self._node.registered()
+        sys.stdout.write("   restarted; every resource is registered again\n")
+
+    async def _kill_agent(self, words: Sequence[str]) -> None:
+        await self._node.restart_agent()
+        await self._node.registered()
+        sys.stdout.write("   killed and started again; every resource is registered again\n")
+
+    async def _log(self, words: Sequence[str]) -> None:
+        for line in self._node.log.read_text(errors="replace").splitlines()[-20:]:
+            sys.stdout.write(f"   {line}\n")
+
+    async def _help(self, words: Sequence[str]) -> None:
+        sys.stdout.write(HELP)
+
+
+async def _standard_input() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader

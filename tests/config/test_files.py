@@ -1,0 +1,84 @@
+"""Files that cannot be read at all: one clear error each."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ostler.config.document import MAX_BYTES
+from ostler.config.errors import ConfigErrors
+from ostler.config.load import SourceFormat, load
+from ostler.config.settings import Settings
+
+
+def message(path: Path) -> str:
+    with pytest.raises(ConfigErrors) as caught:
+        load(path, {}, {})
+    return str(caught.value)
+
+
+@contextmanager
+def without_root_rights() -> Iterator[None]:
+    """Be somebody else for a moment where the tests run as root, who may read everything."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_missing_file(short_dir: Path) -> None:
+    path = short_dir / "none.yaml"
+    assert message(path) == f"{path}: does not exist; correct the path, or leave it out for the defaults"
+
+
+def test_directory(short_dir: Path) -> None:
+    assert message(short_dir) == f"{short_dir}: is a directory; give the file inside it"
+
+
+def test_file_that_may_not_be_read(short_dir: Path) -> None:
+    path = short_dir / "secret.yaml"
+    path.write_text("kind: Config\n")
+    path.chmod(0)
+    with without_root_rights():
+        assert message(path) == f"{path}: may not be read; check its permissions and who runs this"
+
+
+def test_something_that_is_no_file(short_dir: Path) -> None:
+    path = short_dir / "some.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        expected = f"{path}: cannot be read (No such device or address); check the path and what is there"
+        assert message(path) == expected
+
+
+def test_file_below_a_file(short_dir: Path) -> None:
+    (short_dir / "file").write_text("")
+    path = short_dir / "file" / "config.yaml"
+    assert message(path) == f"{path}: cannot be read (Not a directory); check the path and what is there"
+
+
+def test_path_with_a_zero_byte() -> None:
+    assert message(Path("a\0b")) == "a\\x00b: is no path; correct the path"
+
+
+def test_file_that_is_too_large(short_dir: Path) -> None:
+    path = short_dir / "large.yaml"
+    path.write_bytes(b"#" * (MAX_BYTES + 5))
+    assert message(path) == f"{path}: has more than {MAX_BYTES} bytes; no configuration needs as many"
+
+
+def test_without_a_file_there_are_the_defaults() -> None:
+    loaded = load(None, {}, {})
+    assert loaded.source_format is SourceFormat.DEFAULTS
+    assert loaded.notes == ()
+    assert loaded.settings == Settings(rules=loaded.settings.rules)
+    assert [rule.resource for rule in loaded.settings.rules] == ["nvidia.com/gpu"]

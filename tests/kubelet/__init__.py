@@ -1,0 +1,1 @@
+"""The embedded kubelet, judged by what real kubelets did."""

@@ -1,0 +1,59 @@
+"""A served node: description, library and source, closed at the end so that the binding's globals are clean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from node.inventory.facts import NvmlFacts
+from node.inventory.nvml import NvmlSource
+from tests.nvml import stub
+
+
+class ServedNode:
+    """A driver root with the stub library in it, and the hardware that it serves."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "driver"
+        self.proc = directory / "proc"
+        self.description = directory / "node.txt"
+        self.sources: list[NvmlSource] = []
+
+    def install(self, without: Sequence[str] = (), folder: str = "usr/lib64") -> Path:
+        """Put the library into the driver root."""
+        return stub.build(self.root / folder, without)
+
+    def serve(self, facts: NvmlFacts, more: str = "") -> None:
+        """Change the hardware to these facts, with more lines of description."""
+        stub.write(self.description, stub.describe(facts) + more)
+
+    def source(self, library: Path | None = None) -> NvmlSource:
+        """A new source on the driver root."""
+        self.sources.append(NvmlSource(self.root, library, proc=self.proc))
+        return self.sources[-1]
+
+    def show_module(self, version: str, gpus: Sequence[str] = ()) -> None:
+        """What the kernel module shows in /proc."""
+        folder = self.proc / "driver" / "nvidia"
+        (folder / "gpus").mkdir(parents=True, exist_ok=True)
+        (folder / "version").write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}\n")
+        for gpu in gpus:
+            (folder / "gpus" / gpu).mkdir(exist_ok=True)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedNode]:
+    served = ServedNode(tmp_path)
+    monkeypatch.setenv(stub.VARIABLE, str(served.description))
+    yield served
+    for source in served.sources:
+        source.close()
+
+
+def read(source: NvmlSource) -> NvmlFacts:
+    """The NVML section of one read."""
+    facts = source.read().nvml
+    assert facts is not None
+    return facts

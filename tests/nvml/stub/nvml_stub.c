@@ -1,0 +1,639 @@
+/*
+ * A management library that serves a described node instead of hardware, with the symbols and the struct layouts that
+ * the Python binding uses.
+ *
+ * The environment variable OSTLER_NVML_STUB names the description: a text file of lines "key value". It is read again
+ * whenever its inode, size or time of change differs, so hardware can change while a process lives. Without the file
+ * the driver counts as not loaded.
+ *
+ * Of two lines with one key the later counts.
+ *
+ *   init ERROR                     nvmlInit fails
+ *   count 8                        number of GPUs
+ *   driver_version, nvml_version, cuda_driver_version
+ *   gpu0.KEY                       bus_id, uuid, name, ...: see the functions below; absent means NOT_SUPPORTED
+ *   gpu0.nvlink3.active 1          also .remote_type (number), .remote_bus_id
+ *   gpu0.ancestor.1 20             common ancestor level with GPU 1
+ *   gpu0.fabric.uuid 32 hex digits, also .clique, .state, .status
+ *   gpu0.mig2.KEY                  a MIG device; indices without one are holes
+ *   error.CALL ERROR               a call fails; also gpu0.error.CALL and gpu0.mig2.error.CALL. CALL may be "*" for
+ *                                  all calls, ERROR may be OK for none. GPU before all GPUs, CALL before "*".
+ *
+ * CALL is the binding's function name (no version suffix), ERROR NVML's name without NVML_ERROR_, or
+ * ERROR_4711 for a number that has no name.
+ */
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+typedef unsigned int nvml_return;
+
+enum {
+    OK = 0,
+    UNINITIALIZED = 1,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7,
+    DRIVER_NOT_LOADED = 9,
+    ARGUMENT_VERSION_MISMATCH = 25,
+    UNKNOWN = 999,
+};
+
+static const struct {
+    const char *name;
+    nvml_return code;
+} ERRORS[] = {
+    {"OK", 0},
+    {"UNINITIALIZED", 1},
+    {"INVALID_ARGUMENT", 2},
+    {"NOT_SUPPORTED", 3},
+    {"NO_PERMISSION", 4},
+    {"ALREADY_INITIALIZED", 5},
+    {"NOT_FOUND", 6},
+    {"INSUFFICIENT_SIZE", 7},
+    {"INSUFFICIENT_POWER", 8},
+    {"DRIVER_NOT_LOADED", 9},
+    {"TIMEOUT", 10},
+    {"IRQ_ISSUE", 11},
+    {"LIBRARY_NOT_FOUND", 12},
+    {"FUNCTION_NOT_FOUND", 13},
+    {"CORRUPTED_INFOROM", 14},
+    {"GPU_IS_LOST", 15},
+    {"RESET_REQUIRED", 16},
+    {"OPERATING_SYSTEM", 17},
+    {"LIB_RM_VERSION_MISMATCH", 18},
+    {"IN_USE", 19},
+    {"MEMORY", 20},
+    {"NO_DATA", 21},
+    {"VGPU_ECC_NOT_SUPPORTED", 22},
+    {"INSUFFICIENT_RESOURCES", 23},
+    {"FREQ_NOT_SUPPORTED", 24},
+    {"ARGUMENT_VERSION_MISMATCH", 25},
+    {"DEPRECATED", 26},
+    {"NOT_READY", 27},
+    {"GPU_NOT_FOUND", 28},
+    {"INVALID_STATE", 29},
+    {"RESET_TYPE_NOT_SUPPORTED", 30},
+    {"UNKNOWN", 999},
+};
+
+enum { MAX_GPUS = 64, MAX_MIGS = 16, MAX_LINKS = 36, KEY_SIZE = 128 };
+
+/* Handles are pointers to these; mig is -1 for the GPU itself. A GPU instance is named by its first MIG device. */
+struct device {
+    int gpu;
+    int mig;
+};
+static struct device devices[MAX_GPUS][MAX_MIGS + 1];
+static struct device instances[MAX_GPUS][MAX_MIGS];
+
+struct line {
+    char *key;
+    char *value;
+};
+static struct line *lines;
+static size_t line_count;
+static char *text;
+static struct stat text_stat;
+static int present;
+static int initialised;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int by_key(const void *left, const void *right) {
+    return strcmp(((const struct line *)left)->key, ((const struct line *)right)->key);
+}
+
+/* Keys lie in the text in the order of their lines. */
+static int by_key_and_line(const void *left, const void *right) {
+    int order = by_key(left, right);
+    if (order) return order;
+    return ((const struct line *)left)->key < ((const struct line *)right)->key ? -1 : 1;
+}
+
+/* Also when the library is unloaded: a process that does so often must not grow by it. */
+__attribute__((destructor)) static void forget(void) {
+    free(lines);
+    free(text);
+    lines = NULL;
+    text = NULL;
+    line_count = 0;
+    present = 0;
+}
+
+static void parse(void) {
+    size_t room = 1;
+    for (const char *at = text; *at; at++) room += *at == '\n';
+    lines = calloc(room, sizeof *lines);
+    char *rest = NULL;
+    for (char *each = strtok_r(text, "\n", &rest); each; each = strtok_r(NULL, "\n", &rest)) {
+        char *space = strchr(each, ' ');
+        if (each[0] == '#' || !space) continue;
+        *space = '\0';
+        lines[line_count].key = each;
+        lines[line_count++].value = space + 1;
+    }
+    qsort(lines, line_count, sizeof *lines, by_key_and_line);
+    size_t kept = 0;
+    for (size_t i = 0; i < line_count; i++)
+        if (i + 1 == line_count || by_key(&lines[i], &lines[i + 1])) lines[kept++] = lines[i];
+    line_count = kept;
+}
+
+static int same_file(const struct stat *a, const struct stat *b) {
+    return a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+static void refresh(void) {
+    const char *path = getenv("OSTLER_NVML_STUB");
+    struct stat now;
+    FILE *file;
+    if (!path || stat(path, &now) != 0) {
+        forget();
+        return;
+    }
+    if (present && same_file(&now, &text_stat)) return;
+    forget();
+    file = fopen(path, "r");
+    if (!file) return;
+    if (fstat(fileno(file), &text_stat) == 0) {
+        text = calloc(1, (size_t)text_stat.st_size + 1);
+        size_t got = fread(text, 1, (size_t)text_stat.st_size, file);
+        text[got] = '\0';
+        parse();
+        present = 1;
+    }
+    fclose(file);
+}
+
+static const char *value_of(const char *key) {
+    struct line wanted = {(char *)key, NULL};
+    const struct line *found = lines ? bsearch(&wanted, lines, line_count, sizeof *lines, by_key) : NULL;
+    return found ? found->value : NULL;
+}
+
+static const char *value_at(const char *format, ...) {
+    char key[KEY_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(key, sizeof key, format, arguments);
+    va_end(arguments);
+    return value_of(key);
+}
+
+static nvml_return error_code(const char *name) {
+    for (size_t i = 0; i < sizeof ERRORS / sizeof *ERRORS; i++)
+        if (strcmp(ERRORS[i].name, name) == 0) return ERRORS[i].code;
+    if (strncmp(name, "ERROR_", 6) == 0) return (nvml_return)atoi(name + 6);
+    return UNKNOWN;
+}
+
+/* "gpu0." or "gpu0.mig2.", empty for what concerns no GPU. */
+static void prefix_of(const struct device *device, char *prefix) {
+    if (!device)
+        prefix[0] = '\0';
+    else if (device->mig < 0)
+        snprintf(prefix, KEY_SIZE, "gpu%d.", device->gpu);
+    else
+        snprintf(prefix, KEY_SIZE, "gpu%d.mig%d.", device->gpu, device->mig);
+}
+
+static nvml_return described_error(const struct device *device, const char *call) {
+    char prefixes[3][KEY_SIZE] = {"", "", ""};
+    const char *name = NULL;
+    int count = 0;
+    if (device) {
+        if (device->mig >= 0) prefix_of(device, prefixes[count++]);
+        snprintf(prefixes[count++], KEY_SIZE, "gpu%d.", device->gpu);
+    }
+    for (int i = 0; i <= count && !name; i++) {
+        name = value_at("%serror.%s", prefixes[i], call);
+        if (!name) name = value_at("%serror.*", prefixes[i]);
+    }
+    return name ? error_code(name) : OK;
+}
+
+/* Every call starts here: with the lock held, the description fresh, and the error that is described for it. */
+static nvml_return enter(const struct device *device, const char *call) {
+    pthread_mutex_lock(&lock);
+    refresh();
+    if (!initialised) return UNINITIALIZED;
+    if (!present) return DRIVER_NOT_LOADED;
+    return described_error(device, call);
+}
+
+static nvml_return leave(nvml_return result) {
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static nvml_return copy(char *target, size_t size, const char *value) {
+    if (!value) return NOT_SUPPORTED;
+    if (strlen(value) >= size) return INSUFFICIENT_SIZE;
+    strcpy(target, value);
+    return OK;
+}
+
+static nvml_return read_text(const struct device *device, const char *call, const char *key, char *target,
+                             unsigned int size) {
+    char prefix[KEY_SIZE];
+    nvml_return result = enter(device, call);
+    prefix_of(device, prefix);
+    if (result == OK) result = copy(target, size, value_at("%s%s", prefix, key));
+    return leave(result);
+}
+
+static nvml_return read_number(const struct device *device, const char *call, const char *key, unsigned int *target) {
+    char prefix[KEY_SIZE];
+    nvml_return result = enter(device, call);
+    if (result == OK) {
+        prefix_of(device, prefix);
+        const char *value = value_at("%s%s", prefix, key);
+        if (value)
+            *target = (unsigned int)strtoul(value, NULL, 10);
+        else
+            result = NOT_SUPPORTED;
+    }
+    return leave(result);
+}
+
+/* Sets the numbers at the keys (NULL ends them); NOT_SUPPORTED unless the first one is described. */
+static nvml_return read_numbers(const struct device *device, const char *call, ...) {
+    char prefix[KEY_SIZE];
+    nvml_return result = enter(device, call);
+    prefix_of(device, prefix);
+    va_list arguments;
+    va_start(arguments, call);
+    const char *key = va_arg(arguments, const char *);
+    if (result == OK && !value_at("%s%s", prefix, key)) result = NOT_SUPPORTED;
+    for (; result == OK && key; key = va_arg(arguments, const char *)) {
+        const char *value = value_at("%s%s", prefix, key);
+        *va_arg(arguments, unsigned int *) = value ? (unsigned int)strtoul(value, NULL, 10) : 0;
+    }
+    va_end(arguments);
+    return leave(result);
+}
+
+/* ---- Session ---- */
+
+nvml_return nvmlInitWithFlags(unsigned int flags) {
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    refresh();
+    const char *error = value_of("init");
+    nvml_return result = !present ? DRIVER_NOT_LOADED : error ? error_code(error) : OK;
+    if (result == OK) initialised++;
+    return leave(result);
+}
+
+nvml_return nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
+nvml_return nvmlShutdown(void) {
+    pthread_mutex_lock(&lock);
+    if (!initialised) return leave(UNINITIALIZED);
+    initialised--;
+    return leave(OK);
+}
+
+const char *nvmlErrorString(nvml_return code) {
+    for (size_t i = 0; i < sizeof ERRORS / sizeof *ERRORS; i++)
+        if (ERRORS[i].code == code) return ERRORS[i].name;
+    return "an error that the stub does not know";
+}
+
+nvml_return nvmlSystemGetDriverVersion(char *version, unsigned int size) {
+    return read_text(NULL, "nvmlSystemGetDriverVersion", "driver_version", version, size);
+}
+
+nvml_return nvmlSystemGetNVMLVersion(char *version, unsigned int size) {
+    return read_text(NULL, "nvmlSystemGetNVMLVersion", "nvml_version", version, size);
+}
+
+nvml_return nvmlSystemGetCudaDriverVersion(int *version) {
+    return read_number(NULL, "nvmlSystemGetCudaDriverVersion", "cuda_driver_version", (unsigned int *)version);
+}
+
+nvml_return nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
+
+/* ---- Handles ---- */
+
+static int described_count(void) {
+    const char *count = value_of("count");
+    int number = count ? atoi(count) : 0;
+    return number > MAX_GPUS ? MAX_GPUS : number;
+}
+
+nvml_return nvmlDeviceGetCount_v2(unsigned int *count) {
+    nvml_return result = enter(NULL, "nvmlDeviceGetCount");
+    if (result == OK) *count = (unsigned int)described_count();
+    return leave(result);
+}
+
+nvml_return nvmlDeviceGetHandleByIndex_v2(unsigned int index, struct device **handle) {
+    if (index >= MAX_GPUS) return INVALID_ARGUMENT;
+    struct device *device = &devices[index][0];
+    device->gpu = (int)index;
+    device->mig = -1;
+    nvml_return result = enter(device, "nvmlDeviceGetHandleByIndex");
+    if (result == OK && (int)index >= described_count()) result = INVALID_ARGUMENT;
+    if (result == OK) *handle = device;
+    return leave(result);
+}
+
+static nvml_return handle_by(const char *call, const char *key, const char *wanted, struct device **handle) {
+    nvml_return result = enter(NULL, call);
+    if (result != OK) return leave(result);
+    result = NOT_FOUND;
+    for (int gpu = 0; gpu < described_count() && result == NOT_FOUND; gpu++) {
+        const char *value = value_at("gpu%d.%s", gpu, key);
+        if (!value || strcasecmp(value, wanted) != 0) continue;
+        devices[gpu][0] = (struct device){gpu, -1};
+        *handle = &devices[gpu][0];
+        result = described_error(*handle, call);
+    }
+    return leave(result);
+}
+
+nvml_return nvmlDeviceGetHandleByUUID(const char *uuid, struct device **handle) {
+    return handle_by("nvmlDeviceGetHandleByUUID", "uuid", uuid, handle);
+}
+
+nvml_return nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, struct device **handle) {
+    return handle_by("nvmlDeviceGetHandleByPciBusId", "bus_id", bus_id, handle);
+}
+
+nvml_return nvmlDeviceGetIndex(struct device *device, unsigned int *index) {
+    nvml_return result = enter(device, "nvmlDeviceGetIndex");
+    if (result == OK) *index = (unsigned int)device->gpu;
+    return leave(result);
+}
+
+/* ---- One GPU (some of these also answer for a MIG device) ---- */
+
+struct pci_info {
+    char bus_id_legacy[16];
+    unsigned int domain;
+    unsigned int bus;
+    unsigned int device;
+    unsigned int pci_device_id;
+    unsigned int pci_subsystem_id;
+    char bus_id[32];
+};
+
+static nvml_return fill_pci(struct pci_info *info, const char *bus_id) {
+    unsigned int function;
+    memset(info, 0, sizeof *info);
+    nvml_return result = copy(info->bus_id, sizeof info->bus_id, bus_id);
+    if (result != OK) return result;
+    sscanf(bus_id, "%x:%x:%x.%x", &info->domain, &info->bus, &info->device, &function);
+    snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0", info->domain & 0xffff,
+             info->bus & 0xff, info->device & 0xff);
+    return OK;
+}
+
+nvml_return nvmlDeviceGetPciInfo_v3(struct device *device, struct pci_info *info) {
+    nvml_return result = enter(device, "nvmlDeviceGetPciInfo");
+    if (result == OK) result = fill_pci(info, value_at("gpu%d.bus_id", device->gpu));
+    return leave(result);
+}
+
+#define TEXT(symbol, key)                                                                   \
+    nvml_return symbol(struct device *device, char *target, unsigned int size) {            \
+        return read_text(device, #symbol, key, target, size);                               \
+    }
+#define NUMBER(symbol, key)                                                                 \
+    nvml_return symbol(struct device *device, unsigned int *target) {                       \
+        return read_number(device, #symbol, key, target);                                   \
+    }
+
+TEXT(nvmlDeviceGetUUID, "uuid")
+TEXT(nvmlDeviceGetName, "name")
+TEXT(nvmlDeviceGetSerial, "serial")
+TEXT(nvmlDeviceGetVbiosVersion, "vbios_version")
+TEXT(nvmlDeviceGetBoardPartNumber, "board_part_number")
+NUMBER(nvmlDeviceGetMinorNumber, "minor")
+NUMBER(nvmlDeviceGetBrand, "brand")
+NUMBER(nvmlDeviceGetArchitecture, "architecture")
+NUMBER(nvmlDeviceGetModuleId, "module_id")
+NUMBER(nvmlDeviceGetVirtualizationMode, "virtualization_mode")
+NUMBER(nvmlDeviceGetMaxMigDeviceCount, "mig_max_devices")
+NUMBER(nvmlDeviceGetGpuInstanceId, "gpu_instance")
+NUMBER(nvmlDeviceGetComputeInstanceId, "compute_instance")
+
+struct addressing_mode {
+    unsigned int version;
+    unsigned int value;
+};
+
+nvml_return nvmlDeviceGetAddressingMode(struct device *device, struct addressing_mode *mode) {
+    if (mode->version != 0x1000008) return ARGUMENT_VERSION_MISMATCH;
+    return read_number(device, "nvmlDeviceGetAddressingMode", "addressing_mode", &mode->value);
+}
+
+nvml_return nvmlDeviceGetCudaComputeCapability(struct device *device, int *major, int *minor) {
+    return read_numbers(device, "nvmlDeviceGetCudaComputeCapability", "compute_major", (unsigned int *)major,
+                        "compute_minor", (unsigned int *)minor, NULL);
+}
+
+struct memory {
+    unsigned long long total;
+    unsigned long long free;
+    unsigned long long used;
+};
+
+nvml_return nvmlDeviceGetMemoryInfo(struct device *device, struct memory *memory) {
+    nvml_return result = enter(device, "nvmlDeviceGetMemoryInfo");
+    if (result == OK) {
+        const char *total = value_at("gpu%d.memory_bytes", device->gpu);
+        if (!total) return leave(NOT_SUPPORTED);
+        memory->total = memory->free = strtoull(total, NULL, 10);
+        memory->used = 0;
+    }
+    return leave(result);
+}
+
+nvml_return nvmlDeviceGetEccMode(struct device *device, unsigned int *current, unsigned int *pending) {
+    return read_numbers(device, "nvmlDeviceGetEccMode", "ecc_mode", current, "ecc_mode", pending, NULL);
+}
+
+nvml_return nvmlDeviceGetRemappedRows(struct device *device, unsigned int *correctable, unsigned int *uncorrectable,
+                                      unsigned int *pending, unsigned int *failed) {
+    *correctable = *uncorrectable = 0;
+    return read_numbers(device, "nvmlDeviceGetRemappedRows", "remapped_rows_pending", pending, "remapped_rows_failed",
+                        failed, NULL);
+}
+
+/* ---- Fabric ---- */
+
+struct fabric_v1 {
+    unsigned char uuid[16];
+    nvml_return status;
+    unsigned int clique;
+    unsigned int state;
+};
+struct fabric_v2 {
+    unsigned int version;
+    struct fabric_v1 membership;
+    unsigned int health_mask;
+};
+enum { FABRIC_V2 = 0x2000024, FABRIC_V3 = 0x3000028 };
+
+static nvml_return fill_fabric(struct device *device, const char *call, struct fabric_v1 *fabric) {
+    nvml_return result = read_numbers(device, call, "fabric.state", &fabric->state, "fabric.clique", &fabric->clique,
+                                      "fabric.status", &fabric->status, NULL);
+    if (result != OK) return result;
+    pthread_mutex_lock(&lock);
+    const char *uuid = value_at("gpu%d.fabric.uuid", device->gpu);
+    for (int i = 0; i < 16; i++) {
+        unsigned int byte = 0;
+        if (uuid && strlen(uuid) >= 32) sscanf(uuid + 2 * i, "%2x", &byte);
+        fabric->uuid[i] = (unsigned char)byte;
+    }
+    return leave(OK);
+}
+
+nvml_return nvmlDeviceGetGpuFabricInfo(struct device *device, struct fabric_v1 *fabric) {
+    return fill_fabric(device, "nvmlDeviceGetGpuFabricInfo", fabric);
+}
+
+nvml_return nvmlDeviceGetGpuFabricInfoV(struct device *device, struct fabric_v2 *fabric) {
+    if (fabric->version != FABRIC_V2 && fabric->version != FABRIC_V3) return ARGUMENT_VERSION_MISMATCH;
+    fabric->health_mask = 0;
+    return fill_fabric(device, "nvmlDeviceGetGpuFabricInfoV", &fabric->membership);
+}
+
+/* ---- NVLink and topology ---- */
+
+static nvml_return enter_link(struct device *device, const char *call, unsigned int link) {
+    nvml_return result = enter(device, call);
+    if (result != OK || value_at("gpu%d.nvlink%u.active", device->gpu, link)) return result;
+    /* A GPU without NVLink says so at each link; one with links knows no number beyond its last. */
+    for (unsigned int other = 0; other < MAX_LINKS; other++)
+        if (value_at("gpu%d.nvlink%u.active", device->gpu, other)) return INVALID_ARGUMENT;
+    return NOT_SUPPORTED;
+}
+
+nvml_return nvmlDeviceGetNvLinkState(struct device *device, unsigned int link, unsigned int *active) {
+    nvml_return result = enter_link(device, "nvmlDeviceGetNvLinkState", link);
+    if (result == OK) *active = (unsigned int)atoi(value_at("gpu%d.nvlink%u.active", device->gpu, link));
+    return leave(result);
+}
+
+nvml_return nvmlDeviceGetNvLinkRemoteDeviceType(struct device *device, unsigned int link, unsigned int *type) {
+    nvml_return result = enter_link(device, "nvmlDeviceGetNvLinkRemoteDeviceType", link);
+    if (result == OK) {
+        const char *value = value_at("gpu%d.nvlink%u.remote_type", device->gpu, link);
+        if (value)
+            *type = (unsigned int)atoi(value);
+        else
+            result = NOT_SUPPORTED;
+    }
+    return leave(result);
+}
+
+nvml_return nvmlDeviceGetNvLinkRemotePciInfo_v2(struct device *device, unsigned int link, struct pci_info *info) {
+    nvml_return result = enter_link(device, "nvmlDeviceGetNvLinkRemotePciInfo", link);
+    if (result == OK) result = fill_pci(info, value_at("gpu%d.nvlink%u.remote_bus_id", device->gpu, link));
+    return leave(result);
+}
+
+nvml_return nvmlDeviceGetTopologyCommonAncestor(struct device *first, struct device *second, unsigned int *level) {
+    nvml_return result = enter(first, "nvmlDeviceGetTopologyCommonAncestor");
+    if (result == OK) result = described_error(second, "nvmlDeviceGetTopologyCommonAncestor");
+    if (result == OK) {
+        const char *value = value_at("gpu%d.ancestor.%d", first->gpu, second->gpu);
+        if (!value) value = value_at("gpu%d.ancestor.%d", second->gpu, first->gpu);
+        if (value)
+            *level = (unsigned int)atoi(value);
+        else
+            result = NOT_SUPPORTED;
+    }
+    return leave(result);
+}
+
+/* ---- MIG ---- */
+
+nvml_return nvmlDeviceGetMigMode(struct device *device, unsigned int *current, unsigned int *pending) {
+    return read_numbers(device, "nvmlDeviceGetMigMode", "mig_mode", current, "mig_pending", pending, NULL);
+}
+
+static int mig_exists(int gpu, int mig) {
+    char prefix[KEY_SIZE];
+    int length = snprintf(prefix, sizeof prefix, "gpu%d.mig%d.", gpu, mig);
+    for (size_t i = 0; i < line_count; i++)
+        if (strncmp(lines[i].key, prefix, (size_t)length) == 0) return 1;
+    return 0;
+}
+
+nvml_return nvmlDeviceGetMigDeviceHandleByIndex(struct device *parent, unsigned int index, struct device **handle) {
+    if (index >= MAX_MIGS) return INVALID_ARGUMENT;
+    struct device *device = &devices[parent->gpu][index + 1];
+    device->gpu = parent->gpu;
+    device->mig = (int)index;
+    nvml_return result = enter(device, "nvmlDeviceGetMigDeviceHandleByIndex");
+    if (result == OK && !mig_exists(parent->gpu, (int)index)) result = NOT_FOUND;
+    if (result == OK) *handle = device;
+    return leave(result);
+}
+
+nvml_return nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct device *device, struct device **parent) {
+    nvml_return result = enter(device, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
+    devices[device->gpu][0] = (struct device){device->gpu, -1};
+    if (result == OK) *parent = &devices[device->gpu][0];
+    return leave(result);
+}
+
+nvml_return nvmlDeviceGetGpuInstanceById(struct device *parent, unsigned int id, struct device **instance) {
+    const char *call = "nvmlDeviceGetGpuInstanceById";
+    nvml_return result = enter(parent, call);
+    if (result != OK) return leave(result);
+    for (int mig = 0; mig < MAX_MIGS; mig++) {
+        const char *value = value_at("gpu%d.mig%d.gpu_instance", parent->gpu, mig);
+        if (!value || (unsigned int)atoi(value) != id) continue;
+        instances[parent->gpu][mig] = (struct device){parent->gpu, mig};
+        *instance = &instances[parent->gpu][mig];
+        return leave(described_error(*instance, call));
+    }
+    return leave(NOT_FOUND);
+}
+
+struct instance_info {
+    struct device *device;
+    unsigned int id;
+    unsigned int profile;
+    struct {
+        unsigned int start;
+        unsigned int size;
+    } placement;
+};
+
+nvml_return nvmlGpuInstanceGetInfo(struct device *instance, struct instance_info *info) {
+    info->device = &devices[instance->gpu][0];
+    return read_numbers(instance, "nvmlGpuInstanceGetInfo", "gpu_instance_profile", &info->profile, "gpu_instance",
+                        &info->id, "placement_start", &info->placement.start, "placement_size", &info->placement.size,
+                        NULL);
+}
+
+struct attributes {
+    unsigned int multiprocessors, copy_engines, decoders, encoders, jpeg_engines, ofa_engines, gpu_slices,
+        compute_slices;
+    unsigned long long memory_mib;
+};
+
+nvml_return nvmlDeviceGetAttributes_v2(struct device *device, struct attributes *attributes) {
+    nvml_return result = read_numbers(
+        device, "nvmlDeviceGetAttributes", "multiprocessors", &attributes->multiprocessors, "copy_engines",
+        &attributes->copy_engines, "decoders", &attributes->decoders, "encoders", &attributes->encoders,
+        "jpeg_engines", &attributes->jpeg_engines, "ofa_engines", &attributes->ofa_engines, "gpu_slices",
+        &attributes->gpu_slices, "compute_slices", &attributes->compute_slices, NULL);
+    if (result != OK) return result;
+    pthread_mutex_lock(&lock);
+    const char *memory = value_at("gpu%d.mig%d.memory_mib", device->gpu, device->mig);
+    attributes->memory_mib = memory ? strtoull(memory, NULL, 10) : 0;
+    return leave(OK);
+}

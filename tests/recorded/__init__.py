@@ -1,0 +1,1 @@
+"""Tests of recorded nodes: the file, its source, anonymizing, and the shipped nodes."""
