@@ -107,7 +107,8 @@ class DirectoryWatcher:
                     self._changed()
                 # Watched folders only need a look in case they were hidden by a mount, which inotify does not tell.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), POLL if self.polled else 10 * POLL)
+                    async with asyncio.timeout(POLL if self.polled else 10 * POLL):
+                        await self._woken.wait()
         finally:
             if self._inotify is not None:
                 loop.remove_reader(self._inotify.fileno())

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from node.edits.nvidia import cdi_name, missing_channels, missing_nodes
 from node.edits.options import CdiMode
 from node.health.state import HealthState
 from node.inventory.model import Device, DeviceKind, Snapshot
@@ -120,8 +121,21 @@ def _not_given(device: Device, rule: Rule, snapshot: Snapshot, hold: Hold | None
         return device.health.reason or device.health.state.value
     if hold is not None and hold.door is not door:
         return f"held through the {hold.door} door by {hold.holder}"
-    if rule.edits.uses_cdi and rule.edits.cdi_mode is CdiMode.DELEGATE:
-        name = f"nvidia.com/gpu={device.uuid}"
-        if name not in snapshot.host.cdi_devices:
-            return f"no CDI spec on this node defines {name}; run 'nvidia-ctk cdi generate'"
-    return ""
+    return _not_describable(device, rule, snapshot) or _no_channel(device, rule)
+
+
+def _not_describable(device: Device, rule: Rule, snapshot: Snapshot) -> str:
+    """Why the device has no CDI name, where the rule's answers need one."""
+    if not rule.edits.uses_cdi:
+        return ""
+    if rule.edits.cdi_mode is CdiMode.DELEGATE:
+        name = cdi_name(device, offered_id(rule, device), rule.edits)
+        known = name in snapshot.host.cdi_devices
+        return "" if known else f"no CDI spec on this node defines {name}; run 'nvidia-ctk cdi generate'"
+    missing = missing_nodes(device)
+    return f"no CDI spec can describe it, its device nodes are missing: {', '.join(missing)}" if missing else ""
+
+
+def _no_channel(device: Device, rule: Rule) -> str:
+    missing = missing_channels(device, rule.edits) if rule.edits.imex_required else ()
+    return f"required IMEX channels are missing: {', '.join(missing)}" if missing else ""

@@ -35,7 +35,8 @@ class DeviceIds(StrEnum):
 
 @lru_cache(maxsize=1024)
 def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile("".join(".*" if part == "*" else re.escape(part) for part in re.split(r"(\*)", text)))
+    expression = "".join(".*" if part == "*" else re.escape(part) for part in re.split(r"(\*)", text))
+    return re.compile(expression, re.DOTALL)
 
 
 def matches_pattern(pattern: str, text: str) -> bool:

@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from node.endpoint import Endpoint
 from node.events import EventType
@@ -41,6 +42,9 @@ from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders, RegistrationPath
 from plugin.registration import PREFIX
 from protos.agent.v1alpha1 import agent_pb2_grpc
+
+if TYPE_CHECKING:
+    from ostler.http import HttpServer, Page
 
 log = logging.getLogger("ostler.agent")
 
@@ -223,18 +227,7 @@ class Agent:
         """Serve probes and metrics, once the kubelet's sockets are up: their modules are the slowest to load."""
         await self._settled.wait()
         pages = await asyncio.to_thread(self._pages)
-        from ostler.http import HttpServer
-
-        said = False
-        while True:
-            try:
-                server = HttpServer(address, pages)
-                break
-            except OSError as error:
-                if not said:
-                    log.warning("cannot listen yet", extra={"address": address, "error": error.strerror or str(error)})
-                    said = True
-                await asyncio.sleep(HTTP_RETRY)
+        server = await self._listen(address, pages)
         server.start()
         log.info("serving probes and metrics", extra={"address": address, "port": server.port})
         try:
@@ -242,7 +235,20 @@ class Agent:
         finally:
             server.close()
 
-    def _pages(self) -> dict[str, Callable[[], object]]:
+    async def _listen(self, address: str, pages: dict[str, Callable[[], Page]]) -> HttpServer:
+        from ostler.http import HttpServer
+
+        said = False
+        while True:
+            try:
+                return HttpServer(address, pages)
+            except OSError as error:
+                if not said:
+                    log.warning("cannot listen yet", extra={"address": address, "error": error.strerror or str(error)})
+                    said = True
+                await asyncio.sleep(HTTP_RETRY)
+
+    def _pages(self) -> dict[str, Callable[[], Page]]:
         from ostler.pages import pages
 
         return pages(self, self._counters, self._inventory, self._events, self._alive)

@@ -12,7 +12,8 @@ import contextlib
 import logging
 from collections.abc import Mapping
 
-from node.cdi import CdiDirectory, CdiError, Spec
+from node.cdi.directory import CdiDirectory
+from node.cdi.spec import CdiError, Spec
 from node.events import EventSink, EventType
 from node.inventory.model import Snapshot
 from node.ledger import Hold

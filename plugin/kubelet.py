@@ -42,11 +42,15 @@ class RegisterRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KubeletFolders:
-    """Where the kubelet's sockets are; ``paths`` are the ways to register that may be tried, the first one first."""
+    """Where the kubelet's sockets are; ``paths`` are the ways to register that may be tried, the first one first.
+
+    ``patience``: seconds a live kubelet gets to ask for a socket in its registry; it looks every second.
+    """
 
     device_plugins: Path
     registry: Path
     paths: tuple[RegistrationPath, ...] = (RegistrationPath.REGISTRY, RegistrationPath.REGISTER)
+    patience: float = 5.0
 
     @property
     def socket(self) -> Path:

@@ -35,8 +35,8 @@ from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 
 log = logging.getLogger("ostler.registration")
 
-PATIENCE = 5.0
-"""Seconds a live kubelet gets to ask for a socket in its registry; it looks every second."""
+STREAM_PATIENCE = 5.0
+"""Seconds in which a kubelet that took a registration has to open the device stream."""
 CHECK = 10.0
 """Seconds between looks when nothing happens, in case an event was missed."""
 GRACE = {RegistrationPath.REGISTRY: 2.0, RegistrationPath.REGISTER: 0.5}
@@ -88,8 +88,10 @@ class Registrar:
             while True:
                 self._woken.clear()
                 delay = await self._look()
+                # Not wait_for: before Python 3.12 it can swallow a cancellation that meets the event.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), max(delay, 0.01))
+                    async with asyncio.timeout(max(delay, 0.01)):
+                        await self._woken.wait()
         finally:
             if self._endpoint is not None:
                 await self._endpoint.stop()
@@ -110,7 +112,7 @@ class Registrar:
             if self._seen.kubelet is None:
                 return CHECK
             # A socket that was just made is about to be listened on; one that stays silent belongs to a dead kubelet.
-            return 0.02 if now - self._seen.kubelet_since < PATIENCE else 1.0
+            return 0.02 if now - self._seen.kubelet_since < STREAM_PATIENCE else 1.0
         if now < self._seen.contested_until and any(path.exists() for path in self._seen.foreign):
             return min(self._seen.contested_until - now, CHECK)
         if await self._lost_again(now):
@@ -146,6 +148,7 @@ class Registrar:
             self._seen.streaming = False
             self._seen.stream_ended = now
             log.info("the kubelet's device stream ended", extra={"resource": self.resource})
+            self._say(RegistrationState.OFFERED, "the kubelet ended the device stream")
 
     def _settle(self) -> float:
         seen = self._seen
@@ -234,7 +237,7 @@ class Registrar:
             patience = GRACE[RegistrationPath.REGISTRY]
             waiting_since = seen.stream_ended
         else:
-            patience = PATIENCE
+            patience = self._folders.patience
         left = waiting_since + patience - now
         if left > 0:
             self._say(RegistrationState.OFFERED, "waiting for the kubelet to ask")
@@ -247,7 +250,7 @@ class Registrar:
         return self._give_up_registry(asked)
 
     def _give_up_registry(self, asked: bool) -> float:
-        reason = "asked but opened no device stream" if asked else f"did not ask within {PATIENCE:g} s"
+        reason = "asked but opened no device stream" if asked else f"did not ask within {self._folders.patience:g} s"
         if RegistrationPath.REGISTER not in self._folders.paths:
             self._say(RegistrationState.FAILED, f"the kubelet {reason} ({self._folders.registry})")
             self._reopen()
@@ -278,7 +281,7 @@ class Registrar:
         """The Register path: tell the kubelet, unless it was told and is about to open the stream."""
         seen = self._seen
         told = seen.registered_with == seen.kubelet and seen.registered_at > seen.stream_ended
-        quiet = seen.registered_at + PATIENCE if told else seen.not_before
+        quiet = seen.registered_at + STREAM_PATIENCE if told else seen.not_before
         if not told and seen.stream_ended and seen.registered_with == seen.kubelet:
             quiet = max(quiet, seen.stream_ended + GRACE[RegistrationPath.REGISTER])
         if now < quiet:
@@ -298,7 +301,7 @@ class Registrar:
         seen.registered_with, seen.registered_at = kubelet, self._clock()
         if not self._listing.streams:
             self._say(RegistrationState.OFFERED, "registered, waiting for the kubelet to open the device stream")
-        return PATIENCE
+        return STREAM_PATIENCE
 
     async def _lost_again(self, now: float) -> bool:
         """Count a stream that a live, unchanged kubelet ended; True when another plugin is found behind it."""

@@ -92,12 +92,21 @@ class SandboxNode:
         await self.agent.start()
 
     async def registered(self) -> agent_pb2.GetStatusResponse:
-        """Wait until the kubelet has a list of every resource that has devices; the agent's status then."""
+        """Wait until the agent is ready and the kubelet has its lists; the agent's status then.
+
+        Raises TimeoutError with the reasons.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + REGISTRATION_TIMEOUT
         status = await self.agent.status()
+        while not status.ready:
+            if loop.time() > deadline:
+                raise TimeoutError("; ".join(status.reasons))
+            await asyncio.sleep(0.05)
+            status = await self.agent.status()
         for resource in status.resources:
-            if resource.devices:
-                await self.kubelet.wait_for(resource.name, healthy=resource.healthy, timeout=REGISTRATION_TIMEOUT)
-        return await self.agent.status()
+            await self.kubelet.wait_for(resource.name, healthy=resource.healthy, within=REGISTRATION_TIMEOUT)
+        return status
 
     async def give(self, resource: str, count: int) -> Given:
         """Admit a pod with one container that asks for ``count`` of ``resource``."""
@@ -106,8 +115,9 @@ class SandboxNode:
         admission = await self.kubelet.admit(pod)
         response: Mapping[str, object] = {}
         if admission.admitted:
-            options = self.kubelet.run_options(pod.uid, "main")
+            options = await self.kubelet.run_options(pod, "main")
             response = asdict(options) if options is not None else {}
+            response = {key: value for key, value in response.items() if value}
         return Given(pod.name, resource, count, admission, response)
 
     def end(self, pod: str) -> None:

@@ -25,8 +25,8 @@ class Step:
 
 async def tour(node: SandboxNode) -> AsyncIterator[Step]:
     """Find, register, allocate, fail, heal."""
-    yield Step("devices", "The agent found these devices", await node.devices())
     status = await node.registered()
+    yield Step("devices", "The agent found these devices", await node.devices())
     resources = [MessageToDict(item, preserving_proto_field_name=True) for item in status.resources]
     yield Step("resources", "It registered these resources with the kubelet", resources)
     yield Step("capacity", "The kubelet now offers", capacity(node))
@@ -73,16 +73,16 @@ async def _healthy_now(node: SandboxNode, resource: str) -> Mapping[str, int]:
     """Allocatable once the kubelet has what the agent shows."""
     status = await node.agent.status()
     shown = next(item.healthy for item in status.resources if item.name == resource)
-    await node.kubelet.wait_for(resource, healthy=shown, timeout=10)
+    await node.kubelet.wait_for(resource, healthy=shown)
     return node.kubelet.allocatable()
 
 
 def capacity(node: SandboxNode) -> dict[str, dict[str, int]]:
     """Capacity and allocatable of every resource."""
-    allocatable = node.kubelet.allocatable()
+    capacity = node.kubelet.capacity()
     return {
-        name: {"capacity": count, "allocatable": allocatable.get(name, 0)}
-        for name, count in sorted(node.kubelet.capacity().items())
+        name: {"capacity": count, "allocatable": capacity.allocatable.get(name, 0)}
+        for name, count in sorted(capacity.capacity.items())
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import grpc
 
@@ -40,10 +40,9 @@ def call(path: Path, method: Callable[[agent_pb2_grpc.AgentStub], Answer]) -> An
         try:
             return method(stub)
         except grpc.RpcError as error:
-            code = error.code() if isinstance(error, grpc.Call) else None
-            details = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
+            fault = cast("grpc.Call", error)  # What a call raises is always the call itself, too.
+            code, details = fault.code(), fault.details() or str(error)
             if code is grpc.StatusCode.UNAVAILABLE:
                 raise NoAgent(path, details) from error
-            raise CommandFailed(
-                details, Exit.CONFIG if code is grpc.StatusCode.FAILED_PRECONDITION else Exit.FAILED
-            ) from error
+            refused = code is grpc.StatusCode.FAILED_PRECONDITION
+            raise CommandFailed(details, Exit.CONFIG if refused else Exit.FAILED) from error

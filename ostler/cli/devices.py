@@ -8,7 +8,7 @@ import time
 
 from google.protobuf.json_format import MessageToDict
 
-from ostler.cli.client import NoAgent, call
+from ostler.cli.client import TIMEOUT, NoAgent, call
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_document, print_table
 from ostler.config.settings import Settings
@@ -39,10 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:
     try:
-        return call(settings.socket, lambda stub: stub.ListDevices(agent_pb2.ListDevicesRequest(), timeout=15))
+        answer: agent_pb2.ListDevicesResponse = call(
+            settings.socket, lambda stub: stub.ListDevices(agent_pb2.ListDevicesRequest(), timeout=TIMEOUT)
+        )
     except NoAgent as error:
         sys.stderr.write(f"{error}\nscanned by this command instead:\n")
         return _scan(settings)
+    return answer
 
 
 def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:

@@ -44,8 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     extra = ["--config", str(arguments.config)] if arguments.config is not None else []
     try:
         node = SandboxNode(recorded, arguments=extra, flags=flags)
+    except RecordingError as error:
+        raise CommandFailed(str(error)) from error
+    try:
         asyncio.run(_once(node) if arguments.once else _interactive(node))
-    except (AgentFailed, RecordingError) as error:
+    except AgentFailed as error:
         raise CommandFailed(str(error)) from error
     except TimeoutError as error:
         raise CommandFailed(f"a resource was not registered in time: {error}; the agent's log is {node.log}") from error

@@ -93,6 +93,8 @@ class Connections:
     async def _read(self, endpoint: Endpoint) -> None:
         async with contextlib.aclosing(endpoint.lists()) as lists:
             async for message in lists:
+                if endpoint not in self._streams:
+                    return  # Disconnected meanwhile; what was still on its way no longer counts.
                 self._listener.received(endpoint.resource, message)
         if self._streams.pop(endpoint, None) is None:
             return

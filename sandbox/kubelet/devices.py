@@ -73,10 +73,13 @@ class DeviceSet:
         ]
 
 
-def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key under which gpu-2 comes before gpu-10."""
+def natural_key(text: str) -> tuple[tuple[int, str], ...]:
+    """Sort key under which gpu-2 comes before gpu-10; ids are whatever a plugin sends, so no number is computed."""
     parts = re.split("([0-9]+)", text)
-    return tuple((1, int(part), part) if part.isdigit() else (0, 0, part) for part in parts)
+    key = tuple(
+        (len(part.lstrip("0")), part.lstrip("0")) if index % 2 else (-1, part) for index, part in enumerate(parts)
+    )
+    return (*key, (-1, text))
 
 
 def in_order(ids: Iterable[str]) -> list[str]:

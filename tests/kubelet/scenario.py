@@ -36,11 +36,11 @@ class ManualClock:
 
 def pod_of(data: Json) -> Pod:
     """The pod of a scenario."""
-    containers = tuple(
-        Container(item["name"], item["kind"], item["limits"] or {}) for item in data["containers"] or ()
-    )
+    containers = tuple(Container(item["name"], item["kind"], item["limits"] or {}) for item in data["containers"] or ())
     backed = frozenset(
-        (container, resource) for container, resources in (data.get("dra_backed") or {}).items() for resource in resources
+        (container, resource)
+        for container, resources in (data.get("dra_backed") or {}).items()
+        for resource in resources
     )
     return Pod(data["uid"], data["uid"], "default", containers, backed)
 
@@ -53,10 +53,10 @@ def devices_of(items: list[Json] | None) -> list[api_pb2.Device]:
 class Scenario:
     """One scenario on its own kubelet; plugins live beside its folder and register with a relative path."""
 
-    def __init__(self, data: Json, root: Path) -> None:
+    def __init__(self, data: Json, root: Path, *, keep_known_holes: bool) -> None:
         self.data = data
         self.clock = ManualClock()
-        self.kubelet = Kubelet(root / "k", clock=self.clock, watch_plugins=False, keep_known_holes=True)
+        self.kubelet = Kubelet(root / "k", clock=self.clock, watch_plugins=False, keep_known_holes=keep_known_holes)
         self.pods = {item["uid"]: pod_of(item) for item in data["pods"] or ()}
         self.calls: list[Json] = []
         self._sockets = root / "k" / "p"
@@ -211,7 +211,7 @@ class Scenario:
             }
             for entry in data["PodDeviceEntries"] or ()
         ]
-        entries.sort(key=lambda entry: (entry["PodUID"], entry["ContainerName"], entry["ResourceName"]))
+        entries.sort(key=str)
         registered = {resource: sorted(ids) for resource, ids in data["RegisteredDevices"].items()}
         return {"PodDeviceEntries": entries, "RegisteredDevices": registered, "checksum_ok": sound, "exists": True}
 

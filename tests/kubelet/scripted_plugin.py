@@ -94,9 +94,7 @@ class ScriptedPlugin(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Re
             self._ending = True
             self._changed.notify_all()
 
-    async def GetDevicePluginOptions(  # noqa: N802
-        self, request: api_pb2.Empty, context: Context
-    ) -> api_pb2.DevicePluginOptions:
+    async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: Context) -> api_pb2.DevicePluginOptions:
         if self.script.options_error == "hang":
             await asyncio.Event().wait()
         if self.script.options_error:
@@ -106,7 +104,7 @@ class ScriptedPlugin(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Re
             get_preferred_allocation_available=self.script.preferred_available,
         )
 
-    async def ListAndWatch(  # noqa: N802
+    async def ListAndWatch(
         self, request: api_pb2.Empty, context: Context
     ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
         self.streams += 1
@@ -114,7 +112,8 @@ class ScriptedPlugin(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Re
         try:
             while True:
                 async with self._changed:
-                    await self._changed.wait_for(lambda: self._ending or self._version != sent)
+                    while not self._ending and self._version == sent:
+                        await self._changed.wait()
                     if self._ending:
                         return
                     sent = self._version
@@ -123,7 +122,7 @@ class ScriptedPlugin(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Re
         finally:
             self.streams -= 1
 
-    async def GetPreferredAllocation(  # noqa: N802
+    async def GetPreferredAllocation(
         self, request: api_pb2.PreferredAllocationRequest, context: Context
     ) -> api_pb2.PreferredAllocationResponse:
         wanted = request.container_requests[0]
@@ -146,9 +145,7 @@ class ScriptedPlugin(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Re
             container_responses=[api_pb2.ContainerPreferredAllocationResponse(deviceIDs=ids)]
         )
 
-    async def Allocate(  # noqa: N802
-        self, request: api_pb2.AllocateRequest, context: Context
-    ) -> api_pb2.AllocateResponse:
+    async def Allocate(self, request: api_pb2.AllocateRequest, context: Context) -> api_pb2.AllocateResponse:
         ids = sorted(request.container_requests[0].devices_ids)
         self._note("Allocate", ids=ids, requests=len(request.container_requests))
         mode = self.script.allocate
@@ -165,7 +162,7 @@ class ScriptedPlugin(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Re
             responses.append(api_pb2.ContainerAllocateResponse(envs={"SECOND": "1"}))
         return api_pb2.AllocateResponse(container_responses=responses)
 
-    async def PreStartContainer(  # noqa: N802
+    async def PreStartContainer(
         self, request: api_pb2.PreStartContainerRequest, context: Context
     ) -> api_pb2.PreStartContainerResponse:
         self._note("PreStartContainer", ids=sorted(request.devices_ids))
@@ -175,16 +172,14 @@ class ScriptedPlugin(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Re
             await context.abort(grpc.StatusCode.UNKNOWN, "not ready")
         return api_pb2.PreStartContainerResponse()
 
-    async def GetInfo(  # noqa: N802
-        self, request: registration_pb2.InfoRequest, context: Context
-    ) -> registration_pb2.PluginInfo:
+    async def GetInfo(self, request: registration_pb2.InfoRequest, context: Context) -> registration_pb2.PluginInfo:
         self.info_calls += 1
         await asyncio.sleep(self.script.info_seconds)
         return self.script.info or registration_pb2.PluginInfo(
             type="DevicePlugin", name=self.resource, supported_versions=["v1beta1"]
         )
 
-    async def NotifyRegistrationStatus(  # noqa: N802
+    async def NotifyRegistrationStatus(
         self, request: registration_pb2.RegistrationStatus, context: Context
     ) -> registration_pb2.RegistrationStatusResponse:
         self.notified.append(request)

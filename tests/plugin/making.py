@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from node.directories import Inotify, open_inotify
 from node.events import EventType
 from node.inventory.model import Device, DeviceKind
 from node.offer import Offer, OfferedDevice, ResourceOffer
@@ -49,9 +52,9 @@ class Told:
         return [message for _, why, message in self.events if why == reason]
 
 
-def folders(root: Path, paths: tuple[RegistrationPath, ...] = BOTH) -> KubeletFolders:
+def folders(root: Path, paths: tuple[RegistrationPath, ...] = BOTH, patience: float = 5.0) -> KubeletFolders:
     """The kubelet's folders below ``root``."""
-    return KubeletFolders(root / "device-plugins", root / "plugins_registry", paths)
+    return KubeletFolders(root / "device-plugins", root / "plugins_registry", paths, patience)
 
 
 def door(
@@ -61,13 +64,40 @@ def door(
     paths: tuple[RegistrationPath, ...] = BOTH,
     observer: Observer | None = None,
     answer: Render = render,
+    patience: float = 5.0,
+    open_watch: Callable[[], Inotify] = open_inotify,
 ) -> PluginDoor:
     """A door at the kubelet below ``root``."""
     return PluginDoor(
-        folders(root, paths),
+        folders(root, paths, patience),
         lambda _: answer,
         events=told or Told(),
         observer=observer or Silent(),
         clock=time.monotonic,
         random=random.Random(0).random,
+        open_watch=open_watch,
     )
+
+
+@asynccontextmanager
+async def running(served: PluginDoor) -> AsyncIterator[PluginDoor]:
+    """The door at work."""
+    task = asyncio.create_task(served.run())
+    try:
+        yield served
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def state(served: PluginDoor, resource: str = "nvidia.com/gpu") -> str:
+    """Registration state of a resource."""
+    return next(status.registration.state.value for status in served.status() if status.name == resource)
+
+
+def socket_of(served: PluginDoor, resource: str = "nvidia.com/gpu") -> Path:
+    """Where a resource is served now."""
+    path = next(status.registration.socket for status in served.status() if status.name == resource)
+    assert path is not None
+    return path

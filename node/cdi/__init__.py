@@ -1,0 +1,1 @@
+"""CDI specs: model, validation, encoding, and the folder they are written to."""

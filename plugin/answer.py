@@ -1,0 +1,42 @@
+"""Container edits as an Allocate answer.
+
+Field by field; nothing is decided here. Hooks have no place in an answer: they come by CDI or not at all.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+
+from node.edits.model import ContainerEdits
+from node.edits.nvidia import allocate_edits
+from node.edits.options import EditOptions
+from node.offer import OfferedDevice
+from plugin.servicer import Render
+from protos.deviceplugin.v1beta1 import api_pb2
+
+
+def answer(edits: ContainerEdits) -> api_pb2.ContainerAllocateResponse:
+    """The message that says the same as ``edits``."""
+    return api_pb2.ContainerAllocateResponse(
+        envs=dict(edits.env),
+        mounts=[
+            api_pb2.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
+            for mount in edits.mounts
+        ],
+        devices=[
+            api_pb2.DeviceSpec(container_path=node.path, host_path=node.host_path, permissions=node.permissions)
+            for node in edits.nodes
+        ],
+        annotations=dict(edits.annotations),
+        cdi_devices=[api_pb2.CDIDevice(name=name) for name in edits.cdi_devices],
+    )
+
+
+def renderer(options: EditOptions, unique: Callable[[], str] = lambda: str(uuid.uuid4())) -> Render:
+    """The function that makes one container's answer of its devices under these options."""
+
+    def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
+        return answer(allocate_edits([(item.id, item.device) for item in devices], options, unique()))
+
+    return render
