@@ -44,12 +44,22 @@ class Given:
 
 
 class SandboxNode:
-    """One node; ``hardware`` None means this machine's own devices. Use it with ``async with``."""
+    """One node; ``recorded`` None means this machine's own devices. Use it with ``async with``.
 
-    def __init__(self, recorded: Path | None, *, arguments: Sequence[str] = (), flags: Mapping[str, str] | None = None):
+    ``arguments`` and ``flags`` are added to the agent's; ``reconcile_interval``: seconds between the kubelet's looks.
+    """
+
+    def __init__(
+        self,
+        recorded: Path | None,
+        *,
+        arguments: Sequence[str] = (),
+        flags: Mapping[str, str] | None = None,
+        reconcile_interval: float = 1.0,
+    ) -> None:
         # Short, because sockets' paths may have 107 bytes only.
         self.root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
-        self.kubelet = Kubelet(self.root / "kubelet")
+        self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval)
         self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
         self.log = self.root / "agent.log"
         self.agent = AgentProcess({**self._flags(), **(flags or {})}, arguments=arguments, log=self.log)

@@ -60,6 +60,11 @@ class AgentProcess:
         local = (("grpc.use_local_subchannel_pool", 1),)
         self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=local)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End it by a signal and return its exit code (0 when it was not running)."""
         if self._channel is not None:

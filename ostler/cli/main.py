@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -75,6 +76,8 @@ def _module(name: str) -> Command:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    # gRPC's own remarks (a stream that a peer ended) would stand between our lines; set before it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
     arguments = _parser(chosen if chosen in COMMANDS else None).parse_args(words)
