@@ -32,9 +32,10 @@ class AgentProcess:
     """``python -m ostler run`` with ``flags`` (by name); use it with ``async with``."""
 
     def __init__(self, flags: Mapping[str, str], *, arguments: Sequence[str] = (), log: Path) -> None:
+        self.flags = dict(flags)
         self._command = [sys.executable, "-m", "ostler", "run", *arguments]
         self._command += [word for flag, value in flags.items() for word in (flag, value)]
-        self._socket = flags["--socket"]
+        self._socket = Path(flags["--socket"])
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
         self._channel: grpc.aio.Channel | None = None
@@ -47,11 +48,20 @@ class AgentProcess:
 
     async def start(self) -> None:
         """Start it and wait until it answers; raises ``AgentFailed``."""
+        await self.spawn()
+        await self.answered()
+
+    async def spawn(self) -> None:
+        """Start it and do not wait: a standby answers only when it has become active."""
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(*self._command, stdout=log, stderr=log)
+
+    async def answered(self) -> None:
+        """Wait until it answers on its socket; raises ``AgentFailed``."""
+        assert self._process is not None
         deadline = asyncio.get_running_loop().time() + START_TIMEOUT
         # Answered, and not only there: a killed predecessor leaves its socket behind.
-        while not is_answered(Path(self._socket)):
+        while not is_answered(self._socket):
             if self._process.returncode is not None:
                 raise AgentFailed(f"ended with exit code {self._process.returncode}", self._log)
             if asyncio.get_running_loop().time() > deadline:
