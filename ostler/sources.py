@@ -14,7 +14,9 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
     if settings.inventory.recorded is not None:
         from node.inventory.recorded import RecordedSource
 
-        return (RecordedSource(settings.inventory.recorded),)
+        source = RecordedSource(settings.inventory.recorded)
+        source.read()  # A file that cannot be replayed is told now; later only while it changes.
+        return (source,)
     from node.inventory.cdi_specs import CdiSpecSource
     from node.inventory.nvml import NvmlSource
     from node.inventory.sysfs import SysfsSource

@@ -10,13 +10,14 @@ import signal
 import sys
 import threading
 
+from node.inventory.source import Source
 from ostler.admin import ReloadFailed
 from ostler.agent import Agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
+from ostler.cli.scanning import sources_of
 from ostler.config.settings import Settings
 from ostler.logs import configure
-from ostler.sources import make_sources
 
 log = logging.getLogger("ostler.agent")
 
@@ -42,8 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     configure(loaded.settings.log)
     for note in loaded.notes:
         log.info("configuration", extra={"note": str(note)})
+    sources = sources_of(loaded.settings)
     try:
-        asyncio.run(_run(arguments, loaded.settings))
+        asyncio.run(_run(arguments, loaded.settings, sources))
     except* Exception as faults:
         log.critical("the agent failed", exc_info=faults)
         _leave(Exit.FAILED, faults)
@@ -51,14 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-async def _run(arguments: argparse.Namespace, settings: Settings) -> None:
+async def _run(arguments: argparse.Namespace, settings: Settings, sources: tuple[Source, ...]) -> None:
     def load_again() -> Settings:
         try:
             return read_settings(arguments).settings
         except CommandFailed as error:
             raise ReloadFailed(str(error)) from error
 
-    agent = Agent(settings, make_sources(settings), load_again)
+    agent = Agent(settings, sources, load_again)
     running = asyncio.create_task(agent.run(), name="agent")
     reloads: set[asyncio.Task[None]] = set()
 

@@ -12,13 +12,18 @@ from ostler.config.settings import Settings
 from ostler.sources import make_sources
 
 
+def sources_of(settings: Settings) -> tuple[Source, ...]:
+    """The sources that the settings ask for; a recording that cannot be replayed is a message."""
+    try:
+        return make_sources(settings)
+    except RecordingError as error:
+        raise CommandFailed(str(error)) from error
+
+
 @contextmanager
 def open_sources(settings: Settings) -> Iterator[tuple[Source, ...]]:
     """The sources that the settings ask for, closed afterwards."""
-    try:
-        sources = make_sources(settings)
-    except RecordingError as error:
-        raise CommandFailed(str(error)) from error
+    sources = sources_of(settings)
     try:
         yield sources
     finally:

@@ -1,0 +1,165 @@
+"""Commands that need no agent: what they print and what they say when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from node.inventory.recorded import load
+from ostler import __version__
+from ostler.cli.main import COMMANDS, main
+from sandbox.nodes import path
+
+RECORDED = str(path("l4-2"))
+
+
+def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in COMMANDS)
+    assert "4  no agent answers at its socket" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_worth_reading(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert len(capsys.readouterr().out.splitlines()) > 5
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"ostler {__version__}\n"
+
+
+def test_a_wrong_command_line_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["fly"])
+    assert ended.value.code == 2
+    assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m ostler config schema | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
+
+
+def test_devices_of_a_recorded_node_are_a_table(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--socket", str(short_dir / "none.sock"), "--recorded", RECORDED]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == (
+        f"no agent answers at {short_dir}/none.sock (there is no such socket); start it with 'ostler run'\n"
+        "scanned by this command instead:\n"
+    )
+    rows = printed.out.splitlines()
+    assert rows[0].split() == ["NAME", "PRODUCT", "NUMA", "HEALTH", "OFFERED", "AS", "WHY"]
+    assert len(rows) == 3
+    assert "NVIDIA L4" in rows[1]
+    assert "nvidia.com/gpu (Healthy)" in rows[1]
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_devices_are_data_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--scan", "-o", form, "--recorded", RECORDED]) == 0
+    document = yaml.safe_load(capsys.readouterr().out)
+    assert [device["resource"] for device in document["devices"]] == ["nvidia.com/gpu"] * 2
+    assert document["devices"][0]["health"]["state"] == "healthy"
+
+
+def test_this_machine_without_a_driver_says_what_it_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("sys", "proc", "root"):
+        (tmp_path / name).mkdir()
+    roots = ["--sys-root", str(tmp_path / "sys"), "--proc-root", str(tmp_path / "proc")]
+    assert main(["devices", "--scan", *roots, "--nvidia-driver-root", str(tmp_path / "root")]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("no devices\n")
+    assert "nvml: waiting: waiting for driver" in text
+    assert "no NVIDIA GPU on the PCI bus" in text
+
+
+def test_a_recording_that_is_not_there_is_one_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--scan", "--recorded", "/nonexistent.yaml"]) == 1
+    assert "/nonexistent.yaml" in capsys.readouterr().err
+
+
+def test_a_recording_can_be_recorded_again_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "again.yaml"
+    assert main(["record", "--recorded", RECORDED, "-o", str(out), "--name", "l4-again"]) == 0
+    assert f"{out}: 2 GPUs recorded" in capsys.readouterr().err
+    first, again = load(Path(RECORDED).read_text(), "first"), load(out.read_text(), "again")
+    assert again.facts == first.facts
+    assert again.name == "l4-again"
+
+
+def test_an_anonymous_recording_has_no_uuid_of_the_original(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--recorded", RECORDED, "--anonymize"]) == 0
+    text = capsys.readouterr().out
+    original = load(Path(RECORDED).read_text(), "original").facts.nvml
+    again = load(text, "again").facts.nvml
+    assert original is not None
+    assert again is not None
+    for gpu in original.gpus:
+        assert gpu.uuid is not None
+        assert gpu.uuid not in text
+    assert len(again.gpus) == 2
+
+
+def test_a_recording_that_cannot_be_written_is_one_clear_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", "--recorded", RECORDED, "-o", str(tmp_path / "no" / "where.yaml")]) == 1
+    assert "where.yaml cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_good_configuration_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("version: v1\nflags:\n  migStrategy: mixed\n")
+    assert main(["config", "check", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{file}: usable (nvidia)\n")
+    assert "offers nvidia.com/gpu through the plugin door (envvar)" in text
+    assert "offers nvidia.com/mig-{profile} through the plugin door (envvar)" in text
+
+
+def test_a_bad_configuration_is_exit_code_3_with_every_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("apiVersion: ostler.dev/v1alpha1\nkind: Config\nlog: {level: loud}\nhttps: {}\n")
+    assert main(["config", "check", str(file)]) == 3
+    text = capsys.readouterr().err
+    assert f"{file}:3: log.level" in text
+    assert f"{file}:4: https" in text
+
+
+def test_a_bad_flag_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--scan", "--http", "nowhere"]) == 3
+    assert "--http" in capsys.readouterr().err
+
+
+def test_the_schema_judges_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate({"apiVersion": "ostler.dev/v1alpha1", "kind": "Config"}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "rules": []}, schema)
+
+
+@pytest.mark.parametrize("command", ["status", "rescan", "reload"])
+def test_commands_that_need_an_agent_say_so(command: str, short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--socket", str(short_dir / "x")]) == 4
+    assert capsys.readouterr().err == (
+        f"ostler: no agent answers at {short_dir}/x (there is no such socket); start it with 'ostler run'\n"
+    )
