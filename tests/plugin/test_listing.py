@@ -48,9 +48,9 @@ async def test_a_new_stream_gets_the_list_at_once_and_then_every_change_once() -
 
 async def test_an_empty_list_is_a_list() -> None:
     shown = listing()
-    assert not shown.shown
+    states = [shown.shown]
     assert shown.update(())
-    assert shown.shown
+    assert [*states, shown.shown] == [False, True]
     assert await following(shown.follow()) == []
 
 
