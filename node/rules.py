@@ -77,9 +77,12 @@ class Selector:
             and _any_matches(self.uuids, device.uuid)
             and _any_matches(self.pci_addresses, device.pci_address)
             and _any_matches(self.names, device.name)
-            and (self.mig_enabled is None or bool(device.attribute("migEnabled")) is self.mig_enabled)
+            and (self.mig_enabled is None or self._mig_mode_fits(device))
             and (not self.whole_instances or fills_gpu_instance(device))
         )
+
+    def _mig_mode_fits(self, device: Device) -> bool:
+        return device.kind is DeviceKind.GPU and bool(device.attribute("migEnabled")) is self.mig_enabled
 
 
 def product_names(device: Device) -> tuple[str, ...]:

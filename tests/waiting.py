@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], what: str = "", within: float = 10.0) -> T:
+@overload
+async def eventually(condition: Callable[[], Coroutine[Any, Any, T]], what: str = "", within: float = 10.0) -> T: ...
+
+
+@overload
+async def eventually(condition: Callable[[], T], what: str = "", within: float = 10.0) -> T: ...
+
+
+async def eventually(condition: Callable[[], Any], what: str = "", within: float = 10.0) -> Any:
     """Return the first true value of ``condition``, asked every 10 ms; fail with ``what`` after ``within`` seconds."""
     deadline = time.monotonic() + within
     while True:

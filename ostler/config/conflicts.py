@@ -80,7 +80,7 @@ def _can_match(selected: Selector, kind: DeviceKind, flag: bool) -> bool:
     if kind is DeviceKind.GPU:
         mig_mode_fits = selected.mig_enabled is None or selected.mig_enabled is flag
         return mig_mode_fits and not selected.profiles and not selected.whole_instances
-    return (flag or not selected.whole_instances) and selected.mig_enabled is not True
+    return (flag or not selected.whole_instances) and selected.mig_enabled is None
 
 
 def _takes_patterns(wide: Selector, narrow: Selector) -> bool:

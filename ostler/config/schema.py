@@ -98,7 +98,7 @@ LOG_FORMAT = Field("format", Choice(LogFormat), LogFormat.TEXT, "Lines for peopl
 LOG = section("log", Section(LOG_LEVEL, LOG_FORMAT), "Logging.")
 
 MAX_INTERVAL = Field(
-    "maxInterval", Duration("500ms", "10m"), 60.0, "Most time between two scans; events cause scans sooner."
+    "maxInterval", Duration("500ms", "60s"), 60.0, "Most time between two scans; events cause scans sooner."
 )
 RECORDED = Field("recorded", AnyPath(), None, "Recorded node to replay in place of this node's hardware.")
 INVENTORY = section("inventory", Section(MAX_INTERVAL, RECORDED), "How devices are found.")
