@@ -1,0 +1,1 @@
+"""The contracts: names and numbers are the kubelet's."""
