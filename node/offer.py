@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from node.edits.nvidia import cdi_name, missing_channels, missing_nodes
+from node.edits.nvidia import cdi_names, missing_channels, undescribed
 from node.edits.options import CdiMode
 from node.health.state import HealthState
 from node.inventory.model import Device, DeviceKind, Snapshot
@@ -129,11 +129,19 @@ def _not_describable(device: Device, rule: Rule, snapshot: Snapshot) -> str:
     if not rule.edits.uses_cdi:
         return ""
     if rule.edits.cdi_mode is CdiMode.DELEGATE:
-        name = cdi_name(device, offered_id(rule, device), rule.edits)
-        known = name in snapshot.host.cdi_devices
-        return "" if known else f"no CDI spec on this node defines {name}; run 'nvidia-ctk cdi generate'"
-    missing = missing_nodes(device)
-    return f"no CDI spec can describe it, its device nodes are missing: {', '.join(missing)}" if missing else ""
+        names = cdi_names([(offered_id(rule, device), device)], rule.edits)
+        unknown = next((name for name in names if name not in snapshot.host.cdi_devices), None)
+        return f"no CDI spec on this node defines {unknown}; run '{_generate(unknown)}'" if unknown else ""
+    reason = undescribed(device)
+    return f"no CDI spec can describe it, {reason}" if reason else ""
+
+
+def _generate(name: str) -> str:
+    """The command that makes the spec which defines a name of NVIDIA's; the class gpu is its default."""
+    class_ = name.partition("=")[0].rpartition("/")[2]
+    if class_ == "gpu":
+        return "nvidia-ctk cdi generate"
+    return f"nvidia-ctk cdi generate --mode={class_.removesuffix('-channel')} --class={class_}"
 
 
 def _no_channel(device: Device, rule: Rule) -> str:

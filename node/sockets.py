@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import socket
 import stat
 from dataclasses import dataclass
@@ -109,7 +108,7 @@ class PlacedSocket:
 
     def __init__(self, directory: Path, name: str) -> None:
         self.path = check_place(directory, name)
-        self.temporary = check_place(directory, f".{secrets.token_hex(4)}")
+        self.temporary = check_place(directory, f".{os.urandom(4).hex()}")
         self._id: FileId | None = None
 
     def publish(self, mode: int = 0o600) -> None:

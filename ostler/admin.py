@@ -6,23 +6,23 @@ Everything that changes something is here. The service holds no state: it asks t
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 import grpc
 import grpc.aio
 
+from node.endpoint import Endpoint
 from node.events import Event
 from node.inventory.model import Device, Snapshot, SourceStatus, Version
 from node.offer import Offer
+from node.sockets import make_private_directory
+from ostler.errors import ReloadFailed
 from ostler.status import AgentStatus
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
 SERVICE = agent_pb2.DESCRIPTOR.services_by_name["Agent"].full_name
-
-
-class ReloadFailed(Exception):
-    """The configuration could not be read again; the text names every problem."""
 
 
 class AgentView(Protocol):
@@ -80,6 +80,17 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
         return agent_pb2.ReloadResponse(changes=changes)
+
+
+def admin_endpoint(path: Path, view: AgentView) -> Endpoint:
+    """The service at ``path``, whose folder is made; raises ``SocketError``."""
+    make_private_directory(path.parent)
+    return Endpoint(
+        path.parent,
+        path.name,
+        [SERVICE],
+        lambda server: agent_pb2_grpc.add_AgentServicer_to_server(AgentServicer(view), server),
+    )
 
 
 def status_message(status: AgentStatus) -> agent_pb2.GetStatusResponse:

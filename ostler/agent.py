@@ -9,6 +9,9 @@ that no device is shown whose answer would name a spec that is not there yet.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import gc
 import logging
 import os
 import random
@@ -17,7 +20,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from node.endpoint import Endpoint
 from node.events import EventType
 from node.inventory.diff import Diff
 from node.inventory.identity import IdentityStore
@@ -27,12 +29,12 @@ from node.inventory.source import Source
 from node.lock import InstanceLock
 from node.offer import Offer, offer
 from node.rules import Door
-from node.sockets import make_private_directory, remove_dead
+from node.sockets import remove_dead
 from ostler import __version__
-from ostler.admin import SERVICE, AgentServicer, ReloadFailed
 from ostler.config.settings import RegistrationPath as Registration
 from ostler.config.settings import Settings
 from ostler.counters import Counters
+from ostler.errors import ReloadFailed
 from ostler.eventlog import EventLog
 from ostler.publisher import Publisher
 from ostler.status import AgentStatus, readiness
@@ -41,7 +43,6 @@ from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders, RegistrationPath
 from plugin.registration import PREFIX
-from protos.agent.v1alpha1 import agent_pb2_grpc
 
 if TYPE_CHECKING:
     from ostler.http import HttpServer, Page
@@ -50,6 +51,10 @@ log = logging.getLogger("ostler.agent")
 
 HEARTBEAT = 5.0
 """Seconds between signs of life of the loop."""
+LATEST = 1.0
+"""Most seconds after the start that the agent's own socket and the probes wait for the kubelet."""
+SETTLING = 2.0
+"""Seconds after the start in which the last modules are loaded and the kubelet comes."""
 STUCK = 30.0
 """Seconds without a sign of life after which /healthz says that the loop hangs."""
 HTTP_RETRY = 5.0
@@ -105,7 +110,7 @@ class Agent:
             observer=self._counters,
             clock=self._edges.monotonic,
             random=self._edges.random,
-            changed=self._tell_systemd,
+            changed=self._streams_changed,
         )
         self._publisher = Publisher(settings, self._door, self._events)
         self._active = False
@@ -129,8 +134,8 @@ class Agent:
                 group.create_task(self._publisher.run(), name="publisher")
                 group.create_task(self._door.run(), name="plugin door")
                 await self._publisher.published.wait()
-                self._settled.set()
-                self._tell_systemd()
+                self._streams_changed()
+                group.create_task(_tidy_memory(), name="tidy memory")
         finally:
             self._edges.notifier.send("STOPPING=1")
             await self._inventory.close()
@@ -209,23 +214,25 @@ class Agent:
         self._publisher.submit(snapshot)
 
     async def _serve_admin(self) -> None:
-        path = self._settings.socket
-        make_private_directory(path.parent)
-        endpoint = Endpoint(
-            path.parent,
-            path.name,
-            [SERVICE],
-            lambda server: agent_pb2_grpc.add_AgentServicer_to_server(AgentServicer(self), server),
-        )
+        await self._wait_until_settled()
+        from ostler.admin import admin_endpoint
+
+        endpoint = admin_endpoint(self._settings.socket, self)
         await endpoint.start()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
             await endpoint.stop()
 
+    async def _wait_until_settled(self) -> None:
+        """What people look at waits a moment for the kubelet: each module loaded before it costs start-up time."""
+        with contextlib.suppress(TimeoutError):
+            # A driver that hangs or a kubelet that is late must not keep people from asking why.
+            async with asyncio.timeout(LATEST):
+                await self._settled.wait()
+
     async def _serve_http(self, address: str) -> None:
-        """Serve probes and metrics, once the kubelet's sockets are up: their modules are the slowest to load."""
-        await self._settled.wait()
+        await self._wait_until_settled()
         pages = await asyncio.to_thread(self._pages)
         server = await self._listen(address, pages)
         server.start()
@@ -265,6 +272,11 @@ class Agent:
                 notifier.send("WATCHDOG=1")
             await asyncio.sleep(interval)
 
+    def _streams_changed(self) -> None:
+        if self._publisher.published.is_set() and not self._door.waiting_for():
+            self._settled.set()
+        self._tell_systemd()
+
     def _tell_systemd(self) -> None:
         """READY once the first scan is done (a kubelet that is late must not fail the unit), and a line of status."""
         if not self._inventory.first.is_set():
@@ -274,6 +286,17 @@ class Agent:
         if words != self._told:
             self._told = words
             self._edges.notifier.send("READY=1", f"STATUS={words}")
+
+
+async def _tidy_memory() -> None:
+    """Once everything is loaded: give back what the start needed, and leave the rest out of later collections."""
+    await asyncio.sleep(SETTLING)
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(OSError, AttributeError):
+        # A C library other than glibc has no such function; then nothing is given back.
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _changes(old: Settings, new: Settings) -> tuple[str, ...]:

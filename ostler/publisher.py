@@ -11,9 +11,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from node.cdi.directory import CdiDirectory
-from node.cdi.spec import CdiError, Spec
 from node.events import EventSink, EventType
 from node.inventory.model import Snapshot
 from node.ledger import Hold
@@ -21,7 +20,9 @@ from node.offer import Offer, offer
 from node.rules import Door
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
-from plugin.specs import desired_specs
+
+if TYPE_CHECKING:
+    from node.cdi.directory import CdiDirectory
 
 log = logging.getLogger("ostler.publisher")
 
@@ -36,7 +37,8 @@ class Publisher:
         self._settings = settings
         self._door = door
         self._events = events
-        self._specs = CdiDirectory(settings.cdi.directory, settings.state_dir / "cdi-files.json")
+        self._record = settings.state_dir / "cdi-files.json"
+        self._specs: CdiDirectory | None = None
         self._snapshot: Snapshot | None = None
         self._rules_changed = False
         self._wanted = asyncio.Event()
@@ -74,9 +76,21 @@ class Publisher:
         self.published.set()
 
     async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> None:
+        """Write what is wanted and sweep what is not; off the loop, because a disk may be slow."""
+        uses_cdi = any(resource.rule.edits.uses_cdi for resource in offered.resources)
+        if not uses_cdi and self._specs is None and not self._record.exists():
+            return
+        # Here and not above: most nodes have no CDI specs of ours.
+        from node.cdi.directory import CdiDirectory
+        from node.cdi.spec import CdiError
+        from plugin.specs import desired_specs
+
+        if self._specs is None:
+            self._specs = CdiDirectory(self._settings.cdi.directory, self._record)
         files, problems = desired_specs(offered, snapshot)
         try:
-            await self._sync(files)
+            for change in await asyncio.to_thread(self._specs.sync, files):
+                log.info("CDI specs", extra={"change": str(change)})
         except CdiError as error:
             problems = (*problems, str(error))
         for problem in problems:
@@ -84,11 +98,3 @@ class Publisher:
                 log.warning("CDI spec incomplete", extra={"problem": problem})
                 self._events.emit(EventType.WARNING, "CdiSpec", problem)
         self._problems = tuple(problems)
-
-    async def _sync(self, files: Mapping[str, Spec]) -> None:
-        """Write what is wanted and sweep what is not; off the loop, because a disk may be slow."""
-        if not files and not self._specs.owns_files:
-            return
-        changes = await asyncio.to_thread(self._specs.sync, files)
-        for change in changes:
-            log.info("CDI specs", extra={"change": str(change)})

@@ -17,10 +17,10 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
         source = RecordedSource(settings.inventory.recorded)
         source.read()  # A file that cannot be replayed is told now; later only while it changes.
         return (source,)
+    from node.edits.nvidia import OWN_FILES
     from node.inventory.cdi_specs import CdiSpecSource
     from node.inventory.nvml import NvmlSource
     from node.inventory.sysfs import SysfsSource
-    from plugin.specs import OWN_FILES
 
     nvidia = settings.nvidia
     nvml = NvmlSource(nvidia.driver_root_mount, nvidia.library, proc=settings.roots.proc)

@@ -5,12 +5,11 @@ Field by field; nothing is decided here. Hooks have no place in an answer: they 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 
 from node.edits.model import ContainerEdits
 from node.edits.nvidia import allocate_edits
-from node.edits.options import EditOptions
+from node.edits.options import EditOptions, ListStrategy
 from node.offer import OfferedDevice
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -33,10 +32,20 @@ def answer(edits: ContainerEdits) -> api_pb2.ContainerAllocateResponse:
     )
 
 
-def renderer(options: EditOptions, unique: Callable[[], str] = lambda: str(uuid.uuid4())) -> Render:
+def random_uuid() -> str:
+    """A random UUID; its module is loaded by the strategy that needs it, cdi-annotations alone."""
+    import uuid
+
+    return str(uuid.uuid4())
+
+
+def renderer(options: EditOptions, unique: Callable[[], str] = random_uuid) -> Render:
     """The function that makes one container's answer of its devices under these options."""
 
+    annotated = ListStrategy.CDI_ANNOTATIONS in options.strategies
+
     def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
-        return answer(allocate_edits([(item.id, item.device) for item in devices], options, unique()))
+        given = [(item.id, item.device) for item in devices]
+        return answer(allocate_edits(given, options, unique() if annotated else ""))
 
     return render

@@ -91,7 +91,8 @@ class PluginDoor:
 
     async def run(self) -> None:
         """Serve until cancelled; sockets are gone afterwards. A failing part ends all of it with its error."""
-        watched = (self._folders.device_plugins, self._folders.registry)
+        # The kubelet's own socket is always in the first; folders that no path uses are not looked at.
+        watched = (self._folders.device_plugins, *map(self._folders.directory, self._folders.paths))
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group

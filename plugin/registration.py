@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-import secrets
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -63,7 +63,7 @@ class Memory:
 
 def socket_name(resource: str, directory: Path) -> str:
     """A new socket name for ``resource``: readable where the path's length allows it, else by hash."""
-    unique = secrets.token_hex(4)
+    unique = os.urandom(4).hex()
     readable = f"{PREFIX}{re.sub(r'[^A-Za-z0-9.-]', '-', resource)}-{unique}.sock"
     if len(str(directory / readable).encode()) <= MAX_PATH:
         return readable

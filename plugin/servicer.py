@@ -8,6 +8,7 @@ are refused.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -87,8 +88,12 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         for wanted in request.container_requests:
             ids = list(wanted.devices_ids)
             response.container_responses.append(self.render(self._checked(ids)))
-            log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
+            # Written after the answer is on its way: a log line takes as long as the answer itself.
+            asyncio.get_running_loop().call_soon(self._log_given, ids)
         return response
+
+    def _log_given(self, ids: Sequence[str]) -> None:
+        log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
 
     def _checked(self, ids: Sequence[str]) -> list[OfferedDevice]:
         devices = self._listing.devices

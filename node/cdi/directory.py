@@ -2,7 +2,8 @@
 
 A record in the state folder says which files we wrote and with what content. Only such a file, and only while it still
 has that content, is ever deleted; a folder like /var/run/cdi also holds the specs of others. The record is written
-before the files, so that a kill in between leaves a record too many and never a file too many.
+before the files and holds the old content beside the new one until the new one is there, so that a kill in between
+leaves a record too many and never a file too many.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node.cdi.spec import CdiError, Spec, encode
-from node.files import FileError, read_record, write_record, write_whole
+from node.files import (
+    FileError,
+    JsonValue,
+    RecordSchemaUnknown,
+    WriteFailed,
+    read_record,
+    write_record,
+    write_whole,
+)
 
 log = logging.getLogger("ostler.cdi")
 
@@ -40,7 +49,8 @@ class CdiDirectory:
     def __init__(self, path: Path, record: Path) -> None:
         self.path = path
         self._record_path = record
-        self._record: dict[str, str] | None = None
+        self._record: dict[str, tuple[str, ...]] | None = None
+        self._foreign_record = False
 
     @property
     def owns_files(self) -> bool:
@@ -54,11 +64,13 @@ class CdiDirectory:
         are there stay whole.
         """
         wanted = {name: encode(spec) for name, spec in sorted(desired.items())}
+        digests = {name: _digest(data) for name, data in wanted.items()}
         known = self._load()
-        self._save({**known, **{name: _digest(data) for name, data in wanted.items()}})
+        both = {name: tuple(dict.fromkeys((*known.get(name, ()), digest))) for name, digest in digests.items()}
+        self._save({**known, **both})
         changes = [Change(name, "written") for name, data in wanted.items() if self._write(name, data)]
         changes += [self._sweep(name, known[name]) for name in sorted(known.keys() - wanted.keys())]
-        self._save({name: _digest(data) for name, data in wanted.items()})
+        self._save({name: (digest,) for name, digest in digests.items()})
         return tuple(changes)
 
     def _write(self, name: str, data: bytes) -> bool:
@@ -69,49 +81,71 @@ class CdiDirectory:
         except OSError:
             pass  # Not there, or not readable: written anew below, where a real fault shows.
         try:
-            if not self.path.is_dir():
-                self.path.mkdir(parents=True, exist_ok=True)
-                # The agent's umask keeps its own files private; runtimes must be able to look in here.
-                self.path.chmod(0o755)
+            _make_folder(self.path)
             write_whole(path, data, MODE)
-        except (FileError, OSError) as error:
-            raise CdiError(f"file {path}", f"cannot be written ({error})", "check the folder and the disk") from error
+        except (WriteFailed, OSError) as error:
+            problem = f"cannot be written ({_reason(error)})"
+            raise CdiError(f"file {path}", problem, "check the folder and the disk") from error
         return True
 
-    def _sweep(self, name: str, digest: str) -> Change:
+    def _sweep(self, name: str, digests: tuple[str, ...]) -> Change:
         path = self.path / name
         try:
-            if _digest(path.read_bytes()) != digest:
+            if _digest(path.read_bytes()) not in digests:
                 return Change(name, "left, somebody else changed it")
             path.unlink()
         except FileNotFoundError:
             return Change(name, "was gone already")
         except OSError as error:
-            raise CdiError(f"file {path}", f"cannot be removed ({error.strerror})", "check the folder") from error
+            raise CdiError(f"file {path}", f"cannot be removed ({_reason(error)})", "check the folder") from error
         return Change(name, "removed")
 
-    def _load(self) -> dict[str, str]:
+    def _load(self) -> dict[str, tuple[str, ...]]:
         if self._record is None:
             try:
                 document = read_record(self._record_path, SCHEMA)
             except FileError as error:
                 # Nothing of ours is known then, so nothing is swept; what is wanted is written all the same.
                 log.warning("the record of CDI files is not usable", extra={"reason": str(error)})
+                # A newer agent's record must survive a downgrade.
+                self._foreign_record = isinstance(error, RecordSchemaUnknown)
                 document = None
-            files = document.get("files") if isinstance(document, dict) else None
-            self._record = {str(name): str(digest) for name, digest in files.items()} if isinstance(files, dict) else {}
+            self._record = _parsed(document)
         return self._record
 
-    def _save(self, record: dict[str, str]) -> None:
+    def _save(self, record: dict[str, tuple[str, ...]]) -> None:
         if record == self._record:
+            return
+        if self._foreign_record:
+            self._record = record
             return
         try:
             self._record_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_record(self._record_path, SCHEMA, {"files": dict(record)})
-        except (FileError, OSError) as error:
+            write_record(self._record_path, SCHEMA, {"files": {name: list(each) for name, each in record.items()}})
+        except (WriteFailed, OSError) as error:
+            problem = f"cannot be written ({_reason(error)})"
             where = f"record {self._record_path}"
-            raise CdiError(where, f"cannot be written ({error})", "check the state folder and the disk") from error
+            raise CdiError(where, problem, "check the state folder and the disk") from error
         self._record = record
+
+
+def _make_folder(path: Path) -> None:
+    for folder in reversed((path, *path.parents)):
+        if not folder.is_dir():
+            folder.mkdir(exist_ok=True)
+            # The agent's umask keeps its own files private; runtimes must be able to look in here.
+            folder.chmod(0o755)
+
+
+def _parsed(document: JsonValue) -> dict[str, tuple[str, ...]]:
+    """Digests by file name; what has not the right form is not remembered."""
+    files = document.get("files") if isinstance(document, dict) else None
+    pairs = files.items() if isinstance(files, dict) else ()
+    return {name: tuple(str(each) for each in digests) for name, digests in pairs if isinstance(digests, list)}
+
+
+def _reason(error: WriteFailed | OSError) -> str:
+    return error.reason if isinstance(error, WriteFailed) else error.strerror or str(error)
 
 
 def _digest(data: bytes) -> str:

@@ -110,8 +110,8 @@ def _check_kind(kind: str) -> None:
 
 
 def _check_edits(where: str, edits: ContainerEdits) -> None:
-    for name, value in edits.env:
-        if not name or "=" in name or "\0" in name + value:
+    for name, _ in edits.env:
+        if not name or "=" in name:
             raise CdiError(where, f"{name!r} is no variable name", "use a name without =")
     for node in edits.nodes:
         _check_path(where, "device node", node.path)
@@ -127,11 +127,31 @@ def _check_edits(where: str, edits: ContainerEdits) -> None:
             raise CdiError(where, f"hook stage {hook.stage!r} is unknown", f"use one of {', '.join(STAGES)}")
     if edits.annotations or edits.cdi_devices:
         raise CdiError(where, "container annotations and CDI names are no CDI edits", "keep them in the answer")
+    for text in _texts(edits):
+        _check_text(where, text)
 
 
 def _check_path(where: str, what: str, path: str) -> None:
-    if not path.startswith("/") or "\0" in path:
+    if not path.startswith("/"):
         raise CdiError(where, f"the path {path!r} of a {what} is not absolute", "start it with /")
+
+
+def _texts(edits: ContainerEdits) -> Iterator[str]:
+    """Every text that the vocabulary of its field leaves free."""
+    for pair in edits.env:
+        yield from pair
+    for node in edits.nodes:
+        yield from (node.path, node.host_path)
+    for mount in edits.mounts:
+        yield from (mount.host_path, mount.container_path, *mount.options)
+    for hook in edits.hooks:
+        yield from (hook.path, *hook.arguments)
+
+
+def _check_text(where: str, text: str) -> None:
+    # A NUL ends a text for the kernel; a file name that is no UTF-8 has no spelling in JSON.
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise CdiError(where, f"{text!r} holds a NUL or bytes that are no UTF-8", "rename the file or variable")
 
 
 def _edits(edits: ContainerEdits) -> dict[str, object]:

@@ -1,99 +1,153 @@
-"""Edits of an Allocate answer for NVIDIA GPUs and MIG devices, in the shapes of NVIDIA's device plugin.
+"""NVIDIA devices as container edits: what an Allocate answer says, in every list strategy.
 
-Pure and fast: it runs inside Allocate. Strategies add up; where both envvar and volume-mounts are on, the variable
-holds the mounts' folder. Control nodes are given only if the host has them; a device's own nodes always, because a
-device without them is not offered as healthy. Feature variables are set in every strategy.
+Pure. The shapes are those of NVIDIA's device plugin, so that runtimes and images that know it see no difference:
+strategies add up, ids keep the order of the request, and where ``envvar`` and ``volume-mounts`` are both on, the
+variable holds the mounts' folder, as there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Sequence
 
 from node.edits.model import ContainerEdits, MountEdit, NodeEdit
-from node.edits.nvidia_cdi import unwritable
-from node.edits.nvidia_names import cdi_names, channel_path, features_of, ordered, present_channels
-from node.edits.options import CdiMode, EditOptions, ListStrategy
-from node.inventory.model import Device, Host, NodeRole
+from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole
 
+OWN_VENDOR = "k8s.device-plugin.nvidia.com"
+"""CDI vendor of our own specs: that of NVIDIA's plugin, so that answers cached by the kubelet still resolve."""
+DELEGATED_VENDOR = "nvidia.com"
+"""CDI vendor of the specs that nvidia-ctk makes."""
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-IMEX_CHANNELS = "NVIDIA_IMEX_CHANNELS"
-LIST_FOLDER = "/var/run/nvidia-container-devices"
-"""Where the container runtime finds the list of devices as mounts, out of the reach of unprivileged images."""
-ANNOTATION = "nvidia-device-plugin"
+DEVICES_FOLDER = "/var/run/nvidia-container-devices"
+"""Where NVIDIA's runtime looks for mounts that name devices."""
+CHANNEL = "/dev/nvidia-caps-imex-channels/channel"
+FEATURES = {
+    "gdrcopy": ("/dev/gdrdrv",),
+    "gds": ("/dev/nvidia-fs",),
+    "mofed": ("/dev/infiniband/uverbs", "/dev/infiniband/rdma_cm"),
+}
+"""Features by the beginnings of their device nodes' paths."""
+OWN_FILES = frozenset(f"{OWN_VENDOR}-{class_}.json" for class_ in ("gpu", "imex-channel", *FEATURES))
+"""File names that may be ours; a reader of other people's specs skips them."""
 
 
-def allocate_edits(devices: Sequence[Device], options: EditOptions, token: str = "") -> ContainerEdits:
-    """What a container with these devices gets; a device named twice counts once.
+def container_id(device: Device, id_: str, options: EditOptions) -> str:
+    """What names the device inside the container: its id towards the kubelet, or the driver's index."""
+    return device.index if options.ids is IdStrategy.INDEX and device.index is not None else id_
 
-    ``token``: unique per answer, at most 42 letters, digits and dashes (a UUID); part of the annotation's name, needed
-    by the strategy cdi-annotations alone.
+
+def cdi_vendor(options: EditOptions) -> str:
+    """Whose CDI names are used."""
+    return DELEGATED_VENDOR if options.cdi_mode is CdiMode.DELEGATE else OWN_VENDOR
+
+
+def cdi_name(device: Device, id_: str, options: EditOptions) -> str:
+    """The device's qualified CDI name."""
+    return f"{cdi_vendor(options)}/gpu={container_id(device, id_, options)}"
+
+
+def allocate_edits(devices: Sequence[tuple[str, Device]], options: EditOptions, unique: str) -> ContainerEdits:
+    """What one container gets with these devices, given as (id, device) in the order of the request.
+
+    ``unique`` makes the annotation's key unique: several plugins' annotations must not meet in one container.
     """
-    named = ordered(devices, options)
-    channels = present_channels(named[0][1], options) if named and options.imex_channels else ()
-    ids = tuple(id_ for id_, _ in named)
-    names = cdi_names(named, options) if options.uses_cdi else ()
-    strategies = options.strategies
-    return ContainerEdits(
-        env=tuple(_env(ids, channels, options).items()),
-        nodes=_nodes((device for _, device in named), channels, options) if options.gives_device_specs else (),
-        mounts=_list_mounts(ids, channels) if ListStrategy.VOLUME_MOUNTS in strategies else (),
-        annotations=(
-            ((f"{options.cdi_annotation_prefix}{ANNOTATION}_{token}", ",".join(names)),)
-            if ListStrategy.CDI_ANNOTATIONS in strategies
-            else ()
-        ),
-        cdi_devices=names if ListStrategy.CDI_CRI in strategies else (),
-    )
-
-
-def why_not(device: Device, options: EditOptions, host: Host) -> str:
-    """Why a container that got this device would not start or not find it, in one sentence; empty when it would."""
-    if options.imex_required:
-        for number in sorted(set(options.imex_channels) - set(present_channels(device, options))):
-            return f"IMEX channel {number} is required, but {channel_path(number)} does not exist on this node"
-    if not options.uses_cdi:
-        return ""
-    if options.cdi_mode is not CdiMode.DELEGATE:
-        return unwritable(device, options, host)
-    for name in cdi_names(ordered((device,), options), options):
-        if name not in host.cdi_devices:
-            return f"no CDI spec on this node defines {name}; run 'nvidia-ctk cdi generate'"
-    return ""
-
-
-def _env(ids: tuple[str, ...], channels: tuple[int, ...], options: EditOptions) -> dict[str, str]:
-    env = {f"NVIDIA_{feature.upper()}": "enabled" for feature in features_of(options)}
+    chosen = tuple(dict(devices).items())
+    ids = [container_id(device, id_, options) for id_, device in chosen]
+    channels = _channels(chosen, options)
+    env: dict[str, str] = {}
+    mounts: tuple[MountEdit, ...] = ()
     if ListStrategy.ENVVAR in options.strategies:
         env[VISIBLE_DEVICES] = ",".join(ids)
         if channels:
-            env[IMEX_CHANNELS] = ",".join(map(str, channels))
+            env["NVIDIA_IMEX_CHANNELS"] = ",".join(str(channel) for channel in channels)
     if ListStrategy.VOLUME_MOUNTS in options.strategies:
-        env[VISIBLE_DEVICES] = LIST_FOLDER
-    return env
-
-
-def _list_mounts(ids: tuple[str, ...], channels: tuple[int, ...]) -> tuple[MountEdit, ...]:
-    return (
-        *(MountEdit("/dev/null", f"{LIST_FOLDER}/{id_}") for id_ in ids),
-        *(MountEdit("/dev/null", f"{LIST_FOLDER}/imex/{number}") for number in channels),
+        env[VISIBLE_DEVICES] = DEVICES_FOLDER
+        files = (*ids, *(f"imex/{channel}" for channel in channels))
+        mounts = tuple(MountEdit("/dev/null", f"{DEVICES_FOLDER}/{name}") for name in files)
+    env.update((f"NVIDIA_{feature.upper()}", "enabled") for feature in options.features)
+    names = _cdi_names(chosen, options, channels) if options.uses_cdi else ()
+    return ContainerEdits(
+        env=tuple(env.items()),
+        nodes=_device_specs(chosen, options, channels) if options.gives_device_specs else (),
+        mounts=mounts,
+        annotations=_annotations(names, options, unique),
+        cdi_devices=names if ListStrategy.CDI_CRI in options.strategies else (),
     )
 
 
-def _nodes(devices: Iterable[Device], channels: tuple[int, ...], options: EditOptions) -> tuple[NodeEdit, ...]:
-    control: dict[str, None] = {}
-    own: dict[str, None] = {}
-    for device in devices:
-        for path, role in _own_and_control(device):
-            (control if role is NodeRole.CONTROL else own)[path] = None
-    root = options.dev_root.rstrip("/")
-    return tuple(
-        NodeEdit(path, f"{root}{path}") for path in (*control, *own, *(channel_path(number) for number in channels))
+def feature_nodes(devices: Iterable[Device], feature: str) -> tuple[DeviceNode, ...]:
+    """Device nodes of a feature that were found on the host."""
+    return _auxiliary(devices, FEATURES[feature])
+
+
+def cdi_names(devices: Sequence[tuple[str, Device]], options: EditOptions) -> tuple[str, ...]:
+    """The qualified CDI names that a container with these devices, given as (id, device), is told."""
+    return _cdi_names(devices, options, _channels(devices, options))
+
+
+def undescribed(device: Device) -> str:
+    """Why no CDI spec of ours can describe the device, in words; empty where one can."""
+    if not device.nodes_of(NodeRole.DEVICE):
+        return "it has no device node"
+    # The right to use an instance is two files: one of the GPU instance, one of the compute instance.
+    if device.kind is DeviceKind.MIG and len(device.nodes_of(NodeRole.CAPABILITY)) < 2:
+        return "the capabilities of its MIG instance are not known"
+    own = device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY)
+    missing = [node.path for node in own if not node.present]
+    return f"its device nodes are missing: {', '.join(missing)}" if missing else ""
+
+
+def missing_channels(device: Device, options: EditOptions) -> tuple[str, ...]:
+    """Paths of the IMEX channels that the options ask for and that were not found on the host."""
+    wanted = (f"{CHANNEL}{channel}" for channel in options.imex_channels)
+    found = {node.path for node in device.nodes_of(NodeRole.AUXILIARY) if node.present}
+    return tuple(path for path in wanted if path not in found)
+
+
+def node_edit(node: DeviceNode, options: EditOptions) -> NodeEdit:
+    """A device node as the container sees it and where it is on the host."""
+    return NodeEdit(node.path, options.dev_root.rstrip("/") + node.path)
+
+
+def _channels(devices: Sequence[tuple[str, Device]], options: EditOptions) -> tuple[int, ...]:
+    """The channels to give: those that exist, or all that the options ask for where they are required."""
+    if options.imex_required or not devices:
+        return options.imex_channels
+    absent = set(missing_channels(devices[0][1], options))
+    return tuple(channel for channel in options.imex_channels if f"{CHANNEL}{channel}" not in absent)
+
+
+def _device_specs(
+    devices: Sequence[tuple[str, Device]], options: EditOptions, channels: Sequence[int]
+) -> tuple[NodeEdit, ...]:
+    control = (node for _, device in devices for node in device.nodes_of(NodeRole.CONTROL) if node.present)
+    own = (node for _, device in devices for node in device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY))
+    nodes = [node_edit(node, options) for node in (*control, *own)]
+    nodes += [node_edit(DeviceNode(f"{CHANNEL}{channel}", NodeRole.AUXILIARY), options) for channel in channels]
+    return tuple(dict.fromkeys(nodes))
+
+
+def _cdi_names(devices: Sequence[tuple[str, Device]], options: EditOptions, channels: Sequence[int]) -> tuple[str, ...]:
+    vendor = cdi_vendor(options)
+    names = [cdi_name(device, id_, options) for id_, device in devices]
+    names += [f"{vendor}/imex-channel={channel}" for channel in channels]
+    delegated = options.cdi_mode is CdiMode.DELEGATE
+    # A name that no spec defines makes the container fail, so a feature without device nodes is not named.
+    known = (
+        feature
+        for feature in options.features
+        if delegated or feature_nodes((device for _, device in devices), feature)
     )
+    return (*names, *(f"{vendor}/{feature}=all" for feature in known))
 
 
-def _own_and_control(device: Device) -> Iterator[tuple[str, NodeRole]]:
-    # Auxiliary nodes come last and may be thousands (IMEX channels), which Allocate has no time to look at.
-    for node in takewhile(lambda node: node.role is not NodeRole.AUXILIARY, device.nodes):
-        if node.role is not NodeRole.RENDER and (node.role is not NodeRole.CONTROL or node.present):
-            yield node.path, node.role
+def _annotations(names: Sequence[str], options: EditOptions, unique: str) -> tuple[tuple[str, str], ...]:
+    # An empty list would be read as one name that is no name.
+    if ListStrategy.CDI_ANNOTATIONS not in options.strategies or not names:
+        return ()
+    return ((f"{options.cdi_annotation_prefix}nvidia-device-plugin_{unique}", ",".join(names)),)
+
+
+def _auxiliary(devices: Iterable[Device], beginnings: tuple[str, ...]) -> tuple[DeviceNode, ...]:
+    nodes = (node for device in devices for node in device.nodes_of(NodeRole.AUXILIARY) if node.present)
+    return tuple(dict.fromkeys(node for node in nodes if node.path.startswith(beginnings)))

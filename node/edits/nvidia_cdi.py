@@ -1,96 +1,73 @@
-"""Edits of our own CDI specs for NVIDIA devices: mode ``nodes`` and mode ``full``.
+"""NVIDIA devices as CDI edits: what our own spec says of each device and of all of them together.
 
-Pure. Every node in these edits was seen on the host: a spec with nodes that do not exist makes containers fail, and one
-made before the driver had them is silently useless. So a device that lacks a node is not written (``unwritable`` says
-why); graphics nodes, which few containers need, are left out alone.
-
-Where CDI alone tells a container its devices, their edits set NVIDIA_VISIBLE_DEVICES to ``void``: otherwise NVIDIA's
-container runtime reads ``all`` from a CUDA image and gives it every GPU of the node. With another strategy beside CDI
-the variable is that strategy's. It is a device's edit and not the whole spec's, since resources may differ in it.
+Pure. Mode ``nodes`` gives device nodes; the image, or whoever runs the container, must bring the driver's libraries.
+Mode ``full`` adds the driver's files from the snapshot and the vendor's hooks, as nvidia-ctk does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
-from node.edits.model import ContainerEdits, HookEdit, NodeEdit
-from node.edits.nvidia_driver import driver_edits, symlink_hook
-from node.edits.nvidia_names import channel_path, feature_paths
+from node.edits.model import ContainerEdits, HookEdit, MountEdit
+from node.edits.nvidia import VISIBLE_DEVICES, node_edit
 from node.edits.options import CdiMode, EditOptions
-from node.inventory.model import Device, DeviceNode, Host, NodeRole
+from node.inventory.model import Device, DeviceNode, DriverFiles, NodeRole
 
-_BY_PATH = (("card", "card"), ("renderD", "render"))
-"""How the name of a graphics node begins, and how udev's link to it by PCI address ends."""
-
-
-def unwritable(device: Device, options: EditOptions, host: Host) -> str:
-    """Why our own spec cannot hold this device, in one sentence; empty when it can."""
-    own = device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY)
-    if not own:
-        return "it has no device node"
-    missing = [node.path for node in own if not node.present]
-    if missing:
-        verb = "does" if len(missing) == 1 else "do"
-        return f"{' and '.join(missing)} {verb} not exist on this node"
-    if options.cdi_mode is not CdiMode.FULL:
-        return ""
-    if options.hook is None:
-        return "cdiMode is full, but no hook program is configured"
-    if host.driver_files is None or not host.driver_files.libraries:
-        return f"no libraries of NVIDIA's driver were found below {options.driver_root}, which cdiMode full needs"
-    return ""
+_READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+_SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
+_STAGE = "createContainer"
 
 
 def device_edits(device: Device, options: EditOptions) -> ContainerEdits:
-    """Edits of one device; only for devices that are not ``unwritable``."""
-    graphics: tuple[DeviceNode, ...] = ()
+    """What is one device's own: its node, its MIG capabilities, and in mode ``full`` its graphics nodes."""
+    roles = [NodeRole.DEVICE, NodeRole.CAPABILITY]
     if options.cdi_mode is CdiMode.FULL:
-        graphics = tuple(node for node in device.nodes_of(NodeRole.RENDER) if node.present)
-    paths = [node.path for node in (*device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY), *graphics)]
-    alone = all(strategy.uses_cdi for strategy in options.strategies)
-    return ContainerEdits(
-        env=(("NVIDIA_VISIBLE_DEVICES", "void"),) if alone else (),
-        nodes=node_edits(paths, options),
-        hooks=_by_path_hooks(device, graphics, options),
-    )
+        roles.append(NodeRole.RENDER)
+    return ContainerEdits(nodes=tuple(node_edit(node, options) for node in device.nodes_of(*roles) if node.present))
 
 
-def common_edits(devices: Iterable[Device], options: EditOptions, host: Host) -> ContainerEdits:
-    """Edits that all devices of the spec share: control nodes, and in mode ``full`` the driver."""
-    control = dict.fromkeys(
-        node.path for device in devices for node in device.nodes_of(NodeRole.CONTROL) if node.present
-    )
-    nodes = node_edits(control, options)
-    if options.cdi_mode is not CdiMode.FULL or options.hook is None or host.driver_files is None:
-        return ContainerEdits(nodes=nodes)
-    driver = driver_edits(host.driver_files, options.driver_root, options.hook)
-    return ContainerEdits(driver.env, nodes, driver.mounts, driver.hooks)
+def shared_edits(devices: Iterable[Device], options: EditOptions, files: DriverFiles | None) -> ContainerEdits:
+    """What every container with any of the devices gets.
+
+    The variable keeps NVIDIA's runtime from adding devices a second time.
+    """
+    control = (node for device in devices for node in device.nodes_of(NodeRole.CONTROL) if node.present)
+    nodes = tuple(node_edit(node, options) for node in dict.fromkeys(control))
+    env = ((VISIBLE_DEVICES, "void"),)
+    if options.cdi_mode is not CdiMode.FULL or files is None:
+        return ContainerEdits(env=env, nodes=nodes)
+    return ContainerEdits(env=env, nodes=nodes, mounts=_mounts(files, options), hooks=_hooks(files, options))
 
 
-def feature_edits(device: Device, feature: str, options: EditOptions) -> ContainerEdits:
-    """Device nodes of a feature; empty where the host has none."""
-    return ContainerEdits(nodes=node_edits(feature_paths(device, feature), options))
+def node_edits(nodes: Iterable[DeviceNode], options: EditOptions) -> ContainerEdits:
+    """Edits that give just these nodes: a feature, an IMEX channel."""
+    return ContainerEdits(nodes=tuple(node_edit(node, options) for node in nodes))
 
 
-def channel_edits(number: int, options: EditOptions) -> ContainerEdits:
-    """The device node of one IMEX channel."""
-    return ContainerEdits(nodes=node_edits((channel_path(number),), options))
+def _mounts(files: DriverFiles, options: EditOptions) -> tuple[MountEdit, ...]:
+    root = options.driver_root.rstrip("/")
+    read_only = (*files.libraries, *files.binaries, *files.firmware, *files.configuration)
+    mounts = [MountEdit(root + path, path, _READ_ONLY) for path in read_only]
+    mounts += [MountEdit(root + path, path, _SOCKET) for path in files.sockets]
+    return tuple(dict.fromkeys(mounts))
 
 
-def node_edits(paths: Iterable[str], options: EditOptions) -> tuple[NodeEdit, ...]:
-    """Device nodes by the paths that containers see, with those on the host."""
-    root = options.dev_root.rstrip("/")
-    return tuple(NodeEdit(path, f"{root}{path}") for path in paths)
-
-
-def _by_path_hooks(device: Device, graphics: tuple[DeviceNode, ...], options: EditOptions) -> tuple[HookEdit, ...]:
-    """The links of /dev/dri/by-path that Vulkan and EGL look devices up by."""
-    if options.hook is None or device.pci_address is None:
+def _hooks(files: DriverFiles, options: EditOptions) -> tuple[HookEdit, ...]:
+    if options.hook is None:
         return ()
-    links = []
-    for node in graphics:
-        name = node.path.rpartition("/")[2]
-        for start, kind in _BY_PATH:
-            if name.startswith(start):
-                links.append((f"../{name}", f"/dev/dri/by-path/pci-{device.pci_address}-{kind}"))
-    return symlink_hook(options.hook, links)
+    program = PurePosixPath(options.hook).name
+    # nvidia-ctk has the same hooks one level down.
+    words = (program, "hook") if program == "nvidia-ctk" else (program,)
+    folders = sorted({str(PurePosixPath(path).parent) for path in files.libraries})
+    links = [
+        word
+        for path in files.libraries
+        if PurePosixPath(path).name.startswith("libcuda.so.")
+        for word in ("--link", f"libcuda.so.1::{PurePosixPath(path).parent}/libcuda.so")
+    ]
+    actions = [("create-symlinks", *links)] if links else []
+    actions.append(("enable-cuda-compat", f"--host-driver-version={files.version}"))
+    if folders:
+        actions.append(("update-ldcache", *(word for folder in folders for word in ("--folder", folder))))
+    return tuple(HookEdit(_STAGE, options.hook, (*words, *action)) for action in actions)

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from node.values import Value
 
-@dataclass(frozen=True, slots=True)
-class CallError:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CallError(Value):
     """An NVML call that failed: the function's name and the error's, such as NOT_SUPPORTED or GPU_IS_LOST."""
 
     call: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class NvLink:
+@dataclass(frozen=True, slots=True, repr=False)
+class NvLink(Value):
     """One NVLink: its number, whether it is up, and what is at its other end (``gpu``, ``switch``, ``ibmnpu``)."""
 
     link: int
@@ -29,16 +31,16 @@ class NvLink:
     remote_bus_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ancestor:
+@dataclass(frozen=True, slots=True, repr=False)
+class Ancestor(Value):
     """NVML's common ancestor level (0, 10, 20, 30, 40, 50) between this GPU and the one with index ``gpu``."""
 
     gpu: int
     level: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fabric:
+@dataclass(frozen=True, slots=True, repr=False)
+class Fabric(Value):
     """Membership in an NVLink fabric: ``state`` and ``status`` are NVML's numbers."""
 
     cluster_uuid: str
@@ -47,8 +49,8 @@ class Fabric:
     status: int
 
 
-@dataclass(frozen=True, slots=True)
-class MigFacts:
+@dataclass(frozen=True, slots=True, repr=False)
+class MigFacts(Value):
     """One MIG device; ``memory_mib`` and the counts are NVML's device attributes."""
 
     index: int
@@ -71,8 +73,8 @@ class MigFacts:
     errors: tuple[CallError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFacts:
+@dataclass(frozen=True, slots=True, repr=False)
+class GpuFacts(Value):
     """One GPU as NVML shows it; ``error`` is set when not even a handle could be had.
 
     ``bus_id`` as NVML writes it (``00000000:1B:00.0``), ``memory_bytes`` in bytes, ``compute_capability`` as
@@ -108,8 +110,8 @@ class GpuFacts:
     errors: tuple[CallError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NvmlFacts:
+@dataclass(frozen=True, slots=True, repr=False)
+class NvmlFacts(Value):
     """What NVML says; ``status`` is ``ok`` or the name of the error that keeps it silent (LIBRARY_NOT_FOUND, ...).
 
     With a status other than ``ok`` the GPUs are those of the last good read of the same process.
@@ -125,8 +127,8 @@ class NvmlFacts:
     errors: tuple[CallError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PciFunction:
+@dataclass(frozen=True, slots=True, repr=False)
+class PciFunction(Value):
     """One PCI function as sysfs shows it: numbers are sysfs' own text (``0x030200``, ``0x10de``).
 
     ``path`` is the path below /sys/devices (``pci0000:15/0000:15:01.0/0000:16:00.0``): the PCIe tree.
@@ -146,8 +148,8 @@ class PciFunction:
     drm: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceFile:
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceFile(Value):
     """A device node below the device root, by its path inside it (``/dev/nvidia0``)."""
 
     path: str
@@ -156,16 +158,16 @@ class DeviceFile:
     minor: int
 
 
-@dataclass(frozen=True, slots=True)
-class CapabilityFile:
+@dataclass(frozen=True, slots=True, repr=False)
+class CapabilityFile(Value):
     """An access file below /proc/driver/nvidia/capabilities and the minor number of its device node."""
 
     path: str
     minor: int
 
 
-@dataclass(frozen=True, slots=True)
-class SysfsFacts:
+@dataclass(frozen=True, slots=True, repr=False)
+class SysfsFacts(Value):
     """What the kernel shows in /sys, /dev and /proc; ``nvidia_module_version`` of the loaded kernel module."""
 
     pci: tuple[PciFunction, ...] = ()
@@ -175,8 +177,8 @@ class SysfsFacts:
     errors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DriverFileFacts:
+@dataclass(frozen=True, slots=True, repr=False)
+class DriverFileFacts(Value):
     """Files of the user-space driver below the driver root, by their paths inside it."""
 
     version: str
@@ -187,16 +189,16 @@ class DriverFileFacts:
     configuration: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CdiFacts:
+@dataclass(frozen=True, slots=True, repr=False)
+class CdiFacts(Value):
     """Qualified device names in the CDI specs that others wrote, and files that could not be read, with the reason."""
 
     devices: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
+@dataclass(frozen=True, slots=True, repr=False)
+class NodeFacts(Value):
     """Everything the sources saw; a section is None when no source reads it."""
 
     nvml: NvmlFacts | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from node.health.state import Health
+from node.values import Value
 
 _NUMBERS = re.compile(r"\d+")
 
@@ -24,8 +25,8 @@ class DeviceKind(StrEnum):
     MIG = "mig"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Version:
+@dataclass(frozen=True, slots=True, order=True, repr=False)
+class Version(Value):
     """A strict semantic version (three numbers without leading zeros), as DRA version attributes demand."""
 
     text: str
@@ -45,16 +46,16 @@ class Version:
 AttributeValue = str | int | bool | Version
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+@dataclass(frozen=True, slots=True, repr=False)
+class Attribute(Value):
     """A typed fact about a device, under the name that DRA attributes use (lower camel case)."""
 
     name: str
     value: AttributeValue
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+@dataclass(frozen=True, slots=True, repr=False)
+class Capacity(Value):
     """An amount that a device has: bytes for memory, a count for everything else."""
 
     name: str
@@ -76,8 +77,8 @@ class NodeRole(StrEnum):
     """Given only where an option asks for it, such as /dev/gdrdrv or an IMEX channel."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DeviceNode:
+@dataclass(frozen=True, slots=True, order=True, repr=False)
+class DeviceNode(Value):
     """A device file by the path a container sees; ``major`` and ``minor`` are None when the host lacks it."""
 
     path: str
@@ -92,8 +93,8 @@ class DeviceNode:
         return self.major is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+@dataclass(frozen=True, slots=True, repr=False)
+class Device(Value):
     """One thing that can be given to a container.
 
     ``name``: kind, PCI address and MIG placement as a DNS label, stable across reboots (``gpu-0000-3b-00-0``).
@@ -139,8 +140,8 @@ class SourceState(StrEnum):
     """It is there and does not answer as it should; what was known is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceStatus:
+@dataclass(frozen=True, slots=True, repr=False)
+class SourceStatus(Value):
     """A source by name, its state, and one sentence why."""
 
     name: str
@@ -148,8 +149,8 @@ class SourceStatus:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DriverFiles:
+@dataclass(frozen=True, slots=True, repr=False)
+class DriverFiles(Value):
     """Files of the user-space driver, by their paths inside the driver root, for containers that get them by CDI."""
 
     version: str
@@ -160,8 +161,8 @@ class DriverFiles:
     configuration: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+@dataclass(frozen=True, slots=True, repr=False)
+class Host(Value):
     """What answers need to know of the node besides its devices.
 
     ``cdi_devices``: qualified names that CDI specs of others define (``nvidia.com/gpu=GPU-...``).
@@ -171,8 +172,8 @@ class Host:
     driver_files: DriverFiles | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+@dataclass(frozen=True, slots=True, repr=False)
+class Snapshot(Value):
     """Everything known of the node at one moment; ``generation`` grows by one with every change."""
 
     generation: int = 0

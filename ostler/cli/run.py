@@ -11,12 +11,12 @@ import sys
 import threading
 
 from node.inventory.source import Source
-from ostler.admin import ReloadFailed
 from ostler.agent import Agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import sources_of
 from ostler.config.settings import Settings
+from ostler.errors import ReloadFailed
 from ostler.logs import configure
 
 log = logging.getLogger("ostler.agent")

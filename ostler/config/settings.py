@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from node.rules import Rule
+from node.values import Value
 
 
 class RegistrationPath(StrEnum):
@@ -48,8 +49,8 @@ class MigStrategy(StrEnum):
     MIXED = "mixed"
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletSettings:
+@dataclass(frozen=True, slots=True, repr=False)
+class KubeletSettings(Value):
     """Where the kubelet is met. ``device_plugin_dir`` is fixed, ``registry_dir`` follows the kubelet's root."""
 
     device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
@@ -57,16 +58,16 @@ class KubeletSettings:
     registration: RegistrationPath = RegistrationPath.AUTO
 
 
-@dataclass(frozen=True, slots=True)
-class RootSettings:
+@dataclass(frozen=True, slots=True, repr=False)
+class RootSettings(Value):
     """Roots of the kernel's file systems, as the agent sees them."""
 
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class NvidiaSettings:
+@dataclass(frozen=True, slots=True, repr=False)
+class NvidiaSettings(Value):
     """Where NVIDIA's driver is.
 
     ``driver_root`` and ``dev_root`` are host paths and end up in answers; the ``..._mount`` paths are where the agent
@@ -82,32 +83,32 @@ class NvidiaSettings:
     full: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CdiSettings:
+@dataclass(frozen=True, slots=True, repr=False)
+class CdiSettings(Value):
     """CDI specs: ``directories`` are read for specs of others, ``directory`` is where ours are written."""
 
     directories: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
     directory: Path = Path("/var/run/cdi")
 
 
-@dataclass(frozen=True, slots=True)
-class InventorySettings:
+@dataclass(frozen=True, slots=True, repr=False)
+class InventorySettings(Value):
     """``max_interval``: most seconds between two scans. ``recorded``: replay this recorded node, not the hardware."""
 
     max_interval: float = 60.0
     recorded: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+@dataclass(frozen=True, slots=True, repr=False)
+class LogSettings(Value):
     """What is logged, and how."""
 
     level: LogLevel = LogLevel.INFO
     format: LogFormat = LogFormat.TEXT
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True, repr=False)
+class Settings(Value):
     """Everything. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match."""
 
     node_name: str = ""

@@ -1,0 +1,95 @@
+"""The figures: their names, units and targets, and the arithmetic behind them. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+MIB = 2**20
+FLOOR = "floor_"
+"""Before a figure's name: the same of the bare plugin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of the agent in SI units.
+
+    Its target is ``factor`` times the floor's, ``above`` more than the floor's, or ``at_most`` a number; none of them:
+    it is shown only. Megabytes of targets are 10^6 bytes.
+    """
+
+    name: str
+    factor: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+
+    def target(self, floor: float | None) -> float | None:
+        """The most this figure may be, None when nothing is promised."""
+        if self.at_most is not None or floor is None:
+            return self.at_most
+        if self.factor is not None:
+            return self.factor * floor
+        return floor + self.above if self.above is not None else None
+
+
+FIGURES = (
+    Figure("start_to_register_s", factor=2.0),
+    Figure("register_to_first_list_s"),
+    Figure("allocate_p50_s", factor=1.5),
+    Figure("allocate_p99_s", factor=1.5),
+    Figure("allocate_8_concurrent_p99_s"),
+    Figure("preferred_8_p99_s"),
+    Figure("change_to_list_s", at_most=0.050),
+    Figure("scan_8_gpus_s"),
+    Figure("takeover_s", at_most=1.0),
+    Figure("rss_idle_bytes", above=12e6),
+    Figure("rss_idle_http_bytes"),
+    Figure("rss_growth_20000_calls_bytes", at_most=2e6),
+    Figure("threads_idle"),
+    Figure("cpu_idle_ratio", at_most=0.002),
+)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least ``percent`` of 100 of the values do not exceed (nearest rank)."""
+    if not values:
+        raise ValueError("no values, no percentile")
+    if not 0 < percent <= 100:
+        raise ValueError(f"a percentile lies above 0 and at most at 100, not at {percent:g}")
+    return sorted(values)[math.ceil(percent / 100 * len(values)) - 1]
+
+
+def latency_figures(prefix: str, latencies: Sequence[float]) -> dict[str, float]:
+    """Median and 99th percentile."""
+    return {f"{prefix}_p50_s": percentile(latencies, 50), f"{prefix}_p99_s": percentile(latencies, 99)}
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the two in the middle."""
+    return statistics.median(values)
+
+
+def significant(value: float, digits: int = 4) -> float:
+    """``value`` with so many digits, whole numbers as they are: more digits would only be noise in a diff."""
+    if value == 0 or isinstance(value, int) or value.is_integer():
+        return int(value)
+    return round(value, digits - 1 - math.floor(math.log10(abs(value))))
+
+
+def checked(figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures sorted by name and rounded; raises ``ValueError`` for a name that is missing or no number."""
+    missing = {figure.name for figure in FIGURES} - figures.keys()
+    if missing:
+        raise ValueError(f"figures are missing: {', '.join(sorted(missing))}")
+    broken = sorted(name for name, value in figures.items() if not math.isfinite(value))
+    if broken:
+        raise ValueError(f"figures are no numbers: {', '.join(broken)}")
+    return {name: significant(figures[name]) for name in sorted(figures)}
+
+
+def results(figures: Mapping[str, float]) -> str:
+    """The results' file: one flat JSON object, a line a figure, so that a change reads well as a diff."""
+    return json.dumps(dict(figures), indent=2, sort_keys=True) + "\n"

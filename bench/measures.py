@@ -1,0 +1,210 @@
+"""What is measured, step by step. The agent and the floor take turns in everything, because machines are noisy."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.calls import CONCURRENT, allocate, at_once, one_by_one, preferred
+from bench.figures import FLOOR, latency_figures, median, percentile
+from bench.hardware import Hardware
+from bench.kubelet import Kubelet, NothingCame
+from bench.plugins import BETWEEN_SCANS, Agent, Floor, Plugin
+
+SETTLE = 3.0
+"""Seconds after which a plugin that has just shown its list counts as idle; the agent tidies its memory before."""
+WARM_UP = 200
+"""Calls that are made before those that are measured."""
+SCANS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is measured: numbers, and ``idle`` in seconds."""
+
+    starts: int
+    calls: int
+    block: int
+    rounds: int
+    changes: int
+    takeovers: int
+    idle: float
+
+
+FULL = Effort(starts=7, calls=20_000, block=500, rounds=1000, changes=20, takeovers=5, idle=65.0)
+QUICK = Effort(starts=3, calls=2_000, block=250, rounds=100, changes=3, takeovers=1, idle=6.0)
+
+
+class Run:
+    """One run on ``hardware`` below ``root``; ``say`` is told what is being measured.
+
+    Every step raises ``NothingCame``, ``ProcessFailed`` or gRPC's own error when something does not work.
+    """
+
+    def __init__(
+        self, kubelet: Kubelet, hardware: Hardware, root: Path, effort: Effort, say: Callable[[str], None]
+    ) -> None:
+        self._kubelet = kubelet
+        self._hardware = hardware
+        self._root = root
+        self._effort = effort
+        self._say = say
+        self._agents = 0
+        self._ids: list[str] = []
+        self._paths: list[str] = []
+
+    async def figures(self) -> dict[str, float]:
+        """Everything, by name."""
+        self._say("warming up")
+        await self._learn()
+        figures = await self._starts()
+        figures |= await self._with_http()
+        agent, floor = self._agent(), self._floor()
+        await agent.start()
+        await floor.start()
+        try:
+            figures |= await self._idle(agent, floor)
+            figures |= await self._calls(agent, floor)
+            figures |= await self._changes(agent, floor)
+        finally:
+            await agent.stop()
+            await floor.stop()
+        return figures | await self._takeovers()
+
+    def _agent(self, flags: dict[str, str] | None = None) -> Agent:
+        self._agents += 1
+        return Agent(self._kubelet, self._hardware, self._root, f"agent-{self._agents}", flags)
+
+    def _floor(self) -> Floor:
+        return Floor(self._kubelet, self._root / "floor.log", self._ids, self._paths)
+
+    async def _learn(self) -> None:
+        """A first start of both, which also leaves bytecode; the floor will answer as large as the agent does."""
+        agent = self._agent()
+        await agent.start()
+        try:
+            shown = await agent.registered.list_where(lambda shown: shown.unhealthy == 0)
+            self._ids = sorted(shown.healths)
+            answer = await agent.allocate(self._ids)
+            self._paths = [node.host_path for node in answer.container_responses[0].devices]
+        finally:
+            await agent.stop()
+        if not self._paths:
+            raise NothingCame("the agent's answer has no device node")
+        floor = self._floor()
+        await floor.start()
+        await floor.stop()
+
+    async def _starts(self) -> dict[str, float]:
+        figures: dict[str, list[float]] = {}
+        for number in range(self._effort.starts):
+            self._say(f"start {number + 1} of {self._effort.starts}")
+            for prefix, plugin in (("", self._agent()), (FLOOR, self._floor())):
+                await plugin.start()
+                registered = plugin.registered
+                first = await registered.list_where(lambda shown: shown.unhealthy == 0)
+                began = plugin.process.started_at
+                figures.setdefault(f"{prefix}start_to_register_s", []).append(registered.at - began)
+                figures.setdefault(f"{prefix}register_to_first_list_s", []).append(first.at - registered.at)
+                await plugin.stop()
+        return {name: median(values) for name, values in figures.items()}
+
+    async def _with_http(self) -> dict[str, float]:
+        """The agent with probes and metrics served, as most will run it."""
+        self._say("with probes and metrics")
+        agent = self._agent({"--http": "127.0.0.1:0"})
+        await agent.start()
+        try:
+            line = await agent.logged("serving probes and metrics")
+            port = int(line.rpartition("port=")[2].split()[0])
+            await asyncio.sleep(SETTLE)
+            rss = agent.process.rss_bytes
+            scans = []
+            for _ in range(SCANS):
+                await asyncio.sleep(BETWEEN_SCANS)
+                await agent.rescan()
+                scans.append(await asyncio.to_thread(_last_scan, port))
+        finally:
+            await agent.stop()
+        return {"rss_idle_http_bytes": rss, "scan_8_gpus_s": median(scans)}
+
+    async def _idle(self, agent: Plugin, floor: Plugin) -> dict[str, float]:
+        """Both at the same time, since they hardly do anything."""
+        self._say(f"idle for {self._effort.idle:g} s")
+        await asyncio.sleep(SETTLE)
+        plugins = (("", agent.process), (FLOOR, floor.process))
+        before = [process.cpu_seconds for _, process in plugins]
+        await asyncio.sleep(self._effort.idle)
+        figures: dict[str, float] = {}
+        for (prefix, process), cpu in zip(plugins, before, strict=True):
+            figures[f"{prefix}cpu_idle_ratio"] = (process.cpu_seconds - cpu) / self._effort.idle
+            figures[f"{prefix}rss_idle_bytes"] = process.rss_bytes
+            figures[f"{prefix}threads_idle"] = process.threads
+        return figures
+
+    async def _calls(self, agent: Plugin, floor: Plugin) -> dict[str, float]:
+        effort, figures = self._effort, dict[str, float]()
+        plugins = (("", agent, list[float](), list[float]()), (FLOOR, floor, list[float](), list[float]()))
+        for _, plugin, _, _ in plugins:
+            await one_by_one(allocate(plugin.registered, self._ids), WARM_UP)
+        before = [plugin.process.rss_bytes for _, plugin, _, _ in plugins]
+        self._say(f"{effort.calls} calls of Allocate")
+        for _ in range(effort.calls // effort.block):
+            for _, plugin, single, _ in plugins:
+                single.extend(await one_by_one(allocate(plugin.registered, self._ids), effort.block))
+        for (prefix, plugin, single, _), rss in zip(plugins, before, strict=True):
+            figures |= latency_figures(f"{prefix}allocate", single)
+            figures[f"{prefix}rss_growth_20000_calls_bytes"] = plugin.process.rss_bytes - rss
+        self._say(f"{CONCURRENT} calls at once")
+        for _ in range(10):
+            for _, plugin, _, many in plugins:
+                many.extend(await at_once(allocate(plugin.registered, self._ids), effort.rounds // 10))
+        for prefix, _, _, many in plugins:
+            figures[f"{prefix}allocate_8_concurrent_p99_s"] = percentile(many, 99)
+        self._say("GetPreferredAllocation")
+        call = preferred(agent.registered, self._ids, 4)
+        await one_by_one(call, WARM_UP)
+        figures["preferred_8_p99_s"] = percentile(await one_by_one(call, effort.calls // 10), 99)
+        return figures
+
+    async def _changes(self, agent: Plugin, floor: Plugin) -> dict[str, float]:
+        ours: list[float] = []
+        floors: list[float] = []
+        # The first change is a warm-up.
+        for number in range(self._effort.changes + 1):
+            self._say(f"change {number} of {self._effort.changes}")
+            ours.append(await agent.change())
+            floors.append(await floor.change())
+        return {"change_to_list_s": median(ours[1:]), f"{FLOOR}change_to_list_s": median(floors[1:])}
+
+    async def _takeovers(self) -> dict[str, float]:
+        """Each standby becomes the active instance that the next one follows."""
+        times = []
+        active = self._agent()
+        await active.start()
+        try:
+            for number in range(self._effort.takeovers):
+                self._say(f"take-over {number + 1} of {self._effort.takeovers}")
+                ending, active = active, self._agent()
+                try:
+                    await active.start_standby()
+                    await asyncio.sleep(SETTLE)
+                    times.append(await active.take_over_from(ending))
+                finally:
+                    await ending.stop()
+        finally:
+            await active.stop()
+        return {"takeover_s": median(times)}
+
+
+def _last_scan(port: int) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    found = re.search(r"^ostler_last_scan_duration_seconds (\S+)$", text, re.MULTILINE)
+    if found is None:
+        raise NothingCame("/metrics does not tell how long the last scan took")
+    return float(found.group(1))

@@ -1,0 +1,95 @@
+"""A measured process: started, looked at through /proc, ended by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+KIB = 1024
+
+
+class ProcessFailed(Exception):
+    """A measured process ended by itself or would not end; the end of its log says why."""
+
+    def __init__(self, problem: str, log: Path) -> None:
+        lines = log.read_text(errors="replace").splitlines()[-10:] if log.exists() else []
+        super().__init__("\n  ".join((f"{problem}; the end of its log:", *lines)))
+
+
+class Measured:
+    """``command`` as a process whose output goes to ``log``; ``started_at`` is ``time.perf_counter``."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self._command = command
+        self._environment = {**clean_environment(), **environment}
+        self._process: asyncio.subprocess.Process | None = None
+        self.log = log
+        self.started_at = 0.0
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.started_at = time.perf_counter()
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, env=self._environment, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; raises ``ProcessFailed`` when the process ended before."""
+        if self._process is None or self._process.returncode is not None:
+            raise ProcessFailed("the process ended by itself", self.log)
+        self._process.send_signal(number)
+
+    async def ended(self) -> None:
+        """Wait for its end, however long it runs."""
+        assert self._process is not None
+        await self._process.wait()
+
+    async def wait(self) -> None:
+        """Wait for its end; it is killed after 5 s and ``ProcessFailed`` raised."""
+        assert self._process is not None
+        try:
+            await asyncio.wait_for(self._process.wait(), 5.0)
+        except TimeoutError as error:
+            self._process.kill()
+            await self._process.wait()
+            raise ProcessFailed("the process did not end within 5 s of SIGTERM", self.log) from error
+
+    async def stop(self) -> None:
+        """End it by SIGTERM, if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            await self.wait()
+
+    @property
+    def rss_bytes(self) -> int:
+        """Resident memory (VmRSS)."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * KIB
+        raise ProcessFailed("the process has no memory any more", self.log)
+
+    @property
+    def threads(self) -> int:
+        """Threads of any kind, also those of gRPC's core."""
+        return len(os.listdir(f"/proc/{self.pid}/task"))  # noqa: PTH208
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of all its threads so far, in nanosecond steps (/proc counts in steps of 10 ms)."""
+        # The kernel's number of another process' CPU clock, as clock_getcpuclockid(3) makes it.
+        return time.clock_gettime((~self.pid << 3) | 2)
+
+
+def clean_environment() -> dict[str, str]:
+    """This environment without what would change the measured processes; modules are loaded from bytecode."""
+    dropped = ("PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME", "NOTIFY_SOCKET", "GRPC_VERBOSITY")
+    return {name: value for name, value in os.environ.items() if name not in dropped and not name.startswith("OSTLER_")}

@@ -1,0 +1,1 @@
+"""Tests of CDI specs and of the folder they are written to."""

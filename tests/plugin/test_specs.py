@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from node.cdi.spec import Spec
+from node.edits.nvidia import allocate_edits
+from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.inventory.devices import devices_of, host_of
+from node.inventory.identity import Identities
+from node.inventory.model import Device, DriverFiles, Host, NodeRole, Snapshot
+from node.inventory.recorded import read
+from node.offer import OfferedDevice, offer
+from node.rules import DeviceIds, Door, Rule, Selector
+from plugin.specs import OWN_FILES, desired_specs
+from sandbox import nodes
+from tests.cdi.judging import judged
+from tests.edits.making import gpu, lacking, mig, without
+
+GPU_FILE = "k8s.device-plugin.nvidia.com-gpu.json"
+NODES = EditOptions(strategies=(ListStrategy.CDI_CRI,))
+HOOK = "/usr/bin/nvidia-cdi-hook"
+FULL = replace(NODES, cdi_mode=CdiMode.FULL, hook=HOOK)
+DELEGATE = replace(NODES, cdi_mode=CdiMode.DELEGATE)
+FILES = DriverFiles(
+    "570.172.08", libraries=("/usr/lib64/libcuda.so.570.172.08",), sockets=("/run/nvidia-persistenced/socket",)
+)
+ONLY_NODES = "CDI mode nodes: containers get device nodes only, their image must bring the driver's libraries"
+ONLY = "nvidia.com/gpu"
+
+
+def snapshot(*devices: Device, files: DriverFiles | None = FILES) -> Snapshot:
+    return Snapshot(1, devices, host=Host(driver_files=files))
+
+
+def specs(one: Snapshot, *rules: Rule) -> tuple[dict[str, Spec], tuple[str, ...]]:
+    return desired_specs(offer(one, rules, {}, Door.PLUGIN), one)
+
+
+def documents(found: dict[str, Spec]) -> dict[str, dict[str, object]]:
+    return {name: judged(spec) for name, spec in found.items()}
+
+
+def paths(spec: Spec, device: str) -> list[str]:
+    return [node.path for each in spec.devices if each.name == device for node in each.edits.nodes]
+
+
+def names(spec: Spec) -> list[str]:
+    return [device.name for device in spec.devices]
+
+
+def device_node(*wanted: str) -> list[dict[str, str]]:
+    return [{"path": path, "permissions": "rw"} for path in wanted]
+
+
+def test_mode_nodes_is_one_file_with_device_nodes_word_for_word() -> None:
+    found, problems = specs(snapshot(gpu(1), gpu(0)), Rule(ONLY, edits=NODES))
+    assert documents(found) == {
+        GPU_FILE: {
+            "cdiVersion": "0.3.0",
+            "kind": "k8s.device-plugin.nvidia.com/gpu",
+            "devices": [
+                {"name": "GPU-0", "containerEdits": {"deviceNodes": device_node("/dev/nvidia1")}},
+                {"name": "GPU-1", "containerEdits": {"deviceNodes": device_node("/dev/nvidia2")}},
+            ],
+            "containerEdits": {
+                "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+                "deviceNodes": device_node("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"),
+            },
+        }
+    }
+    assert problems == (ONLY_NODES,)
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"), [(HOOK, ["nvidia-cdi-hook"]), ("/usr/bin/nvidia-ctk", ["nvidia-ctk", "hook"])]
+)
+def test_mode_full_adds_graphics_nodes_driver_files_and_hooks(hook: str, words: list[str]) -> None:
+    options = replace(FULL, hook=hook, driver_root="/run/nvidia/driver", dev_root="/run/nvidia/driver")
+    found, problems = specs(snapshot(gpu(0)), Rule(ONLY, edits=options))
+    root, library, unix = "/run/nvidia/driver", "/usr/lib64/libcuda.so.570.172.08", "/run/nvidia-persistenced/socket"
+    document = documents(found)[GPU_FILE]
+    assert document["cdiVersion"] == "0.5.0"
+    assert document["devices"] == [
+        {
+            "name": "GPU-0",
+            "containerEdits": {
+                "deviceNodes": [
+                    {"path": path, "hostPath": f"{root}{path}", "permissions": "rw"}
+                    for path in ("/dev/nvidia1", "/dev/dri/card2", "/dev/dri/renderD128")
+                ]
+            },
+        }
+    ]
+    shared = document["containerEdits"]
+    assert isinstance(shared, dict)
+    assert shared["mounts"] == [
+        {
+            "hostPath": f"{root}{library}",
+            "containerPath": library,
+            "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"],
+        },
+        {
+            "hostPath": f"{root}{unix}",
+            "containerPath": unix,
+            "options": ["nosuid", "nodev", "rbind", "rprivate", "noexec"],
+        },
+    ]
+    assert shared["hooks"] == [
+        {"hookName": "createContainer", "path": hook, "args": [*words, *arguments]}
+        for arguments in (
+            ["create-symlinks", "--link", "libcuda.so.1::/usr/lib64/libcuda.so"],
+            ["enable-cuda-compat", "--host-driver-version=570.172.08"],
+            ["update-ldcache", "--folder", "/usr/lib64"],
+        )
+    ]
+    assert problems == ()
+
+
+def test_mode_full_without_driver_files_gives_nodes_and_says_so() -> None:
+    found, problems = specs(snapshot(gpu(0), files=None), Rule(ONLY, edits=FULL))
+    assert names(found[GPU_FILE]) == ["GPU-0"]
+    assert found[GPU_FILE].edits.mounts == ()
+    assert problems == ("CDI mode full: the driver's files were not found, containers get device nodes only",)
+
+
+def test_mig_devices_have_their_capabilities_and_the_node_of_their_gpu() -> None:
+    found, _ = specs(snapshot(mig(0), mig(1)), Rule(ONLY, edits=replace(NODES, ids=IdStrategy.INDEX)))
+    spec = found[GPU_FILE]
+    assert names(spec) == ["0:0", "0:1"]
+    assert paths(spec, "0:1") == ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap31", "/dev/nvidia-caps/nvidia-cap32"]
+    assert documents(found)[GPU_FILE]["cdiVersion"] == "0.5.0"
+
+
+def test_devices_that_cannot_be_described_are_left_out_and_reported() -> None:
+    devices = (
+        gpu(0),
+        lacking(gpu(1), "/dev/nvidia2"),
+        without(gpu(2), NodeRole.DEVICE),
+        without(mig(0), NodeRole.CAPABILITY),
+        lacking(mig(1), "/dev/nvidia-caps/nvidia-cap31"),
+    )
+    found, problems = specs(snapshot(*devices), Rule(ONLY, edits=NODES))
+    assert names(found[GPU_FILE]) == ["GPU-0"]
+    assert problems == (
+        "CDI: gpu-0000-1b-00-0 is left out, its device nodes are missing: /dev/nvidia2",
+        "CDI: gpu-0000-2b-00-0 is left out, it has no device node",
+        "CDI: mig-0000-0b-00-0-0-1 is left out, the capabilities of its MIG instance are not known",
+        "CDI: mig-0000-0b-00-0-1-1 is left out, its device nodes are missing: /dev/nvidia-caps/nvidia-cap31",
+        ONLY_NODES,
+    )
+
+
+def test_no_file_is_wanted_where_no_device_is_left() -> None:
+    found, problems = specs(snapshot(lacking(gpu(0), "/dev/nvidia1")), Rule(ONLY, edits=NODES))
+    assert found == {}
+    assert len(problems) == 2
+
+
+def test_features_and_channels_are_files_of_their_own() -> None:
+    options = replace(NODES, features=("gdrcopy", "mofed"), imex_channels=(0, 2))
+    found, problems = specs(snapshot(gpu(0), gpu(1)), Rule(ONLY, edits=options))
+    own = "k8s.device-plugin.nvidia.com"
+    assert sorted(found) == [f"{own}-{class_}.json" for class_ in ("gdrcopy", "gpu", "imex-channel", "mofed")]
+    assert set(found) <= OWN_FILES
+    written = documents(found)
+    assert written[f"{own}-gdrcopy.json"] == {
+        "cdiVersion": "0.3.0",
+        "kind": f"{own}/gdrcopy",
+        "devices": [{"name": "all", "containerEdits": {"deviceNodes": device_node("/dev/gdrdrv")}}],
+    }
+    assert paths(found[f"{own}-mofed.json"], "all") == [
+        "/dev/infiniband/rdma_cm",
+        "/dev/infiniband/uverbs0",
+        "/dev/infiniband/uverbs1",
+    ]
+    assert written[f"{own}-imex-channel.json"] == {
+        "cdiVersion": "0.5.0",
+        "kind": f"{own}/imex-channel",
+        "devices": [
+            {
+                "name": channel,
+                "containerEdits": {"deviceNodes": device_node(f"/dev/nvidia-caps-imex-channels/channel{channel}")},
+            }
+            for channel in ("0", "2")
+        ],
+    }
+    assert problems == (ONLY_NODES,)
+
+
+def test_features_and_channels_that_the_host_lacks_are_left_out_and_reported() -> None:
+    options = replace(NODES, features=("gdrcopy", "gds"), imex_channels=(1, 3))
+    found, problems = specs(snapshot(gpu(0)), Rule(ONLY, edits=options))
+    assert sorted(found) == ["k8s.device-plugin.nvidia.com-gdrcopy.json", GPU_FILE]
+    assert problems == (
+        "CDI: the feature gds is left out, no node /dev/nvidia-fs* is on the host",
+        (
+            "CDI: IMEX channels are left out, they are missing on the host: "
+            "/dev/nvidia-caps-imex-channels/channel1, /dev/nvidia-caps-imex-channels/channel3"
+        ),
+        ONLY_NODES,
+    )
+
+
+def test_resources_with_different_extras_share_files_that_serve_them_all() -> None:
+    first = Rule("a.com/gpu", Selector(uuids=("GPU-0",)), edits=replace(NODES, imex_channels=(0,)))
+    second = Rule("b.com/gpu", Selector(uuids=("GPU-1",)), edits=replace(FULL, features=("gdrcopy",)))
+    third = Rule("c.com/gpu", edits=replace(NODES, ids=IdStrategy.INDEX, features=("mofed",), imex_channels=(2, 0)))
+    one = snapshot(gpu(0), gpu(1), gpu(2))
+    found, problems = specs(one, first, second, third)
+    assert names(found[GPU_FILE]) == ["2", "GPU-0", "GPU-1"]
+    assert names(found["k8s.device-plugin.nvidia.com-imex-channel.json"]) == ["0", "2"]
+    assert {"k8s.device-plugin.nvidia.com-gdrcopy.json", "k8s.device-plugin.nvidia.com-mofed.json"} < set(found)
+    # The stronger mode serves both: containers of the other one get more than they need.
+    assert found[GPU_FILE].edits.mounts
+    assert problems == ()
+
+
+@pytest.mark.parametrize("edits", [EditOptions(), DELEGATE, EditOptions(cdi_mode=CdiMode.FULL, features=("gds",))])
+def test_no_files_where_nobody_needs_ours(edits: EditOptions) -> None:
+    assert specs(snapshot(gpu(0)), Rule(ONLY, edits=edits)) == ({}, ())
+
+
+def test_only_the_resources_that_use_our_specs_are_in_them() -> None:
+    rules = (
+        Rule("a.com/gpu", Selector(uuids=("GPU-0",)), edits=NODES),
+        Rule("b.com/gpu", Selector(uuids=("GPU-1",)), edits=DELEGATE),
+        Rule("c.com/gpu", Selector(uuids=("GPU-2",))),
+    )
+    found, _ = specs(snapshot(gpu(0), gpu(1), gpu(2), gpu(3)), *rules)
+    assert names(found[GPU_FILE]) == ["GPU-0"]
+
+
+def asked(resource: Iterable[OfferedDevice]) -> list[tuple[str, Device]]:
+    return [(item.id, item.device) for item in resource if item.healthy]
+
+
+@pytest.mark.parametrize("ids", IdStrategy)
+@pytest.mark.parametrize("named", DeviceIds)
+@pytest.mark.parametrize("mode", CdiMode)
+@pytest.mark.parametrize("name", nodes.names())
+def test_recorded_nodes_give_valid_specs_that_define_every_name_an_answer_uses(
+    name: str, mode: CdiMode, named: DeviceIds, ids: IdStrategy
+) -> None:
+    facts = read(nodes.path(name)).facts
+    one = Snapshot(1, devices_of(facts, Identities()), host=host_of(facts))
+    edits = EditOptions(
+        strategies=(ListStrategy.CDI_CRI,),
+        ids=ids,
+        cdi_mode=mode,
+        hook=HOOK,
+        features=("gdrcopy", "gds", "mofed") if mode is not CdiMode.DELEGATE else (),
+        imex_channels=(0,) if mode is not CdiMode.DELEGATE else (),
+    )
+    offered = offer(one, (Rule(ONLY, ids=named, edits=edits),), {}, Door.PLUGIN)
+    found, _ = desired_specs(offered, one)
+    documents(found)
+    defined = {name for spec in found.values() for name in spec.qualified_names}
+    if mode is CdiMode.DELEGATE:
+        assert found == {}
+        defined = set(one.host.cdi_devices)
+    else:
+        assert all(item.healthy for item in offered.resources[0].devices)
+    for pair in asked(offered.resources[0].devices):
+        assert set(allocate_edits([pair], edits, "").cdi_devices) <= defined
