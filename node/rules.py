@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from node.edits.options import EditOptions
 from node.inventory.model import Device, DeviceKind
+from node.values import Value
 
 PROFILE = "{profile}"
 
@@ -48,8 +49,8 @@ def _any_matches(patterns: tuple[str, ...], text: str | None) -> bool:
     return not patterns or (text is not None and any(matches_pattern(pattern, text) for pattern in patterns))
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Selector(Value):
     """Picks devices: every field that is set must match, a field with several values matches any of them.
 
     ``products`` (also without the vendor's name in front, spaces as ``-``), ``profiles``, ``uuids``,
@@ -98,8 +99,8 @@ def fills_gpu_instance(device: Device) -> bool:
     return device.kind is DeviceKind.MIG and not re.match(r"\d+c\.", device.text("profile"))
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Rule(Value):
     """One rule: the devices it selects are offered through ``door`` as ``resource``.
 
     ``uniform``: serve the resource only if all its devices are of one kind and profile and every GPU in MIG mode has

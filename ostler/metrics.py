@@ -7,32 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from node.inventory.model import Snapshot, SourceState
+from node.inventory.model import SourceState
 from ostler import __version__
 from ostler.counters import BUCKETS, Counters
+from ostler.figures import Figures
 from plugin.door import ResourceStatus
 from plugin.registration import RegistrationState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What is shown besides the counters, as it is at this moment."""
-
-    role: str
-    ready: bool
-    snapshot: Snapshot
-    scans: int
-    last_scan_seconds: float
-    resources: tuple[ResourceStatus, ...]
-    events: dict[tuple[str, str], int]
 
 
 class Metrics(Collector):

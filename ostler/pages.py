@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from node.inventory.loop import Inventory
 from ostler.admin import AgentView
 from ostler.counters import Counters
 from ostler.eventlog import EventLog
+from ostler.figures import Figures
 from ostler.http import Page
-from ostler.metrics import CONTENT_TYPE, Figures, Metrics
+
+if TYPE_CHECKING:
+    from ostler.metrics import Metrics
 
 
 def pages(
@@ -36,9 +40,14 @@ def pages(
         status = agent.status()
         return Page.lines(status.ready, "ready" if status.ready else "not ready", *status.reasons)
 
-    metrics = Metrics(counters, figures)
-    return {
-        "/healthz": healthz,
-        "/readyz": readyz,
-        "/metrics": lambda: Page(200, CONTENT_TYPE, metrics.text()),
-    }
+    made: list[Metrics] = []
+
+    def metrics() -> Page:
+        # Here and not above: 2 MB that only nodes pay whose metrics somebody scrapes.
+        from ostler.metrics import CONTENT_TYPE, Metrics
+
+        if not made:
+            made.append(Metrics(counters, figures))
+        return Page(200, CONTENT_TYPE, made[0].text())
+
+    return {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}

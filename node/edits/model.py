@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from node.values import Value
 
-@dataclass(frozen=True, slots=True)
-class NodeEdit:
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class NodeEdit(Value):
     """A device node: path in the container, path on the host, permissions out of ``rwm``."""
 
     path: str
@@ -17,8 +19,8 @@ class NodeEdit:
     permissions: str = "rw"
 
 
-@dataclass(frozen=True, slots=True)
-class MountEdit:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class MountEdit(Value):
     """A bind mount with its options (``ro``, ``nosuid``, ``nodev``, ``bind``, ...)."""
 
     host_path: str
@@ -31,8 +33,8 @@ class MountEdit:
         return "ro" in self.options
 
 
-@dataclass(frozen=True, slots=True)
-class HookEdit:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class HookEdit(Value):
     """An OCI hook: stage (``createContainer``, ...), program and arguments with the program's name first."""
 
     stage: str
@@ -40,8 +42,8 @@ class HookEdit:
     arguments: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEdits:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ContainerEdits(Value):
     """What changes in a container; ``env`` as pairs, in order, names unique."""
 
     env: tuple[tuple[str, str], ...] = ()

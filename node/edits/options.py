@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from node.values import Value
+
 
 class ListStrategy(StrEnum):
     """How a container is told its devices; several at once add up."""
@@ -41,8 +43,8 @@ class CdiMode(StrEnum):
     """Our spec with device nodes and environment only: the image must bring or be given the driver's libraries."""
 
 
-@dataclass(frozen=True, slots=True)
-class EditOptions:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class EditOptions(Value):
     """Options of one resource.
 
     ``device_specs``: device nodes in the answer itself (ignored where every strategy is CDI).

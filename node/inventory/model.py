@@ -25,7 +25,7 @@ class DeviceKind(StrEnum):
     MIG = "mig"
 
 
-@dataclass(frozen=True, slots=True, order=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Version(Value):
     """A strict semantic version (three numbers without leading zeros), as DRA version attributes demand."""
 
@@ -46,7 +46,7 @@ class Version(Value):
 AttributeValue = str | int | bool | Version
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Attribute(Value):
     """A typed fact about a device, under the name that DRA attributes use (lower camel case)."""
 
@@ -54,7 +54,7 @@ class Attribute(Value):
     value: AttributeValue
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Capacity(Value):
     """An amount that a device has: bytes for memory, a count for everything else."""
 
@@ -77,7 +77,7 @@ class NodeRole(StrEnum):
     """Given only where an option asks for it, such as /dev/gdrdrv or an IMEX channel."""
 
 
-@dataclass(frozen=True, slots=True, order=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DeviceNode(Value):
     """A device file by the path a container sees; ``major`` and ``minor`` are None when the host lacks it."""
 
@@ -93,7 +93,7 @@ class DeviceNode(Value):
         return self.major is not None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Device(Value):
     """One thing that can be given to a container.
 
@@ -140,7 +140,7 @@ class SourceState(StrEnum):
     """It is there and does not answer as it should; what was known is kept."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class SourceStatus(Value):
     """A source by name, its state, and one sentence why."""
 
@@ -149,7 +149,7 @@ class SourceStatus(Value):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class DriverFiles(Value):
     """Files of the user-space driver, by their paths inside the driver root, for containers that get them by CDI."""
 
@@ -161,7 +161,7 @@ class DriverFiles(Value):
     configuration: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Host(Value):
     """What answers need to know of the node besides its devices.
 
@@ -172,7 +172,7 @@ class Host(Value):
     driver_files: DriverFiles | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Snapshot(Value):
     """Everything known of the node at one moment; ``generation`` grows by one with every change."""
 

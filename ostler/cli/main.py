@@ -61,7 +61,8 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ostler {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for name, summary in COMMANDS.items():
+    # A known command's own parser is all that its line needs; the rest is for help and for mistakes.
+    for name, summary in COMMANDS.items() if chosen is None else [(chosen, COMMANDS[chosen])]:
         command = commands.add_parser(
             name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )

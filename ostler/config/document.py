@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from node.values import Value
 from ostler.config.errors import ConfigError, Origin
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class Meaning(StrEnum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Scalar(Value):
     """One value as it is written; ``plain``: without quotes, so that it may be a number, true, false or null."""
 
     line: int
@@ -50,8 +51,8 @@ class Scalar:
         return next((kind for kind, pattern in _PLAIN if pattern.fullmatch(self.text)), Meaning.TEXT)
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Sequence(Value):
     """A list."""
 
     line: int
@@ -59,8 +60,8 @@ class Sequence:
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Entry(Value):
     """A key with the place where it stands, and its value."""
 
     key: str
@@ -69,8 +70,8 @@ class Entry:
     value: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Mapping(Value):
     """Keys with values, in the file's order, no key twice."""
 
     line: int
@@ -82,8 +83,8 @@ class Mapping:
         return next((entry for entry in self.entries if entry.key == key), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Refused(Value):
     """Stands for something whose error is reported already (a tag, an alias)."""
 
     line: int

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from node.cdi.spec import Spec
-from node.edits.nvidia import allocate_edits
+from node.edits.nvidia import OWN_FILES, allocate_edits
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.devices import devices_of, host_of
 from node.inventory.identity import Identities
@@ -14,7 +14,7 @@ from node.inventory.model import Device, DriverFiles, Host, NodeRole, Snapshot
 from node.inventory.recorded import read
 from node.offer import OfferedDevice, offer
 from node.rules import DeviceIds, Door, Rule, Selector
-from plugin.specs import OWN_FILES, desired_specs
+from plugin.specs import desired_specs
 from sandbox import nodes
 from tests.cdi.judging import judged
 from tests.edits.making import gpu, lacking, mig, without

@@ -1,0 +1,21 @@
+"""What metrics show besides the counters, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from node.inventory.model import Snapshot
+from plugin.door import ResourceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is shown besides the counters, as it is at this moment."""
+
+    role: str
+    ready: bool
+    snapshot: Snapshot
+    scans: int
+    last_scan_seconds: float
+    resources: tuple[ResourceStatus, ...]
+    events: dict[tuple[str, str], int]
