@@ -29,7 +29,7 @@ help:
 # The stamp holds the lock file's content: a changed lock makes a new environment.
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(MAKE) --no-print-directory system
-	@echo "setting up $(VENV) ..."
+	@echo "setting up $(VENV) ..." >&2
 	@rm -f $@
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@if command -v uv >/dev/null 2>&1; then \
@@ -52,10 +52,10 @@ system:
 	command -v gcc >/dev/null 2>&1 && printf '#include <stdio.h>\nint main(void){return 0;}\n' | gcc -x c -o /dev/null - 2>/dev/null || missing="$$missing gcc libc6-dev"; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
-			echo "installing$$missing ..."; \
+			echo "installing$$missing ..." >&2; \
 			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
 		else \
-			echo "missing:$$missing (install them, or run make as root on Debian or Ubuntu)"; \
+			echo "missing:$$missing (install them, or run make as root on Debian or Ubuntu)" >&2; \
 			$(PYTHON) -c 'import ensurepip' >/dev/null 2>&1; \
 		fi; \
 	fi

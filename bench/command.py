@@ -20,7 +20,7 @@ from bench.hardware import Hardware
 from bench.kubelet import Kubelet, NothingCame
 from bench.measures import FULL, QUICK, Effort, Run
 from bench.process import ProcessFailed
-from bench.table import render
+from bench.table import markdown, render
 
 NODE = "h100-sxm-8"
 RESULTS = Path(__file__).parent / "results.json"
@@ -32,6 +32,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="fewer calls and a shorter idle time; under a minute")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE", help="default: bench/results.json")
+    parser.add_argument("--markdown", action="store_true", help="print the table as docs/performance.md has it")
     arguments = parser.parse_args()
     if shutil.which("gcc") is None:
         print("bench: gcc is not installed: the stub NVML library cannot be compiled", file=sys.stderr)
@@ -47,7 +48,7 @@ def main() -> int:
         return 1
     shutil.rmtree(root, ignore_errors=True)
     _say("")
-    print(render(figures))
+    print(markdown(figures) if arguments.markdown else render(figures))
     arguments.output.write_text(results(figures))
     print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
     return 0

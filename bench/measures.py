@@ -63,16 +63,10 @@ class Run:
         await self._learn()
         figures = await self._starts()
         figures |= await self._with_http()
-        agent, floor = self._agent(), self._floor()
-        await agent.start()
-        await floor.start()
-        try:
+        async with self._agent() as agent, self._floor() as floor:
             figures |= await self._idle(agent, floor)
             figures |= await self._calls(agent, floor)
             figures |= await self._changes(agent, floor)
-        finally:
-            await agent.stop()
-            await floor.stop()
         return figures | await self._takeovers()
 
     def _agent(self, flags: dict[str, str] | None = None) -> Agent:
@@ -84,52 +78,42 @@ class Run:
 
     async def _learn(self) -> None:
         """A first start of both, which also leaves bytecode; the floor will answer as large as the agent does."""
-        agent = self._agent()
-        await agent.start()
-        try:
+        async with self._agent() as agent:
             shown = await agent.registered.list_where(lambda shown: shown.unhealthy == 0)
             self._ids = sorted(shown.healths)
             answer = await agent.allocate(self._ids)
             self._paths = [node.host_path for node in answer.container_responses[0].devices]
-        finally:
-            await agent.stop()
         if not self._paths:
             raise NothingCame("the agent's answer has no device node")
-        floor = self._floor()
-        await floor.start()
-        await floor.stop()
+        async with self._floor():
+            pass
 
     async def _starts(self) -> dict[str, float]:
         figures: dict[str, list[float]] = {}
         for number in range(self._effort.starts):
             self._say(f"start {number + 1} of {self._effort.starts}")
             for prefix, plugin in (("", self._agent()), (FLOOR, self._floor())):
-                await plugin.start()
-                registered = plugin.registered
-                first = await registered.list_where(lambda shown: shown.unhealthy == 0)
+                async with plugin:
+                    registered = plugin.registered
+                    first = await registered.list_where(lambda shown: shown.unhealthy == 0)
                 began = plugin.process.started_at
                 figures.setdefault(f"{prefix}start_to_register_s", []).append(registered.at - began)
                 figures.setdefault(f"{prefix}register_to_first_list_s", []).append(first.at - registered.at)
-                await plugin.stop()
         return {name: median(values) for name, values in figures.items()}
 
     async def _with_http(self) -> dict[str, float]:
         """The agent with probes and metrics served, as most will run it."""
         self._say("with probes and metrics")
-        agent = self._agent({"--http": "127.0.0.1:0"})
-        await agent.start()
-        try:
+        scans = []
+        async with self._agent({"--http": "127.0.0.1:0"}) as agent:
             line = await agent.logged("serving probes and metrics")
             port = int(line.rpartition("port=")[2].split()[0])
             await asyncio.sleep(SETTLE)
             rss = agent.process.rss_bytes
-            scans = []
             for _ in range(SCANS):
                 await asyncio.sleep(BETWEEN_SCANS)
                 await agent.rescan()
                 scans.append(await asyncio.to_thread(_last_scan, port))
-        finally:
-            await agent.stop()
         return {"rss_idle_http_bytes": rss, "scan_8_gpus_s": median(scans)}
 
     async def _idle(self, agent: Plugin, floor: Plugin) -> dict[str, float]:

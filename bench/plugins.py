@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 import grpc.aio
 
@@ -24,7 +25,7 @@ BETWEEN_SCANS = 0.6
 
 
 class Plugin(ABC):
-    """A plugin that is measured; one object is one start."""
+    """A plugin that is measured; one object is one start. ``async with`` starts and ends it."""
 
     def __init__(self, kubelet: Kubelet, process: Measured) -> None:
         self.process = process
@@ -46,6 +47,13 @@ class Plugin(ABC):
             await self.process.stop()
             raise ProcessFailed(str(error), self.process.log) from error
 
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
     async def wait_registered(self) -> None:
         """Wait for its Register call; raises ``ProcessFailed`` at once when it ends before."""
         coming = asyncio.ensure_future(self._kubelet.registration())
@@ -63,9 +71,11 @@ class Plugin(ABC):
 
     async def stop(self) -> None:
         """End it."""
-        await self.process.stop()
-        if self._registered is not None:
-            await self._registered.close()
+        try:
+            await self.process.stop()
+        finally:
+            if self._registered is not None:
+                await self._registered.close()
 
 
 class Floor(Plugin):

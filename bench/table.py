@@ -21,6 +21,12 @@ def render(figures: Mapping[str, float]) -> str:
     return "\n".join(_aligned(line, widths) for line in lines)
 
 
+def markdown(figures: Mapping[str, float]) -> str:
+    """The table for a document."""
+    lines = [HEADINGS, ("---", *["---:"] * (len(HEADINGS) - 1)), *rows(figures)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def quantity(name: str, value: float) -> str:
     """A value with a unit that people read: a figure's name ends in its SI unit."""
     if name.endswith("_s"):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from node.values import Value
+
 
 class EventType(StrEnum):
     """Kubernetes' two event types."""
@@ -18,8 +20,8 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Event(Value):
     """``reason`` in CamelCase for machines, ``message`` for people, ``time`` in Unix seconds."""
 
     time: float

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from node.rules import Door
+from node.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Hold(Value):
     """A device (by name) held through a door by a pod or claim (``namespace/name``) since a time (Unix seconds)."""
 
     device: str

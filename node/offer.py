@@ -18,10 +18,11 @@ from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger import Hold
 from node.names import explain_resource_name
 from node.rules import Door, Rule, offered_id, rule_for
+from node.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedDevice:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class OfferedDevice(Value):
     """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not)."""
 
     id: str
@@ -30,8 +31,8 @@ class OfferedDevice:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceOffer:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ResourceOffer(Value):
     """A resource, the rule it comes from, and its devices in the snapshot's order."""
 
     resource: str
@@ -39,16 +40,16 @@ class ResourceOffer:
     devices: tuple[OfferedDevice, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Withheld(Value):
     """A device that this door does not show, and why."""
 
     device: Device
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Offer(Value):
     """Resources sorted by name, and what is not shown."""
 
     resources: tuple[ResourceOffer, ...] = ()
@@ -132,7 +133,7 @@ def _not_describable(device: Device, rule: Rule, snapshot: Snapshot) -> str:
         names = cdi_names([(offered_id(rule, device), device)], rule.edits)
         unknown = next((name for name in names if name not in snapshot.host.cdi_devices), None)
         return f"no CDI spec on this node defines {unknown}; run '{_generate(unknown)}'" if unknown else ""
-    reason = undescribed(device)
+    reason = undescribed(device, rule.edits, snapshot.host)
     return f"no CDI spec can describe it, {reason}" if reason else ""
 
 

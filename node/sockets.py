@@ -15,6 +15,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.values import Value
+
 MAX_PATH = 107
 """Bytes that a Unix socket's path may have: the kernel's 108 less the closing zero, which gRPC insists on."""
 
@@ -29,8 +31,8 @@ class SocketError(Exception):
         self.fix = fix
 
 
-@dataclass(frozen=True, slots=True)
-class FileId:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class FileId(Value):
     """What tells one file from its successor under the same name (an inode number alone is soon used again)."""
 
     device: int

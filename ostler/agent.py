@@ -30,6 +30,7 @@ from node.lock import InstanceLock
 from node.offer import Offer, offer
 from node.rules import Door
 from node.sockets import remove_dead
+from node.values import Value
 from ostler import __version__
 from ostler.config.settings import RegistrationPath as Registration
 from ostler.config.settings import Settings
@@ -61,8 +62,8 @@ HTTP_RETRY = 5.0
 """Seconds between attempts to listen while a predecessor on the same host still has the address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edges:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Edges(Value):
     """What tests replace: clocks, randomness, and the way to systemd."""
 
     clock: Callable[[], float] = time.time

@@ -1,7 +1,7 @@
 """From a snapshot to the door: decide the offer, have its CDI specs on disk, then show it.
 
 Only the newest snapshot counts; one that is replaced before its turn is never shown. A CDI spec that cannot be written
-(a full disk) is told as an event and tried again with the next snapshot or after a while; devices are shown all the
+(a full disk) is told as an event and tried again after a while; devices are shown all the
 same, because an answer by environment or device nodes does not need it.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ostler.publisher")
 
-RETRY = 30.0
-"""Seconds after which specs that could not be written are tried again."""
+RECHECK = 30.0
+"""Seconds after which specs are looked at again: lost ones are written anew, failed ones tried again."""
 
 
 class Publisher:
@@ -59,7 +59,7 @@ class Publisher:
         """Show snapshots until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RETRY if self._problems else None):
+                async with asyncio.timeout(RECHECK if self._specs is not None else None):
                     await self._wanted.wait()
             self._wanted.clear()
             if self._snapshot is not None:

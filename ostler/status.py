@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from node.events import Event
 from node.inventory.model import SourceState, SourceStatus
+from node.values import Value
 from plugin.door import ResourceStatus
 
 
-@dataclass(frozen=True, slots=True)
-class AgentStatus:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class AgentStatus(Value):
     """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each."""
 
     version: str

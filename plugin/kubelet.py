@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from node.sockets import FileId, is_socket
+from node.values import Value
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 VERSION = "v1beta1"
@@ -40,8 +41,8 @@ class RegisterRefused(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletFolders:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class KubeletFolders(Value):
     """Where the kubelet's sockets are; ``paths`` are the ways to register that may be tried, the first one first.
 
     ``patience``: seconds a live kubelet gets to ask for a socket in its registry; it looks every second.

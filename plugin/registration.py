@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from node.sockets import MAX_PATH, FileId
+from node.values import Value
 from plugin.kubelet import RegistrationPath
 
 PREFIX = "ostler-"
@@ -30,8 +31,8 @@ class RegistrationState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationStatus:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class RegistrationStatus(Value):
     """State, path, socket and one sentence of detail."""
 
     state: RegistrationState = RegistrationState.WAITING

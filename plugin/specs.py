@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from node.cdi.spec import CdiDevice, Spec
+from node.edits.model import ContainerEdits
 from node.edits.nvidia import (
     CHANNEL,
     FEATURES,
@@ -56,13 +57,16 @@ def _together(every: Sequence[EditOptions]) -> EditOptions:
 
 
 def _gpu_spec(resources: Iterable[ResourceOffer], options: EditOptions, snapshot: Snapshot) -> Spec:
-    complete: dict[str, Device] = {}
+    complete: dict[str, tuple[Device, ContainerEdits]] = {}
     for resource in resources:
         for item in resource.devices:
-            if not undescribed(item.device):
-                complete[container_id(item.device, item.id, resource.rule.edits)] = item.device
-    entries = tuple(CdiDevice(name, device_edits(device, options)) for name, device in sorted(complete.items()))
-    shared = shared_edits(complete.values(), options, snapshot.host.driver_files)
+            if not undescribed(item.device, resource.rule.edits, snapshot.host):
+                name = container_id(item.device, item.id, resource.rule.edits)
+                # How the container is told its devices is the resource's; whose files it gets is the spec's.
+                own = replace(resource.rule.edits, cdi_mode=options.cdi_mode, hook=options.hook)
+                complete[name] = (item.device, device_edits(item.device, own))
+    entries = tuple(CdiDevice(name, edits) for name, (_, edits) in sorted(complete.items()))
+    shared = shared_edits([device for device, _ in complete.values()], options, snapshot.host.driver_files)
     return Spec(f"{OWN_VENDOR}/gpu", entries, shared)
 
 
@@ -85,7 +89,7 @@ def _channel_spec(devices: Iterable[Device], options: EditOptions) -> Spec:
 
 def _problems(devices: Sequence[Device], options: EditOptions, snapshot: Snapshot) -> Iterable[str]:
     for device in devices:
-        reason = undescribed(device)
+        reason = undescribed(device, options, snapshot.host)
         if reason:
             yield f"CDI: {device.name} is left out, {reason}"
     for feature in options.features:
@@ -96,5 +100,3 @@ def _problems(devices: Sequence[Device], options: EditOptions, snapshot: Snapsho
         yield f"CDI: IMEX channels are left out, they are missing on the host: {', '.join(missing)}"
     if options.cdi_mode is CdiMode.NODES:
         yield "CDI mode nodes: containers get device nodes only, their image must bring the driver's libraries"
-    elif snapshot.host.driver_files is None:
-        yield "CDI mode full: the driver's files were not found, containers get device nodes only"

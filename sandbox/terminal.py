@@ -63,6 +63,12 @@ def device_line(device: Mapping[str, object]) -> str:
     return "  ".join([*parts, *([str(reason)] if reason else [])])
 
 
+def _product(device: Mapping[str, object]) -> str:
+    attributes = device.get("attributes")
+    facts = {str(each["name"]): each.get("string_value") for each in attributes} if isinstance(attributes, list) else {}
+    return " ".join(str(facts[name]) for name in ("productName", "profile") if facts.get(name)) or "-"
+
+
 def resource_line(resource: Mapping[str, object]) -> str:
     """One resource in one line."""
     return (

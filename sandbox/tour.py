@@ -39,11 +39,11 @@ async def tour(node: SandboxNode) -> AsyncIterator[Step]:
     yield Step("allocations", "Pods asked for devices, and their containers get", [described(each) for each in given])
     refused = await node.give(given[0].resource, 1000)
     yield Step("refused", "A pod that asks for more than there is, is refused", described(refused))
-    for each in given:
-        node.end(each.pod)
     if node.hardware is not None:
         async for step in _failure(node, given[0]):
             yield step
+    for each in given:
+        node.end(each.pod)
 
 
 async def _failure(node: SandboxNode, given: Given) -> AsyncIterator[Step]:

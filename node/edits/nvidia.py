@@ -1,17 +1,20 @@
 """NVIDIA devices as container edits: what an Allocate answer says, in every list strategy.
 
 Pure. The shapes are those of NVIDIA's device plugin, so that runtimes and images that know it see no difference:
-strategies add up, ids keep the order of the request, and where ``envvar`` and ``volume-mounts`` are both on, the
-variable holds the mounts' folder, as there.
+strategies add up, UUIDs keep the order of the request and indices are sorted, and where ``envvar`` and
+``volume-mounts`` are both on, the variable holds the mounts' folder, as there. A container is told the vendor's ids,
+whatever ids the kubelet knows the devices by. Control and auxiliary nodes are the same for all devices, so those of the
+first one stand for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from node.edits.model import ContainerEdits, MountEdit, NodeEdit
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
-from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole
+from node.inventory.model import Device, DeviceKind, DeviceNode, Host, NodeRole
 
 OWN_VENDOR = "k8s.device-plugin.nvidia.com"
 """CDI vendor of our own specs: that of NVIDIA's plugin, so that answers cached by the kubelet still resolve."""
@@ -32,8 +35,13 @@ OWN_FILES = frozenset(f"{OWN_VENDOR}-{class_}.json" for class_ in ("gpu", "imex-
 
 
 def container_id(device: Device, id_: str, options: EditOptions) -> str:
-    """What names the device inside the container: its id towards the kubelet, or the driver's index."""
-    return device.index if options.ids is IdStrategy.INDEX and device.index is not None else id_
+    """What names the device inside the container: its UUID, or the driver's index.
+
+    ``id_``, its id towards the kubelet, stands in where it has neither.
+    """
+    if options.ids is IdStrategy.INDEX and device.index is not None:
+        return device.index
+    return device.uuid or id_
 
 
 def cdi_vendor(options: EditOptions) -> str:
@@ -51,7 +59,7 @@ def allocate_edits(devices: Sequence[tuple[str, Device]], options: EditOptions, 
 
     ``unique`` makes the annotation's key unique: several plugins' annotations must not meet in one container.
     """
-    chosen = tuple(dict(devices).items())
+    chosen = _in_order(devices, options)
     ids = [container_id(device, id_, options) for id_, device in chosen]
     channels = _channels(chosen, options)
     env: dict[str, str] = {}
@@ -85,7 +93,7 @@ def cdi_names(devices: Sequence[tuple[str, Device]], options: EditOptions) -> tu
     return _cdi_names(devices, options, _channels(devices, options))
 
 
-def undescribed(device: Device) -> str:
+def undescribed(device: Device, options: EditOptions, host: Host) -> str:
     """Why no CDI spec of ours can describe the device, in words; empty where one can."""
     if not device.nodes_of(NodeRole.DEVICE):
         return "it has no device node"
@@ -94,7 +102,12 @@ def undescribed(device: Device) -> str:
         return "the capabilities of its MIG instance are not known"
     own = device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY)
     missing = [node.path for node in own if not node.present]
-    return f"its device nodes are missing: {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"its device nodes are missing: {', '.join(missing)}"
+    if options.cdi_mode is CdiMode.FULL and (host.driver_files is None or not host.driver_files.libraries):
+        # A container would start without a driver and fail where nobody looks for the cause.
+        return f"no libraries of the driver were found below {options.driver_root}"
+    return ""
 
 
 def missing_channels(device: Device, options: EditOptions) -> tuple[str, ...]:
@@ -109,6 +122,14 @@ def node_edit(node: DeviceNode, options: EditOptions) -> NodeEdit:
     return NodeEdit(node.path, options.dev_root.rstrip("/") + node.path)
 
 
+def _in_order(devices: Iterable[tuple[str, Device]], options: EditOptions) -> tuple[tuple[str, Device], ...]:
+    """Each device once: in the order of the request, or by index where indices name them (``0:1`` as a pair)."""
+    chosen = tuple(dict(devices).items())
+    if options.ids is not IdStrategy.INDEX:
+        return chosen
+    return tuple(sorted(chosen, key=lambda pair: [int(part) for part in (pair[1].index or "0").split(":")]))
+
+
 def _channels(devices: Sequence[tuple[str, Device]], options: EditOptions) -> tuple[int, ...]:
     """The channels to give: those that exist, or all that the options ask for where they are required."""
     if options.imex_required or not devices:
@@ -120,11 +141,17 @@ def _channels(devices: Sequence[tuple[str, Device]], options: EditOptions) -> tu
 def _device_specs(
     devices: Sequence[tuple[str, Device]], options: EditOptions, channels: Sequence[int]
 ) -> tuple[NodeEdit, ...]:
-    control = (node for _, device in devices for node in device.nodes_of(NodeRole.CONTROL) if node.present)
-    own = (node for _, device in devices for node in device.nodes_of(NodeRole.DEVICE, NodeRole.CAPABILITY))
-    nodes = [node_edit(node, options) for node in (*control, *own)]
+    control = (node for _, device in devices[:1] for node in device.nodes_of(NodeRole.CONTROL) if node.present)
+    own = (node for _, device in devices for node in _own_nodes(device))
+    nodes = [node_edit(node, options) for node in dict.fromkeys((*control, *own))]
     nodes += [node_edit(DeviceNode(f"{CHANNEL}{channel}", NodeRole.AUXILIARY), options) for channel in channels]
-    return tuple(dict.fromkeys(nodes))
+    return tuple(nodes)
+
+
+def _own_nodes(device: Device) -> Iterable[DeviceNode]:
+    """The device's own nodes. They come first; a host may have thousands of auxiliary ones behind them."""
+    own = takewhile(lambda node: node.role not in (NodeRole.CONTROL, NodeRole.AUXILIARY), device.nodes)
+    return (node for node in own if node.role is not NodeRole.RENDER)
 
 
 def _cdi_names(devices: Sequence[tuple[str, Device]], options: EditOptions, channels: Sequence[int]) -> tuple[str, ...]:
@@ -136,7 +163,7 @@ def _cdi_names(devices: Sequence[tuple[str, Device]], options: EditOptions, chan
     known = (
         feature
         for feature in options.features
-        if delegated or feature_nodes((device for _, device in devices), feature)
+        if delegated or feature_nodes((device for _, device in devices[:1]), feature)
     )
     return (*names, *(f"{vendor}/{feature}=all" for feature in known))
 

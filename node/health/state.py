@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from node.values import Value
+
 
 class HealthState(StrEnum):
     """How a device is, from best to worst known."""
@@ -36,8 +38,8 @@ class Recovery(StrEnum):
     """Work on the hardware."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Health(Value):
     """State, reason (one sentence, empty when healthy), since (Unix seconds) and recovery."""
 
     state: HealthState = HealthState.HEALTHY

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import Identities
-from node.inventory.model import Device, DriverFiles, Host, SourceState, SourceStatus
+from node.inventory.model import Device, Host, SourceState, SourceStatus
 from node.inventory.nvidia import nvidia_devices, nvidia_status
 
 _VENDORS: tuple[Callable[[NodeFacts, Identities], Iterable[Device]], ...] = (nvidia_devices,)
@@ -24,20 +24,8 @@ def devices_of(facts: NodeFacts, identities: Identities) -> tuple[Device, ...]:
 
 def host_of(facts: NodeFacts) -> Host:
     """What answers need to know of the node besides its devices."""
-    files = facts.driver_files
-    return Host(
-        cdi_devices=frozenset(facts.cdi.devices) if facts.cdi is not None else frozenset(),
-        driver_files=DriverFiles(
-            version=files.version,
-            libraries=files.libraries,
-            binaries=files.binaries,
-            firmware=files.firmware,
-            sockets=files.sockets,
-            configuration=files.configuration,
-        )
-        if files is not None
-        else None,
-    )
+    cdi = frozenset(facts.cdi.devices) if facts.cdi is not None else frozenset[str]()
+    return Host(cdi_devices=cdi, driver_files=facts.driver_files)
 
 
 def statuses_of(facts: NodeFacts) -> tuple[SourceStatus, ...]:

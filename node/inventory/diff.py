@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from node.health.state import Health
 from node.inventory.model import Device, Snapshot, SourceStatus
+from node.values import Value
 
 _FIELDS = (
     "kind",
@@ -26,8 +27,8 @@ _FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceChange:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class DeviceChange(Value):
     """A device before and after, and the names of the fields that differ."""
 
     old: Device
@@ -35,8 +36,8 @@ class DeviceChange:
     fields: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Diff(Value):
     """Devices added, removed and changed, each by name; sources whose status is new; whether the host changed."""
 
     added: tuple[Device, ...] = ()

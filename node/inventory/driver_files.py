@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from node.inventory.facts import DriverFileFacts, NodeFacts
+from node.inventory.facts import DriverFiles, NodeFacts
 
 _LIBRARY_FOLDERS = (
     "/usr/lib64",
@@ -85,7 +85,7 @@ class DriverFilesSource:
         self._root = str(root).rstrip("/")
         self._version = version
         self._key: _Key | None = None
-        self._facts: DriverFileFacts | None = None
+        self._facts: DriverFiles | None = None
 
     def read(self) -> NodeFacts:
         """The files, by their paths inside the root, each kind sorted."""
@@ -115,9 +115,9 @@ class DriverFilesSource:
             return None
         return version, status.st_dev, status.st_ino
 
-    def _search(self, version: str) -> DriverFileFacts:
+    def _search(self, version: str) -> DriverFiles:
         found = [path for folder in self._real_folders(_libraries_in()) for path in self._libraries(folder, version)]
-        return DriverFileFacts(
+        return DriverFiles(
             version=version,
             libraries=tuple(sorted(found)),
             binaries=tuple(sorted(self._binaries())),

@@ -178,7 +178,7 @@ class SysfsFacts(Value):
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class DriverFileFacts(Value):
+class DriverFiles(Value):
     """Files of the user-space driver below the driver root, by their paths inside it."""
 
     version: str
@@ -204,7 +204,7 @@ class NodeFacts(Value):
     nvml: NvmlFacts | None = None
     sysfs: SysfsFacts | None = None
     cdi: CdiFacts | None = None
-    driver_files: DriverFileFacts | None = None
+    driver_files: DriverFiles | None = None
 
 
 def merge(parts: tuple[NodeFacts, ...]) -> NodeFacts:

@@ -14,14 +14,15 @@ from pathlib import Path
 
 from node.files import FileError, JsonValue, RecordSchemaUnknown, read_record, write_record
 from node.inventory.model import Device, DeviceKind
+from node.values import Value
 
 log = logging.getLogger("ostler.inventory")
 
 SCHEMA = "ostler.dev/identities/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Identities:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Identities(Value):
     """PCI address and UUID of every GPU ever seen, sorted by address; one UUID per address, one address per UUID."""
 
     pairs: tuple[tuple[str, str], ...] = ()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from node.health.state import Health
+from node.inventory.facts import DriverFiles
 from node.values import Value
 
 _NUMBERS = re.compile(r"\d+")
@@ -147,18 +148,6 @@ class SourceStatus(Value):
     name: str
     state: SourceState
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
-class DriverFiles(Value):
-    """Files of the user-space driver, by their paths inside the driver root, for containers that get them by CDI."""
-
-    version: str
-    libraries: tuple[str, ...] = ()
-    binaries: tuple[str, ...] = ()
-    firmware: tuple[str, ...] = ()
-    sockets: tuple[str, ...] = ()
-    configuration: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

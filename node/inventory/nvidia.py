@@ -28,6 +28,7 @@ from node.inventory.nvidia_location import LocatedGpu, locate, nvidia_functions
 from node.inventory.nvidia_mig import mig_name, mig_profile
 from node.inventory.nvidia_nodes import NvidiaNodes
 from node.inventory.pci import address_label, numa_node
+from node.values import Value
 
 VENDOR = "nvidia"
 
@@ -66,8 +67,8 @@ def _on_the_bus(facts: NodeFacts) -> str:
     return f"; {len(functions)} NVIDIA GPU{plural} on the PCI bus (kernel driver: {drivers})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Assembly:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Assembly(Value):
     """What the devices of one scan share; ``names`` are those given so far."""
 
     silent: str

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from node.inventory.facts import GpuFacts, NvmlFacts, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
 from node.inventory.pci import bus_of, display_mode, pci_address
+from node.values import Value
 
 NOT_LISTED = "NOT_LISTED"
 """Error of a GPU that is on the PCI bus with its driver bound, and that NVML does not list."""
@@ -23,8 +24,8 @@ _DRIVER = "nvidia"
 _HOST_VGPU = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedGpu:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class LocatedGpu(Value):
     """A GPU with its address and PCI function; ``facts.index`` is -1 where NVML does not list it.
 
     ``recalled``: the UUID is the remembered one, because the driver did not tell it.

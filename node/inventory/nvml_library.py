@@ -13,6 +13,8 @@ import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.values import Value
+
 SONAME = "libnvidia-ml.so.1"
 
 FOLDERS = (
@@ -45,8 +47,8 @@ class LibraryUnavailableError(Exception):
 FileIdentity = tuple[str, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Library(Value):
     """A loaded library; ``identity`` is that of the file at the time of loading, None when the loader chose it."""
 
     path: str

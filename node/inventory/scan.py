@@ -17,14 +17,15 @@ from node.inventory.identity import IdentityStore
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
 from node.inventory.retention import retained
 from node.inventory.source import Source
+from node.values import Value
 
 log = logging.getLogger("ostler.inventory")
 
 _ASSEMBLY = "assembly"
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Reading(Value):
     """What a scan concluded; everything of a snapshot but its generation."""
 
     devices: tuple[Device, ...]

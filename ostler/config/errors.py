@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from node.values import Value
+
 MAX_SHOWN = 50
 """Problems that the text of ``ConfigErrors`` lists; the rest are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Origin(Value):
     """Where a value comes from: a file with line and column (from 1), or a flag or environment variable by its name.
 
     ``key`` is the path inside the file, such as ``resources[0].devices.kind``, empty for a flag or variable.
@@ -33,8 +35,8 @@ class Origin:
         return ConfigError(self.source, self.line, self.column, self.key, problem, fix)
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigError:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ConfigError(Value):
     """One problem. ``path`` is the file, flag (``--http``) or variable (``OSTLER_HTTP``) that has it.
 
     ``str()`` is the line that people see: ``FILE:LINE: KEY: problem; fix``.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from node.values import Value
 from ostler.config import schema
 from ostler.config.building import build_settings
 from ostler.config.document import MAX_BYTES, Mapping, Refused, Scalar, Sequence, clipped, parse_document, shown
@@ -36,8 +37,8 @@ class SourceFormat(StrEnum):
     """The configuration of NVIDIA's device plugin, ``version: v1``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Loaded(Value):
     """Settings, what a reader should know about them, and what they were read from."""
 
     settings: Settings
@@ -93,8 +94,8 @@ def _unreadable(source: str, problem: str, fix: str) -> ConfigErrors:
     return ConfigErrors([Origin(source).error(problem, fix)])
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Read(Value):
     """What a file said, in the terms of our format."""
 
     values: Values

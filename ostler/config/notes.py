@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from node.values import Value
 from ostler.config.errors import Origin
 
 
@@ -19,8 +20,8 @@ class NoteKind(StrEnum):
     """Something worth knowing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Note(Value):
     """Something a reader of the configuration should know; not an error. ``str()`` is the line people see."""
 
     kind: NoteKind

@@ -17,6 +17,7 @@ from typing import cast
 
 from node.edits.options import CdiMode, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
+from node.values import Value
 from ostler.config import document, schema
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar
 from ostler.config.errors import ConfigError, Origin
@@ -178,8 +179,8 @@ _IMEX = section("imex", Section(_CHANNELS, _REQUIRED), "IMEX channels.")
 ROOT = Section(_VERSION, _FLAGS, _RESOURCES, _SHARING, _IMEX)
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class _Taken(Value):
     """A field there, the field here that gets its value, and the path of that one."""
 
     there: AnyField

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from node.values import Value
 from ostler.config import schema
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.scalars import BadValue
@@ -19,8 +20,8 @@ from ostler.config.section import AnyField, Field, Values
 _PREFIX = "OSTLER_"
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Override(Value):
     """A setting that can be given by ``flag`` and ``variable``; ``key`` is its path in a file."""
 
     flag: str

@@ -14,6 +14,7 @@ from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import DeviceKind
 from node.names import explain_resource_name
 from node.rules import PROFILE, Rule, Selector
+from node.values import Value
 from ostler.config import schema
 from ostler.config.document import clipped, shown
 from ostler.config.errors import ConfigError, Origin
@@ -27,8 +28,8 @@ GPU_RESOURCE = "nvidia.com/gpu"
 MIG_RESOURCE = f"nvidia.com/mig-{PROFILE}"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedRule:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class PlacedRule(Value):
     """A rule and where it stands; ``label`` names it in messages about others."""
 
     rule: Rule
@@ -41,8 +42,8 @@ class PlacedRule:
         return f"{self.origin.key} (line {self.origin.line})"
 
 
-@dataclass(frozen=True, slots=True)
-class Rename:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Rename(Value):
     """Devices that go under another name than a MIG strategy's: an item of NVIDIA's ``resources``."""
 
     kind: DeviceKind
@@ -52,8 +53,8 @@ class Rename:
     name: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Roots:
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Roots(Value):
     """Host folders that go into every rule's options."""
 
     driver: str

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.figures import FIGURES, FLOOR, Figure, checked, latency_figures, percentile, results, significant
-from bench.table import HEADINGS, quantity, render, rows
+from bench.table import HEADINGS, markdown, quantity, render, rows
 
 ALONE = {"preferred_8_p99_s", "rss_idle_http_bytes", "scan_8_gpus_s", "takeover_s"}
 """Figures that a bare plugin has not."""
@@ -162,3 +162,9 @@ def test_the_table_has_a_line_for_every_figure_below_its_headings() -> None:
     assert len(lines) == 1 + len(FIGURES)
     assert lines[0].split() == list(HEADINGS)
     assert [line.split()[0] for line in lines[1:]] == [figure.name for figure in FIGURES]
+
+
+def test_the_table_for_documents_has_as_many_cells_in_every_line() -> None:
+    lines = markdown(some_figures()).splitlines()
+    assert len(lines) == 2 + len(FIGURES)
+    assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}

@@ -8,7 +8,8 @@ from node.edits.model import ContainerEdits, HookEdit, MountEdit, NodeEdit
 from node.edits.nvidia import undescribed
 from node.edits.nvidia_cdi import device_edits, node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
-from node.inventory.model import DriverFiles, NodeRole
+from node.inventory.facts import DriverFiles
+from node.inventory.model import NodeRole
 from tests.edits.making import CHANNELS, gpu, lacking, mig, without
 
 NODES = EditOptions()

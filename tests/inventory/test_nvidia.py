@@ -7,7 +7,7 @@ import pytest
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import (
     CdiFacts,
-    DriverFileFacts,
+    DriverFiles,
     Fabric,
     NodeFacts,
     NvLink,
@@ -289,7 +289,7 @@ def test_profile_is_unknown_without_memory() -> None:
 def test_host_has_cdi_names_and_driver_files() -> None:
     facts = NodeFacts(
         cdi=CdiFacts(devices=("nvidia.com/gpu=0",)),
-        driver_files=DriverFileFacts("550.107.02", libraries=("/usr/lib64/libcuda.so.550.107.02",)),
+        driver_files=DriverFiles("550.107.02", libraries=("/usr/lib64/libcuda.so.550.107.02",)),
     )
     host = host_of(facts)
     assert host.cdi_devices == {"nvidia.com/gpu=0"}

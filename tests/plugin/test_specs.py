@@ -10,7 +10,8 @@ from node.edits.nvidia import OWN_FILES, allocate_edits
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.devices import devices_of, host_of
 from node.inventory.identity import Identities
-from node.inventory.model import Device, DriverFiles, Host, NodeRole, Snapshot
+from node.inventory.facts import DriverFiles
+from node.inventory.model import Device, Host, NodeRole, Snapshot
 from node.inventory.recorded import read
 from node.offer import OfferedDevice, offer
 from node.rules import DeviceIds, Door, Rule, Selector

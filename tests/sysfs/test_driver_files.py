@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.driver_files import DriverFilesSource
-from node.inventory.facts import DriverFileFacts, NodeFacts
+from node.inventory.facts import DriverFiles, NodeFacts
 from node.inventory.source import Source
 
 VERSION = "570.172.08"
@@ -46,14 +46,14 @@ def add(root: Path, file: str) -> None:
     path.touch()
 
 
-def read(root: Path, version: str | None = VERSION) -> DriverFileFacts:
+def read(root: Path, version: str | None = VERSION) -> DriverFiles:
     facts = DriverFilesSource(root, lambda: version).read().driver_files
     assert facts is not None
     return facts
 
 
 def test_the_drivers_files_are_found_by_version_and_by_name(root: Path) -> None:
-    assert read(root) == DriverFileFacts(
+    assert read(root) == DriverFiles(
         version=VERSION,
         libraries=(
             f"{LIBRARIES}/libcuda.so.{VERSION}",
@@ -128,7 +128,7 @@ def test_the_search_is_repeated_for_another_root(root: Path, tmp_path: Path) -> 
 
 def test_a_driver_that_is_being_installed_is_found_at_the_next_read(tmp_path: Path) -> None:
     source: Source = DriverFilesSource(tmp_path, lambda: VERSION)
-    assert source.read().driver_files == DriverFileFacts(VERSION)
+    assert source.read().driver_files == DriverFiles(VERSION)
 
     add(tmp_path, f"{LIBRARIES}/libcuda.so.{VERSION}")
 
