@@ -20,6 +20,9 @@ from node.values import Value
 MAX_PATH = 107
 """Bytes that a Unix socket's path may have: the kernel's 108 less the closing zero, which gRPC insists on."""
 
+PREFIX = "ostler-"
+"""Start of the names of our sockets in folders that others use, too; hidden ones have a dot before it."""
+
 
 class SocketError(Exception):
     """A socket cannot be where it should be; ``path``, ``problem`` and ``fix`` say it in words for people."""
@@ -110,7 +113,7 @@ class PlacedSocket:
 
     def __init__(self, directory: Path, name: str) -> None:
         self.path = check_place(directory, name)
-        self.temporary = check_place(directory, f".{os.urandom(4).hex()}")
+        self.temporary = check_place(directory, f".{PREFIX}{os.urandom(4).hex()}")
         self._id: FileId | None = None
 
     def publish(self, mode: int = 0o600) -> None:
@@ -148,8 +151,8 @@ def is_answered(path: Path, seconds: float = 1.0) -> bool:
         return True
 
 
-def remove_dead(directory: Path, prefix: str) -> list[Path]:
-    """Remove sockets of a killed predecessor: named ``prefix...``, or hidden, and answered by nobody.
+def remove_dead(directory: Path) -> list[Path]:
+    """Remove sockets of a killed predecessor: named like ours, hidden or not, and answered by nobody.
 
     Only for a caller that holds the instance lock, so that no other instance can be about to listen.
     """
@@ -159,8 +162,7 @@ def remove_dead(directory: Path, prefix: str) -> list[Path]:
     except OSError:
         return []
     for path in entries:
-        ours = path.name.startswith(prefix) or (path.name.startswith(".") and len(path.name) == len(".12345678"))
-        if ours and is_socket(path) and not is_answered(path):
+        if path.name.removeprefix(".").startswith(PREFIX) and is_socket(path) and not is_answered(path):
             path.unlink(missing_ok=True)
             removed.append(path)
     return removed

@@ -29,7 +29,7 @@ from node.inventory.source import Source
 from node.lock import InstanceLock
 from node.offer import Offer, offer
 from node.rules import Door
-from node.sockets import remove_dead
+from node.sockets import SocketError, remove_dead
 from node.values import Value
 from ostler import __version__
 from ostler.config.settings import RegistrationPath as Registration
@@ -43,19 +43,21 @@ from ostler.systemd import Notifier
 from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders, RegistrationPath
-from plugin.registration import PREFIX
 
 if TYPE_CHECKING:
+    from node.endpoint import Endpoint
     from ostler.http import HttpServer, Page
 
 log = logging.getLogger("ostler.agent")
 
+ADMIN_CHECK = 10.0
+"""Seconds between looks whether the agent's own socket is still there."""
 HEARTBEAT = 5.0
 """Seconds between signs of life of the loop."""
 LATEST = 1.0
 """Most seconds after the start that the agent's own socket and the probes wait for the kubelet."""
 SETTLING = 2.0
-"""Seconds after the start in which the last modules are loaded and the kubelet comes."""
+"""Seconds after the first lists were shown in which the last modules are loaded."""
 STUCK = 30.0
 """Seconds without a sign of life after which /healthz says that the loop hangs."""
 HTTP_RETRY = 5.0
@@ -125,6 +127,7 @@ class Agent:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._inventory.run(), name="inventory")
                 group.create_task(self._heartbeat(), name="heartbeat")
+                group.create_task(self._tidy_memory(), name="tidy memory")
                 if self._settings.http is not None:
                     group.create_task(self._serve_http(self._settings.http), name="http")
                 self._inventory.subscribe(self._publish)
@@ -136,7 +139,6 @@ class Agent:
                 group.create_task(self._door.run(), name="plugin door")
                 await self._publisher.published.wait()
                 self._streams_changed()
-                group.create_task(_tidy_memory(), name="tidy memory")
         finally:
             self._edges.notifier.send("STOPPING=1")
             await self._inventory.close()
@@ -208,7 +210,7 @@ class Agent:
         self._active = True
         log.info("active", extra={"lock": str(self._lock.path), "version": __version__})
         for directory in (self._settings.kubelet.device_plugin_dir, self._settings.kubelet.registry_dir):
-            for path in remove_dead(directory, PREFIX):
+            for path in remove_dead(directory):
                 log.info("dead socket of a predecessor removed", extra={"path": str(path)})
 
     def _publish(self, snapshot: Snapshot, found: Diff) -> None:
@@ -218,12 +220,29 @@ class Agent:
         await self._wait_until_settled()
         from ostler.admin import admin_endpoint
 
-        endpoint = admin_endpoint(self._settings.socket, self)
-        await endpoint.start()
+        endpoint: Endpoint | None = None
         try:
-            await asyncio.get_running_loop().create_future()
+            while True:
+                if endpoint is None or not endpoint.intact:
+                    endpoint = await self._replaced(endpoint, lambda: admin_endpoint(self._settings.socket, self))
+                await asyncio.sleep(ADMIN_CHECK)
         finally:
-            await endpoint.stop()
+            if endpoint is not None:
+                await endpoint.stop()
+
+    async def _replaced(self, old: Endpoint | None, make: Callable[[], Endpoint]) -> Endpoint | None:
+        """The agent's own socket served anew; where that fails, people are told and the kubelet is served on."""
+        if old is not None:
+            log.warning("the agent's socket is gone or replaced, serving anew", extra={"path": str(old.path)})
+            await old.stop()
+        try:
+            endpoint = make()
+            await endpoint.start()
+        except SocketError as error:
+            if not any(str(error) in event.message for event in self._events.recent):
+                self._events.emit(EventType.WARNING, "SocketFailed", f"the agent's own socket: {error}")
+            return None
+        return endpoint
 
     async def _wait_until_settled(self) -> None:
         """What people look at waits a moment for the kubelet: each module loaded before it costs start-up time."""
@@ -273,6 +292,17 @@ class Agent:
                 notifier.send("WATCHDOG=1")
             await asyncio.sleep(interval)
 
+    async def _tidy_memory(self) -> None:
+        """Once everything is loaded: give back what the start needed, and leave the rest out of later collections."""
+        await self._wait_until_settled()
+        await asyncio.sleep(SETTLING)
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+        with contextlib.suppress(OSError, AttributeError):
+            # A C library other than glibc has no such function; then nothing is given back.
+            ctypes.CDLL(None).malloc_trim(0)
+
     def _streams_changed(self) -> None:
         if self._publisher.published.is_set() and not self._door.waiting_for():
             self._settled.set()
@@ -287,17 +317,6 @@ class Agent:
         if words != self._told:
             self._told = words
             self._edges.notifier.send("READY=1", f"STATUS={words}")
-
-
-async def _tidy_memory() -> None:
-    """Once everything is loaded: give back what the start needed, and leave the rest out of later collections."""
-    await asyncio.sleep(SETTLING)
-    gc.enable()
-    gc.collect()
-    gc.freeze()
-    with contextlib.suppress(OSError, AttributeError):
-        # A C library other than glibc has no such function; then nothing is given back.
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _changes(old: Settings, new: Settings) -> tuple[str, ...]:

@@ -10,12 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from node.sockets import MAX_PATH, FileId
+from node.sockets import MAX_PATH, PREFIX, FileId
 from node.values import Value
 from plugin.kubelet import RegistrationPath
-
-PREFIX = "ostler-"
-"""Start of every socket name of ours in the kubelet's folders."""
 
 
 class RegistrationState(StrEnum):

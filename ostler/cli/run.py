@@ -9,8 +9,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 
 from node.inventory.source import Source
+from node.lock import LockError
 from ostler.agent import Agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
@@ -46,6 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     sources = sources_of(loaded.settings)
     try:
         asyncio.run(_run(arguments, loaded.settings, sources))
+    except* LockError as refused:
+        # Nothing of ours to trace: the message says what is wrong and where.
+        _leave(Exit.FAILED, refused)
     except* Exception as faults:
         log.critical("the agent failed", exc_info=faults)
         _leave(Exit.FAILED, faults)
@@ -94,10 +99,20 @@ def _end(running: asyncio.Task[None], number: signal.Signals) -> None:
     deadline.start()
 
 
+def _leaves(fault: BaseException) -> Iterator[BaseException]:
+    """The single faults inside nested groups."""
+    if isinstance(fault, BaseExceptionGroup):
+        for inner in fault.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield fault
+
+
 def _leave(code: Exit, faults: BaseException | None = None) -> None:
     """End the process now: a worker thread that hangs in a driver call would otherwise keep it for ever."""
     if faults is not None:
-        sys.stderr.write(f"ostler: the agent failed: {faults}\n")
+        for fault in _leaves(faults):
+            sys.stderr.write(f"ostler: the agent failed: {str(fault) or type(fault).__name__}\n")
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from node.sockets import is_socket
+from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
+from sandbox.process import AgentFailed, AgentProcess
 from tests.waiting import eventually
 
 GPU = "nvidia.com/gpu"
@@ -162,14 +164,35 @@ async def test_a_damaged_memory_of_identities_is_set_aside() -> None:
 async def test_an_unwritable_state_folder_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     box = node(state_dir=str(tmp_path / "file" / "state"))
-    from sandbox.process import AgentFailed
-
     with pytest.raises(AgentFailed) as failed:
         async with box:
             pass
+    assert "ostler: the agent failed: " in str(failed.value)
+    assert "Traceback" not in str(failed.value)
     assert "the lock file cannot be used" in str(failed.value)
     assert "check the state folder's permissions" in str(failed.value)
     await box.kubelet.stop()
+
+
+async def test_a_file_where_the_agents_socket_should_be_is_told_and_the_kubelet_served_on(short_dir: Path) -> None:
+    async with Kubelet(short_dir, reconcile_interval=0.05) as kubelet:
+        (short_dir / "ostler.sock").write_text("precious")
+        flags = {
+            "--kubelet-device-plugin-dir": str(short_dir / "device-plugins"),
+            "--kubelet-registry-dir": str(short_dir / "plugins_registry"),
+            "--state-dir": str(short_dir / "state"),
+            "--socket": str(short_dir / "ostler.sock"),
+            "--http": "off",
+            "--recorded": str(path("l4-2")),
+        }
+        agent = AgentProcess(flags, log=short_dir / "log")
+        await agent.spawn()
+        await kubelet.wait_for(GPU, healthy=2)
+        await eventually(
+            lambda: "something that is not a socket is in the way; remove it" in (short_dir / "log").read_text()
+        )
+        assert (short_dir / "ostler.sock").read_text() == "precious"
+        assert await agent.stop() == 0
 
 
 async def test_killed_in_any_call_fifty_times_it_is_back_and_nothing_is_shown_twice() -> None:

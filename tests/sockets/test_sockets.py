@@ -140,17 +140,18 @@ def test_publishing_into_a_directory_that_vanished_is_an_error(short_dir: Path) 
 
 
 def test_dead_sockets_of_a_predecessor_are_removed_and_live_or_foreign_ones_kept(short_dir: Path) -> None:
-    for name in ("ostler-dead.sock", ".0123abcd", "nvidia-gpu.sock"):
+    for name in ("ostler-dead.sock", ".ostler-0123abcd", ".0123abcd", "nvidia-gpu.sock"):
         listen(short_dir / name).close()
     (short_dir / "ostler-file").write_text("")
     with listen(short_dir / "ostler-live.sock"):
-        removed = remove_dead(short_dir, "ostler-")
-    assert [path.name for path in removed] == [".0123abcd", "ostler-dead.sock"]
-    assert sorted(path.name for path in short_dir.iterdir()) == ["nvidia-gpu.sock", "ostler-file", "ostler-live.sock"]
+        removed = remove_dead(short_dir)
+    assert [path.name for path in removed] == [".ostler-0123abcd", "ostler-dead.sock"]
+    kept = [".0123abcd", "nvidia-gpu.sock", "ostler-file", "ostler-live.sock"]
+    assert sorted(path.name for path in short_dir.iterdir()) == kept
 
 
 def test_a_missing_directory_has_no_dead_sockets(short_dir: Path) -> None:
-    assert remove_dead(short_dir / "none", "ostler-") == []
+    assert remove_dead(short_dir / "none") == []
 
 
 def test_a_full_backlog_counts_as_answered(short_dir: Path) -> None:
