@@ -163,6 +163,6 @@ class DirectoryWatcher:
 
 
 def _directory_id(directory: Path) -> FileId | None:
-    """Identity of a folder that lasts while its content changes (ctime does not)."""
+    """Identity of a folder that lasts while its content changes (its time of modification does not)."""
     identity = FileId.of(directory)
     return None if identity is None else FileId(identity.device, identity.inode, 0)

@@ -36,11 +36,15 @@ class SocketError(Exception):
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class FileId(Value):
-    """What tells one file from its successor under the same name (an inode number alone is soon used again)."""
+    """What tells one file from its successor under the same name.
+
+    An inode number alone is soon used again. The time of modification goes with it and not that of change, which a new
+    mode or a security label moves as well; nobody writes to a socket, so its content is as old as itself.
+    """
 
     device: int
     inode: int
-    changed_ns: int
+    modified_ns: int
 
     @classmethod
     def of(cls, path: Path) -> FileId | None:
@@ -49,7 +53,7 @@ class FileId(Value):
             status = path.lstat()
         except OSError:
             return None
-        return cls(status.st_dev, status.st_ino, status.st_ctime_ns)
+        return cls(status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 def is_socket(path: Path) -> bool:
@@ -123,7 +127,6 @@ class PlacedSocket:
             self.temporary.rename(self.path)
         except OSError as error:
             raise SocketError(self.path, f"cannot be put in place ({error.strerror})", "check the folder") from error
-        # The rename itself changes ctime, so the identity is taken afterwards.
         self._id = FileId.of(self.path)
 
     @property

@@ -130,6 +130,16 @@ def test_a_deleted_and_recreated_file_is_another_one_even_with_the_same_inode(sh
     assert FileId.of(path) != before
 
 
+def test_a_new_mode_or_label_makes_no_other_socket(short_dir: Path) -> None:
+    placed = PlacedSocket(short_dir, "a.sock")
+    with listen(placed.temporary):
+        placed.publish()
+        placed.path.chmod(0o660)
+        os.chown(placed.path, os.geteuid(), os.getegid())
+        assert placed.intact
+        placed.remove()
+
+
 def test_publishing_into_a_directory_that_vanished_is_an_error(short_dir: Path) -> None:
     directory = short_dir / "d"
     directory.mkdir()
