@@ -44,7 +44,7 @@ def desired_specs(offer: Offer, snapshot: Snapshot) -> tuple[dict[str, Spec], tu
         _channel_spec(devices, options),
     ]
     files = {f"{spec.kind.replace('/', '-')}.json": spec for spec in specs if spec.devices}
-    return files, tuple(_problems(devices, options, snapshot))
+    return files, (*_left_out(resources, snapshot), *_problems(devices, options))
 
 
 def _together(every: Sequence[EditOptions]) -> EditOptions:
@@ -87,11 +87,15 @@ def _channel_spec(devices: Iterable[Device], options: EditOptions) -> Spec:
     return Spec(f"{OWN_VENDOR}/imex-channel", entries)
 
 
-def _problems(devices: Sequence[Device], options: EditOptions, snapshot: Snapshot) -> Iterable[str]:
-    for device in devices:
-        reason = undescribed(device, options, snapshot.host)
-        if reason:
-            yield f"CDI: {device.name} is left out, {reason}"
+def _left_out(resources: Iterable[ResourceOffer], snapshot: Snapshot) -> Iterable[str]:
+    for resource in resources:
+        for item in resource.devices:
+            reason = undescribed(item.device, resource.rule.edits, snapshot.host)
+            if reason:
+                yield f"CDI: {item.device.name} is left out, {reason}"
+
+
+def _problems(devices: Sequence[Device], options: EditOptions) -> Iterable[str]:
     for feature in options.features:
         if not feature_nodes(devices, feature):
             yield f"CDI: the feature {feature} is left out, no node {FEATURES[feature][0]}* is on the host"

@@ -20,6 +20,15 @@ GPU_FILE = "k8s.device-plugin.nvidia.com-gpu.json"
 NODES = {"--device-list-strategy": "cdi-cri", "--cdi-mode": "nodes"}
 FULL = {"--device-list-strategy": "cdi-cri", "--cdi-mode": "full", "--cdi-hook": "/usr/bin/nvidia-cdi-hook"}
 
+BY_NAME = """\
+apiVersion: ostler.dev/v1alpha1
+kind: Config
+resources:
+- name: nvidia.com/gpu
+  devices: {kind: gpu}
+  ids: name
+"""
+
 
 def node(flags: dict[str, str], name: str = "h100-sxm-8") -> SandboxNode:
     return SandboxNode(path(name), flags=flags, reconcile_interval=0.05)
@@ -78,6 +87,37 @@ async def test_mig_devices_are_named_by_index_and_resolve() -> None:
         assert len(names) == 2
         assert all(":" in name.partition("=")[2] for name in names)
         assert set(names) <= resolvable(box)
+
+
+@pytest.mark.parametrize("strategy", ["uuid", "index"])
+async def test_pod_is_told_the_vendors_ids_where_the_kubelet_has_names(strategy: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(BY_NAME)
+    flags = {**NODES, "--device-id-strategy": strategy}
+    box = SandboxNode(path("l4-2"), flags=flags, arguments=["--config", str(config)], reconcile_interval=0.05)
+    async with box:
+        await box.registered()
+        given = await box.give(GPU, 2)
+        assert given.admission.admitted
+        assert all(id_.startswith("gpu-") for id_ in given.ids)
+        names = given.response["cdi_devices"]
+        assert isinstance(names, tuple)
+        told = [name.partition("=")[2] for name in names]
+        assert told == ["0", "1"] if strategy == "index" else all(id_.startswith("GPU-") for id_ in told)
+        assert set(names) <= resolvable(box)
+
+
+async def test_mode_full_on_a_host_without_the_driver_is_unhealthy_without_a_spec_and_told() -> None:
+    async with node(FULL, "l4-2") as box:
+        status = await box.registered()
+        assert [(each.name, each.healthy, each.devices) for each in status.resources] == [(GPU, 0, 2)]
+        assert specs(box) == {}
+        assert not (await box.give(GPU, 1)).admission.admitted
+        why = "no libraries of the driver were found below /"
+        devices = (await box.agent.devices()).devices
+        assert [device.offer_reason for device in devices] == [f"no CDI spec can describe it, {why}"] * 2
+        told = [event.message for event in status.events if event.message.startswith("CDI")]
+        assert told == [f"CDI: {device.name} is left out, {why}" for device in devices]
 
 
 async def test_restarted_agent_leaves_its_spec_as_it_is_and_writes_a_lost_one_again() -> None:

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from node.edits.model import ContainerEdits, MountEdit, NodeEdit
 from node.edits.nvidia import allocate_edits
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import Device, DeviceKind, NodeRole
 from node.offer import OfferedDevice
+from node.rules import DeviceIds, Rule, offered_id
 from plugin.answer import answer, renderer
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.edits.making import gpu, lacking, mig
+from tests.edits.making import gpu, lacking, mig, node, without
 
 ENVVAR, MOUNTS, ANNOTATIONS, CRI = ListStrategy
 
@@ -29,22 +30,20 @@ DEVICES: dict[DeviceKind, tuple[Device, ...]] = {
     DeviceKind.GPU: (gpu(1), gpu(0), gpu(1)),
     DeviceKind.MIG: (mig(1), mig(0), mig(1)),
 }
-"""What is asked for: out of order, and one of them twice."""
+"""What is asked for: out of order, and one of them twice. Strategy ``index`` sorts them, ``uuid`` does not."""
 IDS = {
     (DeviceKind.GPU, IdStrategy.UUID): ("GPU-1", "GPU-0"),
-    (DeviceKind.GPU, IdStrategy.INDEX): ("1", "0"),
+    (DeviceKind.GPU, IdStrategy.INDEX): ("0", "1"),
     (DeviceKind.MIG, IdStrategy.UUID): ("MIG-1", "MIG-0"),
-    (DeviceKind.MIG, IdStrategy.INDEX): ("0:1", "0:0"),
+    (DeviceKind.MIG, IdStrategy.INDEX): ("0:0", "0:1"),
 }
+CAPABILITIES = tuple(f"/dev/nvidia-caps/nvidia-cap{number}" for number in (21, 22, 31, 32))
+"""Those of the MIG devices 0:0 and 0:1."""
 NODES = {
-    DeviceKind.GPU: ("/dev/nvidia2", "/dev/nvidia1"),
-    DeviceKind.MIG: (
-        "/dev/nvidia1",
-        "/dev/nvidia-caps/nvidia-cap31",
-        "/dev/nvidia-caps/nvidia-cap32",
-        "/dev/nvidia-caps/nvidia-cap21",
-        "/dev/nvidia-caps/nvidia-cap22",
-    ),
+    (DeviceKind.GPU, IdStrategy.UUID): ("/dev/nvidia2", "/dev/nvidia1"),
+    (DeviceKind.GPU, IdStrategy.INDEX): ("/dev/nvidia1", "/dev/nvidia2"),
+    (DeviceKind.MIG, IdStrategy.UUID): ("/dev/nvidia1", *CAPABILITIES[2:], *CAPABILITIES[:2]),
+    (DeviceKind.MIG, IdStrategy.INDEX): ("/dev/nvidia1", *CAPABILITIES),
 }
 STRATEGIES: dict[tuple[ListStrategy, ...], tuple[str, bool, bool, bool, bool]] = {
     # strategies: value of NVIDIA_VISIBLE_DEVICES, channels in env, mounts, annotation, CDI devices
@@ -88,7 +87,11 @@ def expected(
     files = [*named, *(f"imex/{number}" for number in numbers)] if mounts else []
     names = [f"gpu={name}" for name in named] + list(extra_names)
     qualified = tuple(f"k8s.device-plugin.nvidia.com/{name}" for name in names)
-    paths = (*CONTROL_NODES, *NODES[kind], *(f"/dev/nvidia-caps-imex-channels/channel{number}" for number in numbers))
+    paths = (
+        *CONTROL_NODES,
+        *NODES[kind, ids],
+        *(f"/dev/nvidia-caps-imex-channels/channel{number}" for number in numbers),
+    )
     given_specs = specs and strategies not in ((ANNOTATIONS,), (CRI,), (ANNOTATIONS, CRI))
     return ContainerEdits(
         env=(*variables, *env),
@@ -154,9 +157,47 @@ def test_device_nodes_are_below_the_dev_root_on_the_host_only(root: str) -> None
     assert NodeEdit("/dev/nvidia1", "/run/nvidia/driver/dev/nvidia1") in edits.nodes
 
 
-def test_device_without_an_index_keeps_its_id() -> None:
-    edits = allocate_edits(pairs(gpu(0, index=None)), EditOptions(ids=IdStrategy.INDEX), "")
-    assert edits.env == (("NVIDIA_VISIBLE_DEVICES", "GPU-0"),)
+def visible(devices: list[tuple[str, Device]], ids: IdStrategy) -> str:
+    """The value of NVIDIA_VISIBLE_DEVICES."""
+    return dict(allocate_edits(devices, EditOptions(ids=ids), "").env)["NVIDIA_VISIBLE_DEVICES"]
+
+
+def test_indices_are_sorted_as_numbers_and_uuids_keep_the_order_of_the_request() -> None:
+    devices = pairs(gpu(10), gpu(9), gpu(2), gpu(0))
+    assert visible(devices, IdStrategy.INDEX) == "0,2,9,10"
+    assert visible(devices, IdStrategy.UUID) == "GPU-10,GPU-9,GPU-2,GPU-0"
+
+
+def test_indices_of_mig_devices_are_sorted_as_pairs_of_numbers() -> None:
+    numbers = ("10:0", "2:1", "1:10", "1:9", "1")
+    devices = [(number, mig(0, uuid=f"MIG-{number}", index=number)) for number in numbers]
+    assert visible(devices, IdStrategy.INDEX) == "1,1:9,1:10,2:1,10:0"
+    assert visible(devices, IdStrategy.UUID) == ",".join(f"MIG-{number}" for number in numbers)
+
+
+def test_device_without_an_index_is_named_by_its_uuid() -> None:
+    assert visible(pairs(gpu(1), gpu(0, index=None)), IdStrategy.INDEX) == "GPU-0,1"
+
+
+@pytest.mark.parametrize(("ids", "named"), [(IdStrategy.UUID, ("GPU-1", "GPU-0")), (IdStrategy.INDEX, ("0", "1"))])
+def test_container_is_told_the_vendors_ids_whatever_ids_the_kubelet_has(
+    ids: IdStrategy, named: tuple[str, ...]
+) -> None:
+    rule = Rule("nvidia.com/gpu", ids=DeviceIds.NAME, edits=EditOptions(strategies=(ENVVAR, ANNOTATIONS, CRI), ids=ids))
+    devices = [(offered_id(rule, device), device) for device in (gpu(1), gpu(0))]
+    assert [id_ for id_, _ in devices] == ["gpu-0000-1b-00-0", "gpu-0000-0b-00-0"]
+    edits = allocate_edits(devices, rule.edits, "1-2-3")
+    names = tuple(f"k8s.device-plugin.nvidia.com/gpu={name}" for name in named)
+    assert edits.env == (("NVIDIA_VISIBLE_DEVICES", ",".join(named)),)
+    assert edits.cdi_devices == names
+    assert edits.annotations == ((KEY, ",".join(names)),)
+    mounts = allocate_edits(devices, replace(rule.edits, strategies=(MOUNTS,)), "").mounts
+    assert [mount.container_path for mount in mounts] == [f"{FOLDER}/{name}" for name in named]
+
+
+def test_device_without_uuid_and_index_keeps_its_id_towards_the_kubelet() -> None:
+    bare = gpu(0, uuid=None, index=None)
+    assert [visible([(bare.name, bare)], ids) for ids in IdStrategy] == [bare.name] * 2
 
 
 def test_required_channels_are_given_even_when_the_host_lacks_them() -> None:
@@ -188,6 +229,33 @@ def test_control_nodes_are_given_only_where_the_host_has_them_and_own_nodes_alwa
     ]
 
 
+def test_control_and_auxiliary_nodes_are_those_of_the_first_device() -> None:
+    bare = without(gpu(1), NodeRole.CONTROL, NodeRole.AUXILIARY)
+    options = EditOptions(strategies=(ENVVAR, CRI), features=("gdrcopy",), imex_channels=(0,))
+    edits = allocate_edits(pairs(gpu(0), bare), options, "")
+    channel = "/dev/nvidia-caps-imex-channels/channel0"
+    assert [node.path for node in edits.nodes] == [*CONTROL_NODES, "/dev/nvidia1", "/dev/nvidia2", channel]
+    assert edits.cdi_devices[2:] == tuple(
+        f"k8s.device-plugin.nvidia.com/{name}" for name in ("imex-channel=0", "gdrcopy=all")
+    )
+    edits = allocate_edits(pairs(bare, gpu(0)), options, "")
+    assert [node.path for node in edits.nodes] == ["/dev/nvidia2", "/dev/nvidia1"]
+    assert len(edits.cdi_devices) == 2
+
+
+@pytest.mark.parametrize("ids", IdStrategy)
+def test_host_with_thousands_of_channels_gives_those_asked_for_and_no_others(ids: IdStrategy) -> None:
+    every = tuple(node(f"/dev/nvidia-caps-imex-channels/channel{number}", NodeRole.AUXILIARY) for number in range(2048))
+    devices = [replace(one, nodes=(*without(one, NodeRole.AUXILIARY).nodes, *every)) for one in map(gpu, range(8))]
+    options = EditOptions(strategies=(ENVVAR, CRI), ids=ids, imex_channels=(0, 2047, 2048))
+    edits = allocate_edits(pairs(*devices), options, "")
+    given = [f"/dev/nvidia-caps-imex-channels/channel{number}" for number in (0, 2047)]
+    own = [f"/dev/nvidia{number + 1}" for number in range(8)]
+    assert [each.path for each in edits.nodes] == [*CONTROL_NODES, *own, *given]
+    assert ("NVIDIA_IMEX_CHANNELS", "0,2047") in edits.env
+    assert edits.cdi_devices[8:] == tuple(f"k8s.device-plugin.nvidia.com/imex-channel={number}" for number in (0, 2047))
+
+
 def test_no_devices_give_no_annotation_because_an_empty_name_is_no_name() -> None:
     edits = allocate_edits([], EditOptions(strategies=(ANNOTATIONS, CRI)), "1")
     assert edits.empty
@@ -210,10 +278,10 @@ every_device = st.sampled_from([gpu(number) for number in range(4)] + [mig(numbe
 
 
 @given(st.lists(every_device, min_size=1, max_size=12), st.sampled_from(IdStrategy))
-def test_every_strategy_names_the_same_devices_once_in_the_order_of_the_request(
-    devices: list[Device], ids: IdStrategy
-) -> None:
+def test_every_strategy_names_the_same_devices_once_in_one_order(devices: list[Device], ids: IdStrategy) -> None:
     wanted = list(dict.fromkeys((device.index if ids is IdStrategy.INDEX else device.uuid) or "" for device in devices))
+    if ids is IdStrategy.INDEX:
+        wanted.sort(key=lambda index: [int(part) for part in index.split(":")])
     edits = allocate_edits(pairs(*devices), EditOptions(strategies=(ANNOTATIONS, CRI), ids=ids), "1")
     names = [f"k8s.device-plugin.nvidia.com/gpu={name}" for name in wanted]
     assert list(edits.cdi_devices) == names
@@ -228,5 +296,5 @@ def test_every_strategy_names_the_same_devices_once_in_the_order_of_the_request(
 @given(st.lists(every_device, max_size=12), st.sampled_from(list(STRATEGIES)))
 def test_no_variable_node_or_mount_is_given_twice(devices: list[Device], strategies: tuple[ListStrategy, ...]) -> None:
     edits = allocate_edits(pairs(*devices), EditOptions(strategies=strategies, features=("gds",)), "1")
-    for found in ([name for name, _ in edits.env], [node.path for node in edits.nodes], edits.mounts):
+    for found in ([name for name, _ in edits.env], [each.path for each in edits.nodes], edits.mounts):
         assert len(set(found)) == len(found)

@@ -7,19 +7,27 @@ from dataclasses import replace
 import pytest
 
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host, NodeRole, Snapshot
 from node.offer import offer
 from node.rules import DeviceIds, Door, Rule
 from tests.edits.making import gpu, lacking, mig, without
 
+FILES = DriverFiles("570.172.08", libraries=("/usr/lib64/libcuda.so.570.172.08",))
 CRI = EditOptions(strategies=(ListStrategy.CDI_CRI,))
 ANNOTATIONS = EditOptions(strategies=(ListStrategy.ENVVAR, ListStrategy.CDI_ANNOTATIONS))
 DELEGATE = replace(CRI, cdi_mode=CdiMode.DELEGATE)
 GENERATE = "run 'nvidia-ctk cdi generate"
 
 
-def reason(device: Device, edits: EditOptions, *known: str, ids: DeviceIds = DeviceIds.VENDOR) -> str:
-    one = Snapshot(1, (device,), host=Host(cdi_devices=frozenset(known)))
+def reason(
+    device: Device,
+    edits: EditOptions,
+    *known: str,
+    ids: DeviceIds = DeviceIds.VENDOR,
+    files: DriverFiles | None = FILES,
+) -> str:
+    one = Snapshot(1, (device,), host=Host(cdi_devices=frozenset(known), driver_files=files))
     (shown,) = offer(one, (Rule("nvidia.com/gpu", ids=ids, edits=edits),), {}, Door.PLUGIN).resources[0].devices
     assert shown.healthy is not bool(shown.reason)
     return shown.reason
@@ -51,6 +59,26 @@ def test_device_that_our_spec_cannot_describe_says_what_is_missing(
     assert reason(device, EditOptions()) == ""
 
 
+@pytest.mark.parametrize("files", [None, DriverFiles("570.172.08", binaries=("/usr/bin/nvidia-smi",))])
+@pytest.mark.parametrize("device", [gpu(0), mig(0)], ids=["GPU", "MIG"])
+def test_mode_full_without_libraries_of_the_driver_is_unhealthy_and_names_the_root(
+    device: Device, files: DriverFiles | None
+) -> None:
+    full = replace(CRI, cdi_mode=CdiMode.FULL, driver_root="/run/nvidia/driver")
+    assert reason(device, full, files=files) == (
+        "no CDI spec can describe it, no libraries of the driver were found below /run/nvidia/driver"
+    )
+
+
+@pytest.mark.parametrize("edits", [EditOptions(cdi_mode=CdiMode.FULL), CRI, ANNOTATIONS])
+def test_only_mode_full_of_cdi_needs_libraries_of_the_driver(edits: EditOptions) -> None:
+    assert reason(gpu(0), edits, files=None) == ""
+
+
+def test_delegated_device_needs_no_libraries_that_we_see() -> None:
+    assert reason(gpu(0), DELEGATE, "nvidia.com/gpu=GPU-0", files=None) == ""
+
+
 def test_control_and_graphics_nodes_may_be_missing() -> None:
     assert reason(lacking(gpu(0), "/dev/nvidiactl", "/dev/dri/card2"), CRI) == ""
 
@@ -61,7 +89,7 @@ def test_control_and_graphics_nodes_may_be_missing() -> None:
         (IdStrategy.UUID, DeviceIds.VENDOR, gpu(0), "nvidia.com/gpu=GPU-0"),
         (IdStrategy.INDEX, DeviceIds.VENDOR, gpu(0), "nvidia.com/gpu=0"),
         (IdStrategy.INDEX, DeviceIds.NAME, gpu(0), "nvidia.com/gpu=0"),
-        (IdStrategy.UUID, DeviceIds.NAME, gpu(0), "nvidia.com/gpu=gpu-0000-0b-00-0"),
+        (IdStrategy.UUID, DeviceIds.NAME, gpu(0), "nvidia.com/gpu=GPU-0"),
         (IdStrategy.UUID, DeviceIds.VENDOR, mig(1), "nvidia.com/gpu=MIG-1"),
         (IdStrategy.INDEX, DeviceIds.VENDOR, mig(1), "nvidia.com/gpu=0:1"),
     ],

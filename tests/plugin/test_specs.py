@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -9,8 +10,8 @@ from node.cdi.spec import Spec
 from node.edits.nvidia import OWN_FILES, allocate_edits
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.devices import devices_of, host_of
-from node.inventory.identity import Identities
 from node.inventory.facts import DriverFiles
+from node.inventory.identity import Identities
 from node.inventory.model import Device, Host, NodeRole, Snapshot
 from node.inventory.recorded import read
 from node.offer import OfferedDevice, offer
@@ -18,7 +19,7 @@ from node.rules import DeviceIds, Door, Rule, Selector
 from plugin.specs import desired_specs
 from sandbox import nodes
 from tests.cdi.judging import judged
-from tests.edits.making import gpu, lacking, mig, without
+from tests.edits.making import gpu, lacking, mig, node, without
 
 GPU_FILE = "k8s.device-plugin.nvidia.com-gpu.json"
 NODES = EditOptions(strategies=(ListStrategy.CDI_CRI,))
@@ -30,6 +31,7 @@ FILES = DriverFiles(
 )
 ONLY_NODES = "CDI mode nodes: containers get device nodes only, their image must bring the driver's libraries"
 ONLY = "nvidia.com/gpu"
+VOID = ["NVIDIA_VISIBLE_DEVICES=void"]
 
 
 def snapshot(*devices: Device, files: DriverFiles | None = FILES) -> Snapshot:
@@ -63,11 +65,10 @@ def test_mode_nodes_is_one_file_with_device_nodes_word_for_word() -> None:
             "cdiVersion": "0.3.0",
             "kind": "k8s.device-plugin.nvidia.com/gpu",
             "devices": [
-                {"name": "GPU-0", "containerEdits": {"deviceNodes": device_node("/dev/nvidia1")}},
-                {"name": "GPU-1", "containerEdits": {"deviceNodes": device_node("/dev/nvidia2")}},
+                {"name": name, "containerEdits": {"env": VOID, "deviceNodes": device_node(path)}}
+                for name, path in (("GPU-0", "/dev/nvidia1"), ("GPU-1", "/dev/nvidia2"))
             ],
             "containerEdits": {
-                "env": ["NVIDIA_VISIBLE_DEVICES=void"],
                 "deviceNodes": device_node("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"),
             },
         }
@@ -88,15 +89,31 @@ def test_mode_full_adds_graphics_nodes_driver_files_and_hooks(hook: str, words: 
         {
             "name": "GPU-0",
             "containerEdits": {
+                "env": VOID,
                 "deviceNodes": [
                     {"path": path, "hostPath": f"{root}{path}", "permissions": "rw"}
                     for path in ("/dev/nvidia1", "/dev/dri/card2", "/dev/dri/renderD128")
-                ]
+                ],
+                "hooks": [
+                    {
+                        "hookName": "createContainer",
+                        "path": hook,
+                        "args": [
+                            *words,
+                            "create-symlinks",
+                            "--link",
+                            "../card2::/dev/dri/by-path/pci-0000:0b:00.0-card",
+                            "--link",
+                            "../renderD128::/dev/dri/by-path/pci-0000:0b:00.0-render",
+                        ],
+                    }
+                ],
             },
         }
     ]
     shared = document["containerEdits"]
     assert isinstance(shared, dict)
+    assert shared["env"] == ["NVIDIA_CTK_LIBCUDA_DIR=/usr/lib64"]
     assert shared["mounts"] == [
         {
             "hostPath": f"{root}{library}",
@@ -120,11 +137,59 @@ def test_mode_full_adds_graphics_nodes_driver_files_and_hooks(hook: str, words: 
     assert problems == ()
 
 
-def test_mode_full_without_driver_files_gives_nodes_and_says_so() -> None:
-    found, problems = specs(snapshot(gpu(0), files=None), Rule(ONLY, edits=FULL))
-    assert names(found[GPU_FILE]) == ["GPU-0"]
+NO_LIBRARIES = "is left out, no libraries of the driver were found below /run/nvidia/driver"
+
+
+@pytest.mark.parametrize("files", [None, DriverFiles("570.172.08", binaries=("/usr/bin/nvidia-smi",))])
+def test_mode_full_without_libraries_of_the_driver_describes_nothing_and_says_so(files: DriverFiles | None) -> None:
+    options = replace(FULL, driver_root="/run/nvidia/driver")
+    found, problems = specs(snapshot(gpu(0), mig(1), files=files), Rule(ONLY, edits=options))
+    assert found == {}
+    assert problems == (f"CDI: gpu-0000-0b-00-0 {NO_LIBRARIES}", f"CDI: mig-0000-0b-00-0-1-1 {NO_LIBRARIES}")
+
+
+def test_devices_of_mode_nodes_need_no_driver_beside_those_of_mode_full() -> None:
+    full = replace(FULL, driver_root="/run/nvidia/driver")
+    rules = (Rule("a.com/gpu", Selector(uuids=("GPU-0",)), edits=full), Rule("b.com/gpu", edits=NODES))
+    found, problems = specs(snapshot(gpu(0), gpu(1), files=None), *rules)
+    assert names(found[GPU_FILE]) == ["GPU-1"]
     assert found[GPU_FILE].edits.mounts == ()
-    assert problems == ("CDI mode full: the driver's files were not found, containers get device nodes only",)
+    assert problems == (f"CDI: gpu-0000-0b-00-0 {NO_LIBRARIES}",)
+
+
+@pytest.mark.parametrize("ids", [IdStrategy.UUID, IdStrategy.INDEX])
+def test_specs_define_the_vendors_ids_whatever_ids_the_kubelet_has(ids: IdStrategy) -> None:
+    edits = replace(NODES, ids=ids)
+    found, _ = specs(snapshot(gpu(0), mig(1)), Rule(ONLY, ids=DeviceIds.NAME, edits=edits))
+    assert names(found[GPU_FILE]) == (["GPU-0", "MIG-1"] if ids is IdStrategy.UUID else ["0", "0:1"])
+
+
+def test_only_devices_of_resources_that_have_cdi_alone_are_void() -> None:
+    beside = replace(NODES, strategies=(ListStrategy.ENVVAR, ListStrategy.CDI_ANNOTATIONS))
+    rules = (Rule("a.com/gpu", Selector(uuids=("GPU-0",)), edits=beside), Rule("b.com/gpu", edits=NODES))
+    found, _ = specs(snapshot(gpu(0), gpu(1)), *rules)
+    assert {device.name: device.edits.env for device in found[GPU_FILE].devices} == {
+        "GPU-0": (),
+        "GPU-1": (("NVIDIA_VISIBLE_DEVICES", "void"),),
+    }
+    assert found[GPU_FILE].edits.env == ()
+    assert "env" not in json.dumps(documents(found)[GPU_FILE]["containerEdits"])
+
+
+def test_host_with_thousands_of_channels_has_specs_of_those_asked_for() -> None:
+    every = tuple(node(f"/dev/nvidia-caps-imex-channels/channel{number}", NodeRole.AUXILIARY) for number in range(2048))
+    devices = [replace(one, nodes=(*without(one, NodeRole.AUXILIARY).nodes, *every)) for one in map(gpu, range(8))]
+    found, problems = specs(snapshot(*devices), Rule(ONLY, edits=replace(NODES, imex_channels=(0, 2047, 2048))))
+    assert names(found["k8s.device-plugin.nvidia.com-imex-channel.json"]) == ["0", "2047"]
+    assert [each.path for each in found[GPU_FILE].edits.nodes] == [
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+    ]
+    assert problems == (
+        "CDI: IMEX channels are left out, they are missing on the host: /dev/nvidia-caps-imex-channels/channel2048",
+        ONLY_NODES,
+    )
 
 
 def test_mig_devices_have_their_capabilities_and_the_node_of_their_gpu() -> None:
@@ -246,6 +311,9 @@ def test_recorded_nodes_give_valid_specs_that_define_every_name_an_answer_uses(
     name: str, mode: CdiMode, named: DeviceIds, ids: IdStrategy
 ) -> None:
     facts = read(nodes.path(name)).facts
+    if facts.driver_files is None:
+        # Most recordings are without the files of the driver.
+        facts = replace(facts, driver_files=FILES)
     one = Snapshot(1, devices_of(facts, Identities()), host=host_of(facts))
     edits = EditOptions(
         strategies=(ListStrategy.CDI_CRI,),
