@@ -6,11 +6,10 @@ not their business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from node.values import Value
+from node.values import Value, value
 
 
 class EventType(StrEnum):
@@ -20,7 +19,7 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Event(Value):
     """``reason`` in CamelCase for machines, ``message`` for people, ``time`` in Unix seconds."""
 

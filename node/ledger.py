@@ -5,13 +5,11 @@ Pure. A hold taken through one door keeps the device from the other; ``node.offe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from node.rules import Door
-from node.values import Value
+from node.values import Value, value
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Hold(Value):
     """A device (by name) held through a door by a pod or claim (``namespace/name``) since a time (Unix seconds)."""
 

@@ -9,7 +9,6 @@ running pods hold.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from node.edits.nvidia import cdi_names, missing_channels, undescribed
 from node.edits.options import CdiMode
@@ -18,10 +17,10 @@ from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger import Hold
 from node.names import explain_resource_name
 from node.rules import Door, Rule, offered_id, rule_for
-from node.values import Value
+from node.values import Value, value
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class OfferedDevice(Value):
     """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not)."""
 
@@ -31,7 +30,7 @@ class OfferedDevice(Value):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class ResourceOffer(Value):
     """A resource, the rule it comes from, and its devices in the snapshot's order."""
 
@@ -40,7 +39,7 @@ class ResourceOffer(Value):
     devices: tuple[OfferedDevice, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Withheld(Value):
     """A device that this door does not show, and why."""
 
@@ -48,7 +47,7 @@ class Withheld(Value):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Offer(Value):
     """Resources sorted by name, and what is not shown."""
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import lru_cache
 
 from node.edits.options import EditOptions
 from node.inventory.model import Device, DeviceKind
-from node.values import Value
+from node.values import Value, value
 
 PROFILE = "{profile}"
 
@@ -49,7 +49,7 @@ def _any_matches(patterns: tuple[str, ...], text: str | None) -> bool:
     return not patterns or (text is not None and any(matches_pattern(pattern, text) for pattern in patterns))
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Selector(Value):
     """Picks devices: every field that is set must match, a field with several values matches any of them.
 
@@ -99,7 +99,7 @@ def fills_gpu_instance(device: Device) -> bool:
     return device.kind is DeviceKind.MIG and not re.match(r"\d+c\.", device.text("profile"))
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Rule(Value):
     """One rule: the devices it selects are offered through ``door`` as ``resource``.
 

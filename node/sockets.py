@@ -12,10 +12,9 @@ import errno
 import os
 import socket
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
-from node.values import Value
+from node.values import Value, value
 
 MAX_PATH = 107
 """Bytes that a Unix socket's path may have: the kernel's 108 less the closing zero, which gRPC insists on."""
@@ -34,7 +33,7 @@ class SocketError(Exception):
         self.fix = fix
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class FileId(Value):
     """What tells one file from its successor under the same name.
 

@@ -17,7 +17,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from node.events import EventType
@@ -30,7 +30,7 @@ from node.lock import InstanceLock
 from node.offer import Offer, offer
 from node.rules import Door
 from node.sockets import SocketError, remove_dead
-from node.values import Value
+from node.values import Value, value
 from ostler import __version__
 from ostler.config.settings import RegistrationPath as Registration
 from ostler.config.settings import Settings
@@ -64,7 +64,7 @@ HTTP_RETRY = 5.0
 """Seconds between attempts to listen while a predecessor on the same host still has the address."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Edges(Value):
     """What tests replace: clocks, randomness, and the way to systemd."""
 

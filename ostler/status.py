@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from node.events import Event
 from node.inventory.model import SourceState, SourceStatus
-from node.values import Value
+from node.values import Value, value
 from plugin.door import ResourceStatus
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class AgentStatus(Value):
     """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each."""
 

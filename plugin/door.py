@@ -16,7 +16,7 @@ from node.directories import DirectoryWatcher, Inotify, open_inotify
 from node.events import EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
-from node.values import Value
+from node.values import Value, value
 from plugin.kubelet import KubeletFolders
 from plugin.listing import Listing, TooLarge
 from plugin.observer import Observer
@@ -27,7 +27,7 @@ from plugin.servicer import DevicePluginServicer, Render
 log = logging.getLogger("ostler.plugin")
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class ResourceStatus(Value):
     """A resource as people ask for it; ``problem`` says why the newest list is not the one that is shown."""
 

@@ -6,7 +6,6 @@ they are two settings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import grpc
 import grpc.aio
 
 from node.sockets import FileId, is_socket
-from node.values import Value
+from node.values import Value, value
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 VERSION = "v1beta1"
@@ -41,7 +40,7 @@ class RegisterRefused(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class KubeletFolders(Value):
     """Where the kubelet's sockets are; ``paths`` are the ways to register that may be tried, the first one first.
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from node.sockets import MAX_PATH, PREFIX, FileId
-from node.values import Value
+from node.values import Value, value
 from plugin.kubelet import RegistrationPath
 
 
@@ -28,7 +28,7 @@ class RegistrationState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class RegistrationStatus(Value):
     """State, path, socket and one sentence of detail."""
 

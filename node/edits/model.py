@@ -5,12 +5,10 @@ The field names are CDI's. Paths on the host are host paths, not those the agent
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from node.values import Value
+from node.values import Value, value
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class NodeEdit(Value):
     """A device node: path in the container, path on the host, permissions out of ``rwm``."""
 
@@ -19,7 +17,7 @@ class NodeEdit(Value):
     permissions: str = "rw"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class MountEdit(Value):
     """A bind mount with its options (``ro``, ``nosuid``, ``nodev``, ``bind``, ...)."""
 
@@ -33,7 +31,7 @@ class MountEdit(Value):
         return "ro" in self.options
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class HookEdit(Value):
     """An OCI hook: stage (``createContainer``, ...), program and arguments with the program's name first."""
 
@@ -42,7 +40,7 @@ class HookEdit(Value):
     arguments: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class ContainerEdits(Value):
     """What changes in a container; ``env`` as pairs, in order, names unique."""
 

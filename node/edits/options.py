@@ -5,10 +5,9 @@ Names follow NVIDIA's device plugin, whose users know them; where it has none, C
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
-from node.values import Value
+from node.values import Value, value
 
 
 class ListStrategy(StrEnum):
@@ -43,7 +42,7 @@ class CdiMode(StrEnum):
     """Our spec with device nodes and environment only: the image must bring or be given the driver's libraries."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class EditOptions(Value):
     """Options of one resource.
 

@@ -7,10 +7,10 @@ time by ``carried``, so that a state that lasts keeps its beginning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
-from node.values import Value
+from node.values import Value, value
 
 
 class HealthState(StrEnum):
@@ -38,7 +38,7 @@ class Recovery(StrEnum):
     """Work on the hardware."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Health(Value):
     """State, reason (one sentence, empty when healthy), since (Unix seconds) and recovery."""
 

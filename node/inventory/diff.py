@@ -6,11 +6,10 @@ Pure. Devices are matched by name: what keeps its name and differs has changed, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from node.health.state import Health
 from node.inventory.model import Device, Snapshot, SourceStatus
-from node.values import Value
+from node.values import Value, value
 
 _FIELDS = (
     "kind",
@@ -27,7 +26,7 @@ _FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class DeviceChange(Value):
     """A device before and after, and the names of the fields that differ."""
 
@@ -36,7 +35,7 @@ class DeviceChange(Value):
     fields: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Diff(Value):
     """Devices added, removed and changed, each by name; sources whose status is new; whether the host changed."""
 

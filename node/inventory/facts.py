@@ -8,12 +8,10 @@ recorded nodes alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from node.values import Value
+from node.values import Value, value
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class CallError(Value):
     """An NVML call that failed: the function's name and the error's, such as NOT_SUPPORTED or GPU_IS_LOST."""
 
@@ -21,7 +19,7 @@ class CallError(Value):
     error: str
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class NvLink(Value):
     """One NVLink: its number, whether it is up, and what is at its other end (``gpu``, ``switch``, ``ibmnpu``)."""
 
@@ -31,7 +29,7 @@ class NvLink(Value):
     remote_bus_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Ancestor(Value):
     """NVML's common ancestor level (0, 10, 20, 30, 40, 50) between this GPU and the one with index ``gpu``."""
 
@@ -39,7 +37,7 @@ class Ancestor(Value):
     level: int
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Fabric(Value):
     """Membership in an NVLink fabric: ``state`` and ``status`` are NVML's numbers."""
 
@@ -49,7 +47,7 @@ class Fabric(Value):
     status: int
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class MigFacts(Value):
     """One MIG device; ``memory_mib`` and the counts are NVML's device attributes."""
 
@@ -73,7 +71,7 @@ class MigFacts(Value):
     errors: tuple[CallError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class GpuFacts(Value):
     """One GPU as NVML shows it; ``error`` is set when not even a handle could be had.
 
@@ -110,7 +108,7 @@ class GpuFacts(Value):
     errors: tuple[CallError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class NvmlFacts(Value):
     """What NVML says; ``status`` is ``ok`` or the name of the error that keeps it silent (LIBRARY_NOT_FOUND, ...).
 
@@ -127,7 +125,7 @@ class NvmlFacts(Value):
     errors: tuple[CallError, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class PciFunction(Value):
     """One PCI function as sysfs shows it: numbers are sysfs' own text (``0x030200``, ``0x10de``).
 
@@ -148,7 +146,7 @@ class PciFunction(Value):
     drm: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class DeviceFile(Value):
     """A device node below the device root, by its path inside it (``/dev/nvidia0``)."""
 
@@ -158,7 +156,7 @@ class DeviceFile(Value):
     minor: int
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class CapabilityFile(Value):
     """An access file below /proc/driver/nvidia/capabilities and the minor number of its device node."""
 
@@ -166,7 +164,7 @@ class CapabilityFile(Value):
     minor: int
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class SysfsFacts(Value):
     """What the kernel shows in /sys, /dev and /proc; ``nvidia_module_version`` of the loaded kernel module."""
 
@@ -177,7 +175,7 @@ class SysfsFacts(Value):
     errors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class DriverFiles(Value):
     """Files of the user-space driver below the driver root, by their paths inside it."""
 
@@ -189,7 +187,7 @@ class DriverFiles(Value):
     configuration: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class CdiFacts(Value):
     """Qualified device names in the CDI specs that others wrote, and files that could not be read, with the reason."""
 
@@ -197,7 +195,7 @@ class CdiFacts(Value):
     errors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class NodeFacts(Value):
     """Everything the sources saw; a section is None when no source reads it."""
 

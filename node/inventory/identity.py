@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from node.files import FileError, JsonValue, RecordSchemaUnknown, read_record, write_record
 from node.inventory.model import Device, DeviceKind
-from node.values import Value
+from node.values import Value, value
 
 log = logging.getLogger("ostler.inventory")
 
 SCHEMA = "ostler.dev/identities/v1"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Identities(Value):
     """PCI address and UUID of every GPU ever seen, sorted by address; one UUID per address, one address per UUID."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from node.health.state import Health
 from node.inventory.facts import DriverFiles
-from node.values import Value
+from node.values import Value, value
 
 _NUMBERS = re.compile(r"\d+")
 
@@ -26,7 +26,7 @@ class DeviceKind(StrEnum):
     MIG = "mig"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Version(Value):
     """A strict semantic version (three numbers without leading zeros), as DRA version attributes demand."""
 
@@ -47,7 +47,7 @@ class Version(Value):
 AttributeValue = str | int | bool | Version
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Attribute(Value):
     """A typed fact about a device, under the name that DRA attributes use (lower camel case)."""
 
@@ -55,7 +55,7 @@ class Attribute(Value):
     value: AttributeValue
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Capacity(Value):
     """An amount that a device has: bytes for memory, a count for everything else."""
 
@@ -78,7 +78,7 @@ class NodeRole(StrEnum):
     """Given only where an option asks for it, such as /dev/gdrdrv or an IMEX channel."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class DeviceNode(Value):
     """A device file by the path a container sees; ``major`` and ``minor`` are None when the host lacks it."""
 
@@ -94,7 +94,7 @@ class DeviceNode(Value):
         return self.major is not None
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Device(Value):
     """One thing that can be given to a container.
 
@@ -141,7 +141,7 @@ class SourceState(StrEnum):
     """It is there and does not answer as it should; what was known is kept."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class SourceStatus(Value):
     """A source by name, its state, and one sentence why."""
 
@@ -150,7 +150,7 @@ class SourceStatus(Value):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Host(Value):
     """What answers need to know of the node besides its devices.
 
@@ -161,7 +161,7 @@ class Host(Value):
     driver_files: DriverFiles | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Snapshot(Value):
     """Everything known of the node at one moment; ``generation`` grows by one with every change."""
 

@@ -8,7 +8,6 @@ list; one GPU's fault touches only its own devices; names are unique.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from node.inventory.facts import MigFacts, NodeFacts
 from node.inventory.identity import Identities
@@ -28,7 +27,7 @@ from node.inventory.nvidia_location import LocatedGpu, locate, nvidia_functions
 from node.inventory.nvidia_mig import mig_name, mig_profile
 from node.inventory.nvidia_nodes import NvidiaNodes
 from node.inventory.pci import address_label, numa_node
-from node.values import Value
+from node.values import Value, value
 
 VENDOR = "nvidia"
 
@@ -67,7 +66,7 @@ def _on_the_bus(facts: NodeFacts) -> str:
     return f"; {len(functions)} NVIDIA GPU{plural} on the PCI bus (kernel driver: {drivers})"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class _Assembly(Value):
     """What the devices of one scan share; ``names`` are those given so far."""
 

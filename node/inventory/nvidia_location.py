@@ -9,12 +9,11 @@ matches them with the functions left over.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from node.inventory.facts import GpuFacts, NvmlFacts, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
 from node.inventory.pci import bus_of, display_mode, pci_address
-from node.values import Value
+from node.values import Value, value
 
 NOT_LISTED = "NOT_LISTED"
 """Error of a GPU that is on the PCI bus with its driver bound, and that NVML does not list."""
@@ -24,7 +23,7 @@ _DRIVER = "nvidia"
 _HOST_VGPU = 3
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class LocatedGpu(Value):
     """A GPU with its address and PCI function; ``facts.index`` is -1 where NVML does not list it.
 

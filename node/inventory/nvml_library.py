@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
-from dataclasses import dataclass
 from pathlib import Path
 
-from node.values import Value
+from node.values import Value, value
 
 SONAME = "libnvidia-ml.so.1"
 
@@ -47,7 +46,7 @@ class LibraryUnavailableError(Exception):
 FileIdentity = tuple[str, int, int, int]
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Library(Value):
     """A loaded library; ``identity`` is that of the file at the time of loading, None when the loader chose it."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, merge
@@ -17,14 +17,14 @@ from node.inventory.identity import IdentityStore
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
 from node.inventory.retention import retained
 from node.inventory.source import Source
-from node.values import Value
+from node.values import Value, value
 
 log = logging.getLogger("ostler.inventory")
 
 _ASSEMBLY = "assembly"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Reading(Value):
     """What a scan concluded; everything of a snapshot but its generation."""
 

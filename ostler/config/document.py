@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from node.values import Value
+from node.values import Value, value
 from ostler.config.errors import ConfigError, Origin
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Meaning(StrEnum):
     TEXT = "text"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Scalar(Value):
     """One value as it is written; ``plain``: without quotes, so that it may be a number, true, false or null."""
 
@@ -51,7 +51,7 @@ class Scalar(Value):
         return next((kind for kind, pattern in _PLAIN if pattern.fullmatch(self.text)), Meaning.TEXT)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Sequence(Value):
     """A list."""
 
@@ -60,7 +60,7 @@ class Sequence(Value):
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Entry(Value):
     """A key with the place where it stands, and its value."""
 
@@ -70,7 +70,7 @@ class Entry(Value):
     value: Node
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Mapping(Value):
     """Keys with values, in the file's order, no key twice."""
 
@@ -83,7 +83,7 @@ class Mapping(Value):
         return next((entry for entry in self.entries if entry.key == key), None)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Refused(Value):
     """Stands for something whose error is reported already (a tag, an alias)."""
 

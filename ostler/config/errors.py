@@ -6,15 +6,14 @@ Problems are collected, never raised one at a time: somebody who corrects a file
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from node.values import Value
+from node.values import Value, value
 
 MAX_SHOWN = 50
 """Problems that the text of ``ConfigErrors`` lists; the rest are counted."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Origin(Value):
     """Where a value comes from: a file with line and column (from 1), or a flag or environment variable by its name.
 
@@ -35,7 +34,7 @@ class Origin(Value):
         return ConfigError(self.source, self.line, self.column, self.key, problem, fix)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class ConfigError(Value):
     """One problem. ``path`` is the file, flag (``--http``) or variable (``OSTLER_HTTP``) that has it.
 

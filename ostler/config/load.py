@@ -7,11 +7,10 @@ so that one run shows all problems.
 from __future__ import annotations
 
 from collections import abc
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from node.values import Value
+from node.values import Value, value
 from ostler.config import schema
 from ostler.config.building import build_settings
 from ostler.config.document import MAX_BYTES, Mapping, Refused, Scalar, Sequence, clipped, parse_document, shown
@@ -37,7 +36,7 @@ class SourceFormat(StrEnum):
     """The configuration of NVIDIA's device plugin, ``version: v1``."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Loaded(Value):
     """Settings, what a reader should know about them, and what they were read from."""
 
@@ -94,7 +93,7 @@ def _unreadable(source: str, problem: str, fix: str) -> ConfigErrors:
     return ConfigErrors([Origin(source).error(problem, fix)])
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class _Read(Value):
     """What a file said, in the terms of our format."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
-from node.values import Value
+from node.values import Value, value
 from ostler.config.errors import Origin
 
 
@@ -20,7 +19,7 @@ class NoteKind(StrEnum):
     """Something worth knowing."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Note(Value):
     """Something a reader of the configuration should know; not an error. ``str()`` is the line people see."""
 

@@ -11,13 +11,12 @@ strategies there always write full specs with hooks, so they do here (``cdiMode:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import cast
 
 from node.edits.options import CdiMode, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
-from node.values import Value
+from node.values import Value, value
 from ostler.config import document, schema
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar
 from ostler.config.errors import ConfigError, Origin
@@ -179,7 +178,7 @@ _IMEX = section("imex", Section(_CHANNELS, _REQUIRED), "IMEX channels.")
 ROOT = Section(_VERSION, _FLAGS, _RESOURCES, _SHARING, _IMEX)
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class _Taken(Value):
     """A field there, the field here that gets its value, and the path of that one."""
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
-from node.values import Value
+from node.values import Value, value
 from ostler.config import schema
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.scalars import BadValue
@@ -20,7 +19,7 @@ from ostler.config.section import AnyField, Field, Values
 _PREFIX = "OSTLER_"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Override(Value):
     """A setting that can be given by ``flag`` and ``variable``; ``key`` is its path in a file."""
 

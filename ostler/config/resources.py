@@ -8,13 +8,13 @@ the MIG strategies are made here too. Broken sections are left out of judgements
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import DeviceKind
 from node.names import explain_resource_name
 from node.rules import PROFILE, Rule, Selector
-from node.values import Value
+from node.values import Value, value
 from ostler.config import schema
 from ostler.config.document import clipped, shown
 from ostler.config.errors import ConfigError, Origin
@@ -28,7 +28,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 MIG_RESOURCE = f"nvidia.com/mig-{PROFILE}"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class PlacedRule(Value):
     """A rule and where it stands; ``label`` names it in messages about others."""
 
@@ -42,7 +42,7 @@ class PlacedRule(Value):
         return f"{self.origin.key} (line {self.origin.line})"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Rename(Value):
     """Devices that go under another name than a MIG strategy's: an item of NVIDIA's ``resources``."""
 
@@ -53,7 +53,7 @@ class Rename(Value):
     name: Origin
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Roots(Value):
     """Host folders that go into every rule's options."""
 

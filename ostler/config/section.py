@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
-from node.values import Value
+from node.values import Value, value
 from ostler.config import document
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, clipped, join_key, shown
 from ostler.config.errors import MAX_SHOWN, ConfigError, Origin
@@ -54,7 +54,7 @@ class AnyField(Protocol):
         """Whether the key must be there."""
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Given(Value):
     """A value with the place it comes from."""
 

@@ -6,12 +6,12 @@ not given has its default here already, so that no reader needs to know defaults
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
 from node.rules import Rule
-from node.values import Value
+from node.values import Value, value
 
 
 class RegistrationPath(StrEnum):
@@ -49,7 +49,7 @@ class MigStrategy(StrEnum):
     MIXED = "mixed"
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class KubeletSettings(Value):
     """Where the kubelet is met. ``device_plugin_dir`` is fixed, ``registry_dir`` follows the kubelet's root."""
 
@@ -58,7 +58,7 @@ class KubeletSettings(Value):
     registration: RegistrationPath = RegistrationPath.AUTO
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class RootSettings(Value):
     """Roots of the kernel's file systems, as the agent sees them."""
 
@@ -66,7 +66,7 @@ class RootSettings(Value):
     proc: Path = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class NvidiaSettings(Value):
     """Where NVIDIA's driver is.
 
@@ -83,7 +83,7 @@ class NvidiaSettings(Value):
     full: bool = False
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class CdiSettings(Value):
     """CDI specs: ``directories`` are read for specs of others, ``directory`` is where ours are written."""
 
@@ -91,7 +91,7 @@ class CdiSettings(Value):
     directory: Path = Path("/var/run/cdi")
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class InventorySettings(Value):
     """``max_interval``: most seconds between two scans. ``recorded``: replay this recorded node, not the hardware."""
 
@@ -99,7 +99,7 @@ class InventorySettings(Value):
     recorded: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class LogSettings(Value):
     """What is logged, and how."""
 
@@ -107,7 +107,7 @@ class LogSettings(Value):
     format: LogFormat = LogFormat.TEXT
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@value
 class Settings(Value):
     """Everything. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match."""
 

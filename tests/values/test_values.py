@@ -1,0 +1,90 @@
+"""Values behave as frozen, slotted dataclasses do."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.values import Value, value
+
+
+@value
+class Point(Value):
+    x: int
+    y: int = 0
+    tags: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+@value
+class Other(Value):
+    x: int
+    y: int = 0
+    tags: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+@value
+class Nothing(Value):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    x: int
+    y: int = 0
+    tags: tuple[str, ...] = ()
+
+
+def test_defaults_are_those_of_the_class_and_factories_run_each_time() -> None:
+    first, second = Point(1), Point(1)
+    assert (first.x, first.y, first.tags, first.notes) == (1, 0, (), [])
+    assert first.notes is not second.notes
+    assert Point(1, notes=["a"]).notes == ["a"]
+
+
+def test_nothing_can_be_changed_added_or_deleted() -> None:
+    point = Point(1)
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'x'"):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'z'"):
+        point.z = 2
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'x'"):
+        del point.x
+    assert not hasattr(point, "__dict__")
+
+
+def test_values_of_different_classes_are_not_equal() -> None:
+    assert Point(1) != Other(1)
+    assert Point(1) != (1, 0, (), [])
+    assert Nothing() == Nothing()
+    assert hash(Nothing()) == hash(Nothing())
+
+
+def test_missing_and_unknown_arguments_are_errors() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        Point()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        Point(1, z=2)  # type: ignore[call-arg]
+
+
+def test_fields_replace_and_print_work_as_with_dataclasses() -> None:
+    assert [each.name for each in fields(Point)] == ["x", "y", "tags", "notes"]
+    assert replace(Point(1, tags=("a",)), y=5) == Point(1, 5, ("a",))
+    assert repr(Point(1, 2)) == "Point(x=1, y=2, tags=(), notes=[])"
+
+
+triples = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([(), ("a",)]))
+
+
+@given(triples, triples)
+def test_equality_and_hash_agree_with_dataclasses(
+    one: tuple[int, int, tuple[str, ...]], two: tuple[int, int, tuple[str, ...]]
+) -> None:
+    assert (Point(*one) == Point(*two)) == (Reference(*one) == Reference(*two))
+    hashed = [(triple[0], triple[1], triple[2]) for triple in (one, two)]
+    same = hash(Point(*hashed[0], notes=())) == hash(Point(*hashed[1], notes=()))  # type: ignore[arg-type]
+    assert same == (one == two)
