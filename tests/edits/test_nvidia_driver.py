@@ -25,7 +25,7 @@ FILES = DriverFiles(
 
 def places(*configuration: str) -> dict[str, str]:
     """Where configuration files come from, by where the container sees them."""
-    mounts = driver_edits(DriverFiles(VERSION, configuration=configuration), "/root", None).mounts
+    mounts = driver_edits(DriverFiles(VERSION, configuration=configuration), "/driver", None).mounts
     assert all(mount.options == READ_ONLY for mount in mounts)
     return {mount.container_path: mount.host_path for mount in mounts}
 
@@ -65,16 +65,16 @@ def test_root_of_the_host_leaves_paths_as_they_are() -> None:
     ],
 )
 def test_configuration_files_go_where_loaders_search_them(folder: str, name: str, target: str) -> None:
-    assert places(f"{folder}/{name}") == {f"{target}/{name}": f"/root{folder}/{name}"}
+    assert places(f"{folder}/{name}") == {f"{target}/{name}": f"/driver{folder}/{name}"}
 
 
 def test_first_of_two_configuration_files_for_one_place_is_taken() -> None:
     name = "vulkan/icd.d/nvidia_icd.json"
-    assert places(f"/etc/{name}", f"/usr/share/{name}") == {f"/etc/{name}": f"/root/etc/{name}"}
+    assert places(f"/etc/{name}", f"/usr/share/{name}") == {f"/etc/{name}": f"/driver/etc/{name}"}
 
 
 def test_configuration_file_in_another_folder_stays_there() -> None:
-    assert places("/opt/nvidia/nvoptix.bin") == {"/opt/nvidia/nvoptix.bin": "/root/opt/nvidia/nvoptix.bin"}
+    assert places("/opt/nvidia/nvoptix.bin") == {"/opt/nvidia/nvoptix.bin": "/driver/opt/nvidia/nvoptix.bin"}
 
 
 def test_container_is_told_the_folders_of_libcuda_each_once() -> None:
