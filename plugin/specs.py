@@ -37,14 +37,15 @@ def desired_specs(offer: Offer, snapshot: Snapshot) -> tuple[dict[str, Spec], tu
     if not resources:
         return {}, ()
     options = _together([resource.rule.edits for resource in resources])
-    devices = [item.device for resource in resources for item in resource.devices]
+    # Auxiliary nodes are the same for all devices, and there may be thousands.
+    first = [item.device for resource in resources for item in resource.devices][:1]
     specs = [
         _gpu_spec(resources, options, snapshot),
-        *_feature_specs(devices, options),
-        _channel_spec(devices, options),
+        *_feature_specs(first, options),
+        _channel_spec(first, options),
     ]
     files = {f"{spec.kind.replace('/', '-')}.json": spec for spec in specs if spec.devices}
-    return files, (*_left_out(resources, snapshot), *_problems(devices, options))
+    return files, (*_left_out(resources, snapshot), *_problems(first, options))
 
 
 def _together(every: Sequence[EditOptions]) -> EditOptions:
