@@ -7,6 +7,7 @@ however it dies; the file itself stays for ever, because removing a lock file le
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -53,9 +54,11 @@ class InstanceLock:
         except OSError as error:
             os.close(descriptor)
             raise LockError(self.path, error.strerror or str(error)) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
         self._descriptor = descriptor
+        # The number is for messages only: a full disk must not keep a node's devices from being served.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
         return True
 
     async def acquire(self) -> None:

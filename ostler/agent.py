@@ -32,8 +32,7 @@ from node.rules import Door
 from node.sockets import SocketError, remove_dead
 from node.values import Value, value
 from ostler import __version__
-from ostler.config.settings import RegistrationPath as Registration
-from ostler.config.settings import Settings
+from ostler.config.settings import RegistrationChoice, Settings
 from ostler.counters import Counters
 from ostler.errors import ReloadFailed
 from ostler.eventlog import EventLog
@@ -77,9 +76,9 @@ class Edges(Value):
 def kubelet_folders(settings: Settings) -> KubeletFolders:
     """The door's view of the kubelet's folders, with the ways to register in the order in which they are tried."""
     paths = {
-        Registration.AUTO: (RegistrationPath.REGISTRY, RegistrationPath.REGISTER),
-        Registration.REGISTRY: (RegistrationPath.REGISTRY,),
-        Registration.REGISTER: (RegistrationPath.REGISTER,),
+        RegistrationChoice.AUTO: (RegistrationPath.REGISTRY, RegistrationPath.REGISTER),
+        RegistrationChoice.REGISTRY: (RegistrationPath.REGISTRY,),
+        RegistrationChoice.REGISTER: (RegistrationPath.REGISTER,),
     }[settings.kubelet.registration]
     return KubeletFolders(settings.kubelet.device_plugin_dir, settings.kubelet.registry_dir, paths)
 

@@ -73,7 +73,7 @@ class MigFacts(Value):
 
 @value
 class GpuFacts(Value):
-    """One GPU as NVML shows it; ``error`` is set when not even a handle could be had.
+    """One GPU as NVML shows it; ``error`` is set when the GPU is lost or not even a handle could be had.
 
     ``bus_id`` as NVML writes it (``00000000:1B:00.0``), ``memory_bytes`` in bytes, ``compute_capability`` as
     ``major.minor``, ``mig_mode`` and ``mig_pending`` 0 or 1 where the GPU has MIG.

@@ -14,7 +14,7 @@ from node.rules import DeviceIds, Door
 from ostler.config.patterns import NamePattern, Pattern, PciPattern, ProfilePattern, UuidPattern
 from ostler.config.scalars import Address, AnyPath, Boolean, Choice, Duration, HostPath, Integer, JsonObject, Text
 from ostler.config.section import Field, ListOf, Section, section
-from ostler.config.settings import LogFormat, LogLevel, MigStrategy, RegistrationPath
+from ostler.config.settings import LogFormat, LogLevel, MigStrategy, RegistrationChoice
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Config"
@@ -63,8 +63,8 @@ REGISTRY_DIR = Field(
 )
 REGISTRATION = Field(
     "registration",
-    Choice(RegistrationPath),
-    RegistrationPath.AUTO,
+    Choice(RegistrationChoice),
+    RegistrationChoice.AUTO,
     "How resources are registered: auto uses the watched folder where the kubelet answers there, else Register.",
 )
 KUBELET = section(

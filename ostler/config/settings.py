@@ -14,7 +14,7 @@ from node.rules import Rule
 from node.values import Value, value
 
 
-class RegistrationPath(StrEnum):
+class RegistrationChoice(StrEnum):
     """How the kubelet is told of a resource."""
 
     AUTO = "auto"
@@ -55,7 +55,7 @@ class KubeletSettings(Value):
 
     device_plugin_dir: Path = Path("/var/lib/kubelet/device-plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
-    registration: RegistrationPath = RegistrationPath.AUTO
+    registration: RegistrationChoice = RegistrationChoice.AUTO
 
 
 @value

@@ -18,7 +18,7 @@ from ostler.config.settings import (
     LogLevel,
     LogSettings,
     NvidiaSettings,
-    RegistrationPath,
+    RegistrationChoice,
     RootSettings,
     Settings,
 )
@@ -72,7 +72,7 @@ def test_every_setting_arrives() -> None:
     assert settings == Settings(
         node_name="worker-1.example.com",
         kubelet=KubeletSettings(
-            Path("/host/kubelet/device-plugins"), Path("/host/kubelet/plugins_registry"), RegistrationPath.REGISTER
+            Path("/host/kubelet/device-plugins"), Path("/host/kubelet/plugins_registry"), RegistrationChoice.REGISTER
         ),
         roots=RootSettings(Path("/host/sys"), Path("/host/proc")),
         nvidia=NvidiaSettings(

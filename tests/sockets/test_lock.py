@@ -62,3 +62,10 @@ def test_a_state_folder_that_cannot_be_made_is_an_error_with_the_path(tmp_path: 
 
 def test_the_holder_of_a_lock_that_does_not_exist_is_unknown(tmp_path: Path) -> None:
     assert InstanceLock(tmp_path / "lock").holder() == ""
+
+
+def test_a_full_disk_does_not_keep_the_lock_from_being_taken() -> None:
+    lock = InstanceLock(Path("/dev/full"))
+    assert lock.try_acquire()
+    assert not InstanceLock(Path("/dev/full")).try_acquire()
+    lock.release()
