@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -216,3 +219,24 @@ async def test_killed_in_any_call_fifty_times_it_is_back_and_nothing_is_shown_tw
         assert len(list((box.root / "kubelet" / "plugins_registry").glob("ostler*"))) == 1
         given = await box.give(GPU, 8)
         assert given.admission.admitted, "no reservation is left behind"
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("strategy", ["envvar", "cdi-cri"])
+async def test_a_full_disk_keeps_no_device_from_being_served(short_dir: Path, strategy: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: mounts a small file system")
+    disk = short_dir / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k,mode=755", "tmpfs", str(disk)], check=True)
+    try:
+        with contextlib.suppress(OSError):
+            (disk / "filling").write_bytes(b"x" * 65536)
+        async with node(device_list_strategy=strategy, state_dir=str(disk), cdi_dir=str(disk / "cdi")) as box:
+            status = await box.registered()
+            assert (status.resources[0].devices, status.resources[0].healthy) == (8, 8)
+            log = box.log.read_text()
+            assert "No space left on device" in log
+            assert "Traceback" not in log
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
