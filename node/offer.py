@@ -132,7 +132,7 @@ def _not_describable(device: Device, rule: Rule, snapshot: Snapshot) -> str:
         names = cdi_names([(offered_id(rule, device), device)], rule.edits)
         unknown = next((name for name in names if name not in snapshot.host.cdi_devices), None)
         return f"no CDI spec on this node defines {unknown}; run '{_generate(unknown)}'" if unknown else ""
-    reason = undescribed(device, rule.edits, snapshot.host)
+    reason = undescribed(device, rule.edits, snapshot.host) or snapshot.host.cdi_fault
     return f"no CDI spec can describe it, {reason}" if reason else ""
 
 

@@ -27,8 +27,7 @@ from node.inventory.loop import Inventory
 from node.inventory.model import Snapshot
 from node.inventory.source import Source
 from node.lock import InstanceLock
-from node.offer import Offer, offer
-from node.rules import Door
+from node.offer import Offer
 from node.sockets import SocketError, remove_dead
 from node.values import Value, value
 from ostler import __version__
@@ -168,9 +167,8 @@ class Agent:
         )
 
     def devices(self) -> tuple[Snapshot, Offer]:
-        """The newest snapshot and what the plugin door makes of it."""
-        snapshot = self._inventory.snapshot
-        return snapshot, offer(snapshot, self._settings.rules, {}, Door.PLUGIN)
+        """The snapshot that is shown and what the plugin door makes of it."""
+        return self._publisher.shown
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
         """Scan now; the generation afterwards and what changed."""

@@ -1,8 +1,8 @@
 """From a snapshot to the door: decide the offer, have its CDI specs on disk, then show it.
 
 Only the newest snapshot counts; one that is replaced before its turn is never shown. A CDI spec that cannot be written
-(a full disk) is told as an event and tried again after a while; devices are shown all the
-same, because an answer by environment or device nodes does not need it.
+(a full disk) is told as an event and tried again after a while; meanwhile the devices whose answers would name it are
+shown unhealthy, since their containers would not start, and all others as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from node.events import EventSink, EventType
@@ -31,7 +32,7 @@ RECHECK = 30.0
 
 
 class Publisher:
-    """Shows what is submitted; ``published`` is set after the first time."""
+    """Shows what is submitted; ``published`` is set after the first time, ``shown`` is what is shown now."""
 
     def __init__(self, settings: Settings, door: PluginDoor, events: EventSink) -> None:
         self._settings = settings
@@ -44,6 +45,7 @@ class Publisher:
         self._wanted = asyncio.Event()
         self._problems: tuple[str, ...] = ()
         self.published = asyncio.Event()
+        self.shown: tuple[Snapshot, Offer] = (Snapshot(), Offer())
 
     def submit(self, snapshot: Snapshot) -> None:
         """Have this snapshot shown; does not block."""
@@ -69,17 +71,21 @@ class Publisher:
         holds: Mapping[str, Hold] = {}
         offered = offer(snapshot, self._settings.rules, holds, Door.PLUGIN)
         forget, self._rules_changed = self._rules_changed, False
-        await self._write_specs(offered, snapshot)
+        fault = await self._write_specs(offered, snapshot)
+        if fault:
+            snapshot = replace(snapshot, host=replace(snapshot.host, cdi_fault=fault))
+            offered = offer(snapshot, self._settings.rules, holds, Door.PLUGIN)
+        self.shown = snapshot, offered
         self._door.apply(offered, forget_missing=forget)
         for item in offered.withheld:
             log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
         self.published.set()
 
-    async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> None:
-        """Write what is wanted and sweep what is not; off the loop, because a disk may be slow."""
+    async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
+        """Write what is wanted and sweep what is not; why not, if it failed. Off the loop: a disk may be slow."""
         uses_cdi = any(resource.rule.edits.uses_cdi for resource in offered.resources)
         if not uses_cdi and self._specs is None and not self._record.exists():
-            return
+            return ""
         # Here and not above: most nodes have no CDI specs of ours.
         from node.cdi.directory import CdiDirectory
         from node.cdi.spec import CdiError
@@ -88,13 +94,16 @@ class Publisher:
         if self._specs is None:
             self._specs = CdiDirectory(self._settings.cdi.directory, self._record)
         files, problems = desired_specs(offered, snapshot)
+        fault = ""
         try:
             for change in await asyncio.to_thread(self._specs.sync, files):
                 log.info("CDI specs", extra={"change": str(change)})
         except CdiError as error:
-            problems = (*problems, str(error))
+            fault = str(error)
+            problems = (*problems, fault)
         for problem in problems:
             if problem not in self._problems:
                 log.warning("CDI spec incomplete", extra={"problem": problem})
                 self._events.emit(EventType.WARNING, "CdiSpec", problem)
         self._problems = tuple(problems)
+        return fault

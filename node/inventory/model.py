@@ -155,10 +155,12 @@ class Host(Value):
     """What answers need to know of the node besides its devices.
 
     ``cdi_devices``: qualified names that CDI specs of others define (``nvidia.com/gpu=GPU-...``).
+    ``cdi_fault``: why our own CDI specs are not on disk, in words; empty when they are.
     """
 
     cdi_devices: frozenset[str] = frozenset()
     driver_files: DriverFiles | None = None
+    cdi_fault: str = ""
 
 
 @value

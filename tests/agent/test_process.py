@@ -223,7 +223,7 @@ async def test_killed_in_any_call_fifty_times_it_is_back_and_nothing_is_shown_tw
 
 @pytest.mark.needs_root
 @pytest.mark.parametrize("strategy", ["envvar", "cdi-cri"])
-async def test_a_full_disk_keeps_no_device_from_being_served(short_dir: Path, strategy: str) -> None:
+async def test_a_full_disk_withdraws_only_devices_whose_answers_need_a_file(short_dir: Path, strategy: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: mounts a small file system")
     disk = short_dir / "disk"
@@ -234,9 +234,13 @@ async def test_a_full_disk_keeps_no_device_from_being_served(short_dir: Path, st
             (disk / "filling").write_bytes(b"x" * 65536)
         async with node(device_list_strategy=strategy, state_dir=str(disk), cdi_dir=str(disk / "cdi")) as box:
             status = await box.registered()
-            assert (status.resources[0].devices, status.resources[0].healthy) == (8, 8)
+            healthy = 8 if strategy == "envvar" else 0
+            assert (status.resources[0].devices, status.resources[0].healthy) == (8, healthy)
             log = box.log.read_text()
             assert "No space left on device" in log
             assert "Traceback" not in log
+            if strategy == "cdi-cri":
+                reasons = [device["offer_reason"] for device in await box.devices()]
+                assert all("cannot be written" in str(reason) for reason in reasons)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
