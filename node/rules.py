@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from node.edits.options import EditOptions
 from node.inventory.model import Device, DeviceKind
+from node.nic_selector import NicSelector
 from node.values import Value, value
 
 PROFILE = "{profile}"
@@ -55,7 +56,8 @@ class Selector(Value):
 
     ``products`` (also without the vendor's name in front, spaces as ``-``), ``profiles``, ``uuids``,
     ``pci_addresses`` and ``names`` are patterns with ``*``. ``mig_enabled`` looks at whole GPUs only.
-    ``whole_instances``: only MIG devices whose compute instance fills its GPU instance.
+    ``whole_instances``: only MIG devices whose compute instance fills its GPU instance. ``nic``: facts of NICs, which
+    every other kind of device fails.
     """
 
     kinds: tuple[DeviceKind, ...] = ()
@@ -67,6 +69,7 @@ class Selector(Value):
     names: tuple[str, ...] = ()
     mig_enabled: bool | None = None
     whole_instances: bool = False
+    nic: NicSelector | None = None
 
     def matches(self, device: Device) -> bool:
         """Whether the device is one of those meant."""
@@ -80,6 +83,15 @@ class Selector(Value):
             and _any_matches(self.names, device.name)
             and (self.mig_enabled is None or self._mig_mode_fits(device))
             and (not self.whole_instances or fills_gpu_instance(device))
+            and (self.nic is None or self.nic.matches(device))
+        )
+
+    def names_it(self, device: Device) -> bool:
+        """Whether the device is meant by its own name, PCI address or interface: without a ``*``, and no wider fact."""
+        return self.matches(device) and (
+            device.name in self.names
+            or (device.pci_address is not None and device.pci_address in self.pci_addresses)
+            or (self.nic is not None and self.nic.names(device))
         )
 
     def _mig_mode_fits(self, device: Device) -> bool:
@@ -105,6 +117,8 @@ class Rule(Value):
 
     ``uniform``: serve the resource only if all its devices are of one kind and profile and every GPU in MIG mode has
     at least one instance (what NVIDIA's MIG strategy ``single`` demands).
+    ``link_health``: a NIC whose link is down is shown unhealthy until it is up. ``hints``: tell the kubelet the NUMA
+    node.
     """
 
     resource: str
@@ -113,6 +127,8 @@ class Rule(Value):
     ids: DeviceIds = DeviceIds.VENDOR
     edits: EditOptions = field(default_factory=EditOptions)
     uniform: bool = False
+    link_health: bool = False
+    hints: bool = True
 
     def resource_of(self, device: Device) -> str:
         """The resource name that this device gets."""

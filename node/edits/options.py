@@ -50,6 +50,7 @@ class EditOptions(Value):
     ``driver_root``, ``dev_root``: host folders that hold the driver's files and ``/dev``.
     ``hook``: host path of nvidia-cdi-hook, needed by the mode ``full``.
     ``features``: of ``gdrcopy``, ``gds``, ``mofed``. ``imex_channels``: numbers of IMEX channels to give.
+    ``rdma``: give a NIC's RDMA device nodes, too. ``vhost_net``: give /dev/vhost-net and /dev/net/tun with a NIC.
     """
 
     strategies: tuple[ListStrategy, ...] = (ListStrategy.ENVVAR,)
@@ -63,6 +64,8 @@ class EditOptions(Value):
     features: tuple[str, ...] = ()
     imex_channels: tuple[int, ...] = ()
     imex_required: bool = False
+    rdma: bool = False
+    vhost_net: bool = False
 
     @property
     def uses_cdi(self) -> bool:

@@ -8,6 +8,8 @@ recorded nodes alike.
 
 from __future__ import annotations
 
+from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdNode
+from node.inventory.net_facts import NetInterface, NetworkFacts, RdmaDevice, SubFunction
 from node.values import Value, value
 
 
@@ -129,7 +131,10 @@ class NvmlFacts(Value):
 class PciFunction(Value):
     """One PCI function as sysfs shows it: numbers are sysfs' own text (``0x030200``, ``0x10de``).
 
-    ``path`` is the path below /sys/devices (``pci0000:15/0000:15:01.0/0000:16:00.0``): the PCIe tree.
+    ``path`` is the path below /sys/devices (``pci0000:15/0000:15:01.0/0000:16:00.0``): the PCIe tree. ``physfn`` is the
+    address of the physical function that a virtual one belongs to, ``vf_index`` its number there; ``sriov_totalvfs``
+    and ``sriov_numvfs`` are a physical function's. ``iommu_group_name`` is ``vfio-noiommu`` where there is no IOMMU.
+    ``vfio`` and ``uio`` name the character devices of user-space drivers: ``vfio3`` in /dev/vfio/devices, ``uio0``.
     """
 
     address: str
@@ -144,6 +149,14 @@ class PciFunction(Value):
     driver: str | None = None
     iommu_group: str | None = None
     drm: tuple[str, ...] = ()
+    physfn: str | None = None
+    vf_index: int | None = None
+    sriov_totalvfs: int | None = None
+    sriov_numvfs: int | None = None
+    iommu_group_name: str | None = None
+    vfio: str | None = None
+    uio: str | None = None
+    acpi_index: int | None = None
 
 
 @value
@@ -166,12 +179,22 @@ class CapabilityFile(Value):
 
 @value
 class SysfsFacts(Value):
-    """What the kernel shows in /sys, /dev and /proc; ``nvidia_module_version`` of the loaded kernel module."""
+    """What the kernel shows in /sys, /dev and /proc; ``nvidia_module_version`` of the loaded kernel module.
+
+    ``pci`` holds GPUs, NVSwitches, NICs and every function with an RDMA device, each with what is below it in the lists
+    of interfaces, RDMA devices and subfunctions.
+    """
 
     pci: tuple[PciFunction, ...] = ()
     device_files: tuple[DeviceFile, ...] = ()
     nvidia_capabilities: tuple[CapabilityFile, ...] = ()
     nvidia_module_version: str | None = None
+    interfaces: tuple[NetInterface, ...] = ()
+    rdma: tuple[RdmaDevice, ...] = ()
+    subfunctions: tuple[SubFunction, ...] = ()
+    amd_gpus: tuple[AmdGpu, ...] = ()
+    amd_partitions: tuple[AmdPartition, ...] = ()
+    kfd: tuple[KfdNode, ...] = ()
     errors: tuple[str, ...] = ()
 
 
@@ -201,6 +224,7 @@ class NodeFacts(Value):
 
     nvml: NvmlFacts | None = None
     sysfs: SysfsFacts | None = None
+    network: NetworkFacts | None = None
     cdi: CdiFacts | None = None
     driver_files: DriverFiles | None = None
 
@@ -210,6 +234,7 @@ def merge(parts: tuple[NodeFacts, ...]) -> NodeFacts:
     return NodeFacts(
         nvml=next((part.nvml for part in parts if part.nvml is not None), None),
         sysfs=next((part.sysfs for part in parts if part.sysfs is not None), None),
+        network=next((part.network for part in parts if part.network is not None), None),
         cdi=next((part.cdi for part in parts if part.cdi is not None), None),
         driver_files=next((part.driver_files for part in parts if part.driver_files is not None), None),
     )

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from node.health.state import Health
 from node.inventory.facts import DriverFiles
+from node.topology.model import Topology
 from node.values import Value, value
 
 _NUMBERS = re.compile(r"\d+")
@@ -24,6 +25,13 @@ class DeviceKind(StrEnum):
 
     GPU = "gpu"
     MIG = "mig"
+    """An instance of an NVIDIA GPU in MIG mode."""
+    PARTITION = "partition"
+    """A further compute partition of an AMD GPU."""
+    NIC = "nic"
+    """A network function: physical, virtual or subfunction, whatever driver it has."""
+    RDMA = "rdma"
+    """A function that is an InfiniBand or other RDMA adapter first (by its PCI class)."""
 
 
 @value
@@ -72,6 +80,8 @@ class NodeRole(StrEnum):
     """The right to use one MIG instance, such as /dev/nvidia-caps/nvidia-cap12."""
     RENDER = "render"
     """Graphics nodes of the same function, such as /dev/dri/renderD128."""
+    RDMA = "rdma"
+    """The function's RDMA device, such as /dev/infiniband/uverbs0, and what comes with it (rdma_cm)."""
     CONTROL = "control"
     """Shared by all devices of the vendor, such as /dev/nvidiactl."""
     AUXILIARY = "auxiliary"
@@ -80,18 +90,30 @@ class NodeRole(StrEnum):
 
 @value
 class DeviceNode(Value):
-    """A device file by the path a container sees; ``major`` and ``minor`` are None when the host lacks it."""
+    """A device file by the path a container sees; ``major`` and ``minor`` are None when the host lacks it.
+
+    ``on_host``: its path on the host where that is another one (/dev/vfio/noiommu-7 for /dev/vfio/7).
+    """
 
     path: str
     role: NodeRole
     kind: str = "c"
     major: int | None = None
     minor: int | None = None
+    on_host: str | None = None
 
     @property
     def present(self) -> bool:
         """Whether the file was found on the host."""
         return self.major is not None
+
+
+@value
+class PeerLink(Value):
+    """Direct links of a GPU that are up: how many to the GPU at ``peer`` (a PCI address), or to switches if None."""
+
+    peer: str | None
+    count: int
 
 
 @value
@@ -102,6 +124,9 @@ class Device(Value):
     ``index``: the driver's own number (``0``, for a MIG device ``0:1``), None where it has none.
     ``parent``: name of the device that this one is a part of.
     ``nodes``: its device nodes and those it shares with its siblings.
+    ``location``: its path below /sys/devices, the place in the PCIe tree; empty when unknown.
+    ``links``: NVLink or XGMI, of whole GPUs.
+    ``host_use``: what the node itself needs it for, in words (``carries the default route``); empty for nothing.
     """
 
     name: str
@@ -116,6 +141,9 @@ class Device(Value):
     attributes: tuple[Attribute, ...] = ()
     capacity: tuple[Capacity, ...] = ()
     nodes: tuple[DeviceNode, ...] = ()
+    location: str = ""
+    links: tuple[PeerLink, ...] = ()
+    host_use: str = ""
 
     def attribute(self, name: str) -> AttributeValue | None:
         """The value of an attribute, None when the device has none of that name."""
@@ -171,6 +199,7 @@ class Snapshot(Value):
     devices: tuple[Device, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
     host: Host = field(default_factory=Host)
+    topology: Topology = field(default_factory=Topology)
 
     def device(self, name: str) -> Device | None:
         """The device of that name."""

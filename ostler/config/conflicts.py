@@ -80,6 +80,8 @@ def _can_match(selected: Selector, kind: DeviceKind, flag: bool) -> bool:
     if kind is DeviceKind.GPU:
         mig_mode_fits = selected.mig_enabled is None or selected.mig_enabled is flag
         return mig_mode_fits and not selected.profiles and not selected.whole_instances
+    if kind is not DeviceKind.MIG and (selected.profiles or selected.whole_instances):
+        return False
     return (flag or not selected.whole_instances) and selected.mig_enabled is None
 
 

@@ -67,7 +67,7 @@ EXTRAS = {
         (("NVIDIA_GDRCOPY", "enabled"), ("NVIDIA_GDS", "enabled"), ("NVIDIA_MOFED", "enabled")),
     ),
 }
-TABLE = list(product(STRATEGIES, IdStrategy, DeviceKind, (True, False), EXTRAS))
+TABLE = list(product(STRATEGIES, IdStrategy, DEVICES, (True, False), EXTRAS))
 
 
 def pairs(*devices: Device) -> list[tuple[str, Device]]:

@@ -11,7 +11,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "node_name", "pid", "role", "ready", "reasons", "snapshot_generation", "sources", "resources", "events")
+    __slots__ = ("version", "node_name", "pid", "role", "ready", "reasons", "snapshot_generation", "sources", "resources", "events", "quiesced")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class GetStatusResponse(_message.Message):
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    QUIESCED_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_name: str
     pid: int
@@ -32,7 +33,8 @@ class GetStatusResponse(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[SourceStatus]
     resources: _containers.RepeatedCompositeFieldContainer[ResourceStatus]
     events: _containers.RepeatedCompositeFieldContainer[Event]
-    def __init__(self, version: _Optional[str] = ..., node_name: _Optional[str] = ..., pid: _Optional[int] = ..., role: _Optional[str] = ..., ready: bool = ..., reasons: _Optional[_Iterable[str]] = ..., snapshot_generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[ResourceStatus, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+    quiesced: bool
+    def __init__(self, version: _Optional[str] = ..., node_name: _Optional[str] = ..., pid: _Optional[int] = ..., role: _Optional[str] = ..., ready: bool = ..., reasons: _Optional[_Iterable[str]] = ..., snapshot_generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[ResourceStatus, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., quiesced: bool = ...) -> None: ...
 
 class SourceStatus(_message.Message):
     __slots__ = ("name", "state", "detail")
@@ -91,7 +93,7 @@ class ListDevicesResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason")
+    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VENDOR_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +109,8 @@ class Device(_message.Message):
     OFFERED_ID_FIELD_NUMBER: _ClassVar[int]
     OFFERED_AS_FIELD_NUMBER: _ClassVar[int]
     OFFER_REASON_FIELD_NUMBER: _ClassVar[int]
+    HOST_USE_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
     vendor: str
@@ -122,7 +126,9 @@ class Device(_message.Message):
     offered_id: str
     offered_as: str
     offer_reason: str
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ...) -> None: ...
+    host_use: str
+    location: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ...) -> None: ...
 
 class Health(_message.Message):
     __slots__ = ("state", "reason", "since", "recovery")
@@ -193,3 +199,89 @@ class ReloadResponse(_message.Message):
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     changes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, changes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetTopologyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetTopologyResponse(_message.Message):
+    __slots__ = ("generation", "places", "root", "overridden")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    OVERRIDDEN_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    root: Cell
+    overridden: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., root: _Optional[_Union[Cell, _Mapping]] = ..., overridden: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("name", "label", "gpu", "path", "pci_address", "numa_node", "links", "switch_links", "product")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    PCI_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NUMA_NODE_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_LINKS_FIELD_NUMBER: _ClassVar[int]
+    PRODUCT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    label: str
+    gpu: bool
+    path: _containers.RepeatedScalarFieldContainer[str]
+    pci_address: str
+    numa_node: int
+    links: _containers.RepeatedCompositeFieldContainer[PeerLinks]
+    switch_links: int
+    product: str
+    def __init__(self, name: _Optional[str] = ..., label: _Optional[str] = ..., gpu: bool = ..., path: _Optional[_Iterable[str]] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., links: _Optional[_Iterable[_Union[PeerLinks, _Mapping]]] = ..., switch_links: _Optional[int] = ..., product: _Optional[str] = ...) -> None: ...
+
+class PeerLinks(_message.Message):
+    __slots__ = ("peer", "count")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    count: int
+    def __init__(self, peer: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Cell(_message.Message):
+    __slots__ = ("name", "level", "gpus", "children", "nics")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    NICS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    level: str
+    gpus: _containers.RepeatedScalarFieldContainer[str]
+    children: _containers.RepeatedCompositeFieldContainer[Cell]
+    nics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., level: _Optional[str] = ..., gpus: _Optional[_Iterable[str]] = ..., children: _Optional[_Iterable[_Union[Cell, _Mapping]]] = ..., nics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class QuiesceRequest(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class QuiesceResponse(_message.Message):
+    __slots__ = ("generation", "changes")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ResumeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ResumeResponse(_message.Message):
+    __slots__ = ("generation", "changes")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -54,6 +54,21 @@ class AgentStub(object):
                 request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReloadRequest.SerializeToString,
                 response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReloadResponse.FromString,
                 _registered_method=True)
+        self.GetTopology = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/GetTopology',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.GetTopologyRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.GetTopologyResponse.FromString,
+                _registered_method=True)
+        self.Quiesce = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/Quiesce',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.QuiesceRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.QuiesceResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/Resume',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServicer(object):
@@ -87,6 +102,28 @@ class AgentServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTopology(self, request, context):
+        """Where the devices are and how far apart.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Quiesce(self, request, context):
+        """Lets go of NVML and all device files, so that the driver can be replaced; devices are shown unhealthy meanwhile.
+        Answers when everything is closed. Outlives a restart of the agent, but not one of the node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Ends Quiesce: opens the driver again and answers when the next scan is published.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -109,6 +146,21 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.Reload,
                     request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReloadRequest.FromString,
                     response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReloadResponse.SerializeToString,
+            ),
+            'GetTopology': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTopology,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.GetTopologyRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.GetTopologyResponse.SerializeToString,
+            ),
+            'Quiesce': grpc.unary_unary_rpc_method_handler(
+                    servicer.Quiesce,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.QuiesceRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.QuiesceResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +271,87 @@ class Agent(object):
             '/ostler.agent.v1alpha1.Agent/Reload',
             protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReloadRequest.SerializeToString,
             protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReloadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTopology(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/GetTopology',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.GetTopologyRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.GetTopologyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Quiesce(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/Quiesce',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.QuiesceRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.QuiesceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/Resume',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,106 @@
+"""Where devices are, as values: places, the tree of cells, and the topology that a snapshot carries.
+
+Pure, and free of inventory, doors and I/O. A *place* is a device reduced to what nearness depends on. A *cell* is a set
+of GPUs that belong together: the tree goes from the node down to single GPUs, and each NIC is attached to the smallest
+cell it is nearest to. Partitions of a GPU (MIG, compute partitions) are no places: they are where their GPU is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import StrEnum
+
+from node.values import Value, value
+
+
+class Proximity(StrEnum):
+    """How two devices reach each other over PCIe, in the words of ``nvidia-smi topo``; nearest first."""
+
+    SAME = "X"
+    """The same device."""
+    PIX = "PIX"
+    """At most one PCIe bridge on each side."""
+    PXB = "PXB"
+    """Several PCIe bridges, no host bridge."""
+    PHB = "PHB"
+    """The host bridge (root complex)."""
+    NODE = "NODE"
+    """Host bridges of one NUMA node."""
+    SYS = "SYS"
+    """The link between NUMA nodes."""
+
+    @property
+    def rank(self) -> int:
+        """0 for the same device, 5 for the farthest."""
+        return list(Proximity).index(self)
+
+
+@value
+class Place(Value):
+    """A device and where it is.
+
+    ``label``: what a matrix calls it (``GPU0``, ``NIC3``). ``path``: host bridge and bridges above it, outermost first
+    (``pci0000:15``, ``0000:15:01.0``), without the device itself; empty when unknown. ``links``: direct fast links as
+    (name of the other place, count); ``switch_links``: links to NVSwitches.
+    """
+
+    name: str
+    label: str
+    gpu: bool
+    path: tuple[str, ...] = ()
+    address: str | None = None
+    numa_node: int | None = None
+    links: tuple[tuple[str, int], ...] = ()
+    switch_links: int = 0
+
+
+class CellLevel(StrEnum):
+    """What holds a cell's GPUs together."""
+
+    GPU = "gpu"
+    PAIR = "pair"
+    """Two GPUs with more links between them than to others."""
+    ISLAND = "island"
+    """More than two GPUs with more links among them than to others."""
+    SWITCH = "switch"
+    """GPUs below one PCIe switch or host bridge."""
+    SOCKET = "socket"
+    """GPUs of one NUMA node."""
+    NODE = "node"
+
+
+@value
+class Cell(Value):
+    """A cell: its name (``socket-0``, unique in the tree), GPUs by name in order, the cells that it is made of.
+
+    ``nics``: names of the NICs attached to this very cell, not to one below it.
+    """
+
+    name: str
+    level: CellLevel
+    gpus: tuple[str, ...]
+    children: tuple[Cell, ...] = ()
+    nics: tuple[str, ...] = ()
+
+
+@value
+class PlaceOverride(Value):
+    """Where the device at a PCI address really is, for machines whose tree does not tell; ``path`` as in ``Place``."""
+
+    address: str
+    path: tuple[str, ...]
+    numa_node: int | None = None
+
+
+@value
+class Topology(Value):
+    """Places in the order of their labels, and the root of the cell tree (None without GPUs)."""
+
+    places: tuple[Place, ...] = ()
+    root: Cell | None = None
+    overridden: tuple[str, ...] = field(default=())
+    """Addresses whose place comes from an override."""
+
+    def place(self, name: str) -> Place | None:
+        """The place of that name."""
+        return next((place for place in self.places if place.name == name), None)
