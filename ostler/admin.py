@@ -17,7 +17,7 @@ from node.events import Event
 from node.inventory.model import Device, Snapshot, SourceStatus, Version
 from node.offer import Offer
 from node.sockets import make_private_directory
-from ostler.errors import ReloadFailed
+from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.status import AgentStatus
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
@@ -42,6 +42,14 @@ class AgentView(Protocol):
 
     async def reload(self) -> tuple[str, ...]:
         """Read the configuration again; what changed. Raises ``ReloadFailed``."""
+        ...
+
+    async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
+        """Let go of the driver; the generation afterwards and what changed."""
+        ...
+
+    async def resume(self) -> tuple[int, tuple[str, ...]]:
+        """Use the driver again; the generation afterwards and what changed. Raises ``ResumeFailed``."""
         ...
 
 
@@ -81,6 +89,24 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
             raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
         return agent_pb2.ReloadResponse(changes=changes)
 
+    async def Quiesce(  # noqa: N802
+        self, request: agent_pb2.QuiesceRequest, context: Context
+    ) -> agent_pb2.QuiesceResponse:
+        """Let go of the driver and answer when that is done."""
+        generation, changes = await self._view.quiesce(request.reason or "no reason was given")
+        return agent_pb2.QuiesceResponse(generation=generation, changes=changes)
+
+    async def Resume(  # noqa: N802
+        self, request: agent_pb2.ResumeRequest, context: Context
+    ) -> agent_pb2.ResumeResponse:
+        """Use the driver again and answer when the next scan is published."""
+        try:
+            generation, changes = await self._view.resume()
+        except ResumeFailed as error:
+            await context.abort(grpc.StatusCode.INTERNAL, str(error))
+            raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
+        return agent_pb2.ResumeResponse(generation=generation, changes=changes)
+
 
 def admin_endpoint(path: Path, view: AgentView) -> Endpoint:
     """The service at ``path``, whose folder is made; raises ``SocketError``."""
@@ -103,6 +129,7 @@ def status_message(status: AgentStatus) -> agent_pb2.GetStatusResponse:
         ready=status.ready,
         reasons=status.reasons,
         snapshot_generation=status.generation,
+        quiesced=status.quiesced,
         sources=[_source_message(source) for source in status.sources],
         events=[_event_message(event) for event in status.events],
     )
@@ -149,6 +176,8 @@ def _device_message(device: Device) -> agent_pb2.Device:
         pci_address=device.pci_address or "",
         numa_node=device.numa_node,
         parent=device.parent or "",
+        host_use=device.host_use,
+        location=device.location,
         health=agent_pb2.Health(
             state=device.health.state.value,
             reason=device.health.reason,

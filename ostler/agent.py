@@ -28,12 +28,13 @@ from node.inventory.model import Snapshot
 from node.inventory.source import Source
 from node.lock import InstanceLock
 from node.offer import Offer
+from node.quiesce import Quiesce
 from node.sockets import SocketError, remove_dead
 from node.values import Value, value
 from ostler import __version__
 from ostler.config.settings import RegistrationChoice, Settings
 from ostler.counters import Counters
-from ostler.errors import ReloadFailed
+from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
 from ostler.publisher import Publisher
 from ostler.status import AgentStatus, readiness
@@ -58,6 +59,8 @@ SETTLING = 2.0
 """Seconds after the first lists were shown in which the last modules are loaded."""
 STUCK = 30.0
 """Seconds without a sign of life after which /healthz says that the loop hangs."""
+QUIESCE_CHECK = 1.0
+"""Seconds between looks whether another instance was told to leave the driver alone."""
 HTTP_RETRY = 5.0
 """Seconds between attempts to listen while a predecessor on the same host still has the address."""
 
@@ -98,11 +101,13 @@ class Agent:
         self._lock = InstanceLock(settings.state_dir / "lock")
         self._events = EventLog(self._edges.clock)
         self._counters = Counters()
+        self._quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
         self._inventory = Inventory(
             sources,
             IdentityStore(settings.state_dir / "identities.json"),
             clock=self._edges.clock,
             max_interval=settings.inventory.max_interval,
+            quiesced=lambda: self._quiesce.reason,
         )
         self._door = PluginDoor(
             kubelet_folders(settings),
@@ -126,6 +131,7 @@ class Agent:
                 group.create_task(self._inventory.run(), name="inventory")
                 group.create_task(self._heartbeat(), name="heartbeat")
                 group.create_task(self._tidy_memory(), name="tidy memory")
+                group.create_task(self._follow_quiesce(), name="quiesce")
                 if self._settings.http is not None:
                     group.create_task(self._serve_http(self._settings.http), name="http")
                 self._inventory.subscribe(self._publish)
@@ -164,6 +170,7 @@ class Agent:
             sources=snapshot.sources,
             resources=self._door.status(),
             events=self._events.recent,
+            quiesced=self._quiesce.reason is not None,
         )
 
     def devices(self) -> tuple[Snapshot, Offer]:
@@ -196,6 +203,30 @@ class Agent:
         self._publisher.submit(self._inventory.snapshot)
         log.info("configuration read again", extra={"changes": changes})
         return changes
+
+    async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
+        """Let go of the driver and answer when nothing of it is open any more; what changed, as for ``rescan``."""
+        self._quiesce.begin(reason)
+        self._events.emit(EventType.NORMAL, "Quiesced", f"the driver is left alone until it is resumed: {reason}")
+        return await self.rescan()
+
+    async def resume(self) -> tuple[int, tuple[str, ...]]:
+        """Use the driver again; what the first scan changed. Raises ``ResumeFailed``."""
+        try:
+            self._quiesce.end()
+        except OSError as error:
+            raise ResumeFailed(error) from error
+        self._events.emit(EventType.NORMAL, "Resumed", "the driver is used again")
+        return await self.rescan()
+
+    async def _follow_quiesce(self) -> None:
+        """Scan when quiesce begins or ends: a standby is told by the file alone."""
+        known = self._quiesce.reason
+        while True:
+            await asyncio.sleep(QUIESCE_CHECK)
+            if self._quiesce.reason != known:
+                known = self._quiesce.reason
+                self._inventory.wake()
 
     async def _become_active(self) -> None:
         if not self._lock.try_acquire():

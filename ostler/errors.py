@@ -5,3 +5,12 @@ from __future__ import annotations
 
 class ReloadFailed(Exception):
     """The configuration could not be read again; the text names every problem."""
+
+
+class ResumeFailed(Exception):
+    """Quiesce could not be ended: the file that holds it stays."""
+
+    def __init__(self, error: OSError) -> None:
+        reason = error.strerror or str(error)
+        super().__init__(f"{error.filename} cannot be removed ({reason}), the driver is left alone; remove it by hand")
+        self.error = error

@@ -10,7 +10,10 @@ from plugin.door import ResourceStatus
 
 @value
 class AgentStatus(Value):
-    """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each."""
+    """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each.
+
+    ``quiesced``: the driver is left alone, so that it can be replaced.
+    """
 
     version: str
     node_name: str
@@ -22,6 +25,7 @@ class AgentStatus(Value):
     sources: tuple[SourceStatus, ...]
     resources: tuple[ResourceStatus, ...]
     events: tuple[Event, ...]
+    quiesced: bool = False
 
 
 def readiness(

@@ -19,6 +19,7 @@ from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot, SourceState
 from node.inventory.scan import Reading, Scanner
 from node.inventory.source import Source
+from node.topology.model import PlaceOverride
 
 log = logging.getLogger("ostler.inventory")
 
@@ -40,8 +41,8 @@ class Inventory:
 
     ``clock`` gives Unix seconds; ``max_interval`` and ``min_interval`` are seconds between the starts of two scans;
     ``jitter`` gives numbers in [0, 1). ``first`` is set once the first scan was published; ``scans`` and
-    ``last_scan_seconds`` are for metrics. All methods belong to the
-    thread of the event loop.
+    ``last_scan_seconds`` are for metrics. ``quiesced`` is asked at every scan why the driver must be left alone. All
+    methods belong to the thread of the event loop.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class Inventory:
         max_interval: float = 60.0,
         min_interval: float = 0.5,
         jitter: Callable[[], float] = random.random,
+        quiesced: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._scanner = Scanner(tuple(sources), identities, clock)
+        self._scanner = Scanner(tuple(sources), identities, clock, quiesced)
         self._max_interval = max_interval
         self._min_interval = min_interval
         self._jitter = jitter
@@ -92,6 +94,11 @@ class Inventory:
         """Say that something may have changed: a scan begins at once, or ``min_interval`` after the last one began."""
         self._retries = 0
         self._woken.set()
+
+    def override(self, overrides: tuple[PlaceOverride, ...]) -> None:
+        """Place devices by these from the next scan on, which begins soon."""
+        self._scanner.overrides = overrides
+        self.wake()
 
     async def rescan(self) -> Diff:
         """Wait for a scan that begins after this call, and return what it found; several callers share one scan.
@@ -154,9 +161,10 @@ class Inventory:
         reading = await loop.run_in_executor(self._worker, self._scanner.scan, old)
         self.scans += 1
         self.last_scan_seconds = loop.time() - began
-        if self.first.is_set() and reading == Reading(old.devices, old.sources, old.host):
+        if self.first.is_set() and reading == Reading(old.devices, old.sources, old.host, old.topology):
             return Diff()
-        return self._publish(old, Snapshot(old.generation + 1, reading.devices, reading.sources, reading.host))
+        new = Snapshot(old.generation + 1, reading.devices, reading.sources, reading.host, reading.topology)
+        return self._publish(old, new)
 
     def _publish(self, old: Snapshot, new: Snapshot) -> Diff:
         found = diff(old, new)

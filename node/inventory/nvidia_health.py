@@ -13,10 +13,14 @@ from node.health.state import Health, HealthState, Recovery
 from node.inventory.facts import CallError, GpuFacts, MigFacts, NvmlFacts
 from node.inventory.nvidia_location import NOT_LISTED, LocatedGpu
 
-WAITING_STATUSES = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED"})
+QUIESCED = "QUIESCED"
+"""Not an error of NVML: the driver is left alone because somebody is replacing it."""
+
+WAITING_STATUSES = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", QUIESCED})
 """Statuses of NVML on a node whose driver is not there (yet)."""
 
 _SILENCES = {
+    QUIESCED: "the driver is left alone until 'ostler resume'",
     "LIBRARY_NOT_FOUND": "the driver's library libnvidia-ml.so.1 was not found",
     "DRIVER_NOT_LOADED": "the kernel module nvidia is not loaded",
     "LIB_RM_VERSION_MISMATCH": "the driver's library and its kernel module differ in version, as during an upgrade; "

@@ -16,6 +16,7 @@ import logging
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from node.inventory.facts import NodeFacts, NvmlFacts
 from node.inventory.nvml_library import Library, LibraryUnavailableError, load_library
@@ -34,6 +35,8 @@ class NvmlSource:
     ``driver_root``: where the driver's files lie, as this process sees them. ``library``: a file to load instead of
     searching. ``proc``: the proc file system that shows the loaded kernel module.
     """
+
+    holds_driver: Literal[True] = True
 
     def __init__(
         self, driver_root: Path = Path("/"), library: Path | None = None, *, proc: Path = Path("/proc")

@@ -3,6 +3,9 @@
 Nothing that a source or the assembly does ends the agent: a source that raises has a bug, is logged with its traceback
 and keeps its previous facts; an assembly that raises keeps the previous devices. Both are shown as a failed source, so
 that it is seen, and not as devices that disappear.
+
+While the driver must be left alone (quiesce), sources that hold it are closed and not read; their last facts stand with
+the status QUIESCED, which keeps devices and their ids, unusable.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from node.inventory.devices import devices_of, host_of, statuses_of
-from node.inventory.facts import NodeFacts, merge
+from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
+from node.inventory.nvidia_health import QUIESCED
 from node.inventory.retention import retained
-from node.inventory.source import Source
+from node.inventory.source import DriverHolder, Source
+from node.topology.model import PlaceOverride, Topology
 from node.values import Value, value
 
 log = logging.getLogger("ostler.inventory")
@@ -31,15 +36,28 @@ class Reading(Value):
     devices: tuple[Device, ...]
     sources: tuple[SourceStatus, ...]
     host: Host
+    topology: Topology
 
 
 class Scanner:
-    """Reads sources; ``reading`` names the one that is being read or closed, empty in between."""
+    """Reads sources; ``reading`` names the one that is being read or closed, empty in between.
 
-    def __init__(self, sources: tuple[Source, ...], identities: IdentityStore, clock: Callable[[], float]) -> None:
+    ``quiesced`` says why the driver must be left alone, None when it need not be. ``overrides``: where devices are on a
+    machine whose PCIe tree does not tell.
+    """
+
+    def __init__(
+        self,
+        sources: tuple[Source, ...],
+        identities: IdentityStore,
+        clock: Callable[[], float],
+        quiesced: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._sources = sources
         self._identities = identities
         self._clock = clock
+        self._quiesced = quiesced
+        self.overrides: tuple[PlaceOverride, ...] = ()
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
         self.reading = ""
@@ -47,13 +65,16 @@ class Scanner:
     def scan(self, previous: Snapshot) -> Reading:
         """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow."""
         faults: dict[str, str] = {}
-        facts = merge(tuple(self._read(source, faults) for source in self._sources))
+        reason = self._quiesced()
+        facts = merge(tuple(self._read(source, faults, reason is not None) for source in self._sources))
+        if reason is not None:
+            facts = _left_alone(facts, reason)
         self.reading = ""
         try:
             reading = self._assembled(facts, previous)
         except Exception as error:  # noqa: BLE001 - a bug of ours; the log and the source's status tell
             self._report(_ASSEMBLY, error, faults)
-            reading = Reading(previous.devices, statuses_of(NodeFacts()), previous.host)
+            reading = Reading(previous.devices, statuses_of(NodeFacts()), previous.host, previous.topology)
         self._faults = faults
         return replace(reading, sources=_with_faults(reading.sources, faults))
 
@@ -67,9 +88,12 @@ class Scanner:
                 log.exception("a source could not be closed", extra={"source": source.name})
         self.reading = ""
 
-    def _read(self, source: Source, faults: dict[str, str]) -> NodeFacts:
+    def _read(self, source: Source, faults: dict[str, str], quiesced: bool) -> NodeFacts:
         self.reading = source.name
         try:
+            if quiesced and isinstance(source, DriverHolder):
+                source.close()
+                return self._facts.get(source.name, NodeFacts(nvml=NvmlFacts()))
             facts = source.read()
         except Exception as error:  # noqa: BLE001 - a bug of the source; the log and its status tell
             self._report(source.name, error, faults)
@@ -89,11 +113,20 @@ class Scanner:
         self._identities.save(identities.learned(devices))
         known = {device.name: device for device in previous.devices}
         now = self._clock()
+        carried = tuple(_carried(device, known.get(device.name), now) for device in devices)
+        topology = Topology()
         return Reading(
-            devices=tuple(_carried(device, known.get(device.name), now) for device in devices),
+            devices=carried,
             sources=statuses_of(facts),
             host=host_of(facts),
+            topology=previous.topology if topology == previous.topology else topology,
         )
+
+
+def _left_alone(facts: NodeFacts, reason: str) -> NodeFacts:
+    if facts.nvml is None:
+        return facts
+    return replace(facts, nvml=replace(facts.nvml, status=QUIESCED, detail=reason, errors=()))
 
 
 def _carried(device: Device, previous: Device | None, now: float) -> Device:

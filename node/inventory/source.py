@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from node.inventory.facts import NodeFacts
 
@@ -26,3 +26,10 @@ class Source(Protocol):
     def close(self) -> None:
         """Release what is held."""
         ...
+
+
+@runtime_checkable
+class DriverHolder(Protocol):
+    """A source that keeps a device's driver in use from ``read`` to ``close``, so that it cannot be unloaded."""
+
+    holds_driver: Literal[True]

@@ -23,6 +23,8 @@ COMMANDS = {
     "status": "show how the running agent is",
     "rescan": "have the running agent look at the hardware now",
     "reload": "have the running agent read its configuration again",
+    "quiesce": "have the running agent let go of the driver, so that it can be replaced",
+    "resume": "have the running agent use the driver again",
     "record": "write down this node as a recorded node",
     "sandbox": "run the agent against an embedded kubelet on a recorded node",
     "probe": "show what is behind a Unix socket: services, methods, devices",

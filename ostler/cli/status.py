@@ -37,6 +37,8 @@ def _print_text(status: agent_pb2.GetStatusResponse) -> None:
     sys.stdout.write(f"ostler {status.version}{node}, process {status.pid}: {status.role}, {ready}\n")
     for reason in status.reasons:
         sys.stdout.write(f"  {reason}\n")
+    if status.quiesced:
+        sys.stdout.write("  quiesced: the driver is left alone until 'ostler resume'\n")
     sys.stdout.write(f"snapshot {status.snapshot_generation}\n\n")
     print_table(
         ("SOURCE", "STATE", "DETAIL"), [(source.name, source.state, source.detail) for source in status.sources]

@@ -1,0 +1,85 @@
+"""Whether the agent must keep its hands off the driver, so that people can replace it.
+
+The state is a file in the state folder, because it has to hold for every instance on the node (a standby has the driver
+open, too) and across restarts of the agent, which an upgrade often brings. It does not outlive a reboot: a node that
+comes up starts afresh, and the file of an earlier boot is ignored. A file that cannot be read means "not quiesced":
+devices that stay away for an unknown reason would be worse than a driver that is busy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from node.files import FileError, JsonValue, read_record, write_record
+
+log = logging.getLogger("ostler.quiesce")
+
+SCHEMA = "ostler.dev/quiesce/v1"
+
+
+class Quiesce:
+    """The state at ``path``; ``proc`` tells which boot this is. Methods may be called from any thread."""
+
+    def __init__(self, path: Path, proc: Path = Path("/proc")) -> None:
+        self._path = path
+        self._boot = proc / "sys/kernel/random/boot_id"
+        self._seen: tuple[int, int] | None = None
+        self._reason: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the driver must be left alone; None when it need not be. Looks at the file whenever that has changed."""
+        stamp = self._stamp()
+        if stamp != self._seen:
+            self._seen = stamp
+            self._reason = self._read() if stamp is not None else None
+        return self._reason
+
+    def begin(self, reason: str) -> None:
+        """Leave the driver alone from now on; where the file cannot be written, only this process does, and says so."""
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_record(self._path, SCHEMA, {"reason": reason, "bootId": self._boot_id()})
+        except (FileError, OSError) as error:
+            log.warning(
+                "quiesce holds for this process only, its file cannot be written",
+                extra={"path": str(self._path), "error": str(error)},
+            )
+        self._seen, self._reason = self._stamp(), reason
+
+    def end(self) -> None:
+        """The driver may be used again. Raises OSError when the file stays."""
+        self._path.unlink(missing_ok=True)
+        self._seen, self._reason = None, None
+
+    def _read(self) -> str | None:
+        try:
+            data = read_record(self._path, SCHEMA)
+        except FileError as error:
+            log.warning("the quiesce file cannot be read and is ignored", extra={"error": str(error)})
+            return None
+        boot, reason = _text(data, "bootId"), _text(data, "reason")
+        if boot != self._boot_id():
+            log.info("quiesce ended with the reboot of the node", extra={"path": str(self._path)})
+            return None
+        return reason
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)  # noqa: PTH116 - asked every second
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+    def _boot_id(self) -> str:
+        try:
+            return self._boot.read_text(encoding="ascii", errors="replace").strip()
+        except OSError:  # A proc that does not tell boots apart: then quiesce lasts until it is ended.
+            return ""
+
+
+def _text(data: JsonValue, key: str) -> str:
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, str) else ""

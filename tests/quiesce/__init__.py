@@ -1,0 +1,1 @@
+"""Tests of leaving the driver alone."""
