@@ -1,0 +1,194 @@
+"""AMD GPUs and their compute partitions out of raw facts.
+
+Pure. A GPU in a partitioned mode (``CPX``) is several devices: the PCI function with its own graphics nodes is the
+first partition and stays the kind ``gpu``, as in AMD's plugin; every further one is a platform device ``amdgpu_xcp_N``
+and a device of the kind ``partition`` below it. KFD, the kernel's compute driver, tells which partition belongs to
+which GPU and how GPUs are linked by XGMI; its location ids hold bus, device and function in the low 16 bits and the
+number of the partition in the highest four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.health.state import Health, HealthState, Recovery
+from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdNode
+from node.inventory.amd_sysfs import AMD
+from node.inventory.drm_nodes import DrmNodes
+from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
+from node.inventory.model import (
+    Attribute,
+    AttributeValue,
+    Device,
+    DeviceKind,
+    DeviceNode,
+    PeerLink,
+    sorted_attributes,
+    sorted_capacity,
+)
+from node.inventory.pci import address_label, display_mode, numa_node, standard_attributes
+from node.values import Value, value
+
+VENDOR = "amd"
+
+_XGMI = 11
+"""KFD's number for the link type XGMI."""
+_ACCELERATOR = "0x12"
+_OTHER_DISPLAY = "0x0380"
+"""Classes of data centre GPUs without display: processing accelerator, other display controller."""
+
+
+def amd_devices(facts: NodeFacts) -> list[Device]:
+    """All AMD GPUs, each followed by its partitions."""
+    if facts.sysfs is None:
+        return []
+    functions = [function for function in facts.sysfs.pci if function.vendor == AMD and _is_gpu(function)]
+    functions.sort(key=lambda function: function.address)
+    assembly = _Assembly(facts.sysfs, _kfd_by_address(facts.sysfs.kfd), DrmNodes(facts.sysfs, "/dev/kfd"))
+    found = [device for index, function in enumerate(functions) for device in assembly.devices(function, index)]
+    return found + assembly.strays({device.name for device in found})
+
+
+def _is_gpu(function: PciFunction) -> bool:
+    return display_mode(function) is not None or function.class_code.startswith((_ACCELERATOR, _OTHER_DISPLAY))
+
+
+def _kfd_by_address(nodes: Iterable[KfdNode]) -> dict[str, list[KfdNode]]:
+    found: dict[str, list[KfdNode]] = {}
+    for node in sorted(nodes, key=lambda each: (_partition(each), each.node)):
+        found.setdefault(_address(node), []).append(node)
+    return found
+
+
+def _address(node: KfdNode) -> str:
+    place = node.location_id & 0xFFFF
+    return f"{node.domain:04x}:{place >> 8:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+
+
+def _partition(node: KfdNode) -> int:
+    return node.location_id >> 28 & 0xF
+
+
+@value
+class _Assembly(Value):
+    """What the devices of one scan share."""
+
+    sysfs: SysfsFacts
+    kfd: dict[str, list[KfdNode]]
+    nodes: DrmNodes
+
+    def devices(self, function: PciFunction, index: int) -> list[Device]:
+        """The GPU and its further partitions."""
+        gpu = next((each for each in self.sysfs.amd_gpus if each.address == function.address), AmdGpu(function.address))
+        whole = self._gpu(function, gpu, index)
+        parts = {f"renderD{node.render_minor}": node for node in self.kfd.get(function.address, [])}
+        found = [whole]
+        for partition in self.sysfs.amd_partitions:
+            node = next((parts[name] for name in partition.drm if name in parts), None)
+            if node is not None:
+                found.append(self._part(partition, node, whole))
+        return found
+
+    def strays(self, known: set[str]) -> list[Device]:
+        """Partitions of which KFD does not tell the GPU: shown, and not given out."""
+        minors = {f"renderD{node.render_minor}" for nodes in self.kfd.values() for node in nodes}
+        return [
+            Device(
+                name=f"partition-{partition.name.replace('_', '-')}",
+                kind=DeviceKind.PARTITION,
+                vendor=VENDOR,
+                index=partition.name,
+                health=_unhealthy("KFD does not tell which GPU it is a part of"),
+                nodes=self.nodes.of(partition.drm),
+            )
+            for partition in self.sysfs.amd_partitions
+            if not minors & set(partition.drm)
+        ]
+
+    def _gpu(self, function: PciFunction, gpu: AmdGpu, index: int) -> Device:
+        nodes = self.nodes.of(function.drm)
+        kfd = self.kfd.get(function.address, [])
+        return Device(
+            name=f"gpu-{address_label(function.address)}",
+            kind=DeviceKind.GPU,
+            vendor=VENDOR,
+            uuid=_uuid(gpu.unique_id),
+            index=str(index),
+            pci_address=function.address,
+            numa_node=numa_node(function),
+            health=self._health(function, nodes, kfd),
+            attributes=_attributes(function, gpu, kfd[0] if kfd else None),
+            capacity=sorted_capacity([("memory", gpu.vram_bytes)]),
+            nodes=nodes,
+            location=function.path,
+            links=self._links(function.address),
+        )
+
+    def _part(self, partition: AmdPartition, node: KfdNode, whole: Device) -> Device:
+        own = {attribute.name: attribute.value for attribute in whole.attributes}
+        nodes = self.nodes.of(partition.drm)
+        assert whole.pci_address is not None
+        return Device(
+            name=f"partition-{address_label(whole.pci_address)}-{_partition(node)}",
+            kind=DeviceKind.PARTITION,
+            vendor=VENDOR,
+            # The driver's own name for it, and the id that AMD's plugin gives it.
+            index=partition.name,
+            pci_address=whole.pci_address,
+            numa_node=whole.numa_node,
+            parent=whole.name,
+            health=whole.health if not whole.health.usable else self.nodes.health(nodes),
+            attributes=sorted_attributes(
+                {**own, "partition": _partition(node), "platformDevice": partition.name}.items()
+            ),
+            nodes=nodes,
+            location=whole.location,
+        )
+
+    def _health(self, function: PciFunction, nodes: tuple[DeviceNode, ...], kfd: list[KfdNode]) -> Health:
+        if function.driver != "amdgpu":
+            found = f"the driver {function.driver} is bound to it" if function.driver else "no driver is bound to it"
+            return _unhealthy(f"{found}, it needs amdgpu")
+        if not kfd:
+            return _unhealthy("KFD does not list it, so it cannot compute")
+        return self.nodes.health(nodes)
+
+    def _links(self, address: str) -> tuple[PeerLink, ...]:
+        places = {node.node: other for other, nodes in self.kfd.items() for node in nodes}
+        ends = (link.to for node in self.kfd.get(address, []) for link in node.links if link.type == _XGMI)
+        peers = {places[end] for end in ends if end in places} - {address}
+        # KFD tells that two GPUs are linked, not by how many links.
+        return tuple(PeerLink(peer, 1) for peer in sorted(peers))
+
+
+def _attributes(function: PciFunction, gpu: AmdGpu, node: KfdNode | None) -> tuple[Attribute, ...]:
+    compute, memory = (text.lower() if text else None for text in (gpu.compute_partition, gpu.memory_partition))
+    partitioned = compute is not None and memory is not None and compute != "spx"
+    pairs: list[tuple[str, AttributeValue | None]] = [
+        *standard_attributes(function.address, function),
+        ("productName", gpu.product_name),
+        ("driver", function.driver),
+        ("pciVendor", function.vendor.removeprefix("0x")),
+        ("pciDevice", function.device.removeprefix("0x")),
+        ("computePartition", compute),
+        ("memoryPartition", memory),
+        ("profile", f"{compute}_{memory}" if partitioned else None),
+        ("gfxVersion", _gfx(node.gfx_target_version) if node is not None else None),
+        ("vbiosVersion", gpu.vbios_version),
+    ]
+    return sorted_attributes(pairs)
+
+
+def _gfx(version: int | None) -> str | None:
+    """90402 is gfx942, 90010 is gfx90a: the stepping is a hexadecimal digit."""
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else None
+
+
+def _uuid(unique_id: str | None) -> str | None:
+    """As ROCm's runtime writes it; a GPU without one says 0."""
+    digits = (unique_id or "").removeprefix("0x").lower()
+    return f"GPU-{digits:0>16}" if digits.strip("0") else None
+
+
+def _unhealthy(reason: str) -> Health:
+    return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC)

@@ -1,0 +1,70 @@
+"""Intel GPUs out of raw facts: integrated, discrete and virtual ones.
+
+Pure. ``index`` is the number of the GPU's card node, which makes the id of Intel's plugin (``card1-0``); a GPU whose
+driver does not show one has none. A physical function with virtual ones is offered by these alone, which ``offer``
+decides from the same attributes as for NICs.
+"""
+
+from __future__ import annotations
+
+from node.health.state import Health, HealthState, Recovery
+from node.inventory.drm_nodes import DrmNodes
+from node.inventory.facts import NodeFacts, PciFunction
+from node.inventory.model import AttributeValue, Device, DeviceKind, sorted_attributes
+from node.inventory.pci import address_label, base_class, display_mode, numa_node, standard_attributes
+
+VENDOR = "intel"
+
+_INTEL = "0x8086"
+_OTHER_DISPLAY = 0x0380
+"""Data centre GPUs have no display and are of this class."""
+_DRIVERS = ("i915", "xe")
+
+
+def intel_devices(facts: NodeFacts) -> list[Device]:
+    """All Intel GPUs."""
+    if facts.sysfs is None:
+        return []
+    nodes = DrmNodes(facts.sysfs)
+    return [_device(function, nodes) for function in facts.sysfs.pci if function.vendor == _INTEL and _is_gpu(function)]
+
+
+def _is_gpu(function: PciFunction) -> bool:
+    return display_mode(function) is not None or base_class(function) == _OTHER_DISPLAY
+
+
+def _device(function: PciFunction, drm: DrmNodes) -> Device:
+    nodes = drm.of(function.drm)
+    cards = [name.removeprefix("card") for name in function.drm if name.startswith("card")]
+    return Device(
+        name=f"gpu-{address_label(function.address)}",
+        kind=DeviceKind.GPU,
+        vendor=VENDOR,
+        index=cards[0] if cards else None,
+        pci_address=function.address,
+        numa_node=numa_node(function),
+        health=drm.health(nodes) if function.driver in _DRIVERS else _undriven(function),
+        attributes=sorted_attributes(_attributes(function)),
+        nodes=nodes,
+        location=function.path,
+    )
+
+
+def _attributes(function: PciFunction) -> list[tuple[str, AttributeValue | None]]:
+    sriov = "vf" if function.physfn else "pf" if function.sriov_totalvfs else None
+    return [
+        *standard_attributes(function.address, function),
+        ("driver", function.driver),
+        ("pciVendor", function.vendor.removeprefix("0x")),
+        ("pciDevice", function.device.removeprefix("0x")),
+        ("sriovFunction", sriov),
+        ("vfIndex", function.vf_index),
+        ("pfPciAddress", function.physfn or (function.address if sriov else None)),
+        ("sriovVfs", function.sriov_numvfs),
+    ]
+
+
+def _undriven(function: PciFunction) -> Health:
+    found = f"the driver {function.driver} is bound to it" if function.driver else "no driver is bound to it"
+    reason = f"{found}, it needs {' or '.join(_DRIVERS)}"
+    return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC)
