@@ -18,13 +18,20 @@ class Figure:
     """A figure of the agent in SI units.
 
     Its target is ``factor`` times the floor's, ``above`` more than the floor's, or ``at_most`` a number; none of them:
-    it is shown only. Megabytes of targets are 10^6 bytes.
+    it is shown only. ``beside``: the floor's figure that it stands beside where that is another one. Megabytes of
+    targets are 10^6 bytes.
     """
 
     name: str
     factor: float | None = None
     above: float | None = None
     at_most: float | None = None
+    beside: str = ""
+
+    @property
+    def floor_name(self) -> str:
+        """Name of the floor's figure."""
+        return FLOOR + (self.beside or self.name)
 
     def target(self, floor: float | None) -> float | None:
         """The most this figure may be, None when nothing is promised."""
@@ -41,9 +48,14 @@ FIGURES = (
     Figure("allocate_p50_s", factor=1.5),
     Figure("allocate_p99_s", factor=1.5),
     Figure("allocate_8_concurrent_p99_s"),
-    Figure("preferred_8_p99_s"),
+    Figure("preferred_8_p99_s", at_most=0.001),
+    Figure("preferred_16_p99_s", at_most=0.020),
+    Figure("preferred_8_rpc_p99_s", above=0.001, beside="allocate_p99_s"),
+    Figure("placement_unaligned_ratio", at_most=0.055),
     Figure("change_to_list_s", at_most=0.050),
+    Figure("event_to_list_s", at_most=1.0),
     Figure("scan_8_gpus_s"),
+    Figure("scan_large_node_s", at_most=0.1),
     Figure("takeover_s", at_most=1.0),
     Figure("rss_idle_bytes", above=12e6),
     Figure("rss_idle_http_bytes"),

@@ -7,15 +7,13 @@ have fewer device nodes, and the floor's as many as the agent's.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import stat
 from pathlib import Path
 
-from node.inventory.facts import DeviceFile, NvmlFacts, PciFunction, SysfsFacts
+from node.inventory.facts import NvmlFacts, SysfsFacts
 from node.inventory.recorded import read
 from sandbox import nodes
 from tests.nvml import stub
+from tests.sysfs.rendering import mknod_device, render
 
 LOST = 3
 """Index of the GPU that is lost and comes back."""
@@ -33,7 +31,7 @@ class Hardware:
         self._description = root / "nvml.txt"
         self.library = stub.build(root / "driver")
         self.heal()
-        _make_tree(root, facts.sysfs)
+        _render(facts.sysfs, root)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -59,51 +57,22 @@ class Hardware:
         stub.write(self._description, stub.describe(self._nvml))
 
 
-def _make_tree(root: Path, facts: SysfsFacts) -> None:
-    (root / "sys/bus/pci/devices").mkdir(parents=True)
-    for function in facts.pci:
-        _make_function(root / "sys", function)
-    (root / "proc/driver/nvidia").mkdir(parents=True)
-    version = root / "proc/driver/nvidia/version"
-    version.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {facts.nvidia_module_version}\n")
-    (root / "host/dev").mkdir(parents=True)
-    with contextlib.suppress(PermissionError):
-        for file in facts.device_files:
-            _make_device(root / "host", file)
+def announce(root: Path) -> None:
+    """Have the kernel of this machine send an event of some PCI function, as for one that changed.
+
+    Where that is not allowed or there is no PCI: a device file comes and goes, which is found by polling.
+    """
+    functions = sorted(Path("/sys/bus/pci/devices").glob("*/uevent"))
+    try:
+        functions[0].write_text("change")
+    except (OSError, IndexError):
+        file = root / "host/dev/nvidia255"
+        file.unlink() if file.exists() else file.touch()
 
 
-def _make_function(sys: Path, function: PciFunction) -> None:
-    folder = sys / "devices" / function.path
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {
-        "class": function.class_code,
-        "vendor": function.vendor,
-        "device": function.device,
-        "subsystem_vendor": function.subsystem_vendor,
-        "subsystem_device": function.subsystem_device,
-        "revision": function.revision,
-        "numa_node": function.numa_node,
-    }
-    for name, value in texts.items():
-        if value is not None:
-            (folder / name).write_text(f"{value}\n")
-    if function.driver is not None:
-        _link(folder / "driver", sys / "bus/pci/drivers" / function.driver)
-    if function.iommu_group is not None:
-        _link(folder / "iommu_group", sys / "kernel/iommu_groups" / function.iommu_group)
-    for name in function.drm:
-        (folder / "drm" / name).mkdir(parents=True)
-    _link(sys / "bus/pci/devices" / function.address, folder)
-
-
-def _link(link: Path, target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(os.path.relpath(target, link.parent))
-
-
-def _make_device(root: Path, file: DeviceFile) -> None:
-    path = root / file.path.lstrip("/")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kind = stat.S_IFBLK if file.kind == "b" else stat.S_IFCHR
-    # No rights for anybody: only that it is there is looked at.
-    os.mknod(path, kind, os.makedev(file.major, file.minor))
+def _render(facts: SysfsFacts, root: Path) -> None:
+    """With device files where they may be made; the rest is there at the first attempt that fails."""
+    try:
+        render(facts, root, mknod_device)
+    except PermissionError:
+        return

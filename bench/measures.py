@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import large
 from bench.calls import CONCURRENT, allocate, at_once, one_by_one, preferred
 from bench.figures import FLOOR, latency_figures, median, percentile
-from bench.hardware import Hardware
+from bench.hardware import Hardware, announce
 from bench.kubelet import Kubelet, NothingCame
+from bench.placement import report as placement
 from bench.plugins import BETWEEN_SCANS, Agent, Floor, Plugin
 
 SETTLE = 3.0
@@ -67,7 +69,10 @@ class Run:
             figures |= await self._idle(agent, floor)
             figures |= await self._calls(agent, floor)
             figures |= await self._changes(agent, floor)
-        return figures | await self._takeovers()
+        figures |= await self._takeovers()
+        self._say("decisions and scans without processes")
+        figures |= await asyncio.to_thread(placement.figures, quick=self._effort is QUICK)
+        return figures | await asyncio.to_thread(large.figures, self._root / "large")
 
     def _agent(self, flags: dict[str, str] | None = None) -> Agent:
         self._agents += 1
@@ -152,10 +157,10 @@ class Run:
         self._say("GetPreferredAllocation")
         call = preferred(agent.registered, self._ids, 4)
         await one_by_one(call, WARM_UP)
-        figures["preferred_8_p99_s"] = percentile(await one_by_one(call, effort.calls // 10), 99)
+        figures["preferred_8_rpc_p99_s"] = percentile(await one_by_one(call, effort.calls // 10), 99)
         return figures
 
-    async def _changes(self, agent: Plugin, floor: Plugin) -> dict[str, float]:
+    async def _changes(self, agent: Agent, floor: Plugin) -> dict[str, float]:
         ours: list[float] = []
         floors: list[float] = []
         # The first change is a warm-up.
@@ -163,7 +168,13 @@ class Run:
             self._say(f"change {number} of {self._effort.changes}")
             ours.append(await agent.change())
             floors.append(await floor.change())
-        return {"change_to_list_s": median(ours[1:]), f"{FLOOR}change_to_list_s": median(floors[1:])}
+        self._say("an event of the kernel")
+        events = [await agent.event(lambda: announce(self._root)) for _ in range(self._effort.changes)]
+        return {
+            "change_to_list_s": median(ours[1:]),
+            f"{FLOOR}change_to_list_s": median(floors[1:]),
+            "event_to_list_s": max(events),
+        }
 
     async def _takeovers(self) -> dict[str, float]:
         """Each standby becomes the active instance that the next one follows."""

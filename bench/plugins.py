@@ -165,6 +165,19 @@ class Agent(Plugin):
         await answer
         return shown.at - began
 
+    async def event(self, happen: Callable[[], None]) -> float:
+        """A GPU is lost and ``happen`` makes the kernel say so; the seconds until the kubelet has the list."""
+        await asyncio.sleep(BETWEEN_SCANS)
+        began = time.perf_counter()
+        self._hardware.lose()
+        happen()
+        shown = await self.registered.list_where(lambda shown: shown.unhealthy == 1, began)
+        await asyncio.sleep(BETWEEN_SCANS)
+        self._hardware.heal()
+        happen()
+        await self.registered.list_where(lambda shown: shown.unhealthy == 0, shown.at)
+        return shown.at - began
+
     @asynccontextmanager
     async def _administered(self) -> AsyncIterator[agent_pb2_grpc.AgentStub]:
         """Its own service, connected before any clock runs: the connection is the benchmark's and not the agent's."""

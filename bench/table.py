@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.figures import FIGURES, FLOOR, Figure
+from bench.figures import FIGURES, Figure
 
 HEADINGS = ("figure", "ostler", "floor", "ratio", "target", "reached")
 
 
 def rows(figures: Mapping[str, float]) -> list[tuple[str, ...]]:
     """One row a figure: what it is, the agent's, the floor's, their ratio, the most it may be, and whether it is."""
-    return [_row(figure, figures[figure.name], figures.get(FLOOR + figure.name)) for figure in FIGURES]
+    return [_row(figure, figures[figure.name], figures.get(figure.floor_name)) for figure in FIGURES]
 
 
 def render(figures: Mapping[str, float]) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from node.edits.nvidia import cdi_names, missing_channels, undescribed
-from node.edits.options import CdiMode
+from node.edits.fitness import unfit
 from node.health.state import HealthState
 from node.inventory.model import Device, DeviceKind, Snapshot
+from node.inventory.retention import is_gone
 from node.ledger import Hold
 from node.names import explain_resource_name
 from node.rules import Door, Rule, offered_id, rule_for
@@ -67,6 +67,8 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], holds: Mapping[str, Hold], 
     for device in snapshot.devices:
         rule = rule_for(device, rules)
         reason = _not_shown(device, rule, door, groups)
+        if rule is not None and not reason and device.name not in holds:
+            reason = _kept_for_node(device, rule)
         if rule is None or reason:
             withheld.append(Withheld(device, reason))
         else:
@@ -91,19 +93,22 @@ def _not_shown(device: Device, rule: Rule | None, door: Door, groups: Mapping[st
     fault = explain_resource_name(name)
     if fault:
         return fault
-    if name in groups and groups[name][0].edits != rule.edits:
+    if name in groups and not groups[name][0].same_terms(rule):
         return f"two rules with different options give the resource {name!r}; the first one has it"
     return ""
 
 
 def _not_uniform(devices: list[Device], snapshot: Snapshot) -> str:
+    devices = [device for device in devices if not is_gone(device)]
     shapes = {(device.kind, device.text("profile")) for device in devices}
     if len(shapes) > 1:
         kinds = ", ".join(sorted(profile or kind.value for kind, profile in shapes))
         return f"the MIG strategy single needs devices of one kind, found {kinds}"
     parents = {device.parent for device in devices}
     for gpu in snapshot.devices:
-        if gpu.kind is DeviceKind.GPU and bool(gpu.attribute("migEnabled")) and gpu.name not in parents:
+        if is_gone(gpu) or gpu.kind is not DeviceKind.GPU:
+            continue
+        if bool(gpu.attribute("migEnabled")) and gpu.name not in parents:
             return f"the MIG strategy single needs at least one instance on every GPU in MIG mode, {gpu.name} has none"
     return ""
 
@@ -121,29 +126,27 @@ def _not_given(device: Device, rule: Rule, snapshot: Snapshot, hold: Hold | None
         return device.health.reason or device.health.state.value
     if hold is not None and hold.door is not door:
         return f"held through the {hold.door} door by {hold.holder}"
-    return _not_describable(device, rule, snapshot) or _no_channel(device, rule)
+    return (
+        _kept_for_node(device, rule)
+        or _link_down(device, rule)
+        or unfit(offered_id(rule, device), device, rule.edits, snapshot.host)
+    )
 
 
-def _not_describable(device: Device, rule: Rule, snapshot: Snapshot) -> str:
-    """Why the device has no CDI name, where the rule's answers need one."""
-    if not rule.edits.uses_cdi:
+def _kept_for_node(device: Device, rule: Rule) -> str:
+    """Why a device that the rule selects stays with the node; one that a pod holds is shown unhealthy all the same."""
+    if not (device.host_use or device.attribute("sriovVfs")) or rule.names(device):
         return ""
-    if rule.edits.cdi_mode is CdiMode.DELEGATE:
-        names = cdi_names([(offered_id(rule, device), device)], rule.edits)
-        unknown = next((name for name in names if name not in snapshot.host.cdi_devices), None)
-        return f"no CDI spec on this node defines {unknown}; run '{_generate(unknown)}'" if unknown else ""
-    reason = undescribed(device, rule.edits, snapshot.host) or snapshot.host.cdi_fault
-    return f"no CDI spec can describe it, {reason}" if reason else ""
+    if device.host_use:
+        fix = "; name it in a rule to offer it all the same" if rule.by_name else ""
+        return f"the node itself uses it: {device.host_use}{fix}"
+    number = device.attribute("sriovVfs")
+    functions = "virtual function is" if number == 1 else "virtual functions are"
+    return f"its {number} {functions} offered in its place"
 
 
-def _generate(name: str) -> str:
-    """The command that makes the spec which defines a name of NVIDIA's; the class gpu is its default."""
-    class_ = name.partition("=")[0].rpartition("/")[2]
-    if class_ == "gpu":
-        return "nvidia-ctk cdi generate"
-    return f"nvidia-ctk cdi generate --mode={class_.removesuffix('-channel')} --class={class_}"
-
-
-def _no_channel(device: Device, rule: Rule) -> str:
-    missing = missing_channels(device, rule.edits) if rule.edits.imex_required else ()
-    return f"required IMEX channels are missing: {', '.join(missing)}" if missing else ""
+def _link_down(device: Device, rule: Rule) -> str:
+    # What a pod does with the link of a NIC that it has been given is no fault.
+    if not rule.link_health or device.attribute("inPod") is True:
+        return ""
+    return "its link is down" if device.attribute("linkUp") is False else ""

@@ -12,6 +12,7 @@ import logging
 import os
 from pathlib import Path
 
+from node.boot import boot_id
 from node.files import FileError, JsonValue, read_record, write_record
 
 log = logging.getLogger("ostler.quiesce")
@@ -24,7 +25,7 @@ class Quiesce:
 
     def __init__(self, path: Path, proc: Path = Path("/proc")) -> None:
         self._path = path
-        self._boot = proc / "sys/kernel/random/boot_id"
+        self._boot = boot_id(proc)
         self._seen: tuple[int, int] | None = None
         self._reason: str | None = None
 
@@ -41,7 +42,7 @@ class Quiesce:
         """Leave the driver alone from now on; where the file cannot be written, only this process does, and says so."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_record(self._path, SCHEMA, {"reason": reason, "bootId": self._boot_id()})
+            write_record(self._path, SCHEMA, {"reason": reason, "bootId": self._boot})
         except (FileError, OSError) as error:
             log.warning(
                 "quiesce holds for this process only, its file cannot be written",
@@ -61,7 +62,7 @@ class Quiesce:
             log.warning("the quiesce file cannot be read and is ignored", extra={"error": str(error)})
             return None
         boot, reason = _text(data, "bootId"), _text(data, "reason")
-        if boot != self._boot_id():
+        if boot != self._boot:
             log.info("quiesce ended with the reboot of the node", extra={"path": str(self._path)})
             return None
         return reason
@@ -72,12 +73,6 @@ class Quiesce:
         except OSError:
             return None
         return status.st_mtime_ns, status.st_ino
-
-    def _boot_id(self) -> str:
-        try:
-            return self._boot.read_text(encoding="ascii", errors="replace").strip()
-        except OSError:  # A proc that does not tell boots apart: then quiesce lasts until it is ended.
-            return ""
 
 
 def _text(data: JsonValue, key: str) -> str:

@@ -17,6 +17,7 @@ from node.edits.options import EditOptions
 from node.inventory.model import Device, DeviceKind
 from node.nic_selector import NicSelector
 from node.values import Value, value
+from node.vendor_ids import vendor_id
 
 PROFILE = "{profile}"
 
@@ -56,8 +57,8 @@ class Selector(Value):
 
     ``products`` (also without the vendor's name in front, spaces as ``-``), ``profiles``, ``uuids``,
     ``pci_addresses`` and ``names`` are patterns with ``*``. ``mig_enabled`` looks at whole GPUs only.
-    ``whole_instances``: only MIG devices whose compute instance fills its GPU instance. ``nic``: facts of NICs, which
-    every other kind of device fails.
+    ``drivers`` are names of kernel drivers. ``whole_instances``: only MIG devices whose compute instance fills its GPU
+    instance. ``nic``: facts of NICs, which every other kind of device fails.
     """
 
     kinds: tuple[DeviceKind, ...] = ()
@@ -69,6 +70,7 @@ class Selector(Value):
     names: tuple[str, ...] = ()
     mig_enabled: bool | None = None
     whole_instances: bool = False
+    drivers: tuple[str, ...] = ()
     nic: NicSelector | None = None
 
     def matches(self, device: Device) -> bool:
@@ -83,6 +85,7 @@ class Selector(Value):
             and _any_matches(self.names, device.name)
             and (self.mig_enabled is None or self._mig_mode_fits(device))
             and (not self.whole_instances or fills_gpu_instance(device))
+            and (not self.drivers or device.text("driver") in self.drivers)
             and (self.nic is None or self.nic.matches(device))
         )
 
@@ -118,7 +121,9 @@ class Rule(Value):
     ``uniform``: serve the resource only if all its devices are of one kind and profile and every GPU in MIG mode has
     at least one instance (what NVIDIA's MIG strategy ``single`` demands).
     ``link_health``: a NIC whose link is down is shown unhealthy until it is up. ``hints``: tell the kubelet the NUMA
-    node.
+    node. ``by_name``: a device that the rule names is offered even if the node itself uses it or its virtual functions
+    stand for it; False for the rules of a SR-IOV plugin's file, where a name such as ``pfNames: [eth0]`` stands for
+    virtual functions and that plugin never offers the function that carries the default route.
     """
 
     resource: str
@@ -129,6 +134,15 @@ class Rule(Value):
     uniform: bool = False
     link_health: bool = False
     hints: bool = True
+    by_name: bool = True
+
+    def names(self, device: Device) -> bool:
+        """Whether the rule offers the device by its own name, and so although the node uses it."""
+        return self.by_name and self.selector.names_it(device)
+
+    def same_terms(self, other: Rule) -> bool:
+        """Whether devices of both rules can be one resource: a container and the kubelet see no difference."""
+        return (self.edits, self.link_health, self.hints) == (other.edits, other.link_health, other.hints)
 
     def resource_of(self, device: Device) -> str:
         """The resource name that this device gets."""
@@ -138,13 +152,6 @@ class Rule(Value):
 def rule_for(device: Device, rules: Iterable[Rule]) -> Rule | None:
     """The first rule that selects the device."""
     return next((rule for rule in rules if rule.selector.matches(device)), None)
-
-
-def vendor_id(device: Device) -> str:
-    """The id that the plugin ostler replaces gives this device: UUID for NVIDIA, else PCI address, else the name."""
-    if device.vendor == "nvidia":
-        return device.uuid or device.name
-    return device.pci_address or device.name
 
 
 def offered_id(rule: Rule, device: Device) -> str:

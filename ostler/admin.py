@@ -89,6 +89,16 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
             raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
         return agent_pb2.ReloadResponse(changes=changes)
 
+    async def GetTopology(  # noqa: N802
+        self, request: agent_pb2.GetTopologyRequest, context: Context
+    ) -> agent_pb2.GetTopologyResponse:
+        """Where the devices are."""
+        # Here and not above: few ask, and it is no part of the start.
+        from ostler.topology_message import topology_message
+
+        snapshot, _ = self._view.devices()
+        return topology_message(snapshot)
+
     async def Quiesce(  # noqa: N802
         self, request: agent_pb2.QuiesceRequest, context: Context
     ) -> agent_pb2.QuiesceResponse:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from node.boot import boot_id
 from node.events import EventType
 from node.inventory.diff import Diff
 from node.inventory.identity import IdentityStore
@@ -45,6 +46,7 @@ from plugin.kubelet import KubeletFolders, RegistrationPath
 
 if TYPE_CHECKING:
     from node.endpoint import Endpoint
+    from node.inventory.live.hardware import LiveHardware
     from ostler.http import HttpServer, Page
 
 log = logging.getLogger("ostler.agent")
@@ -104,14 +106,15 @@ class Agent:
         self._quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
         self._inventory = Inventory(
             sources,
-            IdentityStore(settings.state_dir / "identities.json"),
+            IdentityStore(settings.state_dir / "identities.json", boot_id(settings.roots.proc)),
             clock=self._edges.clock,
             max_interval=settings.inventory.max_interval,
             quiesced=lambda: self._quiesce.reason,
         )
+        self._inventory.override(settings.topology_overrides)
         self._door = PluginDoor(
             kubelet_folders(settings),
-            lambda rule: renderer(rule.edits),
+            renderer,
             events=self._events,
             observer=self._counters,
             clock=self._edges.monotonic,
@@ -119,6 +122,7 @@ class Agent:
             changed=self._streams_changed,
         )
         self._publisher = Publisher(settings, self._door, self._events)
+        self._live: LiveHardware | None = None
         self._active = False
         self._settled = asyncio.Event()
         self._alive_at = self._edges.monotonic()
@@ -132,6 +136,8 @@ class Agent:
                 group.create_task(self._heartbeat(), name="heartbeat")
                 group.create_task(self._tidy_memory(), name="tidy memory")
                 group.create_task(self._follow_quiesce(), name="quiesce")
+                if self._settings.inventory.recorded is None:
+                    group.create_task(self._watch_hardware(), name="live hardware")
                 if self._settings.http is not None:
                     group.create_task(self._serve_http(self._settings.http), name="http")
                 self._inventory.subscribe(self._publish)
@@ -151,12 +157,13 @@ class Agent:
     def status(self) -> AgentStatus:
         """How the agent is."""
         snapshot = self._inventory.snapshot
+        sources = snapshot.sources if self._live is None else (*snapshot.sources, self._live.status())
         role = "active" if self._active else "standby"
         ready, reasons = readiness(
             self._inventory.first.is_set() and (not self._active or self._publisher.published.is_set()),
             role,
             len(snapshot.devices),
-            snapshot.sources,
+            sources,
             self._door.waiting_for(),
         )
         return AgentStatus(
@@ -167,7 +174,7 @@ class Agent:
             ready=ready,
             reasons=reasons,
             generation=snapshot.generation,
-            sources=snapshot.sources,
+            sources=sources,
             resources=self._door.status(),
             events=self._events.recent,
             quiesced=self._quiesce.reason is not None,
@@ -192,7 +199,10 @@ class Agent:
         except ReloadFailed as error:
             self._events.emit(EventType.WARNING, "ConfigRejected", str(error))
             raise
-        old, self._settings = self._settings, replace(self._settings, rules=new.rules, log=new.log)
+        old, self._settings = (
+            self._settings,
+            replace(self._settings, rules=new.rules, log=new.log, topology_overrides=new.topology_overrides),
+        )
         changes = _changes(old, new)
         if new.log != old.log:
             # Here and not above: only a reload needs it.
@@ -201,6 +211,7 @@ class Agent:
             configure(new.log)
         self._publisher.use(self._settings)
         self._publisher.submit(self._inventory.snapshot)
+        self._inventory.override(self._settings.topology_overrides)
         log.info("configuration read again", extra={"changes": changes})
         return changes
 
@@ -218,6 +229,19 @@ class Agent:
             raise ResumeFailed(error) from error
         self._events.emit(EventType.NORMAL, "Resumed", "the driver is used again")
         return await self.rescan()
+
+    async def _watch_hardware(self) -> None:
+        """Events of real hardware; what happened before somebody listened is found by the scan they begin with."""
+        await self._wait_until_settled()
+        from node.inventory.live.hardware import LiveHardware
+
+        self._live = LiveHardware(
+            self._inventory.wake,
+            sys=self._settings.roots.sys,
+            proc=self._settings.roots.proc,
+            dev_root=self._settings.nvidia.dev_root_mount,
+        )
+        await self._live.run()
 
     async def _follow_quiesce(self) -> None:
         """Scan when quiesce begins or ends: a standby is told by the file alone."""
@@ -353,6 +377,8 @@ def _changes(old: Settings, new: Settings) -> tuple[str, ...]:
         changes.append(f"rules: {len(old.rules)} before, {len(new.rules)} now, in force")
     if new.log != old.log:
         changes.append(f"log: {new.log.level} {new.log.format}, in force")
+    if new.topology_overrides != old.topology_overrides:
+        changes.append(f"topology: {len(new.topology_overrides)} devices placed by the file, in force")
     fixed = ("node_name", "kubelet", "roots", "nvidia", "cdi", "inventory", "state_dir", "socket", "http")
     kept = (name for name in fixed if getattr(new, name) != getattr(old, name))
     return (*changes, *(f"{name}: needs a restart, the old value stays in force" for name in kept))

@@ -76,7 +76,7 @@ class Publisher:
             snapshot = replace(snapshot, host=replace(snapshot.host, cdi_fault=fault))
             offered = offer(snapshot, self._settings.rules, holds, Door.PLUGIN)
         self.shown = snapshot, offered
-        self._door.apply(offered, forget_missing=forget)
+        self._door.apply(offered, snapshot.topology, forget_missing=forget)
         for item in offered.withheld:
             log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
         self.published.set()

@@ -17,8 +17,9 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
         source = RecordedSource(settings.inventory.recorded)
         source.read()  # A file that cannot be replayed is told now; later only while it changes.
         return (source,)
-    from node.edits.nvidia import OWN_FILES
+    from node.edits.families import OWN_FILES
     from node.inventory.cdi_specs import CdiSpecSource
+    from node.inventory.host_network import HostNetwork
     from node.inventory.nvml import NvmlSource
     from node.inventory.sysfs import SysfsSource
 
@@ -27,6 +28,7 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
     sources: list[Source] = [
         nvml,
         SysfsSource(settings.roots.sys, nvidia.dev_root_mount, settings.roots.proc),
+        HostNetwork(),
         CdiSpecSource(settings.cdi.directories, OWN_FILES),
     ]
     if nvidia.full:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from node.edits.allocation import container_edits
 from node.edits.model import ContainerEdits
-from node.edits.nvidia import allocate_edits
-from node.edits.options import EditOptions, ListStrategy
-from node.offer import OfferedDevice
+from node.edits.options import ListStrategy
+from node.offer import OfferedDevice, ResourceOffer
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2
 
@@ -39,13 +39,13 @@ def random_uuid() -> str:
     return str(uuid.uuid4())
 
 
-def renderer(options: EditOptions, unique: Callable[[], str] = random_uuid) -> Render:
-    """The function that makes one container's answer of its devices under these options."""
-
+def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> Render:
+    """The function that makes one container's answer of its devices, by the resource's name and its rule's options."""
+    resource, options = offer.resource, offer.rule.edits
     annotated = ListStrategy.CDI_ANNOTATIONS in options.strategies
 
     def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
         given = [(item.id, item.device) for item in devices]
-        return answer(allocate_edits(given, options, unique() if annotated else ""))
+        return answer(container_edits(resource, given, options, unique() if annotated else ""))
 
     return render

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from node.directories import DirectoryWatcher, Inotify, open_inotify
 from node.events import EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
-from node.rules import Rule
+from node.topology.model import Topology
 from node.values import Value, value
 from plugin.kubelet import KubeletFolders
 from plugin.listing import Listing, TooLarge
 from plugin.observer import Observer
+from plugin.preferred import Ground
+from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
 from plugin.registration import RegistrationState, RegistrationStatus
 from plugin.servicer import DevicePluginServicer, Render
@@ -51,14 +53,14 @@ class _Resource:
 class PluginDoor:
     """Serves the offers handed to ``apply`` for as long as ``run`` runs.
 
-    ``render_for`` gives, for a rule, the function that makes a container's answer. ``changed`` is called when a stream
-    opens or ends, for readiness.
+    ``render_for`` gives, for a resource, the function that makes a container's answer. ``changed`` is called when a
+    stream opens or ends, for readiness.
     """
 
     def __init__(
         self,
         folders: KubeletFolders,
-        render_for: Callable[[Rule], Render],
+        render_for: Callable[[ResourceOffer], Render],
         *,
         events: EventSink,
         observer: Observer,
@@ -75,11 +77,18 @@ class PluginDoor:
         self._random = random
         self._changed = changed
         self._open_watch = open_watch
+        self._recent = RecentGrants(clock)
+        self._ground = Ground()
         self._resources: dict[str, _Resource] = {}
         self._group: asyncio.TaskGroup | None = None
 
-    def apply(self, offer: Offer, *, forget_missing: bool = False) -> None:
-        """Show this offer; resources that it lacks show no devices, or go when ``forget_missing``."""
+    def apply(self, offer: Offer, topology: Topology | None = None, *, forget_missing: bool = False) -> None:
+        """Show this offer, and prefer devices by this topology of the same snapshot (none: by NUMA node alone).
+
+        Resources that the offer lacks show no devices, or go when ``forget_missing``.
+        """
+        if topology is None or topology != self._ground.topology:
+            self._ground = Ground(topology)
         for resource in offer.resources:
             self._show(resource)
         offered = {resource.resource for resource in offer.resources}
@@ -131,11 +140,11 @@ class PluginDoor:
         resource = self._resources.get(offer.resource)
         if resource is None:
             resource = self._resources[offer.resource] = self._make(offer)
-            if self._update(offer.resource, resource, offer.devices):
+            if self._update(offer.resource, resource, offer.devices, hints=offer.rule.hints):
                 self._start(offer.resource)
             return
-        resource.servicer.render = self._render_for(offer.rule)
-        if self._update(offer.resource, resource, offer.devices) and resource.task is None:
+        resource.servicer.render = self._render_for(offer)
+        if self._update(offer.resource, resource, offer.devices, hints=offer.rule.hints) and resource.task is None:
             self._start(offer.resource)
 
     def _make(self, offer: ResourceOffer) -> _Resource:
@@ -144,7 +153,7 @@ class PluginDoor:
             self._changed()
 
         listing = Listing(offer.resource, streams_changed)
-        servicer = DevicePluginServicer(listing, self._render_for(offer.rule), self._observer)
+        servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent)
         registrar = Registrar(
             offer.resource,
             self._folders,
@@ -157,10 +166,12 @@ class PluginDoor:
         )
         return _Resource(listing, servicer, registrar)
 
-    def _update(self, name: str, resource: _Resource, devices: tuple[OfferedDevice, ...]) -> bool:
+    def _update(
+        self, name: str, resource: _Resource, devices: tuple[OfferedDevice, ...], *, hints: bool = True
+    ) -> bool:
         """Show these devices of one resource; False when the kubelet could not take the list."""
         try:
-            changed = resource.listing.update(devices)
+            changed = resource.listing.update(devices, hints=hints)
         except TooLarge as error:
             if resource.problem != str(error):
                 log.warning("the list is too large for the kubelet", extra={"resource": name, "bytes": error.size})
@@ -168,6 +179,7 @@ class PluginDoor:
             resource.problem = str(error)
             return False
         resource.problem = ""
+        resource.servicer.use(self._ground)
         if changed:
             listing = resource.listing
             self._observer.listed(name, len(listing.devices), listing.healthy)

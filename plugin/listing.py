@@ -33,12 +33,15 @@ class TooLarge(Exception):
         self.devices = devices
 
 
-def encode(devices: Iterable[OfferedDevice]) -> api_pb2.ListAndWatchResponse:
-    """The message that shows these devices; a device without NUMA node carries no topology (never -1)."""
+def encode(devices: Iterable[OfferedDevice], *, hints: bool = True) -> api_pb2.ListAndWatchResponse:
+    """The message that shows these devices, with their NUMA nodes if ``hints``.
+
+    A device without NUMA node carries no topology (never -1).
+    """
     response = api_pb2.ListAndWatchResponse()
     for offered in devices:
         message = response.devices.add(ID=offered.id, health=HEALTHY if offered.healthy else UNHEALTHY)
-        if offered.device.numa_node is not None:
+        if hints and offered.device.numa_node is not None:
             message.topology.nodes.add(ID=offered.device.numa_node)
     return response
 
@@ -55,9 +58,9 @@ class Listing:
         self._version = 0
         self._changed = asyncio.Event()
 
-    def update(self, devices: tuple[OfferedDevice, ...]) -> bool:
+    def update(self, devices: tuple[OfferedDevice, ...], *, hints: bool = True) -> bool:
         """Show these devices; True when the kubelet has to hear of it. Raises ``TooLarge`` and keeps the old list."""
-        message = encode(devices)
+        message = encode(devices, hints=hints)
         size = message.ByteSize()
         if size > LIMIT:
             raise TooLarge(self.resource, size, len(devices))

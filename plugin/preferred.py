@@ -1,52 +1,130 @@
-"""Which devices to prefer: a pure, deterministic choice that never fails.
+"""Which devices to prefer: a deterministic choice that never fails, from memory alone.
 
 The kubelet takes the answer as advice and turns an error into a refused pod, so odd requests (a size below the number
-of required devices, too few available, unknown ids) get the best answer there is. Order of preference: what must be
-included, then the NUMA node that already has most of it, then the node that holds the rest most tightly.
+of required devices, too few available, unknown ids) get the best answer there is. GPUs and their parts follow the cell
+tree (``node.topology.packing``). NICs go near the GPUs that were handed out a moment ago; where there are none they are
+packed: on one physical function, else on one NUMA node. What depends on the devices alone is worked out when they
+change; a call maps ids to leaves of a tree and back. What is taken from is what the kubelet says is available: it knows
+what pods hold, and has left out devices of other NUMA nodes already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from node.inventory.model import Device, DeviceKind
+from node.inventory.places import place_of
 from node.offer import OfferedDevice
+from node.topology.distance import proximity
+from node.topology.model import Cell, CellLevel, Place, Topology
+from node.topology.nearest import nearest
+from node.topology.packing import CellTree
+
+NICS = (DeviceKind.NIC, DeviceKind.RDMA)
 
 
-def prefer(
-    devices: Mapping[str, OfferedDevice], available: Sequence[str], required: Sequence[str], size: int
-) -> list[str]:
-    """``size`` ids out of ``available``, those of ``required`` first; fewer when there are not enough.
+class Ground:
+    """What choices of all resources share, made once for each topology: places, and the tree of the GPUs' cells."""
 
-    Healthy known devices come before others, and on equal terms the order of the snapshot decides.
-    """
-    order = {id_: place for place, id_ in enumerate(devices)}
-    chosen = list(dict.fromkeys(required))[: max(size, 0)]
-    left = sorted(
-        set(available) - set(chosen),
-        key=lambda id_: (id_ not in devices or not devices[id_].healthy, order.get(id_, len(order)), id_),
-    )
-    while len(chosen) < size and left:
-        node = _best_node(devices, chosen, left, size - len(chosen))
-        here = [id_ for id_ in left if _node(devices, id_) == node][: size - len(chosen)]
-        chosen += here
-        taken = set(here)
-        left = [id_ for id_ in left if id_ not in taken]
-    return chosen
+    def __init__(self, topology: Topology | None = None) -> None:
+        self.topology = topology or Topology()
+        self.places = {place.name: place for place in self.topology.places}
+        self.addresses = {place.address: place for place in self.topology.places if place.address is not None}
+        self.gpus = frozenset(self.topology.root.gpus) if self.topology.root is not None else frozenset[str]()
+        self.tree = CellTree(self.topology.root, self.places) if self.topology.root is not None else None
 
+    def gpu_of(self, device: Device) -> str | None:
+        """The GPU of the cell tree that the device is or is a part of."""
+        return next((name for name in (device.name, device.parent) if name in self.gpus), None)
 
-def _node(devices: Mapping[str, OfferedDevice], id_: str) -> int | None:
-    return devices[id_].device.numa_node if id_ in devices else None
+    def place_of(self, device: Device) -> Place:
+        """Where the device is: its own place, its physical function's, or what its own facts say."""
+        for name in (device.name, device.parent):
+            if name in self.places:
+                return self.places[name]
+        return self.addresses.get(device.text("pfPciAddress")) or place_of(device)
 
 
-def _best_node(devices: Mapping[str, OfferedDevice], chosen: list[str], left: list[str], needed: int) -> int | None:
-    """The NUMA node to take from next: with most devices chosen already, then fitting, tight, and low in number."""
+class Preference:
+    """Chooses among the devices of one resource; ``near``: GPUs that NICs should be near to, asked at every choice."""
 
-    def rank(node: int | None) -> tuple[int, bool, int, int]:
-        here = [id_ for id_ in left if _node(devices, id_) == node]
-        usable = sum(1 for id_ in here if id_ in devices and devices[id_].healthy)
-        taken = sum(1 for id_ in chosen if id_ in devices and _node(devices, id_) == node)
-        fits = usable >= needed
-        # Among nodes that fit, the one with least left over; among those that do not, the one that gives most.
-        return (-taken, not fits, usable if fits else -usable, -1 if node is None else node)
+    def __init__(
+        self,
+        devices: Mapping[str, OfferedDevice],
+        ground: Ground,
+        near: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._order = {id_: position for position, id_ in enumerate(devices)}
+        self._healthy = frozenset(id_ for id_, offered in devices.items() if offered.healthy)
+        self._near = near
+        self.gpus = {id_: gpu for id_, offered in devices.items() if (gpu := ground.gpu_of(offered.device))}
+        """The GPU of every device that is one or a part of one."""
+        self.nics = bool(devices) and all(offered.device.kind in NICS for offered in devices.values())
+        """Whether there are NICs and nothing else."""
+        elsewhere = {id_: ground.place_of(offered.device) for id_, offered in devices.items() if id_ not in self.gpus}
+        self._tree = _tree(ground, bool(self.gpus), elsewhere.values())
+        numbers = {name: number for number, name in enumerate(self._tree.leaves)}
+        self._leaves = {id_: numbers[self.gpus[id_] if id_ in self.gpus else elsewhere[id_].name] for id_ in devices}
+        self._ranks = self._distances(ground, elsewhere.values()) if self.nics else {}
 
-    return min({_node(devices, id_) for id_ in left}, key=rank)
+    def prefer(self, available: Iterable[str], required: Iterable[str], size: int) -> list[str]:
+        """``size`` ids out of ``available``, those of ``required`` first; fewer when there are not enough.
+
+        Healthy known devices come before others. The order of the request decides nothing: it comes out of a set.
+        """
+        chosen = sorted(set(required), key=self._rank)[: max(size, 0)]
+        others = sorted(set(available).difference(chosen), key=self._rank)
+        needed = size - len(chosen)
+        usable = [id_ for id_ in others if id_ in self._healthy]
+        if 0 < needed < len(usable):
+            return chosen + self._best(chosen, usable, needed)
+        return chosen + others[: max(needed, 0)]
+
+    def _rank(self, id_: str) -> tuple[bool, int, str]:
+        return id_ not in self._healthy, self._order.get(id_, len(self._order)), id_
+
+    def _best(self, chosen: Sequence[str], usable: Sequence[str], needed: int) -> list[str]:
+        """``needed`` of the usable ids, to go with those that are chosen already."""
+        required = [0] * len(self._tree.leaves)
+        for id_ in chosen:
+            if id_ in self._leaves:
+                required[self._leaves[id_]] += 1
+        free = list(required)
+        for id_ in usable:
+            free[self._leaves[id_]] += 1
+        size = sum(required) + needed
+        ranks = [self._ranks[gpu] for gpu in self._near() if gpu in self._ranks]
+        picks = nearest(ranks, free, required, size) if ranks else self._tree.choose(free, required, size)
+        left = [pick - fixed for pick, fixed in zip(picks, required, strict=True)]
+        best: list[str] = []
+        for id_ in usable:
+            leaf = self._leaves[id_]
+            if left[leaf]:
+                left[leaf] -= 1
+                best.append(id_)
+        return best
+
+    def _distances(self, ground: Ground, places: Iterable[Place]) -> dict[str, tuple[int, ...]]:
+        """For every GPU how far every leaf is."""
+        by_name = {place.name: place for place in places}
+        nics = [by_name[name] for name in self._tree.leaves]
+        gpus = [place for place in ground.topology.places if place.gpu]
+        return {gpu.name: tuple(proximity(gpu, nic).rank for nic in nics) for gpu in gpus}
+
+
+def _tree(ground: Ground, gpus: bool, elsewhere: Iterable[Place]) -> CellTree:
+    """The tree of a resource: the GPUs' cells if it has any, and devices that are in no cell by NUMA node."""
+    by_node: dict[int, dict[str, None]] = {}
+    for place in elsewhere:
+        by_node.setdefault(-1 if place.numa_node is None else place.numa_node, {})[place.name] = None
+    if gpus and not by_node and ground.tree is not None:
+        return ground.tree
+    parts = [_cell(f"numa-{node}", CellLevel.SOCKET, tuple(names)) for node, names in sorted(by_node.items())]
+    if gpus and ground.topology.root is not None:
+        parts.insert(0, ground.topology.root)
+    everything = tuple(name for part in parts for name in part.gpus)
+    return CellTree(Cell("resource", CellLevel.NODE, everything, tuple(parts)), ground.places if gpus else {})
+
+
+def _cell(name: str, level: CellLevel, members: tuple[str, ...]) -> Cell:
+    return Cell(name, level, members, tuple(Cell(member, CellLevel.GPU, (member,)) for member in members))

@@ -1,7 +1,8 @@
 """The DevicePlugin service of one resource: every answer comes from memory alone.
 
-No call touches NVML, disk or network, none waits for another, and none keeps state: the kubelet repeats Allocate for
-pods it refused later, and tells nobody when a pod ends. Faults become gRPC status codes in ``_answered`` and nowhere
+No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of GPUs handed out a
+moment ago, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a
+pod ends. Faults become gRPC status codes in ``_answered`` and nowhere
 else. What the kubelet sees as an error refuses a pod for good, so only requests that name devices that cannot be given
 are refused.
 """
@@ -21,7 +22,8 @@ from node.offer import OfferedDevice
 from plugin.errors import BadDevices, CallError, NoDevices
 from plugin.listing import Listing
 from plugin.observer import Observer
-from plugin.preferred import prefer
+from plugin.preferred import Ground, Preference
+from plugin.recent import RecentGrants
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 log = logging.getLogger("ostler.plugin")
@@ -36,12 +38,24 @@ OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_al
 
 
 class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
-    """Serves one resource: its ``listing``, and ``render`` for what a container gets."""
+    """Serves one resource: its ``listing``, ``render`` for what a container gets, ``recent`` shared with the others.
 
-    def __init__(self, listing: Listing, render: Render, observer: Observer) -> None:
+    ``use`` is to be called whenever the listing's devices or the topology have changed.
+    """
+
+    def __init__(self, listing: Listing, render: Render, observer: Observer, recent: RecentGrants) -> None:
         self.render = render
         self._listing = listing
         self._observer = observer
+        self._recent = recent
+        self.use(Ground())
+
+    def use(self, ground: Ground) -> None:
+        """Prefer among the devices that are listed now by this ground."""
+        self._preference = Preference(self._listing.devices, ground, self._granted)
+
+    def _granted(self) -> Sequence[str]:
+        return self._recent.waiting(self._listing.resource)
 
     async def GetDevicePluginOptions(  # noqa: N802  # the method names are gRPC's
         self, request: api_pb2.Empty, context: Context
@@ -77,8 +91,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     def _preferred(self, request: api_pb2.PreferredAllocationRequest) -> api_pb2.PreferredAllocationResponse:
         response = api_pb2.PreferredAllocationResponse()
         for wanted in request.container_requests:
-            chosen = prefer(
-                self._listing.devices, wanted.available_deviceIDs, wanted.must_include_deviceIDs, wanted.allocation_size
+            chosen = self._preference.prefer(
+                wanted.available_deviceIDs, wanted.must_include_deviceIDs, wanted.allocation_size
             )
             response.container_responses.add(deviceIDs=chosen)
         return response
@@ -88,9 +102,18 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         for wanted in request.container_requests:
             ids = list(wanted.devices_ids)
             response.container_responses.append(self.render(self._checked(ids)))
+            self._remember(ids)
             # Written after the answer is on its way: a log line takes as long as the answer itself.
             asyncio.get_running_loop().call_soon(self._log_given, ids)
         return response
+
+    def _remember(self, ids: Sequence[str]) -> None:
+        """GPUs for the NICs that may follow, and NICs as what has followed."""
+        if self._preference.nics:
+            self._recent.followed(self._listing.resource)
+        else:
+            gpus = self._preference.gpus
+            self._recent.given({id_: gpus[id_] for id_ in ids if id_ in gpus})
 
     def _log_given(self, ids: Sequence[str]) -> None:
         log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})

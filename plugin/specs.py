@@ -1,8 +1,8 @@
 """Which CDI specs the plugin door needs for the present offer.
 
-Pure. One file per class, under the names that NVIDIA's device plugin uses for its own: ours replace them on a node that
-changes over, answers that the kubelet cached still resolve, and no two files define the same device, which would make
-runtimes drop both.
+Pure. One file per class. Those of NVIDIA's devices have the names that NVIDIA's device plugin uses for its own: ours
+replace them on a node that changes over, answers that the kubelet cached still resolve, and no two files define the
+same device, which would make runtimes drop both. All other devices are in files of ostler's own vendor.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from node.cdi.spec import CdiDevice, Spec
+from node.edits.allocation import lacking, spec_edits
+from node.edits.families import Family, cdi_kind, family_of
 from node.edits.model import ContainerEdits
 from node.edits.nvidia import (
     CHANNEL,
@@ -29,23 +31,39 @@ from node.offer import Offer, ResourceOffer
 
 def desired_specs(offer: Offer, snapshot: Snapshot) -> tuple[dict[str, Spec], tuple[str, ...]]:
     """Specs by file name, and problems in words: what containers would miss."""
-    resources = [
-        resource
-        for resource in offer.resources
-        if resource.rule.edits.uses_cdi and resource.rule.edits.cdi_mode is not CdiMode.DELEGATE
+    resources = [resource for resource in offer.resources if resource.rule.edits.uses_cdi]
+    specs, problems = _specs_of_others(resources)
+    nvidia = [
+        replace(resource, devices=devices)
+        for resource in resources
+        if resource.rule.edits.cdi_mode is not CdiMode.DELEGATE
+        and (devices := tuple(item for item in resource.devices if family_of(item.device) is Family.NVIDIA))
     ]
-    if not resources:
-        return {}, ()
-    options = _together([resource.rule.edits for resource in resources])
-    # Auxiliary nodes are the same for all devices, and there may be thousands.
-    first = [item.device for resource in resources for item in resource.devices][:1]
-    specs = [
-        _gpu_spec(resources, options, snapshot),
-        *_feature_specs(first, options),
-        _channel_spec(first, options),
-    ]
+    if nvidia:
+        options = _together([resource.rule.edits for resource in nvidia])
+        # Auxiliary nodes are the same for all devices, and there may be thousands.
+        first = [nvidia[0].devices[0].device]
+        specs += [_gpu_spec(nvidia, options, snapshot), *_feature_specs(first, options), _channel_spec(first, options)]
+        problems += [*_left_out(nvidia, snapshot), *_problems(first, options)]
     files = {f"{spec.kind.replace('/', '-')}.json": spec for spec in specs if spec.devices}
-    return files, (*_left_out(resources, snapshot), *_problems(first, options))
+    return files, tuple(problems)
+
+
+def _specs_of_others(resources: Iterable[ResourceOffer]) -> tuple[list[Spec], list[str]]:
+    """Specs of all devices that are not NVIDIA's, and what is left out of them."""
+    kinds: dict[str, list[CdiDevice]] = {}
+    problems = []
+    for resource in resources:
+        options = resource.rule.edits
+        for device in (item.device for item in resource.devices if family_of(item.device) is not Family.NVIDIA):
+            edits = spec_edits(device, options)
+            reason = lacking(device, options)
+            if reason:
+                problems.append(f"CDI: {device.name} is left out, {reason}")
+            elif not edits.empty:
+                kinds.setdefault(cdi_kind(device), []).append(CdiDevice(device.name, edits))
+    by_name = {kind: sorted(devices, key=lambda device: device.name) for kind, devices in sorted(kinds.items())}
+    return [Spec(kind, tuple(devices)) for kind, devices in by_name.items()], problems
 
 
 def _together(every: Sequence[EditOptions]) -> EditOptions:

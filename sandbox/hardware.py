@@ -1,27 +1,55 @@
-"""Recorded hardware that can break: a private copy of a recorded node in which GPUs are lost and come back.
+"""Recorded hardware that can break: a private copy of a recorded node in which GPUs and NICs fail and come back.
 
-The fault is written where a real one would show, in the facts, so that the agent meets it through the same code as on
-real hardware. The copy is replaced whole, because the agent may read it at any moment.
+The fault is written where a real one would show, in the facts (``sandbox.damage``), so that the agent meets it through
+the same code as on real hardware. The copy is replaced whole, because the agent may read it at any moment.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from node.files import write_whole
-from node.inventory.facts import GpuFacts, NodeFacts
-from node.inventory.pci import pci_address
+from node.inventory.facts import GpuFacts, NodeFacts, PciFunction
+from node.inventory.pci import address_label, pci_address
 from node.inventory.recorded import dump, read
+from sandbox.damage import LOST, Damage, damaged
+
+_NETWORK = "0x02"
+_AMD = "0x1002"
+_REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:vf|sf)[0-9]+")
 
 
-class NoSuchGpu(LookupError):
-    """No GPU of the recorded node has this UUID, PCI address or index."""
+class NoSuchPart(LookupError):
+    """No GPU or NIC of the recorded node has this name."""
 
     def __init__(self, wanted: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"no GPU {wanted!r} on this node; known: {', '.join(known)}")
+        super().__init__(f"no GPU or NIC {wanted!r} on this node; known: {', '.join(known) or 'none'}")
         self.wanted = wanted
         self.known = known
+
+
+class NotPossible(Exception):
+    """This cannot happen to that part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A GPU or NIC: its PCI address, what people call it, and the names that it is found by.
+
+    ``port``: address of the function whose link it has, for a virtual function without an interface on the host.
+    """
+
+    address: str
+    label: str
+    gpu: bool
+    names: frozenset[str]
+    port: str | None = None
+
+    def __str__(self) -> str:
+        return f"{'GPU' if self.gpu else 'NIC'} {self.label}"
 
 
 class RecordedHardware:
@@ -30,7 +58,9 @@ class RecordedHardware:
     def __init__(self, original: Path, copy: Path) -> None:
         self._recording = read(original)
         self.path = copy
-        self._lost: dict[int, str] = {}
+        self.parts = tuple(_parts(self._recording.facts))
+        self._damages: dict[str, Damage] = {}
+        self._errors: dict[str, str] = {}
         self._write()
 
     @property
@@ -40,32 +70,59 @@ class RecordedHardware:
 
     @property
     def gpus(self) -> tuple[GpuFacts, ...]:
-        """The GPUs as they were recorded."""
+        """NVIDIA's GPUs as they were recorded."""
         nvml = self._recording.facts.nvml
         return nvml.gpus if nvml is not None else ()
 
-    def find(self, wanted: str) -> int:
-        """Index of the GPU with this UUID (or that of one of its MIG devices), PCI address, device name or index."""
-        for gpu in self.gpus:
-            if wanted in _names(gpu):
-                return gpu.index
-        raise NoSuchGpu(wanted, tuple(gpu.uuid or str(gpu.index) for gpu in self.gpus))
+    def find(self, wanted: str) -> Part:
+        """The part with this PCI address or device name; a GPU also by index or UUID (its own or a MIG device's).
 
-    def fail(self, index: int, error: str = "GPU_IS_LOST") -> None:
-        """From now on every call about this GPU fails with ``error``."""
-        self._lost[index] = error
+        A NIC also by the name of its interface or RDMA device. Raises NoSuchPart.
+        """
+        for part in self.parts:
+            if wanted in part.names:
+                return part
+        raise NoSuchPart(wanted, tuple(part.label for part in self.parts))
+
+    def fail(self, part: Part | int, error: str = LOST) -> None:
+        """Break it: every call about an NVIDIA GPU fails with ``error``, another GPU loses its driver, a NIC its link.
+
+        An int is the GPU of that index. Raises NotPossible for a NIC without a link of its own.
+        """
+        broken = self._part(part)
+        if broken.port is not None:
+            raise NotPossible(f"{broken} has no link of its own; it goes down with its port {broken.port}")
+        self._errors[broken.address] = error
+        self._set(broken, Damage.LOST if broken.gpu else Damage.DOWN)
+
+    def unplug(self, part: Part | int) -> None:
+        """Take it off the bus, a NIC along with its virtual functions."""
+        self._set(self._part(part), Damage.GONE)
+
+    def take(self, part: Part) -> None:
+        """Move a NIC's interface out of the host's network namespace, as a pod does. Raises NotPossible for GPUs."""
+        if part.gpu:
+            raise NotPossible(f"{part} has no interface that a pod could take")
+        self._set(part, Damage.TAKEN)
+
+    def heal(self, part: Part | int) -> None:
+        """Whatever happened to it, it is as it was."""
+        address = self._part(part).address
+        self._damages.pop(address, None)
+        self._errors.pop(address, None)
         self._write()
 
-    def heal(self, index: int) -> None:
-        """The GPU is back."""
-        self._lost.pop(index, None)
+    def _part(self, part: Part | int) -> Part:
+        return self.find(str(part)) if isinstance(part, int) else part
+
+    def _set(self, part: Part, damage: Damage) -> None:
+        self._damages[part.address] = damage
         self._write()
 
     def _write(self) -> None:
-        facts = self._recording.facts
         recording = self._recording
         text = dump(
-            _with_lost(facts, self._lost),
+            damaged(recording.facts, self._damages, self._errors),
             name=recording.name,
             description=recording.description,
             recorded_at=recording.recorded_at,
@@ -73,18 +130,36 @@ class RecordedHardware:
         write_whole(self.path, text.encode())
 
 
-def _names(gpu: GpuFacts) -> set[str]:
-    address = pci_address(gpu.bus_id) if gpu.bus_id else None
-    label = address.replace(":", "-").replace(".", "-") if address else ""
-    names = {str(gpu.index), gpu.uuid or "", address or "", f"gpu-{label}"}
-    return (names | {mig.uuid or "" for mig in gpu.mig_devices}) - {""}
+def _parts(facts: NodeFacts) -> Iterator[Part]:
+    """GPUs first, then NICs, each in the order of its driver or address."""
+    for gpu in facts.nvml.gpus if facts.nvml is not None else ():
+        address = pci_address(gpu.bus_id) or ""
+        migs = {mig.uuid for mig in gpu.mig_devices}
+        yield _gpu(gpu.index, address, {gpu.uuid, *migs})
+    functions = facts.sysfs.pci if facts.sysfs is not None else ()
+    for index, function in enumerate(each for each in functions if _is_amd_gpu(each)):
+        yield _gpu(index, function.address, set())
+    for function in functions:
+        if function.class_code.startswith(_NETWORK):
+            yield _nic(function, facts)
 
 
-def _with_lost(facts: NodeFacts, lost: dict[int, str]) -> NodeFacts:
-    if facts.nvml is None or not lost:
-        return facts
-    gpus = tuple(
-        GpuFacts(gpu.index, error=lost[gpu.index], bus_id=gpu.bus_id) if gpu.index in lost else gpu
-        for gpu in facts.nvml.gpus
-    )
-    return replace(facts, nvml=replace(facts.nvml, gpus=gpus))
+def _is_amd_gpu(function: PciFunction) -> bool:
+    return function.vendor == _AMD and function.class_code.startswith(("0x03", "0x12"))
+
+
+def _gpu(index: int, address: str, more: set[str | None]) -> Part:
+    names = {str(index), f"GPU{index}", address, f"gpu-{address_label(address)}", *more}
+    return Part(address, str(index), True, frozenset(name for name in names if name))
+
+
+def _nic(function: PciFunction, facts: NodeFacts) -> Part:
+    assert facts.sysfs is not None
+    own = [each for each in facts.sysfs.interfaces if each.path == f"{function.path}/net/{each.name}"]
+    # A representor is beside its port's own interface and stands for another function.
+    ports = [each.name for each in own if not _REPRESENTOR.match(each.port_name or "")]
+    rdma = [each.name for each in facts.sysfs.rdma if each.path == f"{function.path}/infiniband/{each.name}"]
+    label = address_label(function.address)
+    names = frozenset({function.address, f"nic-{label}", f"rdma-{label}", *ports, *rdma})
+    port = function.physfn if not ports else None
+    return Part(function.address, ports[0] if ports else function.address, False, names, port)

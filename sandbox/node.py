@@ -29,24 +29,33 @@ REGISTRATION_TIMEOUT = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A pod that asked for devices: the verdict, and what its container would get (field names are the API's)."""
+    """A pod that asked for devices: the verdict, and what its container would get (field names are the API's).
+
+    ``asked``: how many of each resource.
+    """
 
     pod: str
-    resource: str
-    count: int
+    asked: Mapping[str, int]
     admission: Admission
     response: Mapping[str, object]
 
     @property
+    def devices(self) -> Mapping[str, tuple[str, ...]]:
+        """The device ids of each resource, sorted as the kubelet chose them; empty when the pod was refused."""
+        found = self.admission.devices.get("main", {}) if self.admission.admitted else {}
+        return {resource: tuple(found.get(resource, ())) for resource in self.asked}
+
+    @property
     def ids(self) -> tuple[str, ...]:
-        """The device ids, sorted as the kubelet chose them."""
-        return tuple(self.admission.devices.get("main", {}).get(self.resource, ()))
+        """The device ids of all resources."""
+        return tuple(each for ids in self.devices.values() for each in ids)
 
 
 class SandboxNode:
     """One node; ``recorded`` None means this machine's own devices. Use it with ``async with``.
 
-    ``arguments`` and ``flags`` are added to the agent's; ``reconcile_interval``: seconds between the kubelet's looks.
+    ``arguments`` and ``flags`` are added to the agent's; ``configuration``: text of a file that is given to it as
+    ``--config``. ``reconcile_interval``: seconds between the kubelet's looks.
     """
 
     def __init__(
@@ -55,6 +64,7 @@ class SandboxNode:
         *,
         arguments: Sequence[str] = (),
         flags: Mapping[str, str] | None = None,
+        configuration: str | None = None,
         reconcile_interval: float = 1.0,
     ) -> None:
         # Short, because sockets' paths may have 107 bytes only.
@@ -62,6 +72,9 @@ class SandboxNode:
         self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval)
         self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
         self.log = self.root / "agent.log"
+        if configuration is not None:
+            (self.root / "ostler.yaml").write_text(configuration, encoding="utf-8")
+            arguments = ("--config", str(self.root / "ostler.yaml"), *arguments)
         self.agent = AgentProcess({**self._flags(), **(flags or {})}, arguments=arguments, log=self.log)
         self._pods = itertools.count(1)
 
@@ -120,15 +133,19 @@ class SandboxNode:
 
     async def give(self, resource: str, count: int) -> Given:
         """Admit a pod with one container that asks for ``count`` of ``resource``."""
+        return await self.give_together({resource: count})
+
+    async def give_together(self, asked: Mapping[str, int]) -> Given:
+        """Admit a pod with one container that asks for so many of each resource."""
         number = next(self._pods)
-        pod = Pod(f"uid-{number}", f"pod-{number}", containers=(Container("main", limits={resource: count}),))
+        pod = Pod(f"uid-{number}", f"pod-{number}", containers=(Container("main", limits=dict(asked)),))
         admission = await self.kubelet.admit(pod)
         response: Mapping[str, object] = {}
         if admission.admitted:
             options = await self.kubelet.run_options(pod, "main")
             response = asdict(options) if options is not None else {}
             response = {key: value for key, value in response.items() if value}
-        return Given(pod.name, resource, count, admission, response)
+        return Given(pod.name, asked, admission, response)
 
     def end(self, pod: str) -> None:
         """End the pod of that name, so that its devices are free again."""

@@ -28,6 +28,14 @@ class AgentFailed(Exception):
         self.log = log
 
 
+class CommandFailed(Exception):
+    """A command of ostler's ended with an error; ``problem`` is what it wrote."""
+
+    def __init__(self, command: str, problem: str) -> None:
+        super().__init__(f"'ostler {command}' failed: {problem}")
+        self.problem = problem
+
+
 class AgentProcess:
     """``python -m ostler run`` with ``flags`` (by name); use it with ``async with``."""
 
@@ -99,6 +107,23 @@ class AgentProcess:
         """How the agent is."""
         answer: agent_pb2.GetStatusResponse = await self._stub().GetStatus(agent_pb2.GetStatusRequest(), timeout=15)
         return answer
+
+    async def topology(self) -> agent_pb2.GetTopologyResponse:
+        """Where its devices are."""
+        answer: agent_pb2.GetTopologyResponse = await self._stub().GetTopology(
+            agent_pb2.GetTopologyRequest(), timeout=15
+        )
+        return answer
+
+    async def drawn_topology(self, form: str = "matrix") -> str:
+        """What ``ostler topology`` says of it in one of its forms; raises ``CommandFailed``."""
+        command = [sys.executable, "-m", "ostler", "topology", "--socket", str(self._socket), "-o", form]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+        out, err = await process.communicate()
+        if process.returncode:
+            raise CommandFailed("topology", err.decode(errors="replace").strip())
+        return out.decode()
 
     async def rescan(self) -> agent_pb2.RescanResponse:
         """Have it look at the hardware now."""

@@ -9,24 +9,28 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import yaml
 
-from sandbox.hardware import NoSuchGpu
+from sandbox.hardware import NoSuchPart, NotPossible, Part, RecordedHardware
 from sandbox.node import SandboxNode
+from sandbox.process import CommandFailed
 from sandbox.tour import Step, capacity, described
 
 HELP = """\
-  devices              what the agent sees
-  status               how the agent is
-  capacity             what the kubelet offers
-  give RESOURCE COUNT  admit a pod that asks for devices; show what its container gets
-  end POD              end a pod, its devices are free again
-  pods                 pods that hold devices
-  fail GPU             a GPU falls off the bus (index, UUID or PCI address)
-  heal GPU             it is back
-  restart-kubelet      restart the embedded kubelet
-  kill-agent           kill -9 the agent and start it again
-  log                  the end of the agent's log
-  help                 these commands
-  quit                 end (as does Ctrl-C)
+  devices                  what the agent sees
+  topology [tree]          how near devices are to each other, as a matrix or a tree
+  status                   how the agent is
+  capacity                 what the kubelet offers
+  give RESOURCE COUNT ...  admit a pod that asks for devices; show what its container gets
+  end POD                  end a pod, its devices are free again
+  pods                     pods that hold devices
+  fail PART                a GPU falls off the bus, a NIC loses its link (by index, UUID, PCI address or interface)
+  unplug PART              it is taken out of the machine, a NIC with its virtual functions
+  take NIC                 a pod has its interface
+  heal PART                it is as it was
+  restart-kubelet          restart the embedded kubelet
+  kill-agent               kill -9 the agent and start it again
+  log                      the end of the agent's log
+  help                     these commands
+  quit                     end (as does Ctrl-C)
 """
 
 
@@ -39,6 +43,9 @@ def show(step: Step) -> None:
                 sys.stdout.write(f"   {device_line(device)}\n")
             if not devices:
                 sys.stdout.write("   none\n")
+        case "topology", list(lines):
+            for line in lines:
+                sys.stdout.write(f"   {line}".rstrip() + "\n")
         case "resources", list(resources):
             for item in resources:
                 sys.stdout.write(f"   {resource_line(item)}\n")
@@ -52,21 +59,24 @@ def device_line(device: Mapping[str, object]) -> str:
     health = device.get("health")
     state = health.get("state", "") if isinstance(health, Mapping) else ""
     reason = health.get("reason", "") if isinstance(health, Mapping) else ""
-    parts = [
-        str(device.get("name", "")),
-        str(state),
-        str(device.get("uuid", "")),
-        f"NUMA {device.get('numa_node', '-')}",
-    ]
     offered = device.get("resource")
-    parts.append(f"offered as {offered}" if offered else f"not offered: {device.get('offer_reason', '')}")
-    return "  ".join([*parts, *([str(reason)] if reason else [])])
+    parts = (
+        device.get("name"),
+        _what(device),
+        state,
+        device.get("uuid"),
+        f"NUMA {device.get('numa_node', '-')}",
+        f"offered as {offered}" if offered else f"not offered: {device.get('offer_reason', '')}",
+        reason,
+    )
+    return "  ".join(str(part) for part in parts if part)
 
 
-def _product(device: Mapping[str, object]) -> str:
+def _what(device: Mapping[str, object]) -> str:
+    """Product and profile of a GPU, interface and RDMA device of a NIC."""
     attributes = device.get("attributes")
     facts = {str(each["name"]): each.get("string_value") for each in attributes} if isinstance(attributes, list) else {}
-    return " ".join(str(facts[name]) for name in ("productName", "profile") if facts.get(name)) or "-"
+    return " ".join(str(facts[name]) for name in ("productName", "profile", "ifName", "rdmaDevice") if facts.get(name))
 
 
 def resource_line(resource: Mapping[str, object]) -> str:
@@ -99,12 +109,15 @@ class Prompt:
         self._pods: dict[str, str] = {}
         self._commands: dict[str, Callable[[Sequence[str]], Awaitable[None]]] = {
             "devices": self._devices,
+            "topology": self._topology,
             "status": self._status,
             "capacity": self._capacity,
             "give": self._give,
             "end": self._end,
             "pods": self._list_pods,
             "fail": self._fail,
+            "unplug": self._unplug,
+            "take": self._take,
             "heal": self._heal,
             "restart-kubelet": self._restart_kubelet,
             "kill-agent": self._kill_agent,
@@ -141,12 +154,19 @@ class Prompt:
         except (IndexError, ValueError):
             usage = next(line for line in HELP.splitlines() if line.split()[0] == words[0])
             sys.stdout.write(f"   usage: {usage.strip()}\n")
-        except (NoSuchGpu, TimeoutError) as error:
+        except (NoSuchPart, NotPossible, CommandFailed, TimeoutError) as error:
             sys.stdout.write(f"   {error}\n")
 
     async def _devices(self, words: Sequence[str]) -> None:
         for device in await self._node.devices():
             sys.stdout.write(f"   {device_line(device)}\n")
+
+    async def _topology(self, words: Sequence[str]) -> None:
+        form = words[0] if words else "matrix"
+        if form not in ("matrix", "tree"):
+            raise ValueError(form)
+        for line in (await self._node.agent.drawn_topology(form)).splitlines():
+            sys.stdout.write(f"   {line}".rstrip() + "\n")
 
     async def _status(self, words: Sequence[str]) -> None:
         status = await self._node.agent.status()
@@ -160,9 +180,15 @@ class Prompt:
         sys.stdout.write(_indented(capacity(self._node)))
 
     async def _give(self, words: Sequence[str]) -> None:
-        given = await self._node.give(words[0], int(words[1]))
+        if not words or len(words) % 2:
+            raise ValueError(words)
+        asked: dict[str, int] = {}
+        for resource, count in zip(words[::2], words[1::2], strict=True):
+            asked[resource] = int(count)
+        given = await self._node.give_together(asked)
         if given.admission.admitted:
-            self._pods[given.pod] = f"{given.count} {given.resource}: {', '.join(given.ids)}"
+            held = (f"{asked[resource]} {resource}: {', '.join(ids)}" for resource, ids in given.devices.items())
+            self._pods[given.pod] = "; ".join(held)
         sys.stdout.write(_indented(described(given)))
 
     async def _end(self, words: Sequence[str]) -> None:
@@ -176,18 +202,23 @@ class Prompt:
             sys.stdout.write(f"   {pod}: {holds}\n")
 
     async def _fail(self, words: Sequence[str]) -> None:
-        await self._change(words[0], broken=True)
+        await self._change(words[0], RecordedHardware.fail)
+
+    async def _unplug(self, words: Sequence[str]) -> None:
+        await self._change(words[0], RecordedHardware.unplug)
+
+    async def _take(self, words: Sequence[str]) -> None:
+        await self._change(words[0], RecordedHardware.take)
 
     async def _heal(self, words: Sequence[str]) -> None:
-        await self._change(words[0], broken=False)
+        await self._change(words[0], RecordedHardware.heal)
 
-    async def _change(self, gpu: str, *, broken: bool) -> None:
+    async def _change(self, name: str, happens: Callable[[RecordedHardware, Part], None]) -> None:
         hardware = self._node.hardware
         if hardware is None:
             sys.stdout.write("   this machine's own hardware is not broken on purpose\n")
             return
-        index = hardware.find(gpu)
-        hardware.fail(index) if broken else hardware.heal(index)
+        happens(hardware, hardware.find(name))
         for change in (await self._node.agent.rescan()).changes:
             sys.stdout.write(f"   {change}\n")
 

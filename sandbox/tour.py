@@ -6,12 +6,17 @@ hardware that can break, or that need devices at all, are left out where there a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
 from google.protobuf.json_format import MessageToDict
 
+from sandbox.configuration import NIC_RESOURCES
+from sandbox.hardware import NoSuchPart, Part, RecordedHardware
+from sandbox.nearness import Nearness
 from sandbox.node import Given, SandboxNode
+
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel.com/i915")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +29,13 @@ class Step:
 
 
 async def tour(node: SandboxNode) -> AsyncIterator[Step]:
-    """Find, register, allocate, fail, heal."""
+    """Find, register, allocate, fail, heal, allocate together."""
     status = await node.registered()
-    yield Step("devices", "The agent found these devices", await node.devices())
+    devices = await node.devices()
+    yield Step("devices", "The agent found these devices", devices)
+    if len((await node.agent.topology()).places) > 1:
+        drawn = await node.agent.drawn_topology()
+        yield Step("topology", "This is how near they are to each other", drawn.splitlines())
     resources = [MessageToDict(item, preserving_proto_field_name=True) for item in status.resources]
     yield Step("resources", "It registered these resources with the kubelet", resources)
     yield Step("capacity", "The kubelet now offers", capacity(node))
@@ -37,36 +46,73 @@ async def tour(node: SandboxNode) -> AsyncIterator[Step]:
     if not given:
         return
     yield Step("allocations", "Pods asked for devices, and their containers get", [described(each) for each in given])
-    refused = await node.give(given[0].resource, 1000)
+    refused = await node.give(next(iter(given[0].asked)), 1000)
     yield Step("refused", "A pod that asks for more than there is, is refused", described(refused))
     if node.hardware is not None:
-        async for step in _failure(node, given[0]):
+        async for step in _failures(node, given):
             yield step
     for each in given:
         node.end(each.pod)
+    async for step in _pairs(node):
+        yield step
 
 
-async def _failure(node: SandboxNode, given: Given) -> AsyncIterator[Step]:
-    """A GPU falls off the bus and comes back; only its own devices are touched."""
+async def _pairs(node: SandboxNode) -> AsyncIterator[Step]:
+    """Pods that ask for a GPU and a NIC: each NIC should be the one that is nearest to its GPU."""
+    free = node.kubelet.allocatable()
+    gpu = next((name for name in GPU_RESOURCES if free.get(name)), None)
+    nic = next((name for name in NIC_RESOURCES if free.get(name)), None)
+    if gpu is None or nic is None:
+        return
+    pods = [await node.give_together({gpu: 1, nic: 1}) for _ in range(2)]
+    served = [pod for pod in pods if pod.admission.admitted]
+    if served:
+        near = Nearness(await node.agent.devices(), await node.agent.topology())
+        seen = [
+            {**described(pod), "proximity": near.between(pod.devices[gpu][0], pod.devices[nic][0])} for pod in served
+        ]
+        yield Step("pairs", "Pods asked for a GPU and a NIC, and get the NIC that is near their GPU", seen)
+    for pod in served:
+        node.end(pod.pod)
+
+
+async def _failures(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step]:
+    """A GPU falls off the bus and comes back, or a NIC loses its link; only its own devices are touched."""
     assert node.hardware is not None
-    index = node.hardware.find(given.ids[0])
+    breakable = [(each, part) for each in given if (part := _part(node.hardware, each.ids)) is not None]
+    if not breakable:
+        return
+    held, part = next((pair for pair in breakable if pair[1].gpu), breakable[0])
+    resource = next(iter(held.asked))
+    what = "falls off the bus" if part.gpu else "loses its link"
     before = node.kubelet.allocatable()
-    node.hardware.fail(index)
+    node.hardware.fail(part)
     changes = list((await node.agent.rescan()).changes)
-    lost = await _healthy_now(node, given.resource)
+    lost = await _healthy_now(node, resource)
     yield Step(
         "failure",
-        f"GPU {index} falls off the bus; running pods keep it, no new pod gets it",
-        {"gpu": index, "changes": changes, "allocatable_before": before, "allocatable": lost},
+        f"{part} {what}; running pods keep it, no new pod gets it",
+        {"part": str(part), "changes": changes, "allocatable_before": before, "allocatable": lost},
     )
-    node.hardware.heal(index)
+    node.hardware.heal(part)
     changes = list((await node.agent.rescan()).changes)
-    healed = await _healthy_now(node, given.resource)
+    healed = await _healthy_now(node, resource)
     yield Step(
         "recovery",
-        f"GPU {index} is back, and so are its devices, without a restart",
-        {"gpu": index, "changes": changes, "allocatable": healed},
+        f"{part} is back, and so are its devices, without a restart",
+        {"part": str(part), "changes": changes, "allocatable": healed},
     )
+
+
+def _part(hardware: RecordedHardware, ids: Iterable[str]) -> Part | None:
+    """What can break of these devices: a GPU, or the port that they have their link from; None for others."""
+    for wanted in ids:
+        try:
+            part = hardware.find(wanted)
+            return part if part.port is None else hardware.find(part.port)
+        except NoSuchPart:
+            continue
+    return None
 
 
 async def _healthy_now(node: SandboxNode, resource: str) -> Mapping[str, int]:
@@ -88,7 +134,8 @@ def capacity(node: SandboxNode) -> dict[str, dict[str, int]]:
 
 def described(given: Given) -> dict[str, object]:
     """A pod's fate as plain data."""
-    facts: dict[str, object] = {"pod": given.pod, "resource": given.resource, "count": given.count}
+    facts: dict[str, object] = {"pod": given.pod, "asked": dict(given.asked)}
     if not given.admission.admitted:
         return {**facts, "admitted": False, "reason": given.admission.reason, "message": given.admission.message}
-    return {**facts, "admitted": True, "devices": list(given.ids), "container": dict(given.response)}
+    devices = {resource: list(ids) for resource, ids in given.devices.items()}
+    return {**facts, "admitted": True, "devices": devices, "container": dict(given.response)}

@@ -78,7 +78,7 @@ def allocate_edits(devices: Sequence[tuple[str, Device]], options: EditOptions, 
         env=tuple(env.items()),
         nodes=_device_specs(chosen, options, channels) if options.gives_device_specs else (),
         mounts=mounts,
-        annotations=_annotations(names, options, unique),
+        annotations=options.annotations(f"nvidia-device-plugin_{unique}", names),
         cdi_devices=names if ListStrategy.CDI_CRI in options.strategies else (),
     )
 
@@ -166,13 +166,6 @@ def _cdi_names(devices: Sequence[tuple[str, Device]], options: EditOptions, chan
         if delegated or feature_nodes((device for _, device in devices[:1]), feature)
     )
     return (*names, *(f"{vendor}/{feature}=all" for feature in known))
-
-
-def _annotations(names: Sequence[str], options: EditOptions, unique: str) -> tuple[tuple[str, str], ...]:
-    # An empty list would be read as one name that is no name.
-    if ListStrategy.CDI_ANNOTATIONS not in options.strategies or not names:
-        return ()
-    return ((f"{options.cdi_annotation_prefix}nvidia-device-plugin_{unique}", ",".join(names)),)
 
 
 def _auxiliary(devices: Iterable[Device], beginnings: tuple[str, ...]) -> tuple[DeviceNode, ...]:

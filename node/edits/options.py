@@ -5,6 +5,7 @@ Names follow NVIDIA's device plugin, whose users know them; where it has none, C
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from node.values import Value, value
@@ -76,3 +77,10 @@ class EditOptions(Value):
     def gives_device_specs(self) -> bool:
         """Whether device nodes are part of the answer itself."""
         return self.device_specs and not all(strategy.uses_cdi for strategy in self.strategies)
+
+    def annotations(self, key: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        """The annotation that tells a runtime these CDI names, where the strategy is in use; none for no names."""
+        # An empty list would be read as one name that is no name.
+        if ListStrategy.CDI_ANNOTATIONS not in self.strategies or not names:
+            return ()
+        return ((f"{self.cdi_annotation_prefix}{key}", ",".join(names)),)

@@ -4,7 +4,7 @@ Pure. A GPU in a partitioned mode (``CPX``) is several devices: the PCI function
 first partition and stays the kind ``gpu``, as in AMD's plugin; every further one is a platform device ``amdgpu_xcp_N``
 and a device of the kind ``partition`` below it. KFD, the kernel's compute driver, tells which partition belongs to
 which GPU and how GPUs are linked by XGMI; its location ids hold bus, device and function in the low 16 bits and the
-number of the partition in the highest four.
+number of the partition in the highest four, or, by older kernels, in place of the function.
 """
 
 from __future__ import annotations
@@ -44,29 +44,40 @@ def amd_devices(facts: NodeFacts) -> list[Device]:
         return []
     functions = [function for function in facts.sysfs.pci if function.vendor == AMD and _is_gpu(function)]
     functions.sort(key=lambda function: function.address)
-    assembly = _Assembly(facts.sysfs, _kfd_by_address(facts.sysfs.kfd), DrmNodes(facts.sysfs, "/dev/kfd"))
-    found = [device for index, function in enumerate(functions) for device in assembly.devices(function, index)]
-    return found + assembly.strays({device.name for device in found})
+    kfd = _kfd_by_address(facts.sysfs.kfd, {function.address for function in functions})
+    assembly = _Assembly(facts.sysfs, kfd, DrmNodes(facts.sysfs, "/dev/kfd"))
+    found = [device for function in functions for device in assembly.devices(function)]
+    return found + assembly.strays()
 
 
 def _is_gpu(function: PciFunction) -> bool:
     return display_mode(function) is not None or function.class_code.startswith((_ACCELERATOR, _OTHER_DISPLAY))
 
 
-def _kfd_by_address(nodes: Iterable[KfdNode]) -> dict[str, list[KfdNode]]:
-    found: dict[str, list[KfdNode]] = {}
-    for node in sorted(nodes, key=lambda each: (_partition(each), each.node)):
-        found.setdefault(_address(node), []).append(node)
+def _kfd_by_address(nodes: Iterable[KfdNode], functions: set[str]) -> dict[str, list[_Part]]:
+    """The parts of each GPU, the first partition first."""
+    found: dict[str, list[_Part]] = {}
+    for node in nodes:
+        place, number = node.location_id & 0xFFFF, node.location_id >> 28 & 0xF
+        address = _address(node.domain, place)
+        if number == 0 and address not in functions and _address(node.domain, place & ~7) in functions:
+            address, number = _address(node.domain, place & ~7), place & 7
+        found.setdefault(address, []).append(_Part(number, node))
+    for parts in found.values():
+        parts.sort(key=lambda part: (part.number, part.node.node))
     return found
 
 
-def _address(node: KfdNode) -> str:
-    place = node.location_id & 0xFFFF
-    return f"{node.domain:04x}:{place >> 8:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+def _address(domain: int, place: int) -> str:
+    return f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
 
 
-def _partition(node: KfdNode) -> int:
-    return node.location_id >> 28 & 0xF
+@value
+class _Part(Value):
+    """A GPU or one of its partitions as KFD has it, and the partition's number."""
+
+    number: int
+    node: KfdNode
 
 
 @value
@@ -74,24 +85,24 @@ class _Assembly(Value):
     """What the devices of one scan share."""
 
     sysfs: SysfsFacts
-    kfd: dict[str, list[KfdNode]]
+    kfd: dict[str, list[_Part]]
     nodes: DrmNodes
 
-    def devices(self, function: PciFunction, index: int) -> list[Device]:
+    def devices(self, function: PciFunction) -> list[Device]:
         """The GPU and its further partitions."""
         gpu = next((each for each in self.sysfs.amd_gpus if each.address == function.address), AmdGpu(function.address))
-        whole = self._gpu(function, gpu, index)
-        parts = {f"renderD{node.render_minor}": node for node in self.kfd.get(function.address, [])}
+        whole = self._gpu(function, gpu)
+        parts = {f"renderD{part.node.render_minor}": part for part in self.kfd.get(function.address, [])}
         found = [whole]
         for partition in self.sysfs.amd_partitions:
-            node = next((parts[name] for name in partition.drm if name in parts), None)
-            if node is not None:
-                found.append(self._part(partition, node, whole))
+            part = next((parts[name] for name in partition.drm if name in parts), None)
+            if part is not None:
+                found.append(self._part(partition, part.number, whole))
         return found
 
-    def strays(self, known: set[str]) -> list[Device]:
+    def strays(self) -> list[Device]:
         """Partitions of which KFD does not tell the GPU: shown, and not given out."""
-        minors = {f"renderD{node.render_minor}" for nodes in self.kfd.values() for node in nodes}
+        minors = {f"renderD{part.node.render_minor}" for parts in self.kfd.values() for part in parts}
         return [
             Device(
                 name=f"partition-{partition.name.replace('_', '-')}",
@@ -105,7 +116,7 @@ class _Assembly(Value):
             if not minors & set(partition.drm)
         ]
 
-    def _gpu(self, function: PciFunction, gpu: AmdGpu, index: int) -> Device:
+    def _gpu(self, function: PciFunction, gpu: AmdGpu) -> Device:
         nodes = self.nodes.of(function.drm)
         kfd = self.kfd.get(function.address, [])
         return Device(
@@ -113,23 +124,22 @@ class _Assembly(Value):
             kind=DeviceKind.GPU,
             vendor=VENDOR,
             uuid=_uuid(gpu.unique_id),
-            index=str(index),
             pci_address=function.address,
             numa_node=numa_node(function),
             health=self._health(function, nodes, kfd),
-            attributes=_attributes(function, gpu, kfd[0] if kfd else None),
+            attributes=_attributes(function, gpu, kfd[0].node if kfd else None),
             capacity=sorted_capacity([("memory", gpu.vram_bytes)]),
             nodes=nodes,
             location=function.path,
             links=self._links(function.address),
         )
 
-    def _part(self, partition: AmdPartition, node: KfdNode, whole: Device) -> Device:
+    def _part(self, partition: AmdPartition, number: int, whole: Device) -> Device:
         own = {attribute.name: attribute.value for attribute in whole.attributes}
         nodes = self.nodes.of(partition.drm)
         assert whole.pci_address is not None
         return Device(
-            name=f"partition-{address_label(whole.pci_address)}-{_partition(node)}",
+            name=f"partition-{address_label(whole.pci_address)}-{number}",
             kind=DeviceKind.PARTITION,
             vendor=VENDOR,
             # The driver's own name for it, and the id that AMD's plugin gives it.
@@ -138,14 +148,12 @@ class _Assembly(Value):
             numa_node=whole.numa_node,
             parent=whole.name,
             health=whole.health if not whole.health.usable else self.nodes.health(nodes),
-            attributes=sorted_attributes(
-                {**own, "partition": _partition(node), "platformDevice": partition.name}.items()
-            ),
+            attributes=sorted_attributes({**own, "partition": number, "platformDevice": partition.name}.items()),
             nodes=nodes,
             location=whole.location,
         )
 
-    def _health(self, function: PciFunction, nodes: tuple[DeviceNode, ...], kfd: list[KfdNode]) -> Health:
+    def _health(self, function: PciFunction, nodes: tuple[DeviceNode, ...], kfd: list[_Part]) -> Health:
         if function.driver != "amdgpu":
             found = f"the driver {function.driver} is bound to it" if function.driver else "no driver is bound to it"
             return _unhealthy(f"{found}, it needs amdgpu")
@@ -154,8 +162,8 @@ class _Assembly(Value):
         return self.nodes.health(nodes)
 
     def _links(self, address: str) -> tuple[PeerLink, ...]:
-        places = {node.node: other for other, nodes in self.kfd.items() for node in nodes}
-        ends = (link.to for node in self.kfd.get(address, []) for link in node.links if link.type == _XGMI)
+        places = {part.node.node: other for other, parts in self.kfd.items() for part in parts}
+        ends = (link.to for part in self.kfd.get(address, []) for link in part.node.links if link.type == _XGMI)
         peers = {places[end] for end in ends if end in places} - {address}
         # KFD tells that two GPUs are linked, not by how many links.
         return tuple(PeerLink(peer, 1) for peer in sorted(peers))

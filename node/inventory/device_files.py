@@ -1,4 +1,4 @@
-"""Device files of GPUs, and of what is given to containers along with them.
+"""Device files of GPUs and NICs, and of what is given to containers along with them.
 
 Only real device files count: a folder, a link or a plain file that a container runtime left in /dev under such a name
 (bind mounts of sources that did not exist) is not one.
@@ -12,15 +12,18 @@ import stat
 from typing import Protocol
 
 from node.inventory.facts import DeviceFile
-from node.inventory.small_file import entries
+from node.inventory.small_file import entries, printable
 
 _ANY = re.compile(r".+")
 _FOLDERS = (
-    ("dev", re.compile(r"nvidia.*|kfd|gdrdrv")),
+    ("dev", re.compile(r"nvidia.*|kfd|gdrdrv|uio[0-9]+|vhost-net|iommu")),
     ("dev/dri", _ANY),
-    ("dev/infiniband", re.compile(r"uverbs[0-9]+|rdma_cm")),
+    ("dev/infiniband", re.compile(r"(?:uverbs|umad|issm)[0-9]+|rdma_cm")),
+    ("dev/net", re.compile(r"tun")),
     ("dev/nvidia-caps", _ANY),
     ("dev/nvidia-caps-imex-channels", _ANY),
+    ("dev/vfio", re.compile(r"vfio|(?:noiommu-)?[0-9]+")),
+    ("dev/vfio/devices", re.compile(r"(?:noiommu-)?vfio[0-9]+")),
 )
 
 
@@ -60,8 +63,8 @@ def device_files(root: str, stat_device: StatDevice, errors: list[str]) -> tuple
             except FileNotFoundError:
                 continue
             except OSError as error:
-                errors.append(f"{entry.path}: {error.strerror}")
+                errors.append(f"{printable(entry.path)}: {error.strerror}")
                 continue
             if numbers is not None:
-                found.append(DeviceFile(f"/{folder}/{entry.name}", *numbers))
+                found.append(DeviceFile(printable(f"/{folder}/{entry.name}"), *numbers))
     return tuple(sorted(found, key=lambda file: file.path))

@@ -1,24 +1,30 @@
 """From raw facts to devices, host and source states: the one place where all vendors come together.
 
 Pure and total: the same facts and identities give the same value, live or recorded, and no facts make it raise. A
-vendor is a file beside this one with a function that makes its devices; it is added to ``_VENDORS``.
+vendor is a file beside this one with a function that makes its devices, which is listed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from node.inventory.amd import amd_devices
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import Identities
+from node.inventory.intel import intel_devices
 from node.inventory.model import Device, Host, SourceState, SourceStatus
+from node.inventory.nics import network_status, nic_devices
 from node.inventory.nvidia import nvidia_devices, nvidia_status
 
-_VENDORS: tuple[Callable[[NodeFacts, Identities], Iterable[Device]], ...] = (nvidia_devices,)
+# Those whose ids are told by a driver or found in an interface that a pod may have need what is remembered.
+_REMEMBERED: tuple[Callable[[NodeFacts, Identities], Iterable[Device]], ...] = (nvidia_devices, nic_devices)
+_PLAIN: tuple[Callable[[NodeFacts], Iterable[Device]], ...] = (amd_devices, intel_devices)
 
 
 def devices_of(facts: NodeFacts, identities: Identities) -> tuple[Device, ...]:
     """All devices, sorted by name; names are unique, because they hold kind and PCI address."""
-    found = (device for vendor in _VENDORS for device in vendor(facts, identities))
+    found = [device for make in _REMEMBERED for device in make(facts, identities)]
+    found += [device for make in _PLAIN for device in make(facts)]
     return tuple(sorted(found, key=lambda device: device.name))
 
 
@@ -28,10 +34,14 @@ def host_of(facts: NodeFacts) -> Host:
     return Host(cdi_devices=cdi, driver_files=facts.driver_files)
 
 
-def statuses_of(facts: NodeFacts) -> tuple[SourceStatus, ...]:
-    """How each section's source fared, sorted by name; a section that no source reads has no status."""
+def statuses_of(facts: NodeFacts, identities: Identities | None = None) -> tuple[SourceStatus, ...]:
+    """How each section's source fared, sorted by name; a section that no source reads has no status.
+
+    ``identities``: what is remembered, so that interfaces in pods are not taken for hidden ones.
+    """
     found = [
         _errors("cdi", facts.cdi.errors) if facts.cdi is not None else None,
+        network_status(facts, identities or Identities()),
         nvidia_status(facts),
         _errors("sysfs", facts.sysfs.errors) if facts.sysfs is not None else None,
     ]

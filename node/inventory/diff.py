@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from node.health.state import Health
-from node.inventory.model import Device, Snapshot, SourceStatus
+from node.inventory.model import AttributeValue, Device, PeerLink, Snapshot, SourceStatus
 from node.values import Value, value
 
 _FIELDS = (
@@ -23,6 +23,9 @@ _FIELDS = (
     "attributes",
     "capacity",
     "nodes",
+    "location",
+    "links",
+    "host_use",
 )
 
 
@@ -88,7 +91,8 @@ def _different(old: Device, new: Device) -> tuple[str, ...]:
 
 
 def _described(device: Device) -> str:
-    what = device.text("productName") or device.kind.value
+    interface = device.text("ifName")
+    what = device.text("productName") or (f"{device.kind.value} {interface}" if interface else device.kind.value)
     profile = device.text("profile")
     return ", ".join(part for part in (what, profile, device.uuid, _health_text(device.health)) if part)
 
@@ -105,13 +109,19 @@ def _field_text(name: str, old: Device, new: Device) -> str:
     if name == "health":
         return f"health {old.health.state.value} -> {_health_text(new.health)}"
     if name == "attributes":
-        before = {each.name: str(each.value) for each in old.attributes}
-        after = {each.name: str(each.value) for each in new.attributes}
-        return f"attributes {_pairs_text(before, after)}"
+        before = {each.name: _value_text(each.value) for each in old.attributes}
+        after = {each.name: _value_text(each.value) for each in new.attributes}
+        return _pairs_text(before, after) or "types of attributes"
     if name == "capacity":
         before = {each.name: str(each.value) for each in old.capacity}
         after = {each.name: str(each.value) for each in new.capacity}
         return f"capacity {_pairs_text(before, after)}"
+    if name == "links":
+        return f"links {_links_text(old.links)} -> {_links_text(new.links)}"
+    if name == "host_use":
+        return (
+            f"the node itself uses it: {new.host_use}" if new.host_use else "the node itself does not use it any more"
+        )
     if name == "nodes":
         return f"device nodes {_paths_text(old, new)}"
     return f"{name} {getattr(old, name)} -> {getattr(new, name)}"
@@ -119,8 +129,16 @@ def _field_text(name: str, old: Device, new: Device) -> str:
 
 def _pairs_text(before: dict[str, str], after: dict[str, str]) -> str:
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-    # Values that are equal as text differ in type only.
-    return ", ".join(f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names) or "types"
+    # Values that are equal as text differ in type only, and give no words.
+    return ", ".join(f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}" for name in names)
+
+
+def _value_text(value: AttributeValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _links_text(links: Iterable[PeerLink]) -> str:
+    return ", ".join(f"{link.count} to {link.peer or 'switches'}" for link in links) or "none"
 
 
 def _paths_text(old: Device, new: Device) -> str:

@@ -1,8 +1,12 @@
-"""Remembered identities: which UUID the GPU at a PCI address had when the driver last told it.
+"""Remembered identities: which UUID the GPU at a PCI address had, and which interfaces a NIC, when last seen.
 
-A GPU that is lost when the agent starts cannot tell its UUID, and the UUID is its id towards the kubelet: without
-memory, running pods would hold an id that nobody offers. The file is a help and not a truth: damaged, missing or
-unwritable, it never stops the agent, and it is rebuilt by the next scan that sees the GPUs.
+A GPU that is lost when the agent starts cannot tell its UUID, and the UUID is its id towards the kubelet; a NIC whose
+interface is in a pod cannot tell by what rules select it. Without memory, running pods would hold ids that nobody
+offers. The file is a help and not a truth: damaged, missing or unwritable, it never stops the agent, and it is rebuilt
+by the next scan that sees the devices.
+
+Both are in one record, since they are learned, lost and written together. No pod outlives a boot, and so what NICs had
+in an earlier one is not recalled.
 """
 
 from __future__ import annotations
@@ -12,7 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from node.files import FileError, JsonValue, RecordSchemaUnknown, read_record, write_record
+from node.inventory.facts import NodeFacts
 from node.inventory.model import Device, DeviceKind
+from node.inventory.nic_memory import RememberedNic, lasting, nics_from_data, nics_to_data
+from node.inventory.nic_parts import learned_nics
+from node.inventory.retention import is_gone
 from node.values import Value, value
 
 log = logging.getLogger("ostler.inventory")
@@ -22,9 +30,14 @@ SCHEMA = "ostler.dev/identities/v1"
 
 @value
 class Identities(Value):
-    """PCI address and UUID of every GPU ever seen, sorted by address; one UUID per address, one address per UUID."""
+    """What is remembered of GPUs and NICs.
+
+    ``pairs``: PCI address and UUID of every GPU ever seen, sorted by address; one UUID per address, one address per
+    UUID. ``nics``: what functions with a kernel driver have or last had, sorted by address.
+    """
 
     pairs: tuple[tuple[str, str], ...] = ()
+    nics: tuple[RememberedNic, ...] = ()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -39,47 +52,55 @@ class Identities(Value):
         """The address at which a UUID was last seen."""
         return next((address for address, known in self.pairs if known == uuid), None)
 
-    def learned(self, devices: Iterable[Device]) -> Identities:
-        """With what these devices tell; a GPU that moved to another slot is forgotten in its old one."""
-        seen = {
-            device.pci_address: device.uuid
-            for device in devices
-            if device.kind is DeviceKind.GPU and device.pci_address and device.uuid
-        }
+    def learned(self, devices: Iterable[Device], facts: NodeFacts) -> Identities:
+        """With what these devices and facts tell; a GPU that moved to another slot is forgotten in its old one."""
+        gpus = (device for device in devices if device.kind is DeviceKind.GPU and not is_gone(device))
+        seen = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address and gpu.uuid}
         moved = set(seen.values())
         kept = {address: uuid for address, uuid in self.pairs if uuid not in moved}
         # An address may carry another GPU now, and a UUID may only be at one address.
-        return Identities(tuple(sorted({**kept, **seen}.items())))
+        return Identities(tuple(sorted({**kept, **seen}.items())), learned_nics(self.nics, facts))
+
+    @property
+    def lasting(self) -> Identities:
+        """What is worth a write to the disk."""
+        return Identities(self.pairs, lasting(self.nics))
 
 
 class IdentityStore:
-    """Identities on disk; used by one thread at a time. ``path`` None keeps them in memory only."""
+    """Identities on disk; used by one thread at a time. ``path`` None keeps them in memory only.
 
-    def __init__(self, path: Path | None) -> None:
+    ``boot``: the kernel's id of this boot; empty where nobody knows it, and then what NICs had is recalled in any.
+    """
+
+    def __init__(self, path: Path | None, boot: str = "") -> None:
         self._path = path
+        self._boot = boot
         self._identities: Identities | None = None
         self._on_disk: Identities | None = None
         self._complained = False
 
     def load(self) -> Identities:
         """What is remembered; reads the file at the first call, never raises."""
-        if self._identities is None:
-            self._identities = self._on_disk = self._read()
-        return self._identities
+        on_disk = self._recalled()
+        return on_disk if self._identities is None else self._identities
 
     def save(self, identities: Identities) -> None:
         """Remember; writes the file only when something changed, never raises, tries again at the next call."""
-        self.load()
+        on_disk = self._recalled()
         self._identities = identities
-        if self._path is None or identities == self._on_disk:
+        if self._path is None or identities == on_disk:
+            return
+        if identities.lasting == on_disk.lasting:
+            self._on_disk = identities
             return
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_record(self._path, SCHEMA, {"gpus": dict(identities.pairs)})
+            write_record(self._path, SCHEMA, self._data(identities))
         except (FileError, OSError) as error:
             if not self._complained:
                 log.warning(
-                    "GPU identities cannot be written, they are kept in memory until they can",
+                    "device identities cannot be written, they are kept in memory until they can",
                     extra={"path": str(self._path), "error": str(error)},
                 )
             self._complained = True
@@ -87,21 +108,34 @@ class IdentityStore:
         self._on_disk = identities
         self._complained = False
 
+    def _recalled(self) -> Identities:
+        """What is on the disk."""
+        if self._on_disk is None:
+            self._on_disk = self._read()
+        return self._on_disk
+
     def _read(self) -> Identities:
         if self._path is None:
             return Identities()
         try:
-            return _parsed(read_record(self._path, SCHEMA))
+            return self._parsed(read_record(self._path, SCHEMA))
         except RecordSchemaUnknown as error:
-            log.warning("GPU identities of another version are not used", extra={"error": str(error)})
+            log.warning("device identities of another version are not used", extra={"error": str(error)})
             self._path = None  # A newer agent's file must survive a downgrade.
         except FileError as error:
-            log.warning("GPU identities cannot be read, they are gathered anew", extra={"error": str(error)})
+            log.warning("device identities cannot be read, they are gathered anew", extra={"error": str(error)})
         return Identities()
 
+    def _data(self, identities: Identities) -> JsonValue:
+        return {"gpus": dict(identities.pairs), "nics": nics_to_data(identities.nics), "boot": self._boot}
 
-def _parsed(data: JsonValue) -> Identities:
-    """Identities out of a record; what has not the right form is not remembered."""
-    gpus = data.get("gpus") if isinstance(data, dict) else None
-    pairs = gpus.items() if isinstance(gpus, dict) else ()
-    return Identities(tuple(sorted((address, uuid) for address, uuid in pairs if isinstance(uuid, str))))
+    def _parsed(self, data: JsonValue) -> Identities:
+        """Identities out of a record; what has not the right form is not remembered."""
+        found = data if isinstance(data, dict) else {}
+        gpus = found.get("gpus")
+        pairs = gpus.items() if isinstance(gpus, dict) else ()
+        recalled = not self._boot or found.get("boot") == self._boot
+        return Identities(
+            tuple(sorted((address, uuid) for address, uuid in pairs if isinstance(uuid, str))),
+            nics_from_data(found.get("nics")) if recalled else (),
+        )

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from node.inventory.attribute_pool import AttributePool, Pairs
 from node.inventory.facts import MigFacts, NodeFacts
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, SourceState, SourceStatus
 from node.inventory.nvidia_attributes import (
-    AttributePool,
-    Pairs,
     common_attributes,
     driver_attributes,
     gpu_attributes,
@@ -23,6 +22,7 @@ from node.inventory.nvidia_attributes import (
     mig_capacity,
 )
 from node.inventory.nvidia_health import WAITING_STATUSES, gpu_health, mig_health, silence
+from node.inventory.nvidia_links import peer_links
 from node.inventory.nvidia_location import LocatedGpu, locate, nvidia_functions
 from node.inventory.nvidia_mig import mig_name, mig_profile
 from node.inventory.nvidia_nodes import NvidiaNodes
@@ -100,6 +100,8 @@ class _Assembly(Value):
             attributes=self.pool.attributes((*self.driver, *common_attributes(gpu), *gpu_attributes(gpu))),
             capacity=self.pool.capacity(gpu_capacity(facts)),
             nodes=own + self.nodes.of_display(gpu.function) + self.nodes.shared,
+            location=gpu.function.path if gpu.function is not None else "",
+            links=peer_links(facts.nvlinks),
         )
 
     def _mig(self, mig: MigFacts, gpu: LocatedGpu, whole: Device) -> Device:
@@ -122,6 +124,7 @@ class _Assembly(Value):
             ),
             capacity=self.pool.capacity(mig_capacity(mig)),
             nodes=own + display + self.nodes.shared,
+            location=whole.location,
         )
 
     def _unique(self, name: str) -> str:

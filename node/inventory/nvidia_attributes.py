@@ -6,23 +6,13 @@ lower camel case in the same manner. Texts of brand and architecture are go-nvli
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from node.inventory.attribute_pool import Pairs
 from node.inventory.facts import Fabric, GpuFacts, MigFacts, NvmlFacts
-from node.inventory.model import (
-    Attribute,
-    AttributeValue,
-    Capacity,
-    Version,
-    sorted_attributes,
-    sorted_capacity,
-)
+from node.inventory.model import Version
 from node.inventory.nvidia_health import fatal_error
 from node.inventory.nvidia_location import LocatedGpu
 from node.inventory.nvidia_mig import mig_memory
 from node.inventory.pci import display_mode, standard_attributes
-
-Pairs = list[tuple[str, AttributeValue | None]]
 
 _BRANDS = {
     0: "Unknown",
@@ -57,27 +47,6 @@ _ARCHITECTURES = {
 }
 _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
 _FABRIC_COMPLETED = 3
-
-
-class AttributePool:
-    """Makes attribute tuples whose equal members are the same objects: most are equal on all devices of a node."""
-
-    def __init__(self) -> None:
-        # The type is part of the key: True and 1 are equal, and yet different attributes.
-        self._attributes: dict[tuple[str, type, AttributeValue], Attribute] = {}
-        self._capacities: dict[tuple[Capacity, ...], tuple[Capacity, ...]] = {}
-
-    def attributes(self, pairs: Iterable[tuple[str, AttributeValue | None]]) -> tuple[Attribute, ...]:
-        """Sorted attributes without unknown ones."""
-        return tuple(
-            self._attributes.setdefault((each.name, type(each.value), each.value), each)
-            for each in sorted_attributes(pairs)
-        )
-
-    def capacity(self, pairs: Iterable[tuple[str, int | None]]) -> tuple[Capacity, ...]:
-        """Sorted capacities without unknown ones."""
-        made = sorted_capacity(pairs)
-        return self._capacities.setdefault(made, made)
 
 
 def driver_attributes(nvml: NvmlFacts) -> Pairs:

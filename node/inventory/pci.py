@@ -17,6 +17,11 @@ DISPLAY_CLASSES = {0x0300: "graphics", 0x0302: "compute"}
 """PCI classes of GPUs: VGA controller and 3D controller, with the mode that GPU feature discovery calls them."""
 
 
+NETWORK_CLASS = 0x02
+INFINIBAND_CLASS = 0x0207
+DISPLAY_CLASS = 0x03
+
+
 def pci_address(bus_id: str | None) -> str | None:
     """The address as sysfs writes it: ``00000000:1B:00.0`` gives ``0000:1b:00.0``; None for what is no address.
 
@@ -50,6 +55,16 @@ def base_class(function: PciFunction) -> int | None:
 def display_mode(function: PciFunction) -> str | None:
     """``graphics`` or ``compute`` for GPUs, None for every other function."""
     return DISPLAY_CLASSES.get(base_class(function) or 0)
+
+
+def is_network(function: PciFunction) -> bool:
+    """Whether the function is a network controller of whatever subclass (Ethernet, InfiniBand, other)."""
+    return (base_class(function) or 0) >> 8 == NETWORK_CLASS
+
+
+def pci_digits(text: str) -> str:
+    """A vendor or device id as people write it: ``0x15B3`` gives ``15b3``."""
+    return text.lower().removeprefix("0x")
 
 
 def pcie_root(function: PciFunction) -> str | None:

@@ -1,9 +1,17 @@
-"""What stays known of a device whose driver tells nothing of it any more.
+"""What stays known of a device whose driver tells nothing of it any more, and of one that is gone.
 
-Pure. A GPU that is lost while the agent runs comes back from its driver without name, MIG devices or capacity. Pods
-may hold it or its parts, rules select by what it was, and the kubelet forgets ids that it is not shown; so the
-previous snapshot's description is kept, with the health of now. It ends when the driver speaks of the device again, or
-when the device itself is gone.
+Pure. A GPU that is lost while the agent runs comes back from its driver without name, MIG devices or capacity; a NIC
+whose driver is unbound has no interface. Pods may hold it or its parts, rules select by what it was, and the kubelet
+forgets ids that it is not shown; so the previous snapshot's description is kept, with the health of now. It ends when
+the driver speaks of the device again.
+
+A device that is gone (pulled out, virtual functions or MIG instances destroyed, taken by another driver) is kept, too,
+unhealthy and with the reason, for an hour or until it is back. To the kubelet, an id that vanishes counts as healthy in
+the status of the pod that holds it, and one that vanishes while it is being allocated is looked up without a check; an
+id that is unhealthy is told in the pod's status and is allocated to nobody. After the hour nothing is being allocated
+any more, and what is gone for good should not count as capacity for ever. Which devices pods hold is not known here, so
+all are treated alike; a restart of the agent ends it as well. An instance made anew in the same place is another
+device: the former one is kept under a name of its own, because its id is another.
 """
 
 from __future__ import annotations
@@ -11,29 +19,127 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from node.health.state import Health
-from node.inventory.model import Device
+from node.health.state import Health, HealthState, Recovery
+from node.inventory.facts import PciFunction, SysfsFacts
+from node.inventory.model import Device, DeviceKind
+from node.vendor_ids import vendor_id
+
+KEPT_SECONDS = 3600.0
+"""How long a device that is gone is shown."""
+
+_KEPT_AT_MOST = 1024
+"""Devices that are gone; the ones that went last are shown. A message to the kubelet has its limit (4 MiB)."""
+_GONE = "gone from "
+_NICS = (DeviceKind.NIC, DeviceKind.RDMA)
+_PARTS = (DeviceKind.MIG, DeviceKind.PARTITION)
+_MOMENTARY = frozenset({"inPod", "linkUp", "operState", "rdmaPortState"})
 
 
-def retained(devices: Iterable[Device], previous: Iterable[Device]) -> tuple[Device, ...]:
-    """``devices`` completed from ``previous``, sorted by name."""
+def is_gone(device: Device) -> bool:
+    """Whether the device is only shown because it was there not long ago."""
+    return not device.health.usable and device.health.reason.startswith(_GONE)
+
+
+def retained(
+    devices: Iterable[Device], previous: Iterable[Device], sysfs: SysfsFacts | None, now: float
+) -> tuple[Device, ...]:
+    """``devices`` completed from ``previous``, sorted by name; ``now`` in Unix seconds, as in ``Health.since``."""
     found = {device.name: device for device in devices}
     before = {device.name: device for device in previous}
     untold = {
         name for name, device in found.items() if name in before and _untold(device) and not _untold(before[name])
     }
     for name in untold:
-        found[name] = replace(before[name], uuid=found[name].uuid or before[name].uuid, health=found[name].health)
+        found[name] = _described(found[name], before[name])
+    kept: list[Device] = []
     for device in before.values():
         if device.parent in untold and device.name not in found:
             found[device.name] = replace(device, health=_fanned_out(found[device.parent]))
-    return tuple(found[name] for name in sorted(found))
+        elif device.name not in found:
+            kept.append(device)
+        elif _made_anew(device, found[device.name]):
+            kept.append(replace(device, name=_former_name(device)))
+    found.update(_departed(kept, found, sysfs, now))
+    return tuple([found[name] for name in sorted(found)])
 
 
 def _untold(device: Device) -> bool:
-    return device.parent is None and not device.health.usable and not device.text("productName")
+    if device.health.usable or is_gone(device):
+        return False
+    if device.kind in _NICS:
+        return not device.text("driver")
+    return device.parent is None and not device.text("productName")
+
+
+def _described(device: Device, before: Device) -> Device:
+    """What was known, with what is known now."""
+    attributes = before.attributes
+    if device.kind in _NICS:
+        attributes = tuple([each for each in attributes if each.name not in _MOMENTARY])
+    return replace(before, uuid=device.uuid or before.uuid, health=device.health, attributes=attributes, host_use="")
 
 
 def _fanned_out(parent: Device) -> Health:
     reason = f"its {parent.kind.value.upper()} {parent.name}: {parent.health.reason}"
     return replace(parent.health, reason=reason)
+
+
+def _made_anew(before: Device, device: Device) -> bool:
+    uuids = (before.uuid, device.uuid)
+    return device.kind is DeviceKind.MIG and None not in uuids and before.uuid != device.uuid
+
+
+def _former_name(device: Device) -> str:
+    """The name with the start of its UUID: ``mig-0000-1b-00-0-0-1-was-1a2b3c4d``."""
+    digits = "".join(
+        each for each in (device.uuid or "").partition("-")[2].lower() if each.isascii() and each.isalnum()
+    )
+    return f"{device.name}-was-{digits[:8] or 'other'}"
+
+
+def _departed(
+    missing: Iterable[Device], found: dict[str, Device], sysfs: SysfsFacts | None, now: float
+) -> dict[str, Device]:
+    """Those of the missing devices that are still shown, by name."""
+    ids = {vendor_id(device) for device in found.values()}
+    functions = {function.address: function for function in sysfs.pci} if sysfs is not None else {}
+    kept: list[tuple[float, Device]] = []
+    for device in missing:
+        # Two devices may never have one id: the kubelet would count it as healthy and unhealthy at once.
+        if device.name in found or vendor_id(device) in ids:
+            continue
+        if not is_gone(device):
+            kept.append((now, replace(device, health=_gone(device, functions, sysfs), host_use="")))
+        elif abs(now - device.health.since) < KEPT_SECONDS:  # Also where the clock was set back.
+            kept.append((device.health.since, device))
+    kept.sort(key=lambda pair: (-pair[0], pair[1].name))
+    return {device.name: device for _, device in kept[:_KEPT_AT_MOST]}
+
+
+def _gone(device: Device, functions: dict[str, PciFunction], sysfs: SysfsFacts | None) -> Health:
+    state, where = HealthState.UNHEALTHY, ""
+    function = functions.get(device.pci_address or "")
+    if function is not None:
+        where = _beside_its_function(device, function)
+    elif device.pci_address is None or sysfs is None:
+        where = "the driver's list of devices"
+    else:
+        unread = next((line for line in sysfs.errors if device.pci_address in line or not functions), None)
+        if unread is not None:
+            # Nothing says that it is not there.
+            state, where = HealthState.UNKNOWN, f"sight: {unread}"
+        else:
+            where = "the PCI bus; it was removed or does not answer"
+    return Health(state, f"{_GONE}{where}", recovery=Recovery.AUTOMATIC)
+
+
+def _beside_its_function(device: Device, function: PciFunction) -> str:
+    """What a device whose PCI function is still there is gone from."""
+    if device.kind in _PARTS:
+        return "its GPU; it was destroyed, or made anew"
+    if device.attribute("sfNumber") is not None or device.text("auxDevice"):
+        return "its function; the subfunction was removed"
+    if device.kind in _NICS:
+        return "its function; that has no such port or RDMA device any more"
+    driver = f"the driver {function.driver} has it now" if function.driver is not None else "no driver is bound to it"
+    return f"the list of the driver that had it; {driver}"

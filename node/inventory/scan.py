@@ -19,8 +19,10 @@ from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia_health import QUIESCED
+from node.inventory.places import places_of
 from node.inventory.retention import retained
 from node.inventory.source import DriverHolder, Source
+from node.topology.build import topology_of
 from node.topology.model import PlaceOverride, Topology
 from node.values import Value, value
 
@@ -109,17 +111,16 @@ class Scanner:
 
     def _assembled(self, facts: NodeFacts, previous: Snapshot) -> Reading:
         identities = self._identities.load()
-        devices = retained(devices_of(facts, identities), previous.devices)
-        self._identities.save(identities.learned(devices))
-        known = {device.name: device for device in previous.devices}
         now = self._clock()
+        devices = retained(devices_of(facts, identities), previous.devices, facts.sysfs, now)
+        self._identities.save(identities.learned(devices, facts))
+        known = {device.name: device for device in previous.devices}
         carried = tuple(_carried(device, known.get(device.name), now) for device in devices)
-        topology = Topology()
         return Reading(
             devices=carried,
-            sources=statuses_of(facts),
+            sources=statuses_of(facts, identities),
             host=host_of(facts),
-            topology=previous.topology if topology == previous.topology else topology,
+            topology=topology_of(places_of(carried), self.overrides, previous.topology),
         )
 
 

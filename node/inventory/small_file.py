@@ -1,6 +1,7 @@
 """Reading the small text files and folders of sysfs, procfs and /dev, with errors that name the file.
 
-Attributes there are short; a file that is long is not what it claims to be and is not read to its end.
+Attributes there are short; a file that is long is not what it claims to be and is not read to its end. Texts never hold
+lone surrogates, whatever bytes the kernel shows: they go into protocols and files that take Unicode only.
 """
 
 from __future__ import annotations
@@ -15,22 +16,34 @@ class Unreadable(Exception):
     """A file that cannot be read; the text names it and the reason."""
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
+        super().__init__(f"{printable(path)}: {reason}")
         self.path = path
         self.reason = reason
 
 
-def read_text(path: str) -> str:
-    """The first page of a file as text without surrounding white space; bytes that are no UTF-8 are replaced.
+def printable(name: str) -> str:
+    """A path or file name as text; bytes of it that are no UTF-8 are written as ``\\xff``."""
+    if name.isascii():
+        return name
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
-    Raises Unreadable. A FIFO or terminal in the place of an attribute does not block.
+
+def read_now(path: str) -> str:
+    """The first page of a file as text without surrounding white space; bytes that are no UTF-8 become ``\\xff``.
+
+    Raises OSError. A FIFO or terminal in the place of an attribute does not block.
     """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        try:
-            return os.read(handle, _LIMIT).decode(errors="replace").strip()
-        finally:
-            os.close(handle)
+        return os.read(handle, _LIMIT).decode(errors="backslashreplace").strip()
+    finally:
+        os.close(handle)
+
+
+def read_text(path: str) -> str:
+    """``read_now``, with an error that names the file. Raises Unreadable."""
+    try:
+        return read_now(path)
     except OSError as error:
         raise Unreadable(path, error.strerror or str(error)) from error
 
@@ -42,7 +55,7 @@ def entries(folder: str, errors: list[str], *, absent_is_fine: bool = False) -> 
             return sorted(found, key=lambda entry: entry.name)
     except FileNotFoundError as error:
         if not absent_is_fine:
-            errors.append(f"{folder}: {error.strerror}")
+            errors.append(f"{printable(folder)}: {error.strerror}")
     except OSError as error:
-        errors.append(f"{folder}: {error.strerror}")
+        errors.append(f"{printable(folder)}: {error.strerror}")
     return []

@@ -32,7 +32,10 @@ class Proximity(StrEnum):
     @property
     def rank(self) -> int:
         """0 for the same device, 5 for the farthest."""
-        return list(Proximity).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {proximity: rank for rank, proximity in enumerate(Proximity)}
 
 
 @value

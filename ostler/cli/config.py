@@ -10,6 +10,7 @@ from pathlib import Path
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import load
+from ostler.config.notes import NoteKind
 from ostler.config.schema import json_schema
 
 
@@ -38,6 +39,9 @@ def _check(path: Path) -> int:
         loaded = load(path, {}, {})
     except ConfigErrors as error:
         raise CommandFailed(f"the configuration is not usable\n{error}", Exit.CONFIG) from error
+    faults = [str(note) for note in loaded.notes if note.kind is NoteKind.FAULT]
+    if faults:
+        raise CommandFailed("\n".join((f"{path}: usable, but not all of it has effect", *faults)), Exit.CONFIG)
     sys.stdout.write(f"{path}: usable ({loaded.source_format})\n")
     for note in loaded.notes:
         sys.stdout.write(f"  {note}\n")

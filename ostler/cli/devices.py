@@ -68,16 +68,38 @@ def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
 def _print_table(answer: agent_pb2.ListDevicesResponse) -> None:
     rows = []
     for device in answer.devices:
-        product = next((item.string_value for item in device.attributes if item.name == "productName"), "")
-        profile = next((item.string_value for item in device.attributes if item.name == "profile"), "")
         numa = str(device.numa_node) if device.HasField("numa_node") else "-"
         offered = f"{device.resource} ({device.offered_as})" if device.resource else "-"
-        why = device.health.reason or device.offer_reason
-        rows.append((device.name, f"{product} {profile}".strip() or "-", numa, device.health.state, offered, why))
+        rows.append((device.name, _described(device), numa, device.health.state, offered, _why(device)))
     if rows:
-        print_table(("NAME", "PRODUCT", "NUMA", "HEALTH", "OFFERED AS", "WHY"), rows)
+        print_table(("NAME", "WHAT IT IS", "NUMA", "HEALTH", "OFFERED AS", "WHY"), rows)
     else:
         sys.stdout.write("no devices\n")
     for source in answer.sources:
         if source.state != "ok":
             sys.stdout.write(f"{source.name}: {source.state}: {source.detail}\n")
+
+
+def _described(device: agent_pb2.Device) -> str:
+    """A GPU's product and profile; a NIC's interface, RDMA device, number as a virtual function and driver."""
+    texts = {item.name: item.string_value for item in device.attributes if item.string_value}
+    if device.kind not in ("nic", "rdma"):
+        words = [texts.get("productName") or texts.get("driver"), texts.get("profile")]
+    else:
+        virtual = next((item.int_value for item in device.attributes if item.name == "vfIndex"), None)
+        parent = texts.get("pfName") or texts.get("pfPciAddress", "")
+        words = [
+            texts.get("ifName"),
+            texts.get("rdmaDevice"),
+            None if virtual is None else f"vf {virtual} of {parent}",
+            texts.get("driver"),
+        ]
+    return " ".join(word for word in words if word) or "-"
+
+
+def _why(device: agent_pb2.Device) -> str:
+    """The reason for its state, and what the node needs it for."""
+    reason = device.health.reason or device.offer_reason
+    if device.host_use and device.host_use not in reason:
+        return f"{reason}; the node itself uses it: {device.host_use}".removeprefix("; ")
+    return reason

@@ -20,6 +20,7 @@ from ostler.cli.exits import CommandFailed, Exit, complain
 COMMANDS = {
     "run": "run the agent on this node",
     "devices": "list the devices of this node and where they are offered",
+    "topology": "show how near the GPUs and NICs of this node are to each other",
     "status": "show how the running agent is",
     "rescan": "have the running agent look at the hardware now",
     "reload": "have the running agent read its configuration again",

@@ -17,6 +17,7 @@ from ostler.agent import Agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import sources_of
+from ostler.config.notes import NoteKind
 from ostler.config.settings import Settings
 from ostler.errors import ReloadFailed
 from ostler.logs import configure
@@ -44,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = read_settings(arguments)
     configure(loaded.settings.log)
     for note in loaded.notes:
-        log.info("configuration", extra={"note": str(note)})
+        level = logging.WARNING if note.kind is NoteKind.FAULT else logging.INFO
+        log.log(level, "configuration", extra={"note": str(note)})
     sources = sources_of(loaded.settings)
     try:
         asyncio.run(_run(arguments, loaded.settings, sources))
@@ -61,9 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace, settings: Settings, sources: tuple[Source, ...]) -> None:
     def load_again() -> Settings:
         try:
-            return read_settings(arguments).settings
+            loaded = read_settings(arguments)
         except CommandFailed as error:
             raise ReloadFailed(str(error)) from error
+        # At the start the rest is served without the faulty file; now the old one is there to go on with.
+        faults = [str(note) for note in loaded.notes if note.kind is NoteKind.FAULT]
+        if faults:
+            raise ReloadFailed("\n".join(faults))
+        return loaded.settings
 
     agent = Agent(settings, sources, load_again)
     running = asyncio.create_task(agent.run(), name="agent")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from node.inventory.recorded import RecordingError
 from ostler.cli.exits import CommandFailed, Exit
+from sandbox.configuration import configuration
 from sandbox.node import SandboxNode
 from sandbox.nodes import UnknownNodeError, names, path
 from sandbox.process import AgentFailed
@@ -38,12 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until the tour ends (``--once``), or until Ctrl-C."""
     recorded = _recording(arguments.node)
-    flags = {}
-    if arguments.mig_strategy or arguments.config is None:
-        flags["--mig-strategy"] = arguments.mig_strategy or "mixed"
-    extra = ["--config", str(arguments.config)] if arguments.config is not None else []
+    flags, extra, text = {}, [], None
+    if arguments.config is not None:
+        extra = ["--config", str(arguments.config)]
+    elif arguments.mig_strategy != "single":
+        # Resources would decide alone, and cannot say what "single" says: there it is the strategy, without NICs.
+        text = configuration(mig=arguments.mig_strategy != "none", topology=_overrides(recorded))
+    if text is None and arguments.mig_strategy:
+        flags["--mig-strategy"] = arguments.mig_strategy
     try:
-        node = SandboxNode(recorded, arguments=extra, flags=flags)
+        node = SandboxNode(recorded, arguments=extra, flags=flags, configuration=text)
     except RecordingError as error:
         raise CommandFailed(str(error)) from error
     try:
@@ -64,6 +69,12 @@ def _recording(name: str) -> Path | None:
         return path(name)
     except UnknownNodeError as error:
         raise CommandFailed(f"{error}, '{HERE}' for this machine, or the path of a recording", Exit.USAGE) from error
+
+
+def _overrides(recorded: Path | None) -> Path | None:
+    """The override file that lies beside a recording."""
+    beside = recorded.with_suffix(".topology.xml") if recorded is not None else None
+    return beside if beside is not None and beside.exists() else None
 
 
 async def _once(node: SandboxNode) -> None:

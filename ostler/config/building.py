@@ -7,26 +7,21 @@ beside them is always an error, because it names MIG devices as whole GPUs, whic
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from node.edits.options import CdiMode
 from node.inventory.model import DeviceKind
 from node.rules import Rule
+from node.values import Value, value
 from ostler.config import schema
 from ostler.config.conflicts import check_together, sorts
+from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError
 from ostler.config.notes import Note, NoteKind
-from ostler.config.resources import (
-    PlacedRule,
-    Rename,
-    Roots,
-    check_options,
-    default_rules,
-    edit_options,
-    read_resources,
-    renamed_rules,
-)
+from ostler.config.options import Roots, check_options, edit_options
+from ostler.config.resources import PlacedRule, read_resources
 from ostler.config.scalars import MAX_SOCKET_PATH
 from ostler.config.section import Values
 from ostler.config.settings import (
@@ -44,25 +39,39 @@ _SOCKET_NAME = 33
 """Bytes of the shortest socket name that the door gives a resource: ``ostler-<12>-<8>.sock``."""
 
 
-def build_settings(
-    values: Values, renames: tuple[Rename, ...], problems: list[ConfigError], notes: list[Note]
-) -> Settings:
-    """The settings that values stand for; what cannot be is added to ``problems``.
+@value
+class Habits(Value):
+    """What a foreign format's file means beyond the values that were read.
 
-    ``renames``: names of a foreign format, which go before those of the MIG strategy.
+    ``renames``: names that go before those of the MIG strategy. ``nvidia_alone``: default rules are of NVIDIA's devices
+    only. ``by_name``: see ``Rule``.
     """
+
+    renames: tuple[Rename, ...] = ()
+    nvidia_alone: bool = False
+    by_name: bool = True
+
+
+def build_settings(values: Values, habits: Habits, problems: list[ConfigError], notes: list[Note]) -> Settings:
+    """The settings that values stand for; what cannot be is added to ``problems``."""
     nvidia = _nvidia(values)
-    rules = _rules(values, renames, Roots(nvidia.driver_root, nvidia.dev_root), problems, notes)
+    roots = Roots(nvidia.driver_root, nvidia.dev_root)
+    rules = _rules(values, habits.renames, roots, problems, notes)
+    if schema.RESOURCES not in values and not habits.nvidia_alone:
+        rules += other_rules(values.section(schema.DEFAULTS), roots)
+    if not habits.by_name:
+        rules = tuple(replace(rule, by_name=False) for rule in rules)
     full = any(rule.edits.uses_cdi and rule.edits.cdi_mode is CdiMode.FULL for rule in rules)
     _check_folders(values, problems)
     kubelet, cdi = values.section(schema.KUBELET), values.section(schema.CDI)
-    roots, inventory, log = (values.section(field) for field in (schema.ROOTS, schema.INVENTORY, schema.LOG))
+    folders, inventory, log = (values.section(field) for field in (schema.ROOTS, schema.INVENTORY, schema.LOG))
+    topology = values.section(schema.TOPOLOGY)[schema.TOPOLOGY_FILE]
     return Settings(
         node_name=values[schema.NODE_NAME],
         kubelet=KubeletSettings(
             Path(kubelet[schema.DEVICE_PLUGIN_DIR]), Path(kubelet[schema.REGISTRY_DIR]), kubelet[schema.REGISTRATION]
         ),
-        roots=RootSettings(Path(roots[schema.SYS_ROOT]), Path(roots[schema.PROC_ROOT])),
+        roots=RootSettings(Path(folders[schema.SYS_ROOT]), Path(folders[schema.PROC_ROOT])),
         nvidia=NvidiaSettings(
             nvidia.driver_root, nvidia.driver_root_mount, nvidia.dev_root, nvidia.dev_root_mount, nvidia.library, full
         ),
@@ -75,6 +84,7 @@ def build_settings(
         socket=Path(values[schema.SOCKET]),
         http=values.section(schema.HTTP)[schema.ADDRESS],
         rules=rules,
+        topology_file=Path(topology) if topology else None,
     )
 
 
@@ -101,16 +111,16 @@ def _rules(
         _check_strategy(values, placed, complete, problems, notes)
         return tuple(one.rule for one in placed)
     nothing = Values(defaults.origin)
-    options = edit_options(nothing, defaults, roots)
-    check_options(options, nothing, defaults, problems)
+    options = edit_options(nothing, defaults, roots, NVIDIA_GPUS)
+    check_options(options, nothing, defaults, NVIDIA_GPUS, problems)
     strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
-    renamed = renamed_rules(renames, strategy, options, problems)
+    renamed = renamed_rules(renames, strategy, defaults, roots, problems)
     check_together(renamed, problems)
     for rename in renames:
         if rename.kind is DeviceKind.MIG and strategy is MigStrategy.NONE:
             text = "has no meaning here: migStrategy none does not offer MIG devices"
             notes.append(Note(NoteKind.IGNORED, rename.origin, text))
-    return tuple(one.rule for one in renamed) + default_rules(strategy, options)
+    return tuple(one.rule for one in renamed) + nvidia_rules(strategy, defaults, roots)
 
 
 def _check_strategy(

@@ -1,7 +1,7 @@
 """Rules judged against each other: names that meet, and rules that never get a device.
 
-The second is decided exactly for kinds, MIG mode and whole instances, and by patterns as far as one pattern can be seen
-to take all that another does; in doubt a rule is let pass. Pure.
+The second is decided exactly for kinds, MIG mode and whole instances, and by patterns, ranges and lists as far as one
+can be seen to take all that another does; in doubt a rule is let pass. Pure.
 """
 
 from __future__ import annotations
@@ -9,16 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import product
+from typing import TypeVar
 
 from node.inventory.model import DeviceKind
+from node.nic_selector import FunctionRange, NicSelector
 from node.rules import PROFILE, Selector, matches_pattern
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError
 from ostler.config.resources import PlacedRule, differences
-from ostler.config.schema import Vendor
+
+T = TypeVar("T")
 
 Sort = tuple[DeviceKind, bool]
-"""A kind of device split once: GPUs by MIG mode, MIG devices by whether they fill their GPU instance."""
+"""A kind of device split once: GPUs by MIG mode, MIG devices by whether they fill their GPU instance.
+
+Other kinds are not split: both of their sorts are the same devices.
+"""
 
 _SORTS: frozenset[Sort] = frozenset(product(DeviceKind, (True, False)))
 _ANY_PROFILE = r"([1-9]c\.)?[1-9]g\.[a-z0-9.-]+"
@@ -79,10 +85,16 @@ def _can_match(selected: Selector, kind: DeviceKind, flag: bool) -> bool:
         return False
     if kind is DeviceKind.GPU:
         mig_mode_fits = selected.mig_enabled is None or selected.mig_enabled is flag
-        return mig_mode_fits and not selected.profiles and not selected.whole_instances
-    if kind is not DeviceKind.MIG and (selected.profiles or selected.whole_instances):
+        return mig_mode_fits and not selected.whole_instances and selected.nic is None
+    if selected.mig_enabled is not None:
         return False
-    return (flag or not selected.whole_instances) and selected.mig_enabled is None
+    if kind is DeviceKind.MIG:
+        return (flag or not selected.whole_instances) and selected.nic is None
+    if selected.whole_instances:
+        return False
+    if kind is DeviceKind.PARTITION:
+        return selected.nic is None
+    return not (selected.profiles or selected.uuids)
 
 
 def _takes_patterns(wide: Selector, narrow: Selector) -> bool:
@@ -93,8 +105,12 @@ def _takes_patterns(wide: Selector, narrow: Selector) -> bool:
         (wide.pci_addresses, narrow.pci_addresses),
         (wide.names, narrow.names),
     )
-    vendors = set(wide.vendors) or set(Vendor)
-    return vendors >= (set(narrow.vendors) or set(Vendor)) and all(_takes(*pair) for pair in pairs)
+    return (
+        _holds(wide.vendors, narrow.vendors)
+        and _holds(wide.drivers, narrow.drivers)
+        and all(_takes(*pair) for pair in pairs)
+        and (wide.nic is None or (narrow.nic is not None and _takes_nics(wide.nic, narrow.nic)))
+    )
 
 
 def _takes(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
@@ -102,3 +118,40 @@ def _takes(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
         return True
     # A * of the narrow pattern is held against the wide ones as an ordinary character: only a * takes it.
     return bool(narrow) and all(any(matches_pattern(some, text) for some in wide) for text in narrow)
+
+
+def _holds(wide: tuple[T, ...], narrow: tuple[T, ...]) -> bool:
+    """Whether a list of words takes all that another does; an empty one stands for any word."""
+    return not wide or (bool(narrow) and set(wide) >= set(narrow))
+
+
+def _takes_nics(wide: NicSelector, narrow: NicSelector) -> bool:
+    return (
+        _holds(wide.vendors, narrow.vendors)
+        and _holds(wide.devices, narrow.devices)
+        and _holds(wide.functions, narrow.functions)
+        and _holds(wide.link_types, narrow.link_types)
+        and _holds(wide.acpi_indexes, narrow.acpi_indexes)
+        and _holds(wide.pkeys, narrow.pkeys)
+        and (wide.rdma is None or wide.rdma is narrow.rdma)
+        and _takes_functions(wide.interfaces, narrow.interfaces)
+        and _takes_functions(wide.roots, narrow.roots)
+    )
+
+
+def _takes_functions(wide: tuple[FunctionRange, ...], narrow: tuple[FunctionRange, ...]) -> bool:
+    """Whether every function that the narrow ranges name is in one of the wide ones, range by range."""
+    if not wide:
+        return True
+    return bool(narrow) and all(
+        any(
+            some.root == one.root
+            and (not some.numbers or (one.numbers and all(_within(part, some.numbers) for part in one.numbers)))
+            for some in wide
+        )
+        for one in narrow
+    )
+
+
+def _within(part: tuple[int, int], ranges: tuple[tuple[int, int], ...]) -> bool:
+    return any(low <= part[0] and part[1] <= high for low, high in ranges)

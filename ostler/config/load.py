@@ -7,17 +7,19 @@ so that one run shows all problems.
 from __future__ import annotations
 
 from collections import abc
+from dataclasses import field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from node.topology.model import PlaceOverride
 from node.values import Value, value
 from ostler.config import schema
-from ostler.config.building import build_settings
-from ostler.config.document import MAX_BYTES, Mapping, Refused, Scalar, Sequence, clipped, parse_document, shown
+from ostler.config.building import Habits, build_settings
+from ostler.config.document import Mapping, Refused, Scalar, Sequence, clipped, parse_document, shown
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
 from ostler.config.notes import Note, NoteKind
 from ostler.config.overrides import apply_overrides, near_misses
-from ostler.config.resources import Rename
+from ostler.config.reading import read_bytes
 from ostler.config.section import Values
 from ostler.config.settings import Settings
 
@@ -34,6 +36,8 @@ class SourceFormat(StrEnum):
     """Our format, ``apiVersion: ostler.dev/v1alpha1``."""
     NVIDIA = "nvidia"
     """The configuration of NVIDIA's device plugin, ``version: v1``."""
+    SRIOV = "sriov"
+    """The configuration of the SR-IOV network device plugin, ``resourceList``."""
 
 
 @value
@@ -48,12 +52,14 @@ class Loaded(Value):
 def load(path: Path | None, flags: abc.Mapping[str, str], environment: abc.Mapping[str, str]) -> Loaded:
     """The settings of a configuration file (None: defaults) with flags (by name, ``--http``) and environment over it.
 
-    Raises ``ConfigErrors`` with every problem found; reads nothing but the file.
+    Raises ``ConfigErrors`` with every problem found; reads nothing but the file and the topology file that it names.
+    What is wrong with the latter is a note: everything else can be served without it.
     """
     if path is None:
         return load_bytes("defaults", None, flags, environment)
     source = clipped(str(path), MAX_PATH)
-    return load_bytes(source, _read(path, source), flags, environment)
+    data = read_bytes(path, source, missing="correct the path, or leave it out for the defaults")
+    return load_bytes(source, data, flags, environment)
 
 
 def load_bytes(
@@ -64,33 +70,15 @@ def load_bytes(
     notes: list[Note] = []
     read = _Read(Values(Origin(source))) if data is None else _read_document(source, data, problems, notes)
     apply_overrides(read.values, flags, environment, problems)
-    settings = build_settings(read.values, read.renames, problems, notes)
+    settings = build_settings(read.values, read.habits, problems, notes)
     if problems:
         raise ConfigErrors(problems)
+    if settings.topology_file is not None:
+        settings = replace(settings, topology_overrides=_overrides(settings.topology_file, notes))
     notes.sort(key=lambda note: note.origin.line or 0)
     for name, meant in near_misses(environment):
         notes.append(Note(NoteKind.REMARK, Origin(clipped(name)), f"is no setting; did you mean {meant}?"))
     return Loaded(settings, tuple(notes), read.source_format)
-
-
-def _read(path: Path, source: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        raise _unreadable(source, "does not exist", "correct the path, or leave it out for the defaults") from error
-    except IsADirectoryError as error:
-        raise _unreadable(source, "is a directory", "give the file inside it") from error
-    except PermissionError as error:
-        raise _unreadable(source, "may not be read", "check its permissions and who runs this") from error
-    except OSError as error:
-        raise _unreadable(source, f"cannot be read ({error.strerror})", "check the path and what is there") from error
-    except ValueError as error:  # a zero byte in the path
-        raise _unreadable(source, "is no path", "correct the path") from error
-
-
-def _unreadable(source: str, problem: str, fix: str) -> ConfigErrors:
-    return ConfigErrors([Origin(source).error(problem, fix)])
 
 
 @value
@@ -98,8 +86,20 @@ class _Read(Value):
     """What a file said, in the terms of our format."""
 
     values: Values
-    renames: tuple[Rename, ...] = ()
+    habits: Habits = field(default_factory=Habits)
     source_format: SourceFormat = SourceFormat.DEFAULTS
+
+
+def _overrides(path: Path, notes: list[Note]) -> tuple[PlaceOverride, ...]:
+    from ostler.config.topology import load_overrides  # only for nodes that have such a file
+
+    try:
+        return load_overrides(path)
+    except ConfigErrors as errors:
+        for error in errors.errors:
+            where = Origin(error.path, error.line, error.column, error.key)
+            notes.append(Note(NoteKind.FAULT, where, f"{error.problem}; {error.fix} (places are as the kernel says)"))
+        return ()
 
 
 def _read_document(source: str, data: bytes, problems: list[ConfigError], notes: list[Note]) -> _Read:
@@ -117,7 +117,11 @@ def _read_document(source: str, data: bytes, problems: list[ConfigError], notes:
         from ostler.config.nvidia import read_nvidia  # only for nodes that change over
 
         values, renames = read_nvidia(tree, source, problems, notes)
-        return _Read(values, renames, SourceFormat.NVIDIA)
+        return _Read(values, Habits(renames, nvidia_alone=True), SourceFormat.NVIDIA)
+    if tree.entry("apiVersion") is None and tree.entry("resourceList") is not None:
+        from ostler.config.sriov import read_sriov  # only for nodes that change over
+
+        return _Read(read_sriov(tree, source, problems, notes), Habits(by_name=False), SourceFormat.SRIOV)
     if not _is_ours(tree, source, problems):
         return nothing
     root = Origin(source, tree.line, tree.column)
@@ -128,7 +132,7 @@ def _is_ours(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:
     """Whether the document says that it is ours: the keys of another one would only give a list of unknown keys."""
     version, kind = tree.entry("apiVersion"), tree.entry("kind")
     if version is None:
-        problem = "is missing (and so is 'version: v1' of a configuration for NVIDIA's device plugin)"
+        problem = "is missing (and so are NVIDIA's 'version: v1' and the SR-IOV plugin's 'resourceList')"
         fix = f"add 'apiVersion: {schema.API_VERSION}' and 'kind: {schema.KIND}'"
         problems.append(Origin(source, tree.line, tree.column, "apiVersion").error(problem, fix))
         return False

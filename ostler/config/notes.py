@@ -17,6 +17,8 @@ class NoteKind(StrEnum):
     """A value that has no meaning here, and why."""
     REMARK = "remark"
     """Something worth knowing."""
+    FAULT = "fault"
+    """Something wrong in a file that the configuration names; it is left out, and everything else served."""
 
 
 @value

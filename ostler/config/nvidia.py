@@ -18,11 +18,11 @@ from node.edits.options import CdiMode, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
 from node.values import Value, value
 from ostler.config import document, schema
+from ostler.config.default_rules import Rename
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.notes import Note, NoteKind
 from ostler.config.patterns import Pattern, ProfilePattern
-from ostler.config.resources import Rename
 from ostler.config.scalars import BadValue, Boolean, Choice, HostPath, Integer, JsonObject, Text, Unusable
 from ostler.config.section import AnyField, Field, ListOf, Section, Values, section
 from ostler.config.settings import MigStrategy

@@ -74,6 +74,7 @@ OVERRIDES = (
     Override("--recorded", (schema.INVENTORY,), schema.RECORDED),
     Override("--cdi-dir", (schema.CDI,), schema.CDI_DIRECTORY),
     Override("--cdi-spec-dirs", (schema.CDI,), schema.CDI_SPEC_DIRECTORIES),
+    Override("--topology-file", (schema.TOPOLOGY,), schema.TOPOLOGY_FILE),
     Override("--nvidia-driver-root", (schema.NVIDIA,), schema.DRIVER_ROOT),
     Override("--nvidia-driver-root-mount", (schema.NVIDIA,), schema.DRIVER_ROOT_MOUNT),
     Override("--nvidia-dev-root", (schema.NVIDIA,), schema.DEV_ROOT),

@@ -92,7 +92,7 @@ class PciPattern(Pattern):
 
 
 class ProfilePattern(Pattern):
-    """MIG profiles: ``1g.10gb``, ``1c.3g.40gb``, ``1g.10gb+me``."""
+    """MIG profiles (``1g.10gb``, ``1c.3g.40gb``, ``1g.10gb+me``) and partition modes of AMD (``cpx_nps4``)."""
 
     example = '"1g.*"'
 
@@ -101,7 +101,8 @@ class ProfilePattern(Pattern):
         if text.lower().startswith("mig-"):
             raise BadValue(f"is {shown(text)}, which no profile matches", "write the profile without 'mig-'")
         plain = re.fullmatch(r"([1-9]c\.)?[1-9]g\.[0-9]+gb([+-][a-z.+-]+)?", text)
-        if not plain and not ("*" in text and re.fullmatch(r"[0-9a-z.+*-]+", text)):
+        mode = re.fullmatch(r"[sdtqc]px_nps[1248]", text)
+        if not (plain or mode or ("*" in text and re.fullmatch(r"[0-9a-z.+*_-]+", text))):
             raise BadValue(
                 f"is {shown(text)}, which no profile matches", "write it as the driver does, such as 1g.10gb or 1g.*"
             )

@@ -11,6 +11,7 @@ from enum import StrEnum
 from node.edits.options import CdiMode, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
 from node.rules import DeviceIds, Door
+from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId, RootFunctions
 from ostler.config.patterns import NamePattern, Pattern, PciPattern, ProfilePattern, UuidPattern
 from ostler.config.scalars import Address, AnyPath, Boolean, Choice, Duration, HostPath, Integer, JsonObject, Text
 from ostler.config.section import Field, ListOf, Section, section
@@ -31,9 +32,35 @@ class _Kind(StrEnum):
 
 
 class Vendor(StrEnum):
-    """Vendors whose devices are found and served."""
+    """Vendors whose devices are found and served; a NIC of any other one is selected by ``pciVendors``."""
 
     NVIDIA = "nvidia"
+    AMD = "amd"
+    INTEL = "intel"
+    MELLANOX = "mellanox"
+    BROADCOM = "broadcom"
+    AMAZON = "amazon"
+    GOOGLE = "google"
+    REDHAT = "redhat"
+    CHELSIO = "chelsio"
+    MARVELL = "marvell"
+    CISCO = "cisco"
+    HUAWEI = "huawei"
+
+
+class NicFunction(StrEnum):
+    """What a NIC is to SR-IOV."""
+
+    PF = "pf"
+    VF = "vf"
+    SF = "sf"
+
+
+class LinkType(StrEnum):
+    """What a NIC's link speaks."""
+
+    ETHERNET = "ethernet"
+    INFINIBAND = "infiniband"
 
 
 API_VERSION_FIELD = Field(
@@ -112,6 +139,14 @@ CDI_SPEC_DIRECTORIES = Field(
 )
 CDI = section("cdi", Section(CDI_DIRECTORY, CDI_SPEC_DIRECTORIES), "Container Device Interface.")
 
+TOPOLOGY_FILE = Field(
+    "file",
+    HostPath("/etc/ostler/topology.yaml", optional=True),
+    "",
+    "File that says where devices are, for machines whose PCIe tree does not tell; empty for none.",
+)
+TOPOLOGY = section("topology", Section(TOPOLOGY_FILE), "Where devices are.")
+
 DRIVER_ROOT = Field("driverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder that holds the driver.")
 DRIVER_ROOT_MOUNT = Field(
     "driverRootMount",
@@ -177,7 +212,31 @@ MOFED = Field("mofed", Boolean(), False, "Give /dev/infiniband (MOFED).")
 CHANNELS = Field("channelIDs", ListOf(Integer(0, 2047), most=2048), (), "IMEX channels to give.")
 CHANNELS_REQUIRED = Field("required", Boolean(), False, "Refuse to give devices while a channel is missing.")
 IMEX = section("imex", Section(CHANNELS, CHANNELS_REQUIRED), "IMEX channels.")
-OPTIONS = (STRATEGIES, ID_STRATEGY, DEVICE_SPECS, CDI_MODE, HOOK, ANNOTATION_PREFIX, GDRCOPY, GDS, MOFED, IMEX)
+HINTS = Field("topologyHints", Boolean(), True, "Tell the kubelet the NUMA node of each device.")
+LINK_HEALTH = Field("linkHealth", Boolean(), False, "Show a NIC unhealthy while its link is down.")
+RDMA_DEVICES: Field[bool | None] = Field(
+    "rdmaDevices",
+    Boolean(),
+    None,
+    "Give the RDMA device nodes of a NIC; absent: where devices say rdma: true or kind: rdma alone.",
+)
+VHOST_NET = Field("vhostNet", Boolean(), False, "Give /dev/vhost-net and /dev/net/tun with a NIC.")
+OPTIONS = (
+    STRATEGIES,
+    ID_STRATEGY,
+    DEVICE_SPECS,
+    CDI_MODE,
+    HOOK,
+    ANNOTATION_PREFIX,
+    GDRCOPY,
+    GDS,
+    MOFED,
+    IMEX,
+    HINTS,
+    LINK_HEALTH,
+    RDMA_DEVICES,
+    VHOST_NET,
+)
 DEFAULTS = section("defaults", Section(*OPTIONS), "Options of every resource; a resource may override each.")
 
 KINDS = Field("kind", ListOf(Choice(DeviceKind), fewest=1, single=True), (), "Kinds of device.")
@@ -188,7 +247,9 @@ PRODUCTS = Field(
     (),
     "Product names, also without the vendor and with - for blanks.",
 )
-PROFILES = Field("profile", ListOf(ProfilePattern(), fewest=1, single=True), (), "MIG profiles.")
+PROFILES = Field(
+    "profile", ListOf(ProfilePattern(), fewest=1, single=True), (), "MIG profiles, or AMD's partition modes."
+)
 UUIDS = Field("uuid", ListOf(UuidPattern(), fewest=1, single=True), (), "UUIDs.")
 PCI_ADDRESSES = Field("pciAddress", ListOf(PciPattern(), fewest=1, single=True), (), "PCI addresses.")
 NAMES = Field("name", ListOf(NamePattern(), fewest=1, single=True), (), "Device names, as 'ostler devices' shows them.")
@@ -198,10 +259,67 @@ MIG_ENABLED: Field[bool | None] = Field(
 WHOLE_INSTANCES = Field(
     "wholeInstances", Boolean(), False, "Only MIG devices whose compute instance fills its GPU instance."
 )
+DRIVERS = Field("drivers", ListOf(DriverName(), fewest=1, single=True), (), "Kernel drivers.")
+PCI_VENDORS = Field("pciVendors", ListOf(PciId("15b3"), fewest=1, single=True), (), "PCI vendor ids of NICs.")
+PCI_DEVICES = Field("pciDevices", ListOf(PciId("101e"), fewest=1, single=True), (), "PCI device ids of NICs.")
+FUNCTIONS = Field(
+    "functions",
+    ListOf(Choice(NicFunction), fewest=1, single=True),
+    (),
+    "NICs that are physical functions or without SR-IOV (pf), virtual functions (vf), subfunctions (sf).",
+)
+INTERFACES = Field(
+    "interfaces",
+    ListOf(Functions(), fewest=1, single=True),
+    (),
+    "NICs by the interface of their physical function; NAME#0-3,7 for virtual functions by number.",
+)
+ROOT_DEVICES = Field(
+    "rootDevices",
+    ListOf(RootFunctions(), fewest=1, single=True),
+    (),
+    "NICs by the PCI address of their physical function; ADDRESS#0-3,7 for virtual functions by number.",
+)
+LINK_TYPES = Field("linkTypes", ListOf(Choice(LinkType), fewest=1, single=True), (), "What the link of a NIC speaks.")
+RDMA: Field[bool | None] = Field("rdma", Boolean(), None, "NICs with an RDMA device (true) or without one (false).")
+ACPI_INDEXES = Field(
+    "acpiIndexes",
+    ListOf(Integer(0, 0xFFFFFFFF), fewest=1, single=True),
+    (),
+    "NICs by the index that the firmware gives them.",
+)
+PARTITION_KEYS = Field(
+    "pKeys", ListOf(PartitionKey(), fewest=1, single=True), (), "NICs by their default InfiniBand partition key."
+)
+NIC_FACTS = (
+    PCI_VENDORS,
+    PCI_DEVICES,
+    FUNCTIONS,
+    INTERFACES,
+    ROOT_DEVICES,
+    LINK_TYPES,
+    RDMA,
+    ACPI_INDEXES,
+    PARTITION_KEYS,
+)
+"""Facts that only NICs have: a selection with one of them is of NICs alone."""
+
 DEVICES = section(
     "devices",
-    Section(KINDS, VENDORS, PRODUCTS, PROFILES, UUIDS, PCI_ADDRESSES, NAMES, MIG_ENABLED, WHOLE_INSTANCES),
-    "Which devices: every key given must match, of several values one; no key: all that no earlier resource has.",
+    Section(
+        KINDS,
+        VENDORS,
+        PRODUCTS,
+        PROFILES,
+        UUIDS,
+        PCI_ADDRESSES,
+        NAMES,
+        MIG_ENABLED,
+        WHOLE_INSTANCES,
+        DRIVERS,
+        *NIC_FACTS,
+    ),
+    "Which devices: every key given must match, of several values one; no key: all but NICs that no earlier one has.",
 )
 
 
@@ -250,6 +368,7 @@ ROOT = Section(
     LOG,
     INVENTORY,
     CDI,
+    TOPOLOGY,
     NVIDIA,
     DEFAULTS,
     RESOURCES,

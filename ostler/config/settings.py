@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from node.rules import Rule
+from node.topology.model import PlaceOverride
 from node.values import Value, value
 
 
@@ -109,7 +110,10 @@ class LogSettings(Value):
 
 @value
 class Settings(Value):
-    """Everything. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match."""
+    """Everything. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match.
+
+    ``topology_overrides``: what the file ``topology_file`` says; empty without a file.
+    """
 
     node_name: str = ""
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
@@ -122,3 +126,5 @@ class Settings(Value):
     socket: Path = Path("/run/ostler/ostler.sock")
     http: str | None = "0.0.0.0:9410"
     rules: tuple[Rule, ...] = ()
+    topology_file: Path | None = None
+    topology_overrides: tuple[PlaceOverride, ...] = ()

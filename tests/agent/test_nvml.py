@@ -98,7 +98,8 @@ async def test_a_driver_and_library_that_do_not_match_make_devices_unknown_and_n
         await box.agent.rescan()
         await box.kubelet.wait_for(GPU, healthy=0)
         assert box.kubelet.capacity().capacity[GPU] == 8
-        states = {str(device["health"]["state"]) for device in await box.devices()}  # type: ignore[index]
+        gpus = [device for device in (await box.agent.devices()).devices if device.kind == "gpu"]
+        states = {device.health.state for device in gpus}
         assert states == {"unknown"}
         hardware.write()
         await box.agent.rescan()

@@ -240,7 +240,8 @@ async def test_a_full_disk_withdraws_only_devices_whose_answers_need_a_file(shor
             assert "No space left on device" in log
             assert "Traceback" not in log
             if strategy == "cdi-cri":
-                reasons = [device["offer_reason"] for device in await box.devices()]
-                assert all("cannot be written" in str(reason) for reason in reasons)
+                reasons = [device.offer_reason for device in (await box.agent.devices()).devices if device.resource]
+                assert len(reasons) == 8
+                assert all("cannot be written" in reason for reason in reasons)
     finally:
         subprocess.run(["umount", str(disk)], check=True)

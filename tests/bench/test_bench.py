@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from bench.figures import FIGURES, FLOOR, Figure, checked, latency_figures, percentile, results, significant
 from bench.table import HEADINGS, markdown, quantity, render, rows
 
-ALONE = {"preferred_8_p99_s", "rss_idle_http_bytes", "scan_8_gpus_s", "takeover_s"}
+ALONE = {
+    "event_to_list_s",
+    "placement_unaligned_ratio",
+    "preferred_16_p99_s",
+    "preferred_8_p99_s",
+    "preferred_8_rpc_p99_s",
+    "rss_idle_http_bytes",
+    "scan_8_gpus_s",
+    "scan_large_node_s",
+    "takeover_s",
+}
 """Figures that a bare plugin has not."""
 
 
@@ -101,6 +111,12 @@ def test_every_promised_figure_is_there_for_the_agent_and_for_the_floor() -> Non
     committed = json.loads((Path(__file__).parents[2] / "bench" / "results.json").read_text())
     assert promised | {FLOOR + name for name in promised} <= committed.keys()
     assert checked(committed) == committed
+
+
+def test_a_figure_beside_another_has_the_floor_of_that_one() -> None:
+    figures = some_figures() | {"preferred_8_rpc_p99_s": 0.0021, "floor_allocate_p99_s": 0.001}
+    cells = row("preferred_8_rpc_p99_s", figures)
+    assert [cells[heading] for heading in ("floor", "target", "reached")] == ["1.0 ms", "<= 2.0 ms", "no"]
 
 
 def test_a_missing_figure_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,17 +64,19 @@ def test_devices_of_a_recorded_node_are_a_table(short_dir: Path, capsys: pytest.
         "scanned by this command instead:\n"
     )
     rows = printed.out.splitlines()
-    assert rows[0].split() == ["NAME", "PRODUCT", "NUMA", "HEALTH", "OFFERED", "AS", "WHY"]
-    assert len(rows) == 3
+    assert re.split(r"\s{2,}", rows[0]) == ["NAME", "WHAT IT IS", "NUMA", "HEALTH", "OFFERED AS", "WHY"]
+    assert len(rows) == 5
     assert "NVIDIA L4" in rows[1]
     assert "nvidia.com/gpu (Healthy)" in rows[1]
+    assert "no rule selects it; the node itself uses it: carries the node's default route" in rows[3]
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_devices_are_data_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--scan", "-o", form, "--recorded", RECORDED]) == 0
     document = yaml.safe_load(capsys.readouterr().out)
-    assert [device["resource"] for device in document["devices"]] == ["nvidia.com/gpu"] * 2
+    resources = {device["name"]: device.get("resource") for device in document["devices"] if device["kind"] == "gpu"}
+    assert set(resources.values()) == {"nvidia.com/gpu"}
     assert document["devices"][0]["health"]["state"] == "healthy"
 
 

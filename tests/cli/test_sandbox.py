@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from sandbox.nodes import names
 
 
 def sandbox(*words: str, typed: str = "", code: int = 0) -> tuple[str, str]:
@@ -22,34 +25,82 @@ def sandbox(*words: str, typed: str = "", code: int = 0) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("name", ["h100-sxm-8", "a100-mig-4", "l4-2"])
-def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str) -> None:
+STEPS = ["node", "devices", "topology", "resources", "capacity", "allocations", "refused", "failure", "recovery"]
+
+
+def tour_of(name: str) -> dict[str, Any]:
     out, err = sandbox("--node", name, "--once")
     assert err == ""
-    tour = json.loads(out)
-    assert list(tour) == [
-        "node", "devices", "resources", "capacity", "allocations", "refused", "failure", "recovery",
-    ]  # fmt: skip
+    tour: dict[str, Any] = json.loads(out)
     assert tour["node"] == name
     assert all(each["admitted"] and each["container"]["envs"] for each in tour["allocations"])
     assert tour["refused"]["admitted"] is False
-    resource = tour["allocations"][0]["resource"]
+    return tour
+
+
+def check_failure(tour: dict[str, Any], resource: str) -> None:
     assert tour["failure"]["allocatable"][resource] < tour["failure"]["allocatable_before"][resource]
     assert tour["recovery"]["allocatable"] == tour["failure"]["allocatable_before"]
 
 
+@pytest.mark.parametrize("name", ["a100-mig-4", "l4-2"])
+def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str) -> None:
+    tour = tour_of(name)
+    assert [key for key in tour if key != "pairs"] == STEPS
+    check_failure(tour, "nvidia.com/gpu")
+    assert tour["failure"]["part"].startswith("GPU ")
+
+
+@pytest.mark.parametrize(("name", "proximity"), [("h100-sxm-8", "PXB"), ("vm-flat-8", "PIX")])
+def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str) -> None:
+    """On the virtual machine only its override file tells what is near."""
+    tour = tour_of(name)
+    assert list(tour) == [*STEPS, "pairs"]
+    assert "GPU0" in tour["topology"][0]
+    assert "NIC0" in tour["topology"][0]
+    for pair in tour["pairs"]:
+        assert list(pair["devices"]) == ["nvidia.com/gpu", "ostler.dev/rdma"]
+        assert pair["proximity"] == proximity
+        assert {"NVIDIA_VISIBLE_DEVICES", "PCIDEVICE_OSTLER_DEV_RDMA"} <= pair["container"]["envs"].keys()
+    check_failure(tour, "nvidia.com/gpu")
+
+
+def test_a_node_without_gpus_offers_its_nics_and_a_port_goes_down() -> None:
+    tour = tour_of("sriov-2")
+    assert list(tour) == STEPS
+    assert tour["capacity"] == {
+        "ostler.dev/nic": {"capacity": 14, "allocatable": 11},
+        "ostler.dev/roce": {"capacity": 11, "allocatable": 11},
+    }
+    assert tour["failure"]["part"] == "NIC ens1f0np0"
+    check_failure(tour, "ostler.dev/nic")
+    assert tour["failure"]["allocatable"] == {"ostler.dev/nic": 7, "ostler.dev/roce": 7}
+
+
+def test_single_names_mig_devices_as_gpus_and_offers_no_nics() -> None:
+    out, _ = sandbox("--node", "l4-2", "--mig-strategy", "single", "--once")
+    assert json.loads(out)["capacity"] == {"nvidia.com/gpu": {"capacity": 2, "allocatable": 2}}
+
+
+def test_none_offers_gpus_cut_into_instances_as_gpus() -> None:
+    out, _ = sandbox("--node", "a100-mig-4", "--mig-strategy", "none", "--once")
+    assert set(json.loads(out)["capacity"]) == {"nvidia.com/gpu", "ostler.dev/nic", "ostler.dev/rdma"}
+
+
 def test_the_prompt_takes_commands_until_quit() -> None:
     typed = "\n".join(
-        ["", "help", "devices", "status", "capacity", "give nvidia.com/gpu 1", "pods", "fail 0", "fail 99", "heal 0",
-         "give nvidia.com/gpu", "end pod-3", "end pod-9", "fly", 'give "', "restart-kubelet", "kill-agent", "log",
-         "quit"]
+        ["", "help", "devices", "status", "capacity", "topology", "topology tree", "topology svg",
+         "give nvidia.com/gpu 1", "pods", "fail 0", "fail 99", "heal 0", "give nvidia.com/gpu", "end pod-3",
+         "end pod-9", "fly", 'give "', "restart-kubelet", "kill-agent", "log", "quit"]
     )  # fmt: skip
     out, _ = sandbox("--node", "l4-2", typed=typed + "\n")
     assert "== The agent found these devices" in out
+    assert "== This is how near they are to each other" in out
     assert "== A pod that asks for more than there is, is refused" in out
     assert "pod-3: 1 nvidia.com/gpu: GPU-" in out
-    assert "no GPU '99' on this node; known: GPU-" in out
+    assert "no GPU or NIC '99' on this node; known: 0, 1, eno8303, eno8403" in out
     assert "usage: give RESOURCE COUNT" in out
+    assert "usage: topology [tree]" in out
     assert "no pod 'pod-9' holds devices" in out
     assert "no command 'fly'; 'help' lists them" in out
     assert "No closing quotation" in out
@@ -57,10 +108,24 @@ def test_the_prompt_takes_commands_until_quit() -> None:
     assert "killed and started again; every resource is registered again" in out
 
 
+def test_nics_break_at_the_prompt_too() -> None:
+    typed = "\n".join(
+        ["give ostler.dev/roce 1 ostler.dev/nic 2", "pods", "fail ens1f0np0", "heal 0000:17:00.0", "fail 0000:17:00.6",
+         "take ens1f0v0", "heal ens1f0v0", "unplug ens2", "heal ens2", "quit"]
+    )  # fmt: skip
+    out, _ = sandbox("--node", "sriov-2", typed=typed + "\n")
+    said = out.partition("Commands:")[2]
+    assert "1 ostler.dev/roce: 0000:17:00.2; 2 ostler.dev/nic: 0000:17:00.6, 0000:17:00.7" in said
+    assert "nic-0000-17-00-6 changed: linkUp true -> false" in said
+    assert "NIC 0000:17:00.6 has no link of its own; it goes down with its port 0000:17:00.0" in said
+    assert "nic-0000-17-00-2 changed: inPod none -> true" in said
+    assert "nic-0000-b1-01-7" in said
+
+
 def test_an_unknown_node_is_told_with_the_known_ones() -> None:
     _, err = sandbox("--node", "z80", code=2)
     assert err == (
-        "ostler: no shipped node is called 'z80'; known: a100-mig-4, h100-sxm-8, l4-2, 'here' for this machine, or "
+        f"ostler: no shipped node is called 'z80'; known: {', '.join(names())}, 'here' for this machine, or "
         "the path of a recording\n"
     )
 

@@ -11,6 +11,7 @@ FOLDER = Path(__file__).parent
 BAD = sorted((FOLDER / "bad").iterdir())
 GOOD = sorted((FOLDER / "good").iterdir())
 GOOD_NVIDIA = sorted((FOLDER / "good-nvidia").iterdir())
+GOOD_SRIOV = sorted((FOLDER / "good-sriov").iterdir())
 
 
 def remarks(path: Path, word: str) -> list[str]:

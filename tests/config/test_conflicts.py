@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node.inventory.model import Attribute, Device, DeviceKind
+from node.nic_selector import FunctionRange, NicSelector
 from node.rules import Rule, Selector, rule_for
 from ostler.config.conflicts import check_together, sorts
 from ostler.config.errors import ConfigError, Origin
@@ -15,10 +16,26 @@ from ostler.config.resources import PlacedRule
 PATTERNS = (
     st.just(()) | st.just(()) | st.lists(st.sampled_from(["*", "a*", "*a", "ab", "*b*", "a*b"]), max_size=2).map(tuple)
 )
+RANGES = st.lists(
+    st.sampled_from([FunctionRange("p0"), FunctionRange("p0", ((0, 1), (3, 3))), FunctionRange("p1", ((1, 4),))]),
+    max_size=2,
+).map(tuple)
+NIC_SELECTORS = st.builds(
+    NicSelector,
+    vendors=st.sampled_from([(), ("15b3",), ("15b3", "8086")]),
+    functions=st.sampled_from([(), ("pf",), ("vf", "pf"), ("sf",)]),
+    interfaces=RANGES,
+    link_types=st.sampled_from([(), ("ethernet",)]),
+    rdma=st.sampled_from([None, True, False]),
+    acpi_indexes=st.sampled_from([(), (0,), (0, 1)]),
+)
+KINDS = ((), tuple(DeviceKind), *((kind,) for kind in DeviceKind), (DeviceKind.MIG, DeviceKind.GPU))
 SELECTORS = st.builds(
     Selector,
-    kinds=st.sampled_from([(), (DeviceKind.GPU,), (DeviceKind.MIG,), (DeviceKind.MIG, DeviceKind.GPU)]),
-    vendors=st.sampled_from([(), ("nvidia",)]),
+    kinds=st.sampled_from(KINDS),
+    vendors=st.sampled_from([(), ("nvidia",), ("amd", "mellanox")]),
+    drivers=st.sampled_from([(), (), ("a",), ("a", "b")]),
+    nic=st.none() | NIC_SELECTORS,
     products=PATTERNS,
     profiles=st.sampled_from([(), (), (), ("1g.*",), ("*",), ("1g.10gb", "2g.20gb")]),
     uuids=PATTERNS,
@@ -39,8 +56,35 @@ def mig(product: str, uuid: str, profile: str) -> Device:
     return Device("mig-0", DeviceKind.MIG, "nvidia", uuid=uuid, attributes=attributes)
 
 
-DEVICES = st.builds(gpu, TEXTS, TEXTS, st.booleans()) | st.builds(
-    mig, TEXTS, TEXTS, st.sampled_from(["1g.10gb", "1c.2g.20gb", "2g.20gb", "1g.10gb+me"])
+def other(kind: DeviceKind, vendor: str, driver: str, profile: str) -> Device:
+    attributes = (Attribute("driver", driver), Attribute("profile", profile), Attribute("productName", "ab"))
+    return Device("other-0", kind, vendor, attributes=attributes)
+
+
+def nic(vendor: str, pf: str, number: int, rdma: bool) -> Device:
+    function = (Attribute("sriovFunction", "vf"), Attribute("vfIndex", number)) if number >= 0 else ()
+    facts = (
+        Attribute("pciVendor", vendor),
+        Attribute("driver", "a"),
+        Attribute("pfName", pf),
+        Attribute("rdma", rdma),
+        Attribute("linkType", "ethernet"),
+        Attribute("acpiIndex", 0),
+    )
+    return Device("nic-0", DeviceKind.NIC, "mellanox", attributes=facts + function)
+
+
+DEVICES = st.one_of(
+    st.builds(gpu, TEXTS, TEXTS, st.booleans()),
+    st.builds(mig, TEXTS, TEXTS, st.sampled_from(["1g.10gb", "1c.2g.20gb", "2g.20gb", "1g.10gb+me"])),
+    st.builds(
+        other,
+        st.sampled_from([DeviceKind.GPU, DeviceKind.PARTITION, DeviceKind.RDMA]),
+        st.sampled_from(["amd", "intel", "mellanox"]),
+        st.sampled_from(["a", "b", "c"]),
+        st.sampled_from(["", "cpx_nps4", "1g.a"]),
+    ),
+    st.builds(nic, st.sampled_from(["15b3", "8086"]), st.sampled_from(["p0", "p1"]), st.integers(-1, 5), st.booleans()),
 )
 
 

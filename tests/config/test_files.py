@@ -81,4 +81,9 @@ def test_without_a_file_there_are_the_defaults() -> None:
     assert loaded.source_format is SourceFormat.DEFAULTS
     assert loaded.notes == ()
     assert loaded.settings == Settings(rules=loaded.settings.rules)
-    assert [rule.resource for rule in loaded.settings.rules] == ["nvidia.com/gpu"]
+    assert [rule.resource for rule in loaded.settings.rules] == [
+        "nvidia.com/gpu",
+        "amd.com/gpu",
+        "gpu.intel.com/i915",
+        "gpu.intel.com/xe",
+    ]

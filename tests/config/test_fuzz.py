@@ -12,20 +12,27 @@ from hypothesis import strategies as st
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import Loaded, load_bytes
 from ostler.config.overrides import OVERRIDES
-from tests.config.samples import BAD, GOOD, GOOD_NVIDIA
+from tests.config.samples import BAD, GOOD, GOOD_NVIDIA, GOOD_SRIOV
 
-SEEDS = [path.read_bytes() for path in (*GOOD, *GOOD_NVIDIA, *BAD)]
+SEEDS = [path.read_bytes() for path in (*GOOD, *GOOD_NVIDIA, *GOOD_SRIOV, *BAD)]
 PIECES = [
     b"\n", b" ", b"  ", b"- ", b": ", b"{", b"}", b"[", b"]", b"*", b"&a ", b"*a", b"!!str ", b"!x ", b"'", b'"', b"\t",
     b"#", b"|\n", b">\n", b"---\n", b"...\n", b"%YAML 1.1\n", b"? ", b"<<: ", b"null", b"~", b"true", b"0x1f", b"1e9",
     b"\x00", b"\xff", b"\xc2\x85", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"{profile}", b"{", b"..", b"/",
-    b"999999999999999999999999", b"kind", b"version: v1\n", b"resources:\n", b"-1", b".inf", b"\r",
+    b"999999999999999999999999", b"kind", b"version: v1\n", b"resources:\n", b"#0-3,7", b"resourceList:\n", b"-1",
+    b".inf", b"\r",
 ]  # fmt: skip
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["*", "/a"])
 KEYS = st.sampled_from(
-    ["resources", "defaults", "name", "devices", "kind", "nvidia", "http", "address", "imex", "channelIDs", "product"]
-)
+    [
+        "resources", "defaults", "name", "devices", "kind", "nvidia", "http", "address", "imex", "channelIDs",
+        "product", "interfaces", "rootDevices", "pciVendors", "rdma", "linkTypes", "pKeys", "functions", "drivers",
+        "topology",
+        "resourceName", "selectors", "pfNames", "vendors", "isRdma", "deviceType", "additionalInfo", "acpiIndexes",
+    ]
+)  # fmt: skip
 TREES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
+HEADS = {"ours": {"apiVersion": "ostler.dev/v1alpha1", "kind": "Config"}, "nvidia": {"version": "v1"}, "none": {}}
 
 UNHURRIED = settings(deadline=None)  # machines that run tests are busy
 THOROUGH = settings(deadline=None, max_examples=400)
@@ -63,10 +70,15 @@ def test_text(text: str) -> None:
 
 
 @UNHURRIED
-@given(st.dictionaries(KEYS, TREES, max_size=5), st.sampled_from(["ours", "nvidia"]))
+@given(st.dictionaries(KEYS, TREES, max_size=5), st.sampled_from(sorted(HEADS)))
 def test_trees(tree: dict[str, object], kind: str) -> None:
-    head = {"apiVersion": "ostler.dev/v1alpha1", "kind": "Config"} if kind == "ours" else {"version": "v1"}
-    judge(json.dumps({**tree, **head}).encode())
+    judge(json.dumps({**tree, **HEADS[kind]}).encode())
+
+
+@UNHURRIED
+@given(st.lists(st.dictionaries(KEYS, TREES, max_size=5), max_size=3))
+def test_trees_of_the_sriov_plugin(items: list[dict[str, object]]) -> None:
+    judge(json.dumps({"resourceList": items}).encode())
 
 
 @THOROUGH
@@ -108,6 +120,7 @@ def test_a_file_of_a_mebibyte_is_judged_quickly() -> None:
 def test_yaml_is_not_imported_without_a_file() -> None:
     code = (
         "import sys; from ostler.config.load import load; load(None, {}, {}); "
-        "sys.exit(any(name in sys.modules for name in ('yaml', 'difflib', 'grpc', 'ostler.config.nvidia')))"
+        "sys.exit(any(name in sys.modules for name in ('yaml', 'difflib', 'grpc', 'ostler.config.nvidia', "
+        "'ostler.config.sriov', 'ostler.config.topology')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

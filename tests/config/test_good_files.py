@@ -24,7 +24,13 @@ from ostler.config.settings import (
 )
 from tests.config.samples import FOLDER, GOOD
 
-GPU, MIG = DeviceKind.GPU, DeviceKind.MIG
+GPU, MIG, PARTITION = DeviceKind.GPU, DeviceKind.MIG, DeviceKind.PARTITION
+ACCELERATORS = (GPU, MIG, PARTITION)
+OTHERS = (
+    Rule("amd.com/gpu", Selector((GPU, PARTITION), ("amd",))),
+    Rule("gpu.intel.com/i915", Selector((GPU,), ("intel",), drivers=("i915",))),
+    Rule("gpu.intel.com/xe", Selector((GPU,), ("intel",), drivers=("xe",))),
+)
 HEADER = "apiVersion: ostler.dev/v1alpha1\nkind: Config\n"
 
 
@@ -89,13 +95,15 @@ def test_every_setting_arrives() -> None:
         state_dir=Path("/var/lib/ostler-test"),
         socket=Path("/run/ostler-test/agent.sock"),
         http="[::1]:8080",
-        rules=(Rule("example.com/one", selector, ids=DeviceIds.NAME, edits=options),),
+        rules=(Rule("example.com/one", selector, ids=DeviceIds.NAME, edits=options, hints=False),),
+        topology_file=Path("/etc/ostler/no-such-topology.yaml"),
     )
 
 
 def test_strategy_none_offers_whole_gpus() -> None:
     assert good("mig-none.yaml").settings.rules == (
         Rule("nvidia.com/gpu", Selector(kinds=(GPU,), vendors=("nvidia",))),
+        *OTHERS,
     )
 
 
@@ -103,6 +111,7 @@ def test_strategy_mixed_offers_plain_gpus_and_each_whole_profile() -> None:
     assert good("mig-mixed.yaml").settings.rules == (
         Rule("nvidia.com/gpu", Selector(kinds=(GPU,), vendors=("nvidia",), mig_enabled=False)),
         Rule("nvidia.com/mig-{profile}", Selector(kinds=(MIG,), vendors=("nvidia",), whole_instances=True)),
+        *OTHERS,
     )
 
 
@@ -110,6 +119,7 @@ def test_strategy_single_offers_uniform_devices_under_one_name() -> None:
     assert good("mig-single.yaml").settings.rules == (
         Rule("nvidia.com/gpu", Selector(kinds=(GPU,), vendors=("nvidia",), mig_enabled=False), uniform=True),
         Rule("nvidia.com/gpu", Selector(kinds=(MIG,), vendors=("nvidia",)), uniform=True),
+        *OTHERS,
     )
 
 
@@ -135,7 +145,7 @@ def test_resources_beside_strategy_mixed_decide_alone_and_say_so() -> None:
 
 def test_mig_enabled_alone_means_whole_gpus() -> None:
     small, gpu = good("resources-with-mixed.yaml").settings.rules
-    assert small.selector == Selector(profiles=("1g.10gb", "1g.10gb+me"))
+    assert small.selector == Selector((MIG,), profiles=("1g.10gb", "1g.10gb+me"))
     assert gpu.selector == Selector(kinds=(GPU,), mig_enabled=False)
 
 
@@ -149,7 +159,7 @@ def test_json_is_read() -> None:
     settings = good("json.json").settings
     assert settings.http is None
     assert settings.inventory.max_interval == 0.5
-    assert settings.rules == (Rule("nvidia.com/gpu", Selector(vendors=("nvidia",))),)
+    assert settings.rules == (Rule("nvidia.com/gpu", Selector(ACCELERATORS, ("nvidia",))),)
 
 
 def test_byte_order_mark_and_windows_line_ends_are_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,9 @@ def test_an_empty_sharing_section_is_fine() -> None:
     ]
 
 
-def test_a_bare_version_gives_the_defaults() -> None:
+def test_a_bare_version_gives_the_defaults_for_nvidias_devices() -> None:
     loaded = text("")
-    assert loaded.settings == load(None, {}, {}).settings
+    defaults = load(None, {}, {}).settings
+    assert loaded.settings == replace(defaults, rules=defaults.rules[:1])
+    assert loaded.settings.rules[0].selector.vendors == ("nvidia",)
     assert loaded.notes == ()

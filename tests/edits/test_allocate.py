@@ -14,7 +14,7 @@ from node.edits.model import ContainerEdits, MountEdit, NodeEdit
 from node.edits.nvidia import allocate_edits
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import Device, DeviceKind, NodeRole
-from node.offer import OfferedDevice
+from node.offer import OfferedDevice, ResourceOffer
 from node.rules import DeviceIds, Rule, offered_id
 from plugin.answer import answer, renderer
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -72,6 +72,10 @@ TABLE = list(product(STRATEGIES, IdStrategy, DEVICES, (True, False), EXTRAS))
 
 def pairs(*devices: Device) -> list[tuple[str, Device]]:
     return [(device.uuid or "", device) for device in devices]
+
+
+def resource(options: EditOptions) -> ResourceOffer:
+    return ResourceOffer("nvidia.com/gpu", Rule("nvidia.com/gpu", edits=options), ())
 
 
 def expected(
@@ -138,11 +142,11 @@ def test_edits_and_answer_are_exactly_those_of_the_table(
     )
     assert answer(edits) == message
     offered = [OfferedDevice(device.uuid or "", device, healthy=True) for device in DEVICES[kind]]
-    assert renderer(options, lambda: "1-2-3")(offered) == message
+    assert renderer(resource(options), lambda: "1-2-3")(offered) == message
 
 
 def test_answer_of_the_defaults_word_for_word() -> None:
-    assert str(renderer(EditOptions())([OfferedDevice("GPU-0", gpu(0), healthy=True)])) == (
+    assert str(renderer(resource(EditOptions()))([OfferedDevice("GPU-0", gpu(0), healthy=True)])) == (
         'envs {\n  key: "NVIDIA_VISIBLE_DEVICES"\n  value: "GPU-0"\n}\n'
         + "".join(
             f'devices {{\n  container_path: "{path}"\n  host_path: "{path}"\n  permissions: "rw"\n}}\n'
@@ -263,7 +267,7 @@ def test_no_devices_give_no_annotation_because_an_empty_name_is_no_name() -> Non
 
 @pytest.mark.parametrize("prefix", ["cdi.k8s.io/", "example.com/"])
 def test_annotation_key_is_another_one_each_time_and_one_that_kubernetes_takes(prefix: str) -> None:
-    render = renderer(EditOptions(strategies=(ANNOTATIONS,), cdi_annotation_prefix=prefix))
+    render = renderer(resource(EditOptions(strategies=(ANNOTATIONS,), cdi_annotation_prefix=prefix)))
     offered = [OfferedDevice("GPU-0", gpu(0), healthy=True)]
     keys = {key for _ in range(20) for key in render(offered).annotations}
     assert len(keys) == 20

@@ -106,6 +106,14 @@ def test_further_partitions_are_devices_below_their_gpu() -> None:
     assert [node.path for node in one.nodes] == ["/dev/dri/renderD129", "/dev/kfd"]
 
 
+def test_older_kernels_have_the_partition_in_place_of_the_function() -> None:
+    old = tuple(
+        KfdNode(each.node, each.gpu_id, 0, 0x0C00 + number, 128 + number) for number, each in enumerate(PARTITIONED.kfd)
+    )
+    facts = SysfsFacts(pci=PARTITIONED.pci, amd_partitions=PARTITIONED.amd_partitions, kfd=old)
+    assert [part.name for part in devices(facts)[1:]] == ["partition-0000-0c-00-0-1", "partition-0000-0c-00-0-2"]
+
+
 def test_a_partition_whose_gpu_is_unknown_is_shown_and_not_given_out() -> None:
     facts = SysfsFacts(amd_partitions=(AmdPartition("amdgpu_xcp_7", ("renderD140",)),))
     (stray,) = devices(facts)

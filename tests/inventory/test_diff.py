@@ -15,12 +15,14 @@ from node.inventory.model import (
     Device,
     DeviceKind,
     Host,
+    PeerLink,
     Snapshot,
     SourceState,
     SourceStatus,
     sorted_attributes,
 )
 from tests.inventory.making import a100, gpu, mig, node
+from tests.inventory.nic_making import interface, nic, nics
 
 
 def snapshot(facts: NodeFacts) -> Snapshot:
@@ -46,7 +48,7 @@ def test_changed_device_names_its_fields() -> None:
     (line,) = found.lines()
     assert line == (
         "gpu-0000-1b-00-0 changed: health healthy -> degraded "
-        "(a memory row waits to be remapped at the next reset of the GPU); attributes vbiosVersion none -> 2"
+        "(a memory row waits to be remapped at the next reset of the GPU); vbiosVersion none -> 2"
     )
 
 
@@ -64,6 +66,34 @@ def test_every_field_has_its_words() -> None:
     assert "device nodes -/dev/nvidia0" in line
 
 
+def test_link_that_goes_down_is_told_in_short() -> None:
+    one = nic()
+    up = snapshot(nics(one, interfaces=(interface(one, "eth0"),)))
+    down = snapshot(nics(one, interfaces=(interface(one, "eth0", carrier=False, operstate="down"),)))
+    assert diff(up, down).lines() == ("nic-0000-86-00-0 changed: linkUp true -> false, operState up -> down",)
+
+
+def test_added_nic_is_described_by_its_interface() -> None:
+    one = nic()
+    found = diff(Snapshot(), snapshot(nics(one, interfaces=(interface(one, "eth0"),))))
+    assert found.lines()[0] == "nic-0000-86-00-0 added: nic eth0, healthy"
+
+
+def test_place_links_and_use_have_their_words() -> None:
+    old = snapshot(node(gpu(0)))
+    (device,) = old.devices
+    new = replace(
+        device, location="pci0000:00", links=(PeerLink(None, 18), PeerLink("0000:2b:00.0", 2)), host_use="is in br0"
+    )
+    there, back = (
+        diff(*pair).lines()[0] for pair in ((old, replace(old, devices=(new,))), (replace(old, devices=(new,)), old))
+    )
+    assert f"location {device.location} -> pci0000:00" in there
+    assert "links none -> 18 to switches, 2 to 0000:2b:00.0" in there
+    assert there.endswith("the node itself uses it: is in br0")
+    assert back.endswith("the node itself does not use it any more")
+
+
 def test_sources_and_host_are_told() -> None:
     old = snapshot(NodeFacts(nvml=NvmlFacts(), cdi=CdiFacts()))
     facts = NodeFacts(nvml=NvmlFacts(status="UNKNOWN"))
@@ -78,7 +108,7 @@ def test_sources_and_host_are_told() -> None:
 def test_type_of_an_attribute_counts() -> None:
     old = Device("gpu-a", DeviceKind.GPU, "nvidia", attributes=sorted_attributes([("a", "1")]))
     new = replace(old, attributes=sorted_attributes([("a", 1)]))
-    assert diff(Snapshot(devices=(old,)), Snapshot(devices=(new,))).lines() == ("gpu-a changed: attributes types",)
+    assert diff(Snapshot(devices=(old,)), Snapshot(devices=(new,))).lines() == ("gpu-a changed: types of attributes",)
 
 
 devices = st.builds(

@@ -7,6 +7,7 @@ import pytest
 
 from node.files import read_record, write_record
 from node.inventory.devices import devices_of
+from node.inventory.facts import NodeFacts
 from node.inventory.identity import SCHEMA, Identities, IdentityStore
 from tests.inventory.making import a100, gpu, mig, node, uuid
 
@@ -16,21 +17,21 @@ TWO = Identities((("0000:1b:00.0", uuid(0)), ("0000:2b:00.0", uuid(1))))
 
 def test_every_gpu_with_address_and_uuid_is_learned_and_no_mig_device() -> None:
     found = devices_of(node(a100(0, mig(0, 0)), gpu(1)), Identities())
-    assert Identities().learned(found) == TWO
+    assert Identities().learned(found, NodeFacts()) == TWO
 
 
 def test_lost_gpu_is_not_forgotten() -> None:
-    assert TWO.learned(devices_of(node(gpu(0)), Identities())) == TWO
+    assert TWO.learned(devices_of(node(gpu(0)), Identities()), NodeFacts()) == TWO
 
 
 def test_gpu_put_into_another_slot_is_forgotten_in_its_old_one() -> None:
     moved = devices_of(node(gpu(1, uuid=uuid(0))), Identities())
-    assert ONE.learned(moved) == Identities((("0000:2b:00.0", uuid(0)),))
+    assert ONE.learned(moved, NodeFacts()) == Identities((("0000:2b:00.0", uuid(0)),))
 
 
 def test_replaced_gpu_is_known_by_its_new_uuid() -> None:
     replaced = devices_of(node(gpu(0, uuid="GPU-new")), Identities())
-    assert ONE.learned(replaced).uuid_of("0000:1b:00.0") == "GPU-new"
+    assert ONE.learned(replaced, NodeFacts()).uuid_of("0000:1b:00.0") == "GPU-new"
 
 
 def test_identities_survive_a_restart(tmp_path: Path) -> None:
@@ -97,11 +98,11 @@ def test_unwritable_folder_is_told_once_and_memory_goes_on(tmp_path: Path, caplo
         store.save(TWO)
     assert store.load() == TWO
     assert [record.message for record in caplog.records if "cannot be written" in record.message] == [
-        "GPU identities cannot be written, they are kept in memory until they can"
+        "device identities cannot be written, they are kept in memory until they can"
     ]
     blocked.unlink()
     store.save(TWO)
-    assert read_record(blocked / "identities.json", SCHEMA) == {"gpus": dict(TWO.pairs)}
+    assert read_record(blocked / "identities.json", SCHEMA) == {"boot": "", "gpus": dict(TWO.pairs), "nics": []}
 
 
 def test_store_without_a_path_remembers_in_memory() -> None:

@@ -20,6 +20,8 @@ from node.inventory.facts import CdiFacts, GpuFacts, NodeFacts, NvmlFacts
 from node.inventory.identity import Identities, IdentityStore
 from node.inventory.loop import Inventory, InventoryStopped
 from node.inventory.model import Snapshot, SourceState
+from node.inventory.places import places_of
+from node.topology.build import topology_of
 from tests.inventory.making import a100, gpu, mig, node, uuid
 from tests.waiting import eventually
 
@@ -387,4 +389,4 @@ async def test_replayed_facts_give_the_same_snapshot() -> None:
     assert snapshots[0] == snapshots[1]
     bare = Snapshot(1, devices_of(facts, Identities()), statuses_of(facts), host_of(facts))
     stamped = tuple(replace(each, health=each.health.carried(None, 1000.0)) for each in bare.devices)
-    assert snapshots[0] == replace(bare, devices=stamped)
+    assert snapshots[0] == replace(bare, devices=stamped, topology=topology_of(places_of(stamped)))

@@ -121,6 +121,6 @@ def test_same_facts_give_the_same_devices(facts: NodeFacts, remembered: Identiti
 @given(nodes, memories)
 def test_what_is_learned_is_one_uuid_per_address_and_learned_once(facts: NodeFacts, remembered: Identities) -> None:
     found = devices_of(facts, remembered)
-    learned = remembered.learned(found)
-    assert learned.learned(found) == learned
+    learned = remembered.learned(found, facts)
+    assert learned.learned(found, facts) == learned
     assert list(learned.addresses) == sorted(set(learned.addresses))

@@ -14,8 +14,8 @@ from node.rules import (
     offered_id,
     product_names,
     rule_for,
-    vendor_id,
 )
+from node.vendor_ids import vendor_id
 from tests.offer.making import gpu, mig
 
 

@@ -27,6 +27,14 @@ def test_numa_node_zero_is_present_and_no_numa_node_is_absent() -> None:
     assert [node.ID for node in message.devices[2].topology.nodes] == [1]
 
 
+def test_a_resource_without_hints_tells_no_numa_node() -> None:
+    assert not any(device.HasField("topology") for device in encode([offered("a", 0)], hints=False).devices)
+    shown = listing()
+    assert shown.update((offered("a", 0),))
+    assert shown.update((offered("a", 0),), hints=False), "the kubelet has to hear of it"
+    assert not shown.update((offered("a", 1),), hints=False)
+
+
 def test_devices_that_may_not_be_given_are_shown_unhealthy() -> None:
     message = encode([offered("a"), offered("b", healthy=False)])
     assert [device.health for device in message.devices] == ["Healthy", "Unhealthy"]

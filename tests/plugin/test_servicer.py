@@ -13,6 +13,7 @@ from node.endpoint import Endpoint
 from node.offer import OfferedDevice
 from ostler.counters import Counters
 from plugin.listing import Listing
+from plugin.recent import RecentGrants
 from plugin.servicer import DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.plugin.making import offered, render
@@ -28,7 +29,7 @@ class Served:
         self.counters = Counters()
         self.listing = Listing(RESOURCE, lambda: None)
         self.listing.update((offered("a", 0), offered("b", 1), offered("sick", 0, healthy=False, reason="lost")))
-        self.servicer = DevicePluginServicer(self.listing, render, self.counters)
+        self.servicer = DevicePluginServicer(self.listing, render, self.counters, RecentGrants(lambda: 0.0))
         self.endpoint = Endpoint(
             directory,
             "p.sock",

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
 
 from hypothesis import given, settings
 
+from node.inventory.amd_facts import KfdNode
 from node.inventory.devices import devices_of
 from node.inventory.facts import (
     CallError,
@@ -17,6 +18,7 @@ from node.inventory.facts import (
     NvmlFacts,
 )
 from node.inventory.identity import Identities
+from node.inventory.net_facts import HostAddress
 from node.inventory.recorded import anonymize, dump, read
 from sandbox import nodes
 from tests.recorded.strategies import facts, identified_nodes
@@ -43,7 +45,14 @@ NODE = NodeFacts(
 
 
 def shape(value: object) -> object:
-    """The value with every text replaced by its length, so that only structure is left."""
+    """The value with every text replaced by its length, so that only structure is left.
+
+    Addresses of the host may be shorter or longer, and a KFD node's unique id is a number.
+    """
+    if isinstance(value, HostAddress):
+        return [HostAddress, len(value.interface)]
+    if isinstance(value, KfdNode):
+        value = replace(value, unique_id=None if value.unique_id is None else 1)
     if isinstance(value, str):
         return len(value)
     if isinstance(value, tuple):
@@ -147,4 +156,5 @@ def test_shipped_nodes_have_the_same_devices_afterwards() -> None:
         assert [(device.name, device.health, device.nodes) for device in after] == [
             (device.name, device.health, device.nodes) for device in before
         ]
-        assert not {device.uuid for device in before} & {device.uuid for device in after}
+        uuids = [{device.uuid for device in devices} - {None} for devices in (before, after)]
+        assert not uuids[0] & uuids[1]

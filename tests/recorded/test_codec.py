@@ -119,8 +119,10 @@ def test_texts_need_no_quotes_where_a_text_is_expected() -> None:
         (HEAD, "node.yaml:1: facts: missing; it must be given"),
         (
             HEAD + "facts:\n",
-            ("node.yaml:5: facts: nothing where a mapping is expected, "
-            "with keys nvml, sysfs, network, cdi, driver_files"),
+            (
+                "node.yaml:5: facts: nothing where a mapping is expected, "
+                "with keys nvml, sysfs, network, cdi, driver_files"
+            ),
         ),
         (
             HEAD + "facts: {gpus: []}\n",

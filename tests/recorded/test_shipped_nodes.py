@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import takewhile
 
 import pytest
 
 from node.inventory.devices import devices_of, statuses_of
-from node.inventory.facts import GpuFacts, NodeFacts, NvmlFacts, SysfsFacts
+from node.inventory.facts import GpuFacts, NodeFacts, NvmlFacts, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind, NodeRole, SourceState
 from node.inventory.pci import pci_address, pcie_root
@@ -19,8 +20,30 @@ GPU_UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 MIG_UUID = re.compile(r"MIG-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-@pytest.fixture(params=nodes.names())
+NAMES = (
+    "a100-mig-4",
+    "a100-sxm-8",
+    "dgx1-v100-8",
+    "dgx2-v100-16",
+    "h100-sxm-8",
+    "l4-2",
+    "mi300x-8",
+    "mi300x-cpx-8",
+    "sriov-2",
+    "vm-flat-8",
+)
+NVIDIA = tuple(name for name in NAMES if not name.startswith(("mi300x", "sriov")))
+FLAT = "vm-flat-8"
+"""No NUMA node is known there, and GPUs have an emulated graphics card before them and no BMC's."""
+
+
+@pytest.fixture(params=NAMES)
 def recording(request: pytest.FixtureRequest) -> Recording:
+    return read(nodes.path(request.param))
+
+
+@pytest.fixture(params=NVIDIA)
+def nvidia(request: pytest.FixtureRequest) -> Recording:
     return read(nodes.path(request.param))
 
 
@@ -35,14 +58,14 @@ def gpus_of(name: str) -> tuple[GpuFacts, ...]:
 
 
 def test_these_nodes_are_shipped() -> None:
-    assert nodes.names() == ("a100-mig-4", "h100-sxm-8", "l4-2")
+    assert nodes.names() == NAMES
 
 
 def test_an_unknown_node_is_refused_with_the_names_of_those_that_exist() -> None:
     with pytest.raises(nodes.UnknownNodeError) as caught:
         nodes.path("h100")
 
-    assert str(caught.value) == "no shipped node is called 'h100'; known: a100-mig-4, h100-sxm-8, l4-2"
+    assert str(caught.value) == f"no shipped node is called 'h100'; known: {', '.join(NAMES)}"
 
 
 def test_a_file_carries_its_own_name_and_the_form_of_the_codec(recording: Recording) -> None:
@@ -57,9 +80,10 @@ def test_a_file_carries_its_own_name_and_the_form_of_the_codec(recording: Record
     )
 
 
-def test_every_device_is_healthy_and_has_its_nodes(recording: Recording) -> None:
-    devices = devices_of(recording.facts, Identities())
-    nvml, _ = sections(recording.facts)
+def test_every_gpu_is_healthy_and_has_its_nodes(nvidia: Recording) -> None:
+    kinds = (DeviceKind.GPU, DeviceKind.MIG)
+    devices = [device for device in devices_of(nvidia.facts, Identities()) if device.kind in kinds]
+    nvml, _ = sections(nvidia.facts)
 
     assert len(devices) == len(nvml.gpus) + sum(len(gpu.mig_devices) for gpu in nvml.gpus)
     for device in devices:
@@ -68,13 +92,13 @@ def test_every_device_is_healthy_and_has_its_nodes(recording: Recording) -> None
         expected = {NodeRole.DEVICE, NodeRole.CONTROL}
         expected |= {NodeRole.CAPABILITY} if device.kind is DeviceKind.MIG else {NodeRole.RENDER}
         assert expected <= {node.role for node in device.nodes}
-        assert device.numa_node is not None
+        assert (device.numa_node is None) == (nvidia.name == FLAT)
         assert device.text("resource.kubernetes.io/pcieRoot")
-    assert {status.state for status in statuses_of(recording.facts)} == {SourceState.OK}
+    assert {status.state for status in statuses_of(nvidia.facts)} == {SourceState.OK}
 
 
-def test_nvml_and_sysfs_speak_of_the_same_gpus(recording: Recording) -> None:
-    nvml, sysfs = sections(recording.facts)
+def test_nvml_and_sysfs_speak_of_the_same_gpus(nvidia: Recording) -> None:
+    nvml, sysfs = sections(nvidia.facts)
     functions = {function.address: function for function in sysfs.pci}
 
     assert [gpu.index for gpu in nvml.gpus] == list(range(len(nvml.gpus)))
@@ -92,8 +116,8 @@ def test_nvml_and_sysfs_speak_of_the_same_gpus(recording: Recording) -> None:
     assert [file.path for file in sysfs.device_files] == sorted(file.path for file in sysfs.device_files)
 
 
-def test_identities_are_unique_and_well_formed(recording: Recording) -> None:
-    nvml, _ = sections(recording.facts)
+def test_identities_are_unique_and_well_formed(nvidia: Recording) -> None:
+    nvml, _ = sections(nvidia.facts)
     uuids = [gpu.uuid or "" for gpu in nvml.gpus]
     migs = [mig.uuid or "" for gpu in nvml.gpus for mig in gpu.mig_devices]
     serials = [gpu.serial or "" for gpu in nvml.gpus]
@@ -105,8 +129,8 @@ def test_identities_are_unique_and_well_formed(recording: Recording) -> None:
     assert len({gpu.minor for gpu in nvml.gpus}) == len(nvml.gpus)
 
 
-def test_ancestors_fit_the_pcie_tree(recording: Recording) -> None:
-    nvml, sysfs = sections(recording.facts)
+def test_ancestors_fit_the_pcie_tree(nvidia: Recording) -> None:
+    nvml, sysfs = sections(nvidia.facts)
     functions = {function.address: function for function in sysfs.pci}
     own = [functions[pci_address(gpu.bus_id) or ""] for gpu in nvml.gpus]
 
@@ -114,8 +138,18 @@ def test_ancestors_fit_the_pcie_tree(recording: Recording) -> None:
         assert [each.gpu for each in gpu.ancestors] == [other.index for other in nvml.gpus if other != gpu]
         for each in gpu.ancestors:
             one, two = own[gpu.index], own[each.gpu]
-            assert pcie_root(one) != pcie_root(two)
-            assert each.level == (40 if one.numa_node == two.numa_node else 50)
+            assert each.level == ancestor_level(one, two)
+
+
+def ancestor_level(one: PciFunction, two: PciFunction) -> int:
+    """NVML's level of two functions: one switch, several, host bridge, NUMA node, system."""
+    bridges = [function.path.split("/")[:-1] for function in (one, two)]
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(*bridges, strict=False))))
+    if pcie_root(one) != pcie_root(two):
+        return 40 if one.numa_node == two.numa_node else 50
+    if bridges[0][shared - 1] == pcie_root(one):
+        return 30
+    return 10 if max(map(len, bridges)) - shared <= 1 else 20
 
 
 def test_an_h100_has_18_links_to_4_switches_on_the_bus() -> None:
@@ -173,6 +207,41 @@ def test_capability_minors_are_numbered_as_the_driver_does() -> None:
 
     assert minors == expected
     assert {f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in minors.values()} <= nodes_of_caps
+
+
+def test_a_dgx1_is_a_hybrid_cube_mesh() -> None:
+    gpus = gpus_of("dgx1-v100-8")
+    index = {gpu.bus_id: gpu.index for gpu in gpus}
+    links = Counter((gpu.index, index[link.remote_bus_id]) for gpu in gpus for link in gpu.nvlinks)
+
+    assert all(count == links[two, one] for (one, two), count in links.items())
+    assert all(len(gpu.nvlinks) == 6 for gpu in gpus)
+    # Within a board, and from each GPU to its counterpart on the other one.
+    assert {pair for pair in links if pair[0] < 4 <= pair[1]} == {(0, 4), (1, 5), (2, 6), (3, 7)}
+    assert {pair for pair, count in links.items() if count == 2 and pair[0] < pair[1]} == {
+        (0, 3), (0, 4), (1, 2), (1, 5), (2, 3), (4, 7), (5, 6), (6, 7),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "links", "switches"), [("a100-sxm-8", 12, 6), ("dgx2-v100-16", 6, 12)])
+def test_every_gpu_has_its_links_to_switches_on_the_bus(name: str, links: int, switches: int) -> None:
+    nvml, sysfs = sections(read(nodes.path(name)).facts)
+    on_bus = {each.address for each in sysfs.pci if each.class_code == "0x068000"}
+    ends = [[pci_address(link.remote_bus_id) for link in gpu.nvlinks] for gpu in nvml.gpus]
+
+    assert len(on_bus) == switches
+    assert {len(each) for each in ends} == {links}
+    assert {end for each in ends for end in each} == on_bus
+    # 6 switches to a board, as many links to each of them.
+    assert all(set(Counter(each).values()) == {links // 6} for each in ends)
+
+
+def test_a_virtual_machine_sees_no_switches() -> None:
+    nvml, sysfs = sections(read(nodes.path(FLAT)).facts)
+
+    assert not [each for each in sysfs.pci if each.class_code == "0x068000"]
+    assert {(link.remote_type, link.remote_bus_id) for gpu in nvml.gpus for link in gpu.nvlinks} == {("switch", None)}
+    assert len({pcie_root(function) for function in sysfs.pci}) == len(sysfs.pci)
 
 
 def test_an_l4_has_neither_mig_nor_links() -> None:

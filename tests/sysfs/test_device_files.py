@@ -14,21 +14,37 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-def test_device_files_of_gpus_and_what_goes_with_them_are_found(tree: Tree) -> None:
+def test_device_files_of_gpus_and_nics_and_what_goes_with_them_are_found(tree: Tree) -> None:
     wanted = [
         DeviceFile("/dev/dri/card1", "c", 226, 1),
         DeviceFile("/dev/dri/renderD128", "c", 226, 128),
         DeviceFile("/dev/gdrdrv", "c", 505, 0),
+        DeviceFile("/dev/infiniband/issm0", "c", 231, 64),
         DeviceFile("/dev/infiniband/rdma_cm", "c", 10, 122),
+        DeviceFile("/dev/infiniband/umad0", "c", 231, 0),
         DeviceFile("/dev/infiniband/uverbs10", "c", 231, 202),
+        DeviceFile("/dev/iommu", "c", 10, 120),
         DeviceFile("/dev/kfd", "c", 235, 0),
+        DeviceFile("/dev/net/tun", "c", 10, 200),
         DeviceFile("/dev/nvidia-caps-imex-channels/channel0", "c", 234, 0),
         DeviceFile("/dev/nvidia-caps/nvidia-cap12", "c", 510, 12),
         DeviceFile("/dev/nvidia-uvm", "c", 507, 0),
         DeviceFile("/dev/nvidia0", "c", 195, 0),
         DeviceFile("/dev/nvidiactl", "c", 195, 255),
+        DeviceFile("/dev/uio0", "c", 238, 0),
+        DeviceFile("/dev/vfio/38", "c", 234, 0),
+        DeviceFile("/dev/vfio/devices/vfio3", "c", 511, 3),
+        DeviceFile("/dev/vfio/noiommu-2", "c", 234, 1),
+        DeviceFile("/dev/vfio/vfio", "c", 10, 196),
+        DeviceFile("/dev/vhost-net", "c", 10, 238),
     ]
-    others = [("/dev/null", 1, 3), ("/dev/infiniband/umad0", 231, 0), ("/dev/sda", 8, 0), ("/dev/nvme0n1", 259, 0)]
+    others = [
+        ("/dev/null", 1, 3),
+        ("/dev/infiniband/ucm0", 231, 224),
+        ("/dev/net/tap0", 240, 1),
+        ("/dev/sda", 8, 0),
+        ("/dev/nvme0n1", 259, 0),
+    ]
     for file in wanted:
         tree.device(file.path, file.major, file.minor)
     for path, major, minor in others:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -41,17 +40,25 @@ def test_a_gpu_has_everything_that_sysfs_shows(tree: Tree) -> None:
     assert tree.read().errors == ()
 
 
-def test_gpus_accelerators_and_nvswitches_are_kept_and_other_functions_are_not(tree: Tree) -> None:
+def test_gpus_accelerators_nvswitches_and_nics_are_kept_and_other_functions_are_not(tree: Tree) -> None:
     tree.pci("pci0000:00/0000:00:01.0", BRIDGE)
     tree.pci("pci0000:00/0000:00:02.0", H100 | {"class": "0x030000", "vendor": "0x8086"})
     tree.pci("pci0000:00/0000:00:03.0", H100 | {"class": "0x120000", "vendor": "0x1002"})
     tree.pci("pci0000:00/0000:00:04.0", H100 | {"class": "0x068000"})
     tree.pci("pci0000:00/0000:00:05.0", H100 | {"class": "0x068000", "vendor": "0x8086"})
     tree.pci("pci0000:00/0000:00:06.0", H100 | {"class": "0x020000", "vendor": "0x15b3"})
+    tree.pci("pci0000:00/0000:00:07.0", H100 | {"class": "0x020700", "vendor": "0x15b3"})
+    tree.pci("pci0000:00/0000:00:08.0", H100 | {"class": "0x010802", "vendor": "0x144d"})
 
     facts = tree.read()
 
-    assert [function.address[-4:] for function in facts.pci] == ["02.0", "03.0", "04.0"]
+    assert [function.address[-4:] for function in facts.pci] == [
+        "02.0",
+        "03.0",
+        "04.0",
+        "06.0",
+        "07.0",
+    ]
     assert facts.errors == ()
 
 
@@ -149,7 +156,7 @@ def test_a_function_that_is_no_link_has_no_place_in_the_tree(tree: Tree) -> None
     facts = tree.read()
 
     assert facts.pci[0].path == ""
-    assert facts.errors == (f"{folder}: Invalid argument; its place in the PCIe tree is unknown",)
+    assert facts.errors == (f"{folder}: Invalid argument; its place in the device tree is unknown",)
 
 
 def test_a_function_below_a_platform_host_keeps_its_whole_path(tree: Tree) -> None:
@@ -231,20 +238,3 @@ def test_no_bytes_in_attributes_make_reading_raise(
 
     assert len(facts.pci) <= 1
     assert all(error.startswith(str(tree.bus_link("0000:1b:00.0"))) for error in facts.errors)
-
-
-def test_a_rescan_of_16_gpus_among_300_functions_takes_less_than_10_ms(tree: Tree) -> None:
-    for bus in range(16):
-        tree.pci(f"pci0000:{bus:02x}/0000:{bus:02x}:00.0", driver="nvidia", iommu_group=str(bus), drm=("card0",))
-    for number in range(300):
-        tree.pci(f"pci0000:80/0000:{128 + number // 8:02x}:{number % 8:02x}.0", BRIDGE)
-    source = tree.source()
-    assert source.read() == source.read()
-
-    def rescan() -> float:
-        started = time.perf_counter()
-        source.read()
-        return time.perf_counter() - started
-
-    # The best of some, because the machine is shared.
-    assert min(rescan() for _ in range(10)) < 0.010

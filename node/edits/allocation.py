@@ -1,0 +1,86 @@
+"""What one container gets with its devices, whatever they are: an Allocate answer, and its counterpart in CDI specs.
+
+Pure, and from memory alone. Each family has a module of its own; a rule may put several of them into one resource, and
+the container then gets all of it, which nowhere meets: families differ in their variables, annotations and CDI kinds.
+
+Devices that are not NVIDIA's know of the list strategies only whether nodes come in the answer or by CDI: ``envvar``
+and ``volume-mounts`` both mean the answer. Their spec is always ours, since there is no tool to delegate to, and their
+nodes are in the host's own /dev: ``dev_root`` is where NVIDIA's driver container has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from node.edits import graphics, nic
+from node.edits.families import Family, cdi_kind, family_of
+from node.edits.model import ContainerEdits, NodeEdit
+from node.edits.nvidia import allocate_edits
+from node.edits.options import EditOptions, ListStrategy
+from node.inventory.model import Device, DeviceNode, NodeRole
+
+
+def container_edits(
+    resource: str, given: Sequence[tuple[str, Device]], options: EditOptions, unique: str
+) -> ContainerEdits:
+    """What one container gets with these devices of a resource, given as (id, device) in the order of the request.
+
+    ``unique`` makes annotations' keys unique: those of several resources must not meet in one container.
+    """
+    # By name: the hash of a whole device costs more than the rest of an answer.
+    others = {device.name: device for _, device in given if family_of(device) is not Family.NVIDIA}
+    if not others:
+        return allocate_edits(given, options, unique)
+    edits = _by_nodes(resource, tuple(others.values()), options, unique)
+    ours = [(id_, device) for id_, device in given if family_of(device) is Family.NVIDIA]
+    return _together(allocate_edits(ours, options, unique), edits) if ours else edits
+
+
+def spec_edits(device: Device, options: EditOptions) -> ContainerEdits:
+    """What the CDI spec says of a device that is not NVIDIA's; empty if it needs nothing, and then has no CDI name."""
+    return ContainerEdits(nodes=_node_edits([device], options))
+
+
+def lacking(device: Device, options: EditOptions) -> str:
+    """What a container with this device, which is not NVIDIA's, would miss, in words; empty for nothing."""
+    return nic.lacking(device, options) if family_of(device) is Family.NIC else graphics.lacking(device)
+
+
+def cdi_names(devices: Iterable[Device], options: EditOptions) -> tuple[str, ...]:
+    """The CDI names of devices that are not NVIDIA's; those without device nodes have none, and need none."""
+    return tuple(f"{cdi_kind(device)}={device.name}" for device in devices if _nodes(device, options))
+
+
+def _by_nodes(resource: str, devices: Sequence[Device], options: EditOptions, unique: str) -> ContainerEdits:
+    nics = [device for device in devices if family_of(device) is Family.NIC]
+    names = cdi_names(devices, options) if options.uses_cdi else ()
+    return ContainerEdits(
+        env=nic.environment(resource, nics, options) if nics else (),
+        nodes=_node_edits(devices, options) if options.gives_device_specs else (),
+        annotations=options.annotations(f"ostler_{unique}", names),
+        cdi_devices=names if ListStrategy.CDI_CRI in options.strategies else (),
+    )
+
+
+def _nodes(device: Device, options: EditOptions) -> tuple[DeviceNode, ...]:
+    return nic.given_nodes(device, options) if family_of(device) is Family.NIC else graphics.given_nodes(device)
+
+
+def _node_edits(devices: Iterable[Device], options: EditOptions) -> tuple[NodeEdit, ...]:
+    """Every node once: those that several devices share come first."""
+    found = [node for device in devices for node in _nodes(device, options)]
+    found.sort(key=lambda node: node.role is not NodeRole.CONTROL)
+    nodes = {node.on_host or node.path: node for node in found}
+    return tuple(NodeEdit(node.path, host_path) for host_path, node in nodes.items())
+
+
+def _together(first: ContainerEdits, second: ContainerEdits) -> ContainerEdits:
+    nodes = {node.path: node for node in (*first.nodes, *second.nodes)}
+    return ContainerEdits(
+        env=(*first.env, *second.env),
+        nodes=tuple(nodes.values()),
+        mounts=(*first.mounts, *second.mounts),
+        hooks=(*first.hooks, *second.hooks),
+        annotations=(*first.annotations, *second.annotations),
+        cdi_devices=(*first.cdi_devices, *second.cdi_devices),
+    )

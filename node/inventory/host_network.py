@@ -1,0 +1,146 @@
+"""What the node itself uses its network interfaces for: links, addresses and default routes, by rtnetlink.
+
+A device that serves the node's own traffic must not be given away, so this source errs to the safe side: a table that
+cannot be read keeps what was read of it last and says so in ``errors``. It shows the network namespace that the agent
+runs in; in a pod without ``hostNetwork: true`` that is the pod's.
+
+Kinds of links that never stand on hardware and come and go with every pod or service are left out, loopback too, so
+that neither the facts nor the wake-ups grow with the number of pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from node.inventory.ethtool import DriverInfo, driver_info
+from node.inventory.facts import NodeFacts
+from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
+from node.inventory.rtnetlink import (
+    Address,
+    DefaultRoute,
+    Link,
+    dump_addresses,
+    dump_default_routes,
+    dump_links,
+)
+from node.netlink import NetlinkError, RouteSocket
+
+_Row = TypeVar("_Row")
+
+POD_KINDS = frozenset({"veth", "netkit", "dummy", "ifb"})
+"""Ends of pods' links, and links that lead nowhere (kube-proxy keeps one with every service's address)."""
+
+
+def is_host_link(link: Link) -> bool:
+    """Whether a link can be part of how the node uses its hardware."""
+    return not link.loopback and link.kind not in POD_KINDS
+
+
+class Tables(Protocol):
+    """What is read; each raises NetlinkError."""
+
+    def links(self) -> tuple[Link, ...]:
+        """All links."""
+        ...
+
+    def addresses(self) -> tuple[Address, ...]:
+        """All addresses."""
+        ...
+
+    def default_routes(self) -> tuple[DefaultRoute, ...]:
+        """All default routes."""
+        ...
+
+
+class KernelTables:
+    """The tables of the network namespace of the thread that asks; the socket lasts for one scan."""
+
+    def links(self) -> tuple[Link, ...]:
+        """All links."""
+        with RouteSocket() as netlink:
+            return dump_links(netlink)
+
+    def addresses(self) -> tuple[Address, ...]:
+        """All addresses."""
+        with RouteSocket() as netlink:
+            return dump_addresses(netlink)
+
+    def default_routes(self) -> tuple[DefaultRoute, ...]:
+        """All default routes."""
+        with RouteSocket() as netlink:
+            return dump_default_routes(netlink)
+
+
+class HostNetwork:
+    """Source of ``NodeFacts.network``; ``counts`` says which links do (and with them their addresses and routes)."""
+
+    name = "network"
+
+    def __init__(
+        self,
+        tables: Tables | None = None,
+        *,
+        counts: Callable[[Link], bool] = is_host_link,
+        driver: Callable[[str], DriverInfo] = driver_info,
+    ) -> None:
+        self._tables = tables or KernelTables()
+        self._counts = counts
+        self._driver = driver
+        self._links: tuple[Link, ...] = ()
+        self._addresses: tuple[Address, ...] = ()
+        self._routes: tuple[DefaultRoute, ...] = ()
+
+    def read(self) -> NodeFacts:
+        """The node's links, addresses and default routes."""
+        errors: list[str] = []
+        self._links = _kept(self._tables.links, self._links, errors)
+        self._addresses = _kept(self._tables.addresses, self._addresses, errors)
+        self._routes = _kept(self._tables.default_routes, self._routes, errors)
+        names = {link.index: link.name for link in self._links if self._counts(link)}
+        addresses = {
+            HostAddress(names[each.index], each.address)
+            for each in self._addresses
+            if each.wide and each.index in names
+        }
+        routes = {
+            HostRoute(names[each.index], each.family, each.metric) for each in self._routes if each.index in names
+        }
+        return NodeFacts(
+            network=NetworkFacts(
+                links=self._host_links(names),
+                addresses=tuple(sorted(addresses, key=lambda each: (each.interface, each.address))),
+                default_routes=tuple(sorted(routes, key=lambda each: (each.interface, each.family, each.metric))),
+                errors=tuple(errors),
+            )
+        )
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._links, self._addresses, self._routes = (), (), ()
+
+    def _host_links(self, names: dict[int, str]) -> tuple[HostLink, ...]:
+        found = [self._host_link(link, names) for link in self._links if link.index in names]
+        return tuple(sorted(found, key=lambda link: link.name))
+
+    def _host_link(self, link: Link, names: dict[int, str]) -> HostLink:
+        driver = self._driver(link.name) if not link.kind else DriverInfo()
+        return HostLink(
+            name=link.name,
+            kind=link.kind,
+            up=link.up,
+            master=names.get(link.master) if link.master is not None else None,
+            lower=names.get(link.lower) if link.lower is not None else None,
+            permanent_address=link.permanent_address or None,
+            driver=driver.driver,
+            firmware_version=driver.firmware_version,
+        )
+
+
+def _kept(read: Callable[[], tuple[_Row, ...]], last: tuple[_Row, ...], errors: list[str]) -> tuple[_Row, ...]:
+    """What is there now; where it cannot be read, what was there last, and a line in ``errors``."""
+    try:
+        return read()
+    except NetlinkError as error:
+        errors.append(f"{error}; what was read last is taken for true" if last else str(error))
+        return last

@@ -1,0 +1,1 @@
+"""Noticing hardware that comes, goes or changes: hints to scan, never facts."""

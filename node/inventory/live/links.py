@@ -1,0 +1,175 @@
+"""Listening to rtnetlink on the loop: links, addresses and default routes of this network namespace.
+
+Carrier, MTU, addresses and names change without a uevent. Most notifications mean nothing here (statistics, lifetimes
+of addresses, pods' links and routes to them), so what was seen of each link is kept and only a difference is a hint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+
+from node.inventory.host_network import is_host_link
+from node.inventory.rtnetlink import (
+    DELADDR,
+    DELLINK,
+    DELROUTE,
+    GROUPS,
+    NEWADDR,
+    NEWLINK,
+    NEWROUTE,
+    Address,
+    Link,
+    dump_addresses,
+    dump_links,
+    parse_address,
+    parse_default_routes,
+    parse_link,
+)
+from node.netlink import RouteSocket, group_mask
+
+log = logging.getLogger("ostler.live")
+
+_AT_A_TIME = 64
+"""Reads per turn of the loop."""
+_BUFFER = 1 << 20
+"""Bytes of receive buffer that are asked for; the kernel's limit is usually 208 KiB."""
+
+
+class LinkTable:
+    """What was last seen of the links that count, and of their addresses; says whether a message changes that."""
+
+    def __init__(self, counts: Callable[[Link], bool] = is_host_link) -> None:
+        self._counts = counts
+        self._links: dict[int, Link | None] = {}
+        self._addresses: set[Address] = set()
+
+    def fill(self, links: tuple[Link, ...], addresses: tuple[Address, ...]) -> None:
+        """Begin with what is there."""
+        self._links = {link.index: link if self._counts(link) else None for link in links}
+        self._addresses = {address for address in addresses if self._wanted(address)}
+
+    def changes(self, kind: int, payload: bytes) -> bool:
+        """Whether a notification tells something new about a link that counts; raises NetlinkError."""
+        if kind in {NEWLINK, DELLINK}:
+            return self._link_changes(kind, parse_link(payload))
+        if kind in {NEWADDR, DELADDR}:
+            return self._address_changes(kind, parse_address(payload))
+        if kind in {NEWROUTE, DELROUTE}:
+            return any(self._of_counted(route.index) for route in parse_default_routes(payload))
+        return False
+
+    def _link_changes(self, kind: int, link: Link | None) -> bool:
+        # Messages without a name are those of wireless drivers: an event, not the link's state.
+        if link is None or not link.name:
+            return False
+        if kind == DELLINK:
+            self._addresses = {address for address in self._addresses if address.index != link.index}
+            return self._links.pop(link.index, None) is not None
+        before, now = self._links.get(link.index), link if self._counts(link) else None
+        self._links[link.index] = now
+        return before != now
+
+    def _address_changes(self, kind: int, address: Address | None) -> bool:
+        if address is None:
+            return False
+        if kind == DELADDR:
+            known = address in self._addresses
+            self._addresses.discard(address)
+            return known
+        # An address is announced again whenever its lifetime is prolonged.
+        if address in self._addresses or not self._wanted(address):
+            return False
+        self._addresses.add(address)
+        return True
+
+    def _wanted(self, address: Address) -> bool:
+        return address.wide and self._of_counted(address.index)
+
+    def _of_counted(self, index: int) -> bool:
+        """Whether the link of that index counts; one that was never seen does."""
+        return index not in self._links or self._links[index] is not None
+
+
+class LinkMonitor:
+    """Calls ``changed`` when a link that ``counts``, its addresses or a default route through it change.
+
+    ``messages``, ``hints`` and ``overflows`` count; ``listening`` is False while notifications cannot be had.
+    """
+
+    name = "links"
+
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        *,
+        counts: Callable[[Link], bool] = is_host_link,
+        buffer: int = _BUFFER,
+    ) -> None:
+        self._changed = changed
+        self._table = LinkTable(counts)
+        self._buffer = buffer
+        self._socket: RouteSocket | None = None
+        self._failed: asyncio.Future[None] | None = None
+        self.listening = False
+        self.messages = 0
+        self.hints = 0
+        self.overflows = 0
+
+    async def run(self) -> None:
+        """Listen until cancelled; raises NetlinkError and OSError when the socket breaks."""
+        loop = asyncio.get_running_loop()
+        failed = self._failed = loop.create_future()
+        with RouteSocket(group_mask(*GROUPS), buffer=self._buffer) as netlink:
+            self._socket = netlink
+            # After the socket: what changes in between is in the table and, once more, in a notification. In a thread:
+            # the kernel answers only when no driver holds its lock, which a reset may do for seconds.
+            self._table.fill(*await asyncio.to_thread(_tables))
+            loop.add_reader(netlink.fileno(), self._drain)
+            self.listening = True
+            try:
+                # What happened before somebody listened is not known.
+                self._changed()
+                await failed
+            finally:
+                self.listening = False
+                loop.remove_reader(netlink.fileno())
+                self._socket = None
+
+    def _drain(self) -> None:
+        if self._socket is None or self._failed is None:
+            return
+        try:
+            for _ in range(_AT_A_TIME):
+                messages = self._socket.notifications()
+                if not messages:
+                    return
+                self.messages += len(messages)
+                # Each is looked at, whatever the others say: the table has to stay right.
+                changes = [self._table.changes(kind, payload) for kind, payload in messages]
+                if any(changes):
+                    self.hints += 1
+                    self._changed()
+        except Exception as error:  # noqa: BLE001 - the part ends with it, its supervisor logs it and begins anew
+            if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
+                self._overflowed()
+                return
+            # Removed so that the loop does not spin until the part has ended.
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            if not self._failed.done():
+                self._failed.set_exception(error)
+
+    def _overflowed(self) -> None:
+        self.overflows += 1
+        level = logging.WARNING if self.overflows == 1 else logging.DEBUG
+        log.log(level, "link changes were lost, everything is looked at again", extra={"overflows": self.overflows})
+        # What was seen may be wrong now; of a link that was never seen, everything is new.
+        self._table.fill((), ())
+        self._changed()
+
+
+def _tables() -> tuple[tuple[Link, ...], tuple[Address, ...]]:
+    with RouteSocket() as netlink:
+        return dump_links(netlink), dump_addresses(netlink)

@@ -1,0 +1,101 @@
+"""Comparing signatures all the time, in a thread of its own.
+
+A thread and not the loop, because a reading may hang for as long as a device's firmware does; its own and not the pool
+of the loop, because handing over each time costs more than the readings. It is a daemon thread: a reading that
+hangs must not keep the process from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+
+from node.inventory.live.signatures import Signature
+
+INTERVAL = 0.7
+"""Seconds between readings: a change is in a snapshot within a second, for less than 0.1 % of a core."""
+STALLED = 10.0
+"""Seconds after which a reading counts as hanging."""
+
+
+class Polls:
+    """Calls ``changed`` on the loop when a signature differs from the one before.
+
+    ``always`` are read each time; ``instead`` pairs a signature with whether it is needed at the moment, because what
+    would tell the same for nothing does not work.
+    """
+
+    name = "polls"
+
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        always: Sequence[Signature],
+        instead: Sequence[tuple[Callable[[], bool], Signature]] = (),
+        *,
+        interval: float = INTERVAL,
+    ) -> None:
+        self._changed = changed
+        self._signatures = tuple((_always, signature) for signature in always) + tuple(instead)
+        self._interval = interval
+        self._last: list[Hashable] = []
+        self._reading_since: float | None = None
+        self._clock: Callable[[], float] | None = None
+        self.changes = 0
+        self.count = 0
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a reading has hung for ten seconds."""
+        since, clock = self._reading_since, self._clock
+        return since is not None and clock is not None and clock() - since > STALLED
+
+    async def run(self) -> None:
+        """Read and compare until cancelled; raises what a signature raises, which is a bug of it."""
+        loop = asyncio.get_running_loop()
+        self._clock = loop.time
+        stop = threading.Event()
+        failed: asyncio.Future[None] = loop.create_future()
+
+        def fail(error: Exception) -> None:
+            if not failed.done():
+                failed.set_exception(error)
+
+        def work() -> None:
+            try:
+                while True:
+                    if self._differs(loop.time):
+                        loop.call_soon_threadsafe(self._tell)
+                    if stop.wait(self._interval):
+                        return
+            except Exception as error:  # noqa: BLE001 - raised by run, whose supervisor logs it
+                # The loop may be closed already when a reading that hung ends; then nobody is left to be told.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(fail, error)
+
+        # The first reading is only compared with: what was before is not known here, and is the first scan's matter.
+        self._last = []
+        threading.Thread(target=work, name="polls", daemon=True).start()
+        try:
+            await failed
+        finally:
+            stop.set()
+
+    def _differs(self, clock: Callable[[], float]) -> bool:
+        self._reading_since = clock()
+        now: list[Hashable] = [signature() if needed() else None for needed, signature in self._signatures]
+        self._reading_since = None
+        self.count += 1
+        before, self._last = self._last, now
+        # A signature that was not read before has nothing to be compared with.
+        return any(old is not None and new is not None and old != new for old, new in zip(before, now, strict=False))
+
+    def _tell(self) -> None:
+        self.changes += 1
+        self._changed()
+
+
+def _always() -> bool:
+    return True

@@ -1,0 +1,206 @@
+"""What has no event: cheap readings of /sys, /proc and /dev whose difference means that something changed.
+
+Each is a callable without arguments that returns a comparable value and raises nothing for what is missing or broken:
+unreadable is a value like any other. They run all the time for as long as the agent lives, so each does the least
+that tells a change: link counts and times of modification before names, names before contents. A reading may block (the
+state of an InfiniBand port is asked of its firmware), so they belong into a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Hashable
+
+from node.inventory.small_file import Unreadable, read_text
+
+Signature = Callable[[], Hashable]
+
+_DEVICE_FOLDERS = (
+    ("dev", re.compile(r"nvidia.*|kfd|gdrdrv|vhost-net|uio[0-9]+|iommu")),
+    ("dev/dri", None),
+    ("dev/infiniband", None),
+    ("dev/net", None),
+    ("dev/nvidia-caps", None),
+    ("dev/nvidia-caps-imex-channels", None),
+    ("dev/vfio", None),
+    ("dev/vfio/devices", None),
+)
+_HARDWARE_FOLDERS = (
+    "bus/pci/devices",
+    "bus/auxiliary/devices",
+    "class/drm",
+    "class/infiniband",
+    "class/infiniband_verbs",
+    "class/net",
+    "class/vfio",
+)
+_DRIVERS = ("nvidia", "amdgpu", "i915", "xe", "vfio-pci", "mlx5_core", "mlx4_core", "ice", "iavf", "bnxt_en")
+
+
+def infiniband_ports(sys: str) -> Signature:
+    """State of every InfiniBand port of a physical function.
+
+    Ports whose link layer is Ethernet follow their interface, which rtnetlink tells of, and ports of virtual functions
+    follow the physical one's: those are hundreds on a large node and each reading may be a command to the firmware.
+    """
+    base = f"{sys}/class/infiniband"
+    known: dict[str, tuple[int, tuple[str, ...]]] = {}
+
+    def read() -> Hashable:
+        seen = _inodes(base)
+        for name in known.keys() - seen.keys():
+            del known[name]
+        states = []
+        for name, inode in sorted(seen.items()):
+            if name not in known or known[name][0] != inode:
+                known[name] = (inode, _infiniband_states(f"{base}/{name}"))
+            states += [_text(path) for path in known[name][1]]
+        return tuple(states)
+
+    return read
+
+
+def mig_instances(proc: str) -> Signature:
+    """GPU instances of every GPU in MIG mode, and how many compute instances each has.
+
+    A folder's link count grows with each folder in it. As long as those of all known folders are as they were, nothing
+    was made or removed, and nothing is listed: 65 calls for eight GPUs with seven instances each.
+    """
+    base = f"{proc}/driver/nvidia/capabilities"
+    known: dict[str, int] = {}
+    listings = 0
+
+    def read() -> Hashable:
+        nonlocal known, listings
+        if not known or any(_links(path) != links for path, links in known.items()):
+            folders = [base] + [f"{base}/{name}/mig" for name in _names(base) if name.startswith("gpu")]
+            folders += [f"{folder}/{name}" for folder in folders[1:] for name in _names(folder)]
+            now = {path: _links(path) for path in folders}
+            listings += now != known
+            known = now
+        return listings
+
+    return read
+
+
+def nvidia_module(sys: str, proc: str) -> Signature:
+    """The loaded NVIDIA kernel module: which, and whether it was loaded anew."""
+
+    def read() -> Hashable:
+        return _inode(f"{sys}/module/nvidia"), _text(f"{proc}/driver/nvidia/version")
+
+    return read
+
+
+def compute_partitions(sys: str) -> Signature:
+    """Changes of AMD's compute nodes (partitioning makes and removes some): a counter of the kernel driver."""
+
+    def read() -> Hashable:
+        return _text(f"{sys}/class/kfd/kfd/topology/generation_id")
+
+    return read
+
+
+def device_files(dev_root: str) -> Signature:
+    """Device files that devices need, by name and inode; listed again only when their folder was written to."""
+    known: dict[str, tuple[Hashable, Hashable]] = {}
+
+    def read() -> Hashable:
+        found = []
+        for folder, wanted in _DEVICE_FOLDERS:
+            path = f"{dev_root}/{folder}"
+            written = _written(path)
+            if path not in known or known[path][0] != written:
+                inodes = _inodes(path)
+                known[path] = (written, frozenset(item for item in inodes.items() if _matches(wanted, item[0])))
+            found.append(known[path][1])
+        return tuple(found)
+
+    return read
+
+
+def hardware(sys: str) -> Signature:
+    """Functions, interfaces, RDMA devices and bound drivers by name: what uevents would have told."""
+
+    def read() -> Hashable:
+        folders = tuple(frozenset(_inodes(f"{sys}/{folder}").items()) for folder in _HARDWARE_FOLDERS)
+        return folders, tuple(_names(f"{sys}/bus/pci/drivers/{driver}") for driver in _DRIVERS)
+
+    return read
+
+
+def interfaces(sys: str) -> Signature:
+    """State of interfaces that are not virtual: what rtnetlink would have told."""
+
+    def read() -> Hashable:
+        base = f"{sys}/class/net"
+        real = sorted(name for name in _names(base) if "/virtual/" not in _target(f"{base}/{name}"))
+        return tuple((name, _text(f"{base}/{name}/operstate"), _text(f"{base}/{name}/mtu")) for name in real)
+
+    return read
+
+
+def _infiniband_states(device: str) -> tuple[str, ...]:
+    """Paths of the states that are worth reading."""
+    if os.path.lexists(f"{device}/device/physfn"):
+        return ()
+    ports = sorted(_names(f"{device}/ports"))
+    infiniband = (port for port in ports if _text(f"{device}/ports/{port}/link_layer") == "InfiniBand")
+    return tuple(f"{device}/ports/{port}/state" for port in infiniband)
+
+
+def _matches(wanted: re.Pattern[str] | None, name: str) -> bool:
+    return wanted is None or wanted.fullmatch(name) is not None
+
+
+def _names(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))  # noqa: PTH208 - runs all the time
+    except OSError:
+        return frozenset()
+
+
+def _inodes(folder: str) -> dict[str, int]:
+    """Names and inode numbers: something that was replaced has another one."""
+    try:
+        with os.scandir(folder) as found:
+            return {entry.name: entry.inode() for entry in found}
+    except OSError:
+        return {}
+
+
+def _text(path: str) -> str:
+    try:
+        return read_text(path)
+    except Unreadable:
+        return ""
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 - runs all the time
+    except OSError:
+        return ""
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino  # noqa: PTH116 - runs all the time
+    except OSError:
+        return 0
+
+
+def _links(path: str) -> int:
+    try:
+        return os.stat(path).st_nlink  # noqa: PTH116 - runs all the time
+    except OSError:
+        return 0
+
+
+def _written(folder: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(folder)  # noqa: PTH116 - runs all the time
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -1,0 +1,127 @@
+"""Listening to uevents on the loop: drains the socket and gives hints, nothing else.
+
+Invariants: the callback never blocks and takes a bounded number of events at a time; a lost event (ENOBUFS) is counted
+and is a hint like any other, since every scan looks at everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from node.inventory.live.reach import EventState, Reach, look
+from node.inventory.live.udev_stream import UdevStream, UeventStream, UeventsUnavailable
+from node.inventory.live.uevent import Uevent
+
+log = logging.getLogger("ostler.live")
+
+_AT_A_TIME = 64
+"""Events per turn of the loop: about 2 ms."""
+
+
+class UeventMonitor:
+    """Calls ``changed`` for events that are ``relevant``.
+
+    ``open_stream`` is called in a worker thread. ``state``, ``missed`` and ``hint`` say what is heard and what would
+    better it; ``events``, ``hints`` and ``overflows`` count.
+    """
+
+    name = "uevents"
+
+    def __init__(
+        self,
+        changed: Callable[[], None],
+        relevant: Callable[[Uevent], bool],
+        *,
+        reach: Callable[[], Reach] = look,
+        open_stream: Callable[[EventState], UeventStream] = UdevStream,
+    ) -> None:
+        self._changed = changed
+        self._relevant = relevant
+        self._reach = reach
+        self._open = open_stream
+        self._stream: UeventStream | None = None
+        self._failed: asyncio.Future[None] | None = None
+        self._told = Reach(EventState.POLLING)
+        self.state = EventState.POLLING
+        self.missed = ""
+        self.hint = ""
+        self.events = 0
+        self.hints = 0
+        self.overflows = 0
+
+    async def run(self) -> None:
+        """Listen until cancelled; raises UeventsUnavailable, and what the stream raises when it breaks."""
+        loop = asyncio.get_running_loop()
+        reach = self._reach()
+        failed = self._failed = loop.create_future()
+        if reach.state is not EventState.POLLING:
+            stream, reach = await asyncio.to_thread(self._open_one_of, reach)
+            self._stream = stream
+            loop.add_reader(stream.fileno(), self._drain)
+        self._tell(reach)
+        try:
+            # What happened before somebody listened is not known.
+            self._changed()
+            await failed
+        finally:
+            self._close()
+
+    def _open_one_of(self, reach: Reach) -> tuple[UeventStream, Reach]:
+        """A stream from where events come best, or else from the kernel, and where that is."""
+        try:
+            return self._open(reach.state), reach
+        except UeventsUnavailable as error:
+            if reach.state is EventState.KERNEL:
+                raise
+            kernel = replace(reach, state=EventState.KERNEL, hint=error.hint)
+        return self._open(EventState.KERNEL), kernel
+
+    def _tell(self, reach: Reach) -> None:
+        self.state, self.missed, self.hint = reach.state, reach.missed, reach.hint
+        if reach == self._told:
+            return
+        self._told = reach
+        extra = {"source": reach.state.value, "hint": reach.hint}
+        if reach.missed:
+            log.warning("some hardware changes are seen late: %s", reach.missed, extra=extra)
+        else:
+            log.info("listening to hardware events", extra=extra)
+
+    def _close(self) -> None:
+        self.state = EventState.POLLING
+        if self._stream is not None:
+            asyncio.get_running_loop().remove_reader(self._stream.fileno())
+            self._stream.close()
+            self._stream = None
+
+    def _drain(self) -> None:
+        if self._stream is None or self._failed is None:
+            return
+        for _ in range(_AT_A_TIME):
+            try:
+                event = self._stream.receive()
+            except Exception as error:  # noqa: BLE001 - the part ends with it, its supervisor logs it and begins anew
+                if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
+                    self._overflowed()
+                    continue
+                # Removed so that the loop does not spin until the part has ended.
+                asyncio.get_running_loop().remove_reader(self._stream.fileno())
+                if not self._failed.done():
+                    self._failed.set_exception(error)
+                return
+            if event is None:
+                return
+            self.events += 1
+            if self._relevant(event):
+                self.hints += 1
+                self._changed()
+
+    def _overflowed(self) -> None:
+        self.overflows += 1
+        level = logging.WARNING if self.overflows == 1 else logging.DEBUG
+        log.log(level, "uevents were lost, everything is looked at again", extra={"overflows": self.overflows})
+        self._changed()

@@ -1,0 +1,140 @@
+"""NICs and RDMA adapters out of raw facts.
+
+Pure and total. One device per network function and port, whatever its driver, and one per subfunction. Kind and name
+come from the PCI function, and not from what is visible: an interface may be in a pod at any moment, and the device
+must stay the same one. Representors are nobody's device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from node.inventory.attribute_pool import AttributePool
+from node.inventory.facts import NodeFacts
+from node.inventory.identity import Identities
+from node.inventory.model import Device, DeviceKind, DeviceNode, SourceState, SourceStatus
+from node.inventory.net_facts import SubFunction
+from node.inventory.nic_attributes import function_attributes, nic_vendor, port_attributes
+from node.inventory.nic_drivers import serves_network
+from node.inventory.nic_health import nic_health
+from node.inventory.nic_nodes import NicNodes
+from node.inventory.nic_parts import NicPart, NicPort, nic_parts
+from node.inventory.nic_use import HostUses
+from node.inventory.pci import INFINIBAND_CLASS, address_label, base_class, is_network, numa_node
+from node.values import Value, value
+
+_NO_LABEL = re.compile(r"[^a-z0-9]+")
+
+
+def nic_devices(facts: NodeFacts, identities: Identities) -> list[Device]:
+    """All NICs, by PCI address; empty without a section of sysfs."""
+    parts = nic_parts(facts, identities.nics)
+    physical = {part.function.address: part for part in parts if part.subfunction is None}
+    assembly = _Assembly(physical, NicNodes(facts.sysfs), HostUses(facts.network), AttributePool(), set())
+    return [device for part in parts for device in assembly.devices(part)]
+
+
+def network_status(facts: NodeFacts, identities: Identities) -> SourceStatus | None:
+    """How the network fared; None when no source reads it and nothing is odd.
+
+    NICs with kernel drivers and not one interface: either the drivers are just being loaded, or the agent sees the
+    network of its own pod. Both look alike, so it is a hint and not a failure.
+    """
+    errors = facts.network.errors if facts.network is not None else ()
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        return SourceStatus("network", SourceState.FAILED, f"{errors[0]}{more}")
+    hidden = _hidden(facts, identities)
+    if hidden:
+        nics = f"{hidden} NICs" if hidden > 1 else "the NIC"
+        detail = f"no network interface of {nics} is visible: the agent is probably not in the host's network namespace"
+        return SourceStatus("network", SourceState.WAITING, f"{detail} (hostNetwork: true)")
+    return SourceStatus("network", SourceState.OK) if facts.network is not None else None
+
+
+def _hidden(facts: NodeFacts, identities: Identities) -> int:
+    """How many functions should have an interface, where not one is visible and none was ever seen."""
+    if facts.sysfs is None or facts.sysfs.interfaces or any(nic.interfaces for nic in identities.nics):
+        return 0
+    functions = [each for each in facts.sysfs.pci if is_network(each) and serves_network(each.driver)]
+    # InfiniBand adapters have interfaces only where IPoIB is loaded.
+    return sum(1 for each in functions if base_class(each) != INFINIBAND_CLASS)
+
+
+@value
+class _Assembly(Value):
+    """What the devices of one scan share; ``names`` are those given so far."""
+
+    physical: dict[str, NicPart]
+    nodes: NicNodes
+    uses: HostUses
+    pool: AttributePool
+    names: set[str]
+
+    def devices(self, part: NicPart) -> Iterable[Device]:
+        """One device per port of the function or subfunction."""
+        function = part.function
+        above = self._above(part)
+        shared = function_attributes(part, above)
+        own = self.nodes.of_user_driver(function) if part.subfunction is None else ()
+        health = nic_health(part, own, listed=self.nodes.listed)
+        kind = kind_of(part)
+        for position, port in enumerate(part.ports):
+            attributes = dict((*shared, *port_attributes(part, port, above)))
+            yield Device(
+                name=self._unique(_name(kind, part, port if position else None)),
+                kind=kind,
+                vendor=nic_vendor(function.vendor),
+                pci_address=function.address,
+                numa_node=numa_node(function),
+                health=health,
+                attributes=self.pool.attributes(attributes.items()),
+                nodes=self._nodes(own, port),
+                location=function.path,
+                host_use=self._use(port),
+            )
+
+    def _above(self, part: NicPart) -> NicPart | None:
+        """The physical function of a virtual one or subfunction; None for others and where it is not listed."""
+        if part.subfunction is not None:
+            return self.physical.get(part.function.address)
+        if part.function.physfn is None or part.function.physfn == part.function.address:
+            return None
+        return self.physical.get(part.function.physfn)
+
+    def _nodes(self, own: tuple[DeviceNode, ...], port: NicPort) -> tuple[DeviceNode, ...]:
+        return own + self.nodes.of_rdma(port.rdma) + self.nodes.shared
+
+    def _use(self, port: NicPort) -> str:
+        interface = port.visible_interface
+        return self.uses.of(interface.name) if interface is not None else ""
+
+    def _unique(self, name: str) -> str:
+        """The name, numbered where facts are so odd that two devices would share it."""
+        chosen, number = name, 2
+        while chosen in self.names:
+            chosen, number = f"{name}-n{number}", number + 1
+        self.names.add(chosen)
+        return chosen
+
+
+def kind_of(part: NicPart) -> DeviceKind:
+    """RDMA for InfiniBand controllers, and for functions of other classes than network's; else NIC."""
+    if base_class(part.function) == INFINIBAND_CLASS or not is_network(part.function):
+        return DeviceKind.RDMA
+    return DeviceKind.NIC
+
+
+def _name(kind: DeviceKind, part: NicPart, port: NicPort | None) -> str:
+    """Name as a DNS label; ``port``: a further port of the function."""
+    name = f"{kind.value}-{address_label(part.function.address)}"
+    if part.subfunction is not None:
+        name = f"{name}-{_subfunction_label(part.subfunction)}"
+    return name if port is None else f"{name}-p{port.number}"
+
+
+def _subfunction_label(subfunction: SubFunction) -> str:
+    if subfunction.sfnum is not None:
+        return f"sf{subfunction.sfnum}"
+    return _NO_LABEL.sub("-", subfunction.name.lower()).strip("-")

@@ -1,0 +1,191 @@
+"""PCI functions of GPUs, NVSwitches, NICs and RDMA devices, from /sys/bus/pci/devices.
+
+A server has hundreds of functions and most are of no interest, and of those that are only a few files change. So a
+function is identified once: its class, ids and place cannot change as long as its directory entry is the same one. At
+every read only what a driver or an administrator changes is read again, and an unchanged function is the same value.
+
+A function of a class that is of no interest is one of interest when its driver makes an RDMA device of it (cloud RDMA
+adapters have odd classes). The driver may load late, so such functions come from the RDMA devices' paths; the folder
+``infiniband`` keeps the function listed while the device itself is in a pod's network namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from node.inventory.facts import PciFunction
+from node.inventory.small_file import entries
+from node.inventory.sysfs_folder import OPTIONAL, Stamp, SysfsFolder, stamp
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_CLASS = re.compile(r"0x[0-9a-f]{6}")
+_DRM = re.compile(r"(?:card|renderD)[0-9]+")
+_VFIO = re.compile(r"vfio[0-9]+")
+_UIO = re.compile(r"uio[0-9]+")
+_VIRTFN = re.compile(r"virtfn[0-9]+")
+_NVIDIA = "0x10de"
+_DISPLAY_CLASSES = ("0x03", "0x12")
+"""Display controllers and processing accelerators."""
+_NETWORK_CLASS = "0x02"
+_NVSWITCH = "0x0680"
+"""Bridges of no other subclass; NVIDIA's are NVSwitches."""
+
+
+def function_of(path: str) -> str | None:
+    """Address of the PCI function that a path below /sys/devices leads through last; None if it leads through none."""
+    return next((part for part in reversed(path.split("/")) if _ADDRESS.fullmatch(part)), None)
+
+
+class PciFunctions:
+    """Reads the functions of interest below ``sys`` and remembers what cannot change."""
+
+    def __init__(self, sys: str) -> None:
+        self._sys = sys
+        self._folder = f"{sys}/bus/pci/devices"
+        self._dull: dict[str, Stamp] = {}
+        self._known: dict[str, tuple[Stamp, PciFunction]] = {}
+
+    def read(self, with_rdma: AbstractSet[str | None], errors: list[str]) -> tuple[PciFunction, ...]:
+        """The functions by address; ``with_rdma`` are addresses of functions that have an RDMA device now."""
+        # A kernel without PCI has the bus folder and no pci in it; a missing bus folder means that this is no sysfs.
+        found = entries(self._folder, errors, absent_is_fine=os.path.isdir(f"{self._sys}/bus"))  # noqa: PTH112
+        dull: dict[str, Stamp] = {}
+        known: dict[str, tuple[Stamp, PciFunction]] = {}
+        functions: dict[str, PciFunction] = {}
+        for entry in found:
+            mark = stamp(entry)
+            if mark is None:
+                continue
+            if self._dull.get(entry.name) == mark and entry.name not in with_rdma:
+                dull[entry.name] = mark
+                continue
+            seen, before = self._known.get(entry.name, (None, None))
+            folder = SysfsFolder(entry.path, [])
+            function = self._read_one(folder, entry.name, before if seen == mark else None, with_rdma)
+            if (function is None or function.numa_node is None) and folder.gone:
+                continue
+            errors += folder.errors
+            if function is not None:
+                functions[entry.name] = function
+                if not folder.errors:
+                    known[entry.name] = (mark, function)
+            elif not folder.errors:
+                dull[entry.name] = mark
+        self._dull, self._known = dull, known
+        self._number(functions, errors)
+        return tuple(functions.values())
+
+    def forget(self) -> None:
+        """Forget what was seen."""
+        self._dull = {}
+        self._known = {}
+
+    def _read_one(
+        self, folder: SysfsFolder, address: str, before: PciFunction | None, with_rdma: AbstractSet[str | None]
+    ) -> PciFunction | None:
+        if before is not None and _dull_class(before.class_code, before.vendor):
+            before = before if _has_rdma(folder, address, with_rdma) else None
+        function = before or _identify(folder, address, with_rdma)
+        return None if function is None else _update(folder, function)
+
+    def _number(self, functions: dict[str, PciFunction], errors: list[str]) -> None:
+        """Give virtual functions their index; a physical function is listed only while one of them has none."""
+        parents = {each.physfn or "" for each in functions.values() if each.vf_index is None}
+        for parent in sorted(parents - {""}):
+            folder = SysfsFolder(f"{self._folder}/{parent}", [])
+            for link in folder.names("", _VIRTFN):
+                function = functions.get(folder.link(link) or "")
+                if function is None or function.physfn != parent:
+                    continue
+                numbered = replace(function, vf_index=int(link.removeprefix("virtfn")))
+                functions[function.address] = numbered
+                if function.address in self._known:
+                    self._known[function.address] = (self._known[function.address][0], numbered)
+            errors += folder.errors
+
+
+def _dull_class(code: str, vendor: str | None) -> bool:
+    if code.startswith(_NVSWITCH):
+        return vendor != _NVIDIA
+    return not code.startswith((*_DISPLAY_CLASSES, _NETWORK_CLASS))
+
+
+def _has_rdma(folder: SysfsFolder, address: str, with_rdma: AbstractSet[str | None]) -> bool:
+    return address in with_rdma or os.path.lexists(f"{folder.path}/infiniband")
+
+
+def _identify(folder: SysfsFolder, address: str, with_rdma: AbstractSet[str | None]) -> PciFunction | None:
+    """What cannot change of a function, None when it is of no interest or its class cannot be told."""
+    code = folder.hexadecimal("class", _CLASS)
+    if code is None:
+        return None
+    vendor = folder.hexadecimal("vendor") if code.startswith(_NVSWITCH) else None
+    if _dull_class(code, vendor) and not _has_rdma(folder, address, with_rdma):
+        return None
+    return PciFunction(
+        address=address,
+        path=folder.tree_path(address),
+        class_code=code,
+        vendor=vendor or folder.hexadecimal("vendor") or "",
+        device=folder.hexadecimal("device") or "",
+        subsystem_vendor=folder.hexadecimal("subsystem_vendor"),
+        subsystem_device=folder.hexadecimal("subsystem_device"),
+        revision=folder.hexadecimal("revision"),
+        acpi_index=folder.number("acpi_index", OPTIONAL),
+    )
+
+
+def _update(folder: SysfsFolder, function: PciFunction) -> PciFunction:
+    """The function with what can change as it is now; the same value if nothing did."""
+    driver = folder.link("driver")
+    iommu_group = folder.link("iommu_group")
+    drm = folder.names("drm", _DRM) if function.class_code.startswith(_DISPLAY_CLASSES) else ()
+    # The link appears a moment after the function does.
+    physfn = function.physfn or folder.link("physfn")
+    total = enabled = None
+    if physfn is None:
+        total = folder.number("sriov_totalvfs", OPTIONAL)
+        enabled = folder.number("sriov_numvfs", OPTIONAL) if total is not None else None
+    group_name = vfio = uio = None
+    if driver is not None and "vfio" in driver:
+        group_name = folder.text("iommu_group/name", OPTIONAL) if iommu_group is not None else None
+        vfio = next(iter(folder.names("vfio-dev", _VFIO)), None)
+    elif driver is not None and "uio" in driver:
+        uio = next(iter(folder.names("uio", _UIO)), None)
+    # A kernel without NUMA has no such file. Last: a function that has it was there all the time.
+    numa_node = folder.number("numa_node", OPTIONAL)
+    now = (numa_node, driver, iommu_group, drm, physfn, total, enabled, group_name, vfio, uio)
+    if now == _changing(function):
+        return function
+    return replace(
+        function,
+        numa_node=numa_node,
+        driver=driver,
+        iommu_group=iommu_group,
+        drm=drm,
+        physfn=physfn,
+        sriov_totalvfs=total,
+        sriov_numvfs=enabled,
+        iommu_group_name=group_name,
+        vfio=vfio,
+        uio=uio,
+    )
+
+
+def _changing(function: PciFunction) -> tuple[object, ...]:
+    """The fields that ``_update`` reads, in its order."""
+    return (
+        function.numa_node,
+        function.driver,
+        function.iommu_group,
+        function.drm,
+        function.physfn,
+        function.sriov_totalvfs,
+        function.sriov_numvfs,
+        function.iommu_group_name,
+        function.vfio,
+        function.uio,
+    )

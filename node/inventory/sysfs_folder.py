@@ -1,0 +1,138 @@
+"""One device's folder in sysfs: its attributes, its links and the folders below, each read by its name.
+
+Every reader of sysfs needs the same three answers: what the file says, that the kernel does not say (None), or that the
+file is not as it should be (None and a line in ``errors`` that names it). Which errno means which is written here once.
+
+ENODEV is what the kernel answers while a device is being removed: never an error, the device is gone at the next scan.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+from node.inventory.small_file import printable, read_now
+
+HEXADECIMAL = re.compile(r"0x[0-9a-f]+")
+_DECIMAL = re.compile(r"-?[0-9]{1,18}")
+
+Stamp = tuple[int, int]
+"""Inode and change time of a directory entry. The kernel gives a new device a new inode; other file systems use one
+again, but not with the same time."""
+
+PRESENT = frozenset({errno.ENODEV})
+"""Of an attribute that every device of the kind has."""
+OPTIONAL = PRESENT | {errno.ENOENT}
+"""Of an attribute that not every kernel, driver or device has."""
+ANSWERED = PRESENT | {errno.EINVAL, errno.EOPNOTSUPP}
+"""Of an attribute that always exists and that a driver may decline to answer: EINVAL is also said of a link that is
+down, or of an interface that is being removed."""
+DRIVERS = ANSWERED | {errno.ENOENT}
+"""Of an attribute that only some kernels have, and that a driver may decline to answer."""
+
+
+class SysfsFolder:
+    """The folder at ``path``; what could not be read is a line in ``errors``."""
+
+    __slots__ = ("errors", "path")
+
+    def __init__(self, path: str, errors: list[str]) -> None:
+        self.path = path
+        self.errors = errors
+
+    @property
+    def gone(self) -> bool:
+        """Whether there is nothing at the path any more, or only a link to nothing."""
+        try:
+            os.stat(self.path)  # noqa: PTH116 - hot path
+        except FileNotFoundError:
+            return True
+        except OSError:
+            # What is wrong with it was named when it was read.
+            return False
+        return False
+
+    def text(self, name: str, silent: frozenset[int] = PRESENT) -> str | None:
+        """An attribute's text, None for one that cannot be read; errors but those in ``silent`` are noted."""
+        path = f"{self.path}/{name}"
+        try:
+            return read_now(path)
+        except OSError as error:
+            if error.errno not in silent:
+                self.errors.append(f"{printable(path)}: {error.strerror}")
+            return None
+
+    def number(self, name: str, silent: frozenset[int] = PRESENT) -> int | None:
+        """An attribute that is a decimal number."""
+        text = self.text(name, silent)
+        if text is None:
+            return None
+        if _DECIMAL.fullmatch(text):
+            return int(text)
+        self.complain(name, f"{text[:40]!r} is no number")
+        return None
+
+    def hexadecimal(self, name: str, form: re.Pattern[str] = HEXADECIMAL) -> str | None:
+        """An attribute that is a number in sysfs' hexadecimal form, as it is written."""
+        text = self.text(name)
+        if text is None or form.fullmatch(text):
+            return text
+        self.complain(name, f"{text[:40]!r} is no hexadecimal number of sysfs")
+        return None
+
+    def link(self, name: str) -> str | None:
+        """Base name of a link's target; None where there is no such link, such as the driver of an unbound device."""
+        try:
+            target = os.readlink(f"{self.path}/{name}")  # noqa: PTH115 - hot path
+        except OSError as error:
+            if error.errno not in OPTIONAL:
+                self.complain(name, error.strerror or str(error))
+            return None
+        return printable(target.rpartition("/")[2]) or None
+
+    def names(self, name: str, form: re.Pattern[str]) -> tuple[str, ...]:
+        """Sorted names in a folder below that have the form; none where there is no such folder."""
+        try:
+            found = os.listdir(f"{self.path}/{name}")  # noqa: PTH208 - hot path
+        except OSError as error:
+            if error.errno not in OPTIONAL:
+                self.complain(name, error.strerror or str(error))
+            return ()
+        return tuple(sorted(each for each in found if form.fullmatch(each)))
+
+    def tree_path(self, name: str) -> str:
+        """The path below /sys/devices, for a folder that is a link in a bus or class folder; empty if it is none.
+
+        The link is read and not resolved: the kernel makes such links to the device's own folder.
+        """
+        try:
+            target = os.readlink(self.path)  # noqa: PTH115 - hot path
+        except OSError as error:
+            if error.errno not in OPTIONAL:
+                self.errors.append(f"{printable(self.path)}: {error.strerror}; its place in the device tree is unknown")
+            return ""
+        path = os.path.normpath(target).lstrip("./")
+        if not path.startswith("devices/"):
+            # An absolute link, or one out of a folder that is mounted elsewhere.
+            _, found, below = path.rpartition("/devices/")
+            path = f"devices/{below}" if found else ""
+        if path.endswith(f"/{name}"):
+            return printable(path.removeprefix("devices/"))
+        self.errors.append(
+            f"{printable(self.path)}: link to {printable(target)!r}, not to the device's folder below devices"
+        )
+        return ""
+
+    def complain(self, name: str, problem: str) -> None:
+        """Note what is wrong with an attribute."""
+        self.errors.append(f"{printable(self.path)}/{name}: {problem}")
+
+
+def stamp(entry: os.DirEntry[str]) -> Stamp | None:
+    """The entry's stamp, None if it has just gone."""
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns

@@ -1,0 +1,214 @@
+"""Buddy best-fit on the cell tree: which free devices to give, so that requests get islands and islands stay whole.
+
+Pure. A tree's leaves are GPUs (or, by the same rule, physical functions of NICs); each has *units* that can be given:
+one for a whole GPU, several where a GPU or a function is divided. The choice is the least by this key:
+
+1. the smallest cell that has enough free units and holds what is required: the *host*;
+2. of equal hosts the one with the fewest free units in it, then in its parent, its grandparent, up to the root: what is
+   split already is split further before anything whole is;
+3. in the host the fewest leaves, then the fewest units left over on them (divided GPUs are packed);
+4. the highest link score of the chosen leaves;
+5. the least link score taken from the leaves that stay free;
+6. the lowest leaves, in the order of the tree.
+
+Exact wherever a table of all sets is affordable (cells of up to 16 scored leaves); a larger host, or one without
+scores, is filled child by child under rules 1 and 2 again. Scores are tables made once for each topology, because the
+kubelet asks in the one thread that admits pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, combinations
+
+from node.topology.model import Cell, CellLevel, Place
+from node.topology.score import LARGEST_TABLE, ScoreTable, pair_scores, score_table
+from node.values import Value, value
+
+Units = Sequence[int]
+"""A number for each leaf, in the order of the tree."""
+
+
+@value
+class _Spot(Value):
+    """A cell as the range of its leaves, ``start`` up to but without ``stop``."""
+
+    start: int
+    stop: int
+    children: tuple[_Spot, ...]
+    table: ScoreTable | None
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+class CellTree:
+    """A cell tree made ready for choosing; ``leaves`` are its GPUs in the order of the tree.
+
+    ``places`` has what pair scores need; a cell with a leaf that has no place there is not scored.
+    """
+
+    def __init__(self, root: Cell, places: Mapping[str, Place] | None = None) -> None:
+        self.leaves: tuple[str, ...] = tuple(_leaves(root))
+        self._root = self._spot(root, 0, None, places or {})
+        # Every cell with itself and those around it, inner ones first.
+        self._chains = tuple(_chains(self._root, ()))
+        self._depth = max(len(chain) for chain in self._chains)
+
+    def choose(self, free: Units, required: Units, size: int) -> list[int]:
+        """How many units to take of each leaf: ``size`` in all, ``required`` among them.
+
+        ``free`` counts the required ones, too. Raises ``ValueError`` for what cannot be: more than is free, more
+        required than ``size``, or a leaf with more required than free.
+        """
+        if not sum(required) <= size <= sum(free) or any(map(int.__gt__, required, free)):
+            raise ValueError(f"{size} units of {sum(free)} free ones, {sum(required)} of them required, cannot be")
+        hosts = self._hosts(free, required, size)
+        if hosts[0].table is None:
+            picks = list(required)
+            spare = [some - fixed for some, fixed in zip(free, required, strict=True)]
+            _descend(hosts[0], spare, picks, size - sum(picks))
+            return picks
+        best = min((_best_set(host, host.table, free, required, size) for host in hosts if host.table), key=_by_rank)
+        return _taken(best[1], free, required, size)
+
+    def _hosts(self, free: Units, required: Units, size: int) -> list[_Spot]:
+        """The best hosts by rules 1 and 2, in the order of the tree; several where only position tells them apart."""
+        sums = [0, *accumulate(free)]
+        fixed = [leaf for leaf, count in enumerate(required) if count]
+        low, high = (fixed[0], fixed[-1]) if fixed else (len(free), -1)
+        fitting = [
+            chain
+            for chain in self._chains
+            if sums[chain[0].stop] - sums[chain[0].start] >= size and chain[0].start <= low and high < chain[0].stop
+        ]
+        smallest = min(chain[0].size for chain in fitting)
+        ranked: dict[tuple[int, ...], list[_Spot]] = {}
+        for chain in fitting:
+            if chain[0].size == smallest:
+                counts = [sums[spot.stop] - sums[spot.start] for spot in chain]
+                ranked.setdefault((*counts, *[sums[-1]] * (self._depth - len(chain))), []).append(chain[0])
+        return ranked[min(ranked)]
+
+    def _spot(self, cell: Cell, start: int, table: ScoreTable | None, places: Mapping[str, Place]) -> _Spot:
+        gpus = self.leaves[start : start + len(cell.gpus)]
+        if table is None and len(gpus) <= LARGEST_TABLE and all(gpu in places for gpu in gpus):
+            table = score_table(pair_scores([places[gpu] for gpu in gpus]), start)
+        children: list[_Spot] = []
+        position = start
+        for child in _parts(cell):
+            children.append(self._spot(child, position, table, places))
+            position = children[-1].stop
+        # A cell of one child is that child: two of equal size would make the smallest one ambiguous.
+        return children[0] if len(children) == 1 else _Spot(start, start + len(gpus), tuple(children), table)
+
+
+def _parts(cell: Cell) -> tuple[Cell, ...]:
+    """What a cell is made of; one of several GPUs that names no parts is made of these."""
+    if cell.children or len(cell.gpus) <= 1:
+        return cell.children
+    return tuple(Cell(gpu, CellLevel.GPU, (gpu,)) for gpu in cell.gpus)
+
+
+def _leaves(cell: Cell) -> Iterator[str]:
+    """GPUs so that those of every cell follow each other."""
+    if not cell.children:
+        yield from cell.gpus
+    for child in cell.children:
+        yield from _leaves(child)
+
+
+def _chains(spot: _Spot, around: tuple[_Spot, ...]) -> Iterator[tuple[_Spot, ...]]:
+    chain = (spot, *around)
+    for child in spot.children:
+        yield from _chains(child, chain)
+    yield chain
+
+
+_Rank = tuple[int, int, int, int]
+
+
+def _by_rank(found: tuple[_Rank, int]) -> _Rank:
+    return found[0]
+
+
+def _best_set(host: _Spot, table: ScoreTable, free: Units, required: Units, size: int) -> tuple[_Rank, int]:
+    """The best set of leaves in ``host`` by rules 3 to 6 as a mask, and its rank by rules 3 to 5 (less is better)."""
+    fixed = [leaf for leaf in range(host.start, host.stop) if required[leaf]]
+    others = [leaf for leaf in range(host.start, host.stop) if free[leaf] and not required[leaf]]
+    have = sum(free[leaf] for leaf in fixed)
+    extra = _fewest([free[leaf] for leaf in others], size - have)
+    base = sum(1 << leaf for leaf in fixed)
+    sets: Iterable[tuple[int, ...]]
+    if any(free[leaf] > 1 for leaf in others):
+        waste, sets = _tightest(others, extra, free, size - have)
+    else:
+        # Combinations come in the order of the tree, which is rule 6: the first of several best ones is taken.
+        waste, sets = have + extra - size, combinations([1 << leaf for leaf in others], extra)
+    masks = [base + sum(bits) for bits in sets]
+    sums, first = table.sums, table.first
+    if first:
+        masks = [mask >> first for mask in masks]
+    scores = [sums[mask] for mask in masks]
+    score = max(scores)
+    masks = [mask for mask, reached in zip(masks, scores, strict=True) if reached == score]
+    everything = sum(1 << leaf - first for leaf in range(first, first + table.count) if free[leaf])
+    kept = [sums[everything ^ mask] for mask in masks]
+    most = max(kept)
+    rank = (len(fixed) + extra, waste, -score, sums[everything] - most)
+    return rank, masks[kept.index(most)] << first
+
+
+def _fewest(units: Units, needed: int) -> int:
+    """How many leaves it takes at least."""
+    taken = 0
+    for count in sorted(units, reverse=True):
+        if needed <= 0:
+            break
+        needed -= count
+        taken += 1
+    return taken
+
+
+def _tightest(others: Sequence[int], extra: int, free: Units, needed: int) -> tuple[int, list[tuple[int, ...]]]:
+    """Sets of ``extra`` leaves, as bits, that have enough units and as few more as can be; and how many more."""
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for leaves in combinations(others, extra):
+        waste = sum([free[leaf] for leaf in leaves]) - needed
+        if waste >= 0:
+            found.setdefault(waste, []).append(tuple(1 << leaf for leaf in leaves))
+    least = min(found)
+    return least, found[least]
+
+
+def _taken(mask: int, free: Units, required: Units, size: int) -> list[int]:
+    """Units by leaf out of a set: leaves with required ones first, then those with fewest, so that one is left over."""
+    picks = list(required)
+    needed = size - sum(required)
+    leaves = [leaf for leaf in range(len(free)) if mask >> leaf & 1]
+    for leaf in sorted(leaves, key=lambda leaf: (not required[leaf], free[leaf], leaf)):
+        taken = min(needed, free[leaf] - required[leaf])
+        picks[leaf] += taken
+        needed -= taken
+    return picks
+
+
+def _descend(spot: _Spot, spare: list[int], picks: list[int], needed: int) -> None:
+    """Move ``needed`` units from ``spare`` to ``picks``: out of the tightest child that has them, else the fullest."""
+    if not spot.children:
+        picks[spot.start] += needed
+        spare[spot.start] -= needed
+        return
+    # Children in which most is taken already go first, of those the ones that give most.
+    left = sorted(spot.children, key=lambda child: (-_count(picks, child), -_count(spare, child)))
+    while needed > (most := _count(spare, left[0])):
+        _descend(left.pop(0), spare, picks, most)
+        needed -= most
+    touched = _count(picks, left[0])
+    sufficient = [child for child in left if _count(picks, child) == touched and _count(spare, child) >= needed]
+    _descend(min(sufficient, key=lambda child: _count(spare, child)), spare, picks, needed)
+
+
+def _count(units: Units, spot: _Spot) -> int:
+    return sum(units[spot.start : spot.stop])

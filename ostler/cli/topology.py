@@ -1,0 +1,122 @@
+"""``ostler topology``: where the devices of this node are, from the running agent or by a scan of its own."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+
+from node.topology.model import Topology
+from ostler.cli.client import TIMEOUT, NoAgent, call
+from ostler.cli.options import add_settings, read_settings
+from ostler.cli.output import add_format, print_document
+from ostler.config.load import Loaded
+from ostler.config.notes import NoteKind
+from ostler.config.settings import Settings
+from ostler.drawing.captions import captions_of
+from ostler.drawing.scene import Scene
+from ostler.topology_message import topology_from
+from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
+
+FORMATS = ("matrix", "tree", "svg", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "Show how near the GPUs and NICs of this node are to each other: as the matrix that nvidia-smi prints, as a\n"
+        "tree, as a picture (SVG), or as JSON. Virtual functions are where their physical function is.\n"
+        "Asks the running agent; where none answers, scans by itself and says so."
+    )
+    add_format(parser, FORMATS)
+    parser.add_argument("--scan", action="store_true", help="scan here even if an agent is running")
+    add_settings(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the topology."""
+    loaded = read_settings(arguments)
+    scene = _scan(loaded) if arguments.scan else _ask(loaded)
+    form: str = arguments.output
+    if form == "json":
+        from ostler.drawing.document import topology_document  # each form is a module of its own
+
+        print_document(topology_document(scene), form)
+    else:
+        sys.stdout.write(_drawn(scene, form))
+    return 0
+
+
+def _drawn(scene: Scene, form: str) -> str:
+    match form:
+        case "svg":
+            from ostler.drawing.svg import draw_svg
+
+            return draw_svg(scene)
+        case "tree":
+            from ostler.drawing.tree import draw_tree
+
+            return draw_tree(scene)
+        case _:
+            from ostler.drawing.matrix import draw_matrix
+
+            return draw_matrix(scene)
+
+
+def _ask(loaded: Loaded) -> Scene:
+    try:
+        name, topology, devices = call(loaded.settings.socket, _questions)
+    except NoAgent as error:
+        sys.stderr.write(f"{error}\nscanned by this command instead:\n")
+        return _scan(loaded)
+    return _scene(loaded.settings, name, topology, devices)
+
+
+def _questions(
+    stub: agent_pb2_grpc.AgentStub,
+) -> tuple[str, agent_pb2.GetTopologyResponse, agent_pb2.ListDevicesResponse]:
+    """Name of the node, topology and devices; a scan in between does no harm, captions are matched by name."""
+    status = stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=TIMEOUT)
+    topology = stub.GetTopology(agent_pb2.GetTopologyRequest(), timeout=TIMEOUT)
+    devices = stub.ListDevices(agent_pb2.ListDevicesRequest(), timeout=TIMEOUT)
+    return status.node_name, topology, devices
+
+
+def _scan(loaded: Loaded) -> Scene:
+    # Here and not above: with a running agent none of this is needed.
+    import time
+
+    from node.inventory.identity import IdentityStore
+    from node.inventory.model import Snapshot
+    from node.inventory.places import places_of
+    from node.inventory.scan import Scanner
+    from node.offer import Offer
+    from node.topology.build import absent, topology_of
+    from ostler.admin import devices_message
+    from ostler.cli.scanning import open_sources
+    from ostler.topology_message import topology_message
+
+    settings = loaded.settings
+    for note in loaded.notes:
+        if note.kind is NoteKind.FAULT:
+            sys.stderr.write(f"{note}\n")
+    with open_sources(settings) as sources:
+        # In memory: looking must not write the agent's state.
+        reading = Scanner(sources, IdentityStore(None), time.time).scan(Snapshot())
+    topology = topology_of(places_of(reading.devices), settings.topology_overrides)
+    snapshot = Snapshot(1, reading.devices, reading.sources, reading.host, topology)
+    if missing := absent(topology.places, settings.topology_overrides):
+        sys.stderr.write(f"{settings.topology_file} places devices that this node lacks: {', '.join(missing)}\n")
+    return _scene(settings, "", topology_message(snapshot), devices_message(snapshot, Offer()))
+
+
+def _scene(
+    settings: Settings, name: str, topology: agent_pb2.GetTopologyResponse, devices: agent_pb2.ListDevicesResponse
+) -> Scene:
+    drawn: Topology = topology_from(topology)
+    return Scene(name or settings.node_name or _own_name(settings), drawn, captions_of(devices.devices))
+
+
+def _own_name(settings: Settings) -> str:
+    recorded = settings.inventory.recorded
+    return socket.gethostname() if recorded is None else recorded.stem

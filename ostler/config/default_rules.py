@@ -1,0 +1,83 @@
+"""Rules for those who name no resources: what the vendors' own plugins offer. NICs are never among them.
+
+A node's network is its administrator's to give away, so NICs need a resource of the configuration.
+"""
+
+from __future__ import annotations
+
+from node.inventory.model import DeviceKind
+from node.rules import PROFILE, Rule, Selector
+from node.values import Value, value
+from ostler.config import schema
+from ostler.config.errors import ConfigError, Origin
+from ostler.config.options import Roots, edit_options
+from ostler.config.resources import PlacedRule, check_name
+from ostler.config.section import Values
+from ostler.config.settings import MigStrategy
+
+GPU_RESOURCE = "nvidia.com/gpu"
+MIG_RESOURCE = f"nvidia.com/mig-{PROFILE}"
+
+NVIDIA_GPUS = Selector(kinds=(DeviceKind.GPU,), vendors=("nvidia",))
+
+OTHER_GPUS = (
+    ("amd.com/gpu", Selector(kinds=(DeviceKind.GPU, DeviceKind.PARTITION), vendors=("amd",))),
+    ("gpu.intel.com/i915", Selector(kinds=(DeviceKind.GPU,), vendors=("intel",), drivers=("i915",))),
+    ("gpu.intel.com/xe", Selector(kinds=(DeviceKind.GPU,), vendors=("intel",), drivers=("xe",))),
+)
+"""Resource names of the plugins of AMD and Intel, and their devices; Intel's are named by driver."""
+
+
+@value
+class Rename(Value):
+    """Devices that go under another name than a MIG strategy's: an item of NVIDIA's ``resources``."""
+
+    kind: DeviceKind
+    pattern: str
+    resource: str
+    origin: Origin
+    name: Origin
+
+
+def nvidia_rules(strategy: MigStrategy, defaults: Values, roots: Roots) -> tuple[Rule, ...]:
+    """What a MIG strategy offers when no resources are given (NVIDIA's device plugin, strategies of the same names)."""
+    plain = Selector(kinds=(DeviceKind.GPU,), vendors=("nvidia",), mig_enabled=False)
+    migs = Selector(kinds=(DeviceKind.MIG,), vendors=("nvidia",))
+    whole = Selector(kinds=(DeviceKind.MIG,), vendors=("nvidia",), whole_instances=True)
+    named = {
+        MigStrategy.NONE: ((GPU_RESOURCE, NVIDIA_GPUS),),
+        MigStrategy.MIXED: ((GPU_RESOURCE, plain), (MIG_RESOURCE, whole)),
+        MigStrategy.SINGLE: ((GPU_RESOURCE, plain), (GPU_RESOURCE, migs)),
+    }
+    uniform = strategy is MigStrategy.SINGLE
+    return tuple(_rule(name, selected, defaults, roots, uniform=uniform) for name, selected in named[strategy])
+
+
+def other_rules(defaults: Values, roots: Roots) -> tuple[Rule, ...]:
+    """GPUs of AMD and Intel."""
+    return tuple(_rule(name, selected, defaults, roots) for name, selected in OTHER_GPUS)
+
+
+def renamed_rules(
+    renames: tuple[Rename, ...], strategy: MigStrategy, defaults: Values, roots: Roots, problems: list[ConfigError]
+) -> tuple[PlacedRule, ...]:
+    """Rules that stand before the strategy's and take what they rename; without a strategy MIG devices are not seen."""
+    placed = []
+    for rename in renames:
+        if rename.kind is DeviceKind.GPU:
+            mig_enabled = None if strategy is MigStrategy.NONE else False
+            selected = Selector((rename.kind,), ("nvidia",), products=(rename.pattern,), mig_enabled=mig_enabled)
+        elif strategy is MigStrategy.NONE:
+            continue
+        else:
+            whole = strategy is MigStrategy.MIXED
+            selected = Selector((rename.kind,), ("nvidia",), profiles=(rename.pattern,), whole_instances=whole)
+        rule = _rule(rename.resource, selected, defaults, roots, uniform=strategy is MigStrategy.SINGLE)
+        if check_name(rule, rename.name, problems):
+            placed.append(PlacedRule(rule, rename.origin, rename.name))
+    return tuple(placed)
+
+
+def _rule(resource: str, selected: Selector, defaults: Values, roots: Roots, *, uniform: bool = False) -> Rule:
+    options = edit_options(Values(defaults.origin), defaults, roots, selected)
+    return Rule(resource, selected, edits=options, uniform=uniform, hints=defaults[schema.HINTS])

@@ -1,0 +1,169 @@
+"""Options of a resource: its own where given, else the file's, and only those that mean something for its devices.
+
+What the file says for all resources is never wrong for one of them: options of NVIDIA's driver are left out for other
+vendors' devices, options of NICs for GPUs. The same in the resource itself is a contradiction, and reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.inventory.model import DeviceKind
+from node.rules import Selector
+from node.values import Value, value
+from ostler.config import schema
+from ostler.config.errors import ConfigError, Origin
+from ostler.config.section import AnyField, Field, T, Values
+from ostler.config.selection import serves_nics, serves_nvidia
+
+
+@value
+class Roots(Value):
+    """Host folders that go into every rule's options."""
+
+    driver: str
+    dev: str
+
+
+def edit_options(own: Values, defaults: Values, roots: Roots, selected: Selector) -> EditOptions:
+    """How the selected devices are given to containers."""
+    options = _options(own, defaults, roots)
+    if not serves_nvidia(selected):
+        options = _without_nvidia(options, own)
+    if not serves_nics(selected):
+        return options
+    return replace(options, rdma=_gives_rdma(own, defaults, selected), vhost_net=pick(schema.VHOST_NET, own, defaults))
+
+
+def _options(own: Values, defaults: Values, roots: Roots) -> EditOptions:
+    imex, default_imex = own.section(schema.IMEX), defaults.section(schema.IMEX)
+    features = {"gdrcopy": schema.GDRCOPY, "gds": schema.GDS, "mofed": schema.MOFED}
+    return EditOptions(
+        strategies=pick(schema.STRATEGIES, own, defaults),
+        ids=pick(schema.ID_STRATEGY, own, defaults),
+        device_specs=pick(schema.DEVICE_SPECS, own, defaults),
+        cdi_mode=pick(schema.CDI_MODE, own, defaults),
+        cdi_annotation_prefix=pick(schema.ANNOTATION_PREFIX, own, defaults),
+        driver_root=roots.driver,
+        dev_root=roots.dev,
+        hook=pick(schema.HOOK, own, defaults) or None,
+        features=tuple(name for name, field in features.items() if pick(field, own, defaults)),
+        imex_channels=pick(schema.CHANNELS, imex, default_imex),
+        imex_required=pick(schema.CHANNELS_REQUIRED, imex, default_imex),
+    )
+
+
+def _without_nvidia(options: EditOptions, own: Values) -> EditOptions:
+    """Options for devices that NVIDIA's container runtime does not know: nothing else would give their nodes."""
+    plain = EditOptions()
+    strategies = tuple(some for some in options.strategies if some is not ListStrategy.VOLUME_MOUNTS)
+    return replace(
+        options,
+        strategies=strategies or plain.strategies,
+        ids=plain.ids,
+        device_specs=own[schema.DEVICE_SPECS],
+        cdi_mode=plain.cdi_mode,
+        driver_root=plain.driver_root,
+        dev_root=plain.dev_root,
+        hook=None,
+        features=(),
+        imex_channels=(),
+        imex_required=False,
+    )
+
+
+def _gives_rdma(own: Values, defaults: Values, selected: Selector) -> bool:
+    wanted = selected.nic.rdma if selected.nic is not None else None
+    if wanted is False:
+        return False
+    given = pick(schema.RDMA_DEVICES, own, defaults)
+    return given if given is not None else bool(wanted) or selected.kinds == (DeviceKind.RDMA,)
+
+
+def pick(field: Field[T], own: Values, defaults: Values) -> T:
+    """The resource's own value where given, else the file's or the default."""
+    return own[field] if field in own else defaults[field]
+
+
+def check_options(
+    options: EditOptions, own: Values, defaults: Values, selected: Selector, problems: list[ConfigError]
+) -> None:
+    """Report options that cannot go together, each at the value that is easiest to change."""
+    if own.broken or defaults.broken or own.section(schema.IMEX).broken or defaults.section(schema.IMEX).broken:
+        return
+    _check_meaning(own, selected, problems)
+    if not serves_nvidia(selected):
+        return
+    place = _place(schema.CDI_MODE, own, defaults)
+    mode = options.cdi_mode
+    # A mode that strategies given at a closer place have made idle does no harm.
+    meant = _rank(schema.CDI_MODE, own, defaults) >= _rank(schema.STRATEGIES, own, defaults)
+    if mode is not CdiMode.NODES and not options.uses_cdi:
+        if meant:
+            fix = "add cdi-cri or cdi-annotations there, or remove cdiMode"
+            problems.append(place.error(f"is {mode}, but deviceListStrategy has none for CDI", fix))
+    elif mode is CdiMode.FULL and options.hook is None:
+        fix = "set hook to its path on the host, such as /usr/bin/nvidia-cdi-hook"
+        problems.append(place.error("is full, which needs the vendor's hook program", fix))
+    if options.imex_required and not options.imex_channels:
+        place = _place(schema.CHANNELS_REQUIRED, own.section(schema.IMEX), defaults.section(schema.IMEX))
+        problems.append(place.error("is true, but there is no channel to require", "list channels in channelIDs"))
+
+
+def _check_meaning(own: Values, selected: Selector, problems: list[ConfigError]) -> None:
+    if not serves_nvidia(selected):
+        for field, what in _nvidia_options(own):
+            problem = f"{what} for NVIDIA's devices, which this resource does not select"
+            problems.append(own.place(field).error(problem, "remove it"))
+    if not serves_nics(selected):
+        for option in _nic_options(own):
+            fix = "remove it, or select NICs with 'devices: {kind: nic}'"
+            problem = "is an option for NICs, which this resource does not select"
+            problems.append(own.place(option).error(problem, fix))
+    elif own[schema.RDMA_DEVICES] and selected.nic is not None and selected.nic.rdma is False:
+        problem = "is true, but devices say rdma: false"
+        problems.append(own.place(schema.RDMA_DEVICES).error(problem, "remove one of the two"))
+
+
+def _nvidia_options(own: Values) -> list[tuple[AnyField, str]]:
+    """Options given in the resource that only NVIDIA's devices have, with what is said of each."""
+    imex = own.section(schema.IMEX)
+    switches: tuple[tuple[AnyField, bool], ...] = (
+        (schema.GDRCOPY, own[schema.GDRCOPY]),
+        (schema.GDS, own[schema.GDS]),
+        (schema.MOFED, own[schema.MOFED]),
+        (schema.HOOK, bool(own[schema.HOOK])),
+        (schema.IMEX, bool(imex[schema.CHANNELS] or imex[schema.CHANNELS_REQUIRED])),
+    )
+    found: list[tuple[AnyField, str]] = [(field, "is an option") for field, given in switches if given]
+    if own[schema.ID_STRATEGY] is not IdStrategy.UUID:
+        found.append((schema.ID_STRATEGY, f"is {own[schema.ID_STRATEGY]}, a choice"))
+    if own[schema.CDI_MODE] is not CdiMode.NODES:
+        found.append((schema.CDI_MODE, f"is {own[schema.CDI_MODE]}, a choice"))
+    if ListStrategy.VOLUME_MOUNTS in own[schema.STRATEGIES]:
+        found.append((schema.STRATEGIES, f"has {ListStrategy.VOLUME_MOUNTS}, a choice"))
+    return found
+
+
+def _nic_options(own: Values) -> list[AnyField]:
+    """Options given in the resource that only NICs have."""
+    switches: tuple[tuple[AnyField, bool], ...] = (
+        (schema.LINK_HEALTH, own[schema.LINK_HEALTH]),
+        (schema.RDMA_DEVICES, bool(own[schema.RDMA_DEVICES])),
+        (schema.VHOST_NET, own[schema.VHOST_NET]),
+    )
+    return [field for field, given in switches if given]
+
+
+def _place(field: AnyField, own: Values, defaults: Values) -> Origin:
+    return own.place(field) if field in own else defaults.place(field)
+
+
+def _rank(field: AnyField, own: Values, defaults: Values) -> int:
+    """How close to the resource a value is given: not at all, in the file's defaults, by flag or variable, in it."""
+    if field in own:
+        return 3
+    if field not in defaults:
+        return 0
+    return 1 if defaults.place(field).line is not None else 2

@@ -1,0 +1,32 @@
+"""The bytes of a file that the configuration names, or one clear problem why there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ostler.config.document import MAX_BYTES
+from ostler.config.errors import ConfigErrors, Origin
+
+
+def read_bytes(path: Path, source: str, *, missing: str = "correct the path") -> bytes:
+    """At most one byte more than a file may have; raises ``ConfigErrors`` with ``source`` as the file's name.
+
+    ``missing``: what to do about a file that does not exist.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise _unreadable(source, "does not exist", missing) from error
+    except IsADirectoryError as error:
+        raise _unreadable(source, "is a directory", "give the file inside it") from error
+    except PermissionError as error:
+        raise _unreadable(source, "may not be read", "check its permissions and who runs this") from error
+    except OSError as error:
+        raise _unreadable(source, f"cannot be read ({error.strerror})", "check the path and what is there") from error
+    except ValueError as error:  # a zero byte in the path
+        raise _unreadable(source, "is no path", "correct the path") from error
+
+
+def _unreadable(source: str, problem: str, fix: str) -> ConfigErrors:
+    return ConfigErrors([Origin(source).error(problem, fix)])

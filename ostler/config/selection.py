@@ -1,0 +1,247 @@
+"""What a ``devices`` section selects, and which of its keys exclude each other.
+
+Without ``kind`` a selection is of GPUs and their parts. NICs are selected only by those who ask for them, so that a
+resource for GPUs does not take the node's network: by ``kind``, by a fact that only NICs have, by a vendor or driver of
+NICs alone, by a name or exact PCI address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from node.inventory.model import DeviceKind
+from node.nic_selector import NIC_KINDS, FunctionRange, NicSelector
+from node.rules import Selector
+from ostler.config import schema
+from ostler.config.errors import ConfigError
+from ostler.config.schema import NicFunction, Vendor
+from ostler.config.section import AnyField, Values
+
+ACCELERATORS = (DeviceKind.GPU, DeviceKind.MIG, DeviceKind.PARTITION)
+
+GPU_DRIVERS = ("amdgpu", "i915", "xe", "nvidia")
+
+_VENDOR_KINDS = {
+    Vendor.NVIDIA: (DeviceKind.GPU, DeviceKind.MIG),
+    Vendor.AMD: (DeviceKind.GPU, DeviceKind.PARTITION, *NIC_KINDS),
+    Vendor.INTEL: (DeviceKind.GPU, *NIC_KINDS),
+}
+"""Kinds of device that a vendor's are; NICs alone where it is not listed."""
+
+_PCI_VENDORS = {
+    "amd": ("1022", "1dd8"),
+    "intel": ("8086",),
+    "mellanox": ("15b3",),
+    "broadcom": ("14e4",),
+    "amazon": ("1d0f",),
+    "google": ("1ae0",),
+    "redhat": ("1af4",),
+    "chelsio": ("1425",),
+    "marvell": ("1077", "177d"),
+    "cisco": ("1137",),
+    "huawei": ("19e5",),
+}
+"""PCI vendor ids of NICs by the vendor's name."""
+
+_USERSPACE_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub")
+_PARTITION_MODE = re.compile(r"[sdtqc]px.*")
+_MIG_PROFILE = re.compile(r"[1-9][cg]\..*")
+
+
+def selector(devices: Values) -> Selector:
+    """The selector that a ``devices`` section describes."""
+    return Selector(
+        kinds=_kinds(devices)[0],
+        vendors=tuple(vendor.value for vendor in devices[schema.VENDORS]),
+        products=devices[schema.PRODUCTS],
+        profiles=devices[schema.PROFILES],
+        uuids=devices[schema.UUIDS],
+        pci_addresses=devices[schema.PCI_ADDRESSES],
+        names=devices[schema.NAMES],
+        mig_enabled=devices[schema.MIG_ENABLED],
+        whole_instances=devices[schema.WHOLE_INSTANCES],
+        drivers=devices[schema.DRIVERS],
+        nic=_nic_selector(devices) if any(fact in devices for fact in schema.NIC_FACTS) else None,
+    )
+
+
+def _nic_selector(devices: Values) -> NicSelector:
+    return NicSelector(
+        vendors=devices[schema.PCI_VENDORS],
+        devices=devices[schema.PCI_DEVICES],
+        functions=tuple(function.value for function in devices[schema.FUNCTIONS]),
+        interfaces=devices[schema.INTERFACES],
+        roots=devices[schema.ROOT_DEVICES],
+        link_types=tuple(link.value for link in devices[schema.LINK_TYPES]),
+        rdma=devices[schema.RDMA],
+        acpi_indexes=devices[schema.ACPI_INDEXES],
+        pkeys=devices[schema.PARTITION_KEYS],
+    )
+
+
+def _kinds(devices: Values) -> tuple[tuple[DeviceKind, ...], str]:
+    """The kinds, and what decided them: ``kind gpu``, ``migEnabled``, ``linkTypes``."""
+    given = devices[schema.KINDS]
+    if given:
+        return given, f"kind {_listed(given)}"
+    if devices[schema.MIG_ENABLED] is not None:
+        return (DeviceKind.GPU,), schema.MIG_ENABLED.key  # MIG mode is a fact of whole GPUs
+    sign = _nic_sign(devices)
+    if sign:
+        return NIC_KINDS, sign
+    if devices[schema.WHOLE_INSTANCES]:
+        return (DeviceKind.MIG,), schema.WHOLE_INSTANCES.key
+    profiles, addresses = devices[schema.PROFILES], devices[schema.PCI_ADDRESSES]
+    if profiles and all(_MIG_PROFILE.fullmatch(profile) for profile in profiles):
+        return (DeviceKind.MIG,), schema.PROFILES.key
+    if addresses and not any("*" in address for address in addresses):
+        return (), ""  # who writes out an address means what is there
+    return ACCELERATORS, "the absence of kind"
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _nic_sign(devices: Values) -> str:
+    """The key by which a selection without ``kind`` is of NICs; empty when it is not."""
+    fact = next((fact.key for fact in schema.NIC_FACTS if fact in devices), "")
+    if fact:
+        return fact
+    vendors, drivers, names = devices[schema.VENDORS], devices[schema.DRIVERS], devices[schema.NAMES]
+    if vendors and not any(vendor in _VENDOR_KINDS for vendor in vendors):
+        return schema.VENDORS.key
+    if drivers and not any(driver in GPU_DRIVERS for driver in drivers):
+        return schema.DRIVERS.key
+    if names and all(name.startswith(("nic-", "rdma-")) for name in names):
+        return schema.NAMES.key
+    return ""
+
+
+def serves_nvidia(selected: Selector) -> bool:
+    """Whether the selector can match devices of NVIDIA."""
+    kinds, vendors = selected.kinds, selected.vendors
+    of_kind = not kinds or DeviceKind.GPU in kinds or DeviceKind.MIG in kinds
+    return of_kind and (not vendors or Vendor.NVIDIA in vendors) and not selected.drivers and selected.nic is None
+
+
+def serves_nics(selected: Selector) -> bool:
+    """Whether the selector can match NICs."""
+    of_kind = not selected.kinds or any(kind in NIC_KINDS for kind in selected.kinds)
+    return of_kind and selected.vendors != (Vendor.NVIDIA,)
+
+
+def check_selection(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
+    """Report keys of ``devices`` that exclude each other."""
+    _check_gpu_facts(selected, devices, problems)
+    _check_nic_facts(selected, devices, problems)
+    _check_vendors(selected, devices, problems)
+    _check_names(selected, devices, problems)
+    if selected.nic is not None:
+        _check_functions(selected.nic, devices, problems)
+        _check_links(selected, selected.nic, devices, problems)
+
+
+def _check_gpu_facts(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
+    mig, gpu = DeviceKind.MIG, DeviceKind.GPU
+    facts: tuple[tuple[AnyField, bool, tuple[DeviceKind, ...], str], ...] = (
+        (schema.PRODUCTS, bool(selected.products), ACCELERATORS, "GPUs"),
+        (schema.PROFILES, bool(selected.profiles), *_profile_kinds(selected)),
+        (schema.WHOLE_INSTANCES, selected.whole_instances, (mig,), "MIG devices"),
+        (schema.UUIDS, bool(selected.uuids), (gpu, mig), "GPUs and MIG devices"),
+    )
+    for field, given, kinds, owners in facts:
+        if given and selected.kinds and not any(kind in kinds for kind in selected.kinds):
+            problem = f"is a fact of {owners}, which {_kinds(devices)[1]} excludes"
+            problems.append(devices.place(field).error(problem, "remove one of the two"))
+    if selected.mig_enabled is not None:
+        other = next((kind for kind in selected.kinds if kind is not gpu), None)
+        if other is not None:
+            problem = f"is a fact of whole GPUs, but kind has {other}"
+            problems.append(devices.place(schema.MIG_ENABLED).error(problem, "remove it, or select kind gpu alone"))
+    if "nvidia" in selected.drivers:
+        place = devices.place(schema.DRIVERS)
+        problems.append(place.error("is nvidia, which no device says of itself", "write 'vendor: nvidia' instead"))
+
+
+def _profile_kinds(selected: Selector) -> tuple[tuple[DeviceKind, ...], str]:
+    """Kinds that can have one of the profiles, and what to call them: AMD's GPUs have some, too."""
+    if all(_MIG_PROFILE.fullmatch(profile) for profile in selected.profiles):
+        return (DeviceKind.MIG,), "MIG devices"
+    amd = not selected.vendors or Vendor.AMD in selected.vendors
+    partitioned = (DeviceKind.GPU, DeviceKind.PARTITION) if amd else ()
+    if all(_PARTITION_MODE.fullmatch(profile) for profile in selected.profiles):
+        return partitioned, "AMD's GPUs and partitions"
+    return (*partitioned, DeviceKind.MIG), "MIG devices and partitions"
+
+
+def _check_nic_facts(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
+    strangers = [kind for kind in selected.kinds if kind not in NIC_KINDS]
+    if selected.nic is None or not strangers:
+        return
+    for field in schema.NIC_FACTS:
+        if field not in devices:
+            continue
+        if len(strangers) == len(selected.kinds):
+            problem, fix = f"is a fact of NICs, which {_kinds(devices)[1]} excludes", "remove one of the two"
+        else:
+            problem, fix = f"is a fact of NICs, but kind has {strangers[0]}", "give NICs a resource of their own"
+        problems.append(devices.place(field).error(problem, fix))
+
+
+def _check_vendors(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
+    place = devices.place(schema.VENDORS)
+    for vendor in devices[schema.VENDORS]:
+        if selected.kinds and not any(kind in _VENDOR_KINDS.get(vendor, NIC_KINDS) for kind in selected.kinds):
+            fix = "remove it, or give it a resource of its own"
+            if vendor is Vendor.NVIDIA and serves_nics(replace(selected, vendors=())):
+                fix = "write mellanox for ConnectX and BlueField, or remove it"
+            problem = f"is {vendor}, which has no device of kind {_listed(selected.kinds)}"
+            problems.append(place.error(problem, fix))
+    nic = selected.nic
+    if nic is None or not nic.vendors or not selected.vendors:
+        return
+    ids = [each for vendor in selected.vendors for each in _PCI_VENDORS.get(vendor, ())]
+    if ids and not set(ids) & set(nic.vendors):
+        problem = f"is {_listed(nic.vendors)}, but vendor {_listed(selected.vendors)} has {_listed(ids)}"
+        problems.append(devices.place(schema.PCI_VENDORS).error(problem, "remove one of the two"))
+
+
+def _check_names(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
+    for name in selected.names:
+        kind, dash, _ = name.partition("-")
+        if dash and "*" not in kind and selected.kinds and kind not in selected.kinds:
+            kinds = _listed(selected.kinds)
+            problem = f"is {name}, but names of kind {kinds} begin with {'- or '.join(selected.kinds)}-"
+            fix = "correct it, or change kind"
+            problems.append(devices.place(schema.NAMES).error(problem, fix))
+
+
+def _check_functions(nic: NicSelector, devices: Values, problems: list[ConfigError]) -> None:
+    for field, ranges in ((schema.INTERFACES, nic.interfaces), (schema.ROOT_DEVICES, nic.roots)):
+        place = devices.place(field)
+        numbered = next((some for some in ranges if some.numbers), None)
+        if numbered is not None and nic.functions == (NicFunction.PF,):
+            problem = f"picks virtual functions of {numbered.root}, which functions pf excludes"
+            problems.append(place.error(problem, "remove the range, or add vf to functions"))
+        for number, some in enumerate(ranges):
+            if any(_overlap(some, other) for other in ranges[:number]):
+                problem = f"names functions of {some.root} twice"
+                problems.append(place.error(problem, "write one item for it, with ranges that do not overlap"))
+                break
+
+
+def _overlap(one: FunctionRange, other: FunctionRange) -> bool:
+    if one.root != other.root:
+        return False
+    if not one.numbers or not other.numbers:
+        return True
+    return any(low <= last and first <= high for low, high in one.numbers for first, last in other.numbers)
+
+
+def _check_links(selected: Selector, nic: NicSelector, devices: Values, problems: list[ConfigError]) -> None:
+    if nic.rdma and selected.drivers and all(driver in _USERSPACE_DRIVERS for driver in selected.drivers):
+        problem = f"is true, but functions bound to {_listed(selected.drivers)} have no RDMA device"
+        problems.append(devices.place(schema.RDMA).error(problem, "remove it, or change drivers"))

@@ -1,0 +1,317 @@
+"""The configuration of the SR-IOV network device plugin (``resourceList``), read into the values of our own format.
+
+For nodes that change over: the same file gives the same resources. Every key is either taken, without meaning here
+(with the reason), or refused because what is offered would differ: DDP profiles, vDPA, accelerators and additional
+information are not served. Keys that the plugin would overlook in silence (a misspelt one) are errors here.
+
+Several selectors of a resource are several rules of one name in their order, as there the first that matches a device
+has it. Differences that are kept away: there a second item of ``pfNames`` for the same function is overlooked, and a
+name also stands for every longer one; here the first is refused, and a name is the whole name.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import cast
+
+from node.nic_selector import NIC_KINDS, FunctionRange
+from ostler.config import schema
+from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, Sequence, clipped, shown
+from ostler.config.errors import ConfigError, Origin
+from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId, RootFunctions
+from ostler.config.notes import Note, NoteKind
+from ostler.config.patterns import PciPattern
+from ostler.config.scalars import BadValue, Boolean, Choice, JsonObject, ScalarType, Text, Unusable
+from ostler.config.schema import LinkType, NicFunction
+from ostler.config.section import AnyField, Field, ListOf, Section, Values
+
+DEFAULT_PREFIX = "intel.com"
+"""What the plugin puts in front of names without its flag ``--resource-prefix``."""
+
+
+class _Unserved:
+    """A value that must be empty, because what it asks for is not served; ``problem`` and ``fix`` for any other."""
+
+    example = "null"
+
+    def __init__(self, problem: str, fix: str) -> None:
+        self._problem = problem
+        self._fix = fix
+
+    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> bool:
+        """See ``ValueType``."""
+        del at, problems  # the value is refused as a whole
+        match node:
+            case Refused():
+                raise Unusable
+            case Scalar() if not node.text or node.meaning is Meaning.NULL:
+                return True
+            case Sequence(items=()) | Mapping(entries=()):
+                return True
+        raise BadValue(self._problem, self._fix)
+
+    def from_text(self, text: str) -> bool:
+        """See ``ValueType``."""
+        return not text
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"maxItems": 0, "maxProperties": 0, "maxLength": 0}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "nothing"
+
+
+class _Selector(Section):
+    """One object of ``selectors``."""
+
+    example = '{"vendors": ["15b3"]}'
+
+
+class _DeviceType(StrEnum):
+    NET_DEVICE = "netDevice"
+    AUX_NET_DEVICE = "auxNetDevice"
+
+
+class _LinkType(StrEnum):
+    ETHER = "ether"
+    INFINIBAND = "infiniband"
+
+
+class _AuxType(StrEnum):
+    SF = "sf"
+
+
+_LINK_TYPES = {_LinkType.ETHER: LinkType.ETHERNET, _LinkType.INFINIBAND: LinkType.INFINIBAND}
+
+
+class _WholeAddress(PciPattern):
+    """One PCI address; the plugin knows no patterns."""
+
+    example = '"0000:86:00.1"'
+
+    def check(self, text: str) -> None:
+        """See ``Pattern``."""
+        if "*" in text:
+            raise BadValue(f"is {shown(text)}, a pattern", f"write each address, such as {self.example}")
+        super().check(text)
+
+
+class _InterfaceFunctions(Functions):
+    """``Functions``; some releases of the plugin read names as regular expressions, and here they are names."""
+
+    def root(self, root: str, text: str) -> str:
+        """See ``Functions``."""
+        if re.search(r"[\^$\[\](){}|?+\\*]", root):
+            raise BadValue(f"is {shown(text)}, a regular expression", "write each interface's whole name")
+        return super().root(root, text)
+
+
+class _AcpiIndex(ScalarType[int]):
+    """The firmware's index of an interface: a number in quotes there."""
+
+    example = '"101"'
+
+    def from_text(self, text: str) -> int:
+        """See ``ValueType``."""
+        if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+            raise BadValue(f"is {shown(text)}, no index", f"write a number in quotes, such as {self.example}")
+        return int(text)
+
+
+_EMPTY = "has no meaning here: it is empty"
+_NOT_SERVED = "which is not served"
+_NAME = Field("resourceName", Text(r"[A-Za-z0-9_-]+", "letters, digits, - and _", "nics"), "", "Name.", required=True)
+_PREFIX = Field(
+    "resourcePrefix",
+    Text(r"[^/]+", "a domain without /", "example.com", optional=True),
+    "",
+    "Domain of the resource's name.",
+)
+_TYPE = Field(
+    "deviceType",
+    Choice(_DeviceType, later={"accelerator": f"is accelerator, {_NOT_SERVED}"}),
+    _DeviceType.NET_DEVICE,
+    "Class of device.",
+)
+_EXCLUDE_TOPOLOGY = Field("excludeTopology", Boolean(), False, "No NUMA node for the kubelet.")
+_EXTRA = Field(
+    "additionalInfo",
+    _Unserved(f"asks for further facts in the environment, {_NOT_SERVED}", "set them in the pod's own env"),
+    False,
+    "there are none",
+)
+_VENDORS = Field("vendors", ListOf(PciId("15b3")), (), "PCI vendor ids.")
+_DEVICES = Field("devices", ListOf(PciId("101e")), (), "PCI device ids.")
+_DRIVERS = Field("drivers", ListOf(DriverName()), (), "Kernel drivers.")
+_ADDRESSES = Field("pciAddresses", ListOf(_WholeAddress()), (), "PCI addresses.")
+_ACPI = Field("acpiIndexes", ListOf(_AcpiIndex()), (), "Indexes of the firmware.")
+_PF_NAMES = Field("pfNames", ListOf(_InterfaceFunctions()), (), "Interfaces of physical functions.")
+_ROOTS = Field("rootDevices", ListOf(RootFunctions()), (), "PCI addresses of physical functions.")
+_LINKS = Field("linkTypes", ListOf(Choice(_LinkType)), (), "Link types.")
+_PKEYS = Field("pKeys", ListOf(PartitionKey()), (), "Partition keys.")
+_RDMA = Field("isRdma", Boolean(), False, "RDMA.")
+_VHOST = Field("needVhostNet", Boolean(), False, "vhost-net.")
+_AUX_TYPES = Field("auxTypes", ListOf(Choice(_AuxType)), (), "Kinds of auxiliary device.")
+_DDP = Field(
+    "ddpProfiles",
+    _Unserved(f"asks for devices by their DDP profile, {_NOT_SERVED}", "remove it, and select by pciAddresses"),
+    False,
+    "there are none",
+)
+_VDPA = Field(
+    "vdpaType",
+    _Unserved(f"asks for vDPA devices, {_NOT_SERVED}", "remove the resource, or keep the plugin for it"),
+    False,
+    "there is none",
+)
+_SELECTOR = _Selector(
+    _VENDORS, _DEVICES, _DRIVERS, _ADDRESSES, _ACPI, _PF_NAMES, _ROOTS, _LINKS, _DDP, _RDMA, _PKEYS, _VHOST, _VDPA,
+    _AUX_TYPES,
+)  # fmt: skip
+_SELECTORS: Field[tuple[Values, ...]] = Field(
+    "selectors", ListOf(_SELECTOR, fewest=1, single=True, unique=False), (), "Which devices.", required=True
+)
+_RESOURCE = Section(_NAME, _PREFIX, _TYPE, _EXCLUDE_TOPOLOGY, _SELECTORS, _EXTRA)
+_LIST: Field[tuple[Values, ...]] = Field(
+    "resourceList", ListOf(_RESOURCE, fewest=1, unique=False), (), "Resources.", required=True
+)
+ROOT = Section(_LIST)
+
+_LISTS: tuple[tuple[AnyField, AnyField], ...] = (
+    (_VENDORS, schema.PCI_VENDORS),
+    (_DEVICES, schema.PCI_DEVICES),
+    (_DRIVERS, schema.DRIVERS),
+    (_ADDRESSES, schema.PCI_ADDRESSES),
+    (_ACPI, schema.ACPI_INDEXES),
+    (_PF_NAMES, schema.INTERFACES),
+    (_ROOTS, schema.ROOT_DEVICES),
+    (_PKEYS, schema.PARTITION_KEYS),
+)
+"""Lists there, and the key of ``devices`` here that gets the same items."""
+
+_PCI_ONLY: tuple[AnyField, ...] = (_ADDRESSES, _ACPI, _PKEYS, _VHOST)
+"""Keys that the plugin knows for ``netDevice`` only; ``auxTypes`` it knows for ``auxNetDevice`` only."""
+
+
+def read_sriov(tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]) -> Values:
+    """Values of our format; ``notes`` gets one line for every value that the file gives."""
+    given = ROOT.read(tree, Origin(source, tree.line, tree.column), problems)
+    values = Values(given.origin)
+    values.broken = given.broken
+    resources: list[Values] = []
+    names: dict[str, Origin] = {}
+    for item in given[_LIST]:
+        place = item.place(_NAME)
+        name = f"{item[_PREFIX] or DEFAULT_PREFIX}/{item[_NAME]}"
+        first = names.setdefault(name, place)
+        if first is not place and _NAME in item:
+            problem = f"gives {shown(name)} again, first in line {first.line}"
+            problems.append(place.error(problem, "put the selectors of both into one list"))
+        resources.extend(_resource(item, name, selector, problems, notes) for selector in item[_SELECTORS])
+        _note_resource(item, name, notes)
+    values.put(schema.RESOURCES, tuple(resources), given.place(_LIST))
+    return values
+
+
+def _note_resource(item: Values, name: str, notes: list[Note]) -> None:
+    if _NAME in item:
+        default = "" if item[_PREFIX] else f" ({DEFAULT_PREFIX} is the plugin's own; resourcePrefix changes it)"
+        notes.append(Note(NoteKind.TAKEN, item.place(_NAME), f"taken as name {clipped(name)}{default}"))
+    if _PREFIX in item:
+        notes.append(Note(NoteKind.TAKEN, item.place(_PREFIX), "taken as the domain of name"))
+    if _TYPE in item:
+        functions = "[sf]" if item[_TYPE] is _DeviceType.AUX_NET_DEVICE else "[pf, vf]"
+        text = f"taken as devices.kind [nic, rdma] and devices.functions {functions}"
+        notes.append(Note(NoteKind.TAKEN, item.place(_TYPE), text))
+    if _EXCLUDE_TOPOLOGY in item:
+        hints = str(not item[_EXCLUDE_TOPOLOGY]).lower()
+        notes.append(Note(NoteKind.TAKEN, item.place(_EXCLUDE_TOPOLOGY), f"taken as topologyHints {hints}"))
+    if _EXTRA in item:
+        notes.append(_without_meaning(item, _EXTRA))
+
+
+def _resource(item: Values, name: str, selector: Values, problems: list[ConfigError], notes: list[Note]) -> Values:
+    """One of our resources: those devices of an item that one of its selectors picks."""
+    resource, devices = Values(selector.origin), Values(selector.origin)
+    resource.broken = item.broken
+    devices.broken = selector.broken
+    resource.put(schema.DEVICES, devices, selector.origin)
+    if _NAME in item:
+        resource.put(schema.RESOURCE_NAME, name, item.place(_NAME))
+    resource.put(schema.HINTS, not item[_EXCLUDE_TOPOLOGY], item.place(_EXCLUDE_TOPOLOGY))
+    kind = item[_TYPE]
+    functions = (NicFunction.SF,) if kind is _DeviceType.AUX_NET_DEVICE else (NicFunction.PF, NicFunction.VF)
+    devices.put(schema.KINDS, NIC_KINDS, selector.origin)
+    devices.put(schema.FUNCTIONS, functions, item.place(_TYPE))
+    _check_type(kind, selector, problems)
+    _check_first(selector, _PF_NAMES, selector[_PF_NAMES], problems)
+    _check_first(selector, _ROOTS, selector[_ROOTS], problems)
+    _take_lists(selector, devices, notes)
+    _take_switches(selector, devices, resource, notes)
+    return resource
+
+
+def _take_lists(selector: Values, devices: Values, notes: list[Note]) -> None:
+    for theirs, ours in _LISTS:
+        if theirs not in selector:
+            continue
+        items = cast("tuple[object, ...]", selector[cast("Field[object]", theirs)])
+        if items:
+            devices.put(cast("Field[object]", ours), items, selector.place(theirs))
+            notes.append(Note(NoteKind.TAKEN, selector.place(theirs), f"taken as devices.{ours.key}"))
+        else:
+            notes.append(Note(NoteKind.IGNORED, selector.place(theirs), _EMPTY))
+    if selector[_LINKS]:
+        links = tuple(_LINK_TYPES[link] for link in selector[_LINKS])
+        devices.put(schema.LINK_TYPES, links, selector.place(_LINKS))
+        text = f"taken as devices.linkTypes [{', '.join(links)}]"
+        notes.append(Note(NoteKind.TAKEN, selector.place(_LINKS), text))
+    for field, given in ((_LINKS, bool(selector[_LINKS])), (_AUX_TYPES, bool(selector[_AUX_TYPES]))):
+        if field in selector and not given:
+            notes.append(Note(NoteKind.IGNORED, selector.place(field), _EMPTY))
+    if selector[_AUX_TYPES]:
+        notes.append(Note(NoteKind.TAKEN, selector.place(_AUX_TYPES), "taken as devices.functions [sf]"))
+
+
+def _take_switches(selector: Values, devices: Values, resource: Values, notes: list[Note]) -> None:
+    if selector[_RDMA]:
+        devices.put(schema.RDMA, True, selector.place(_RDMA))
+        text = "taken as devices.rdma true: RDMA devices alone, with their device nodes"
+        notes.append(Note(NoteKind.TAKEN, selector.place(_RDMA), text))
+    elif _RDMA in selector:
+        text = "has no meaning here: devices with and without RDMA are taken, as there"
+        notes.append(Note(NoteKind.IGNORED, selector.place(_RDMA), text))
+    if _VHOST in selector:
+        resource.put(schema.VHOST_NET, selector[_VHOST], selector.place(_VHOST))
+        text = f"taken as vhostNet {str(selector[_VHOST]).lower()}"
+        notes.append(Note(NoteKind.TAKEN, selector.place(_VHOST), text))
+    notes.extend(_without_meaning(selector, field) for field in (_DDP, _VDPA) if field in selector)
+
+
+def _without_meaning(values: Values, field: AnyField) -> Note:
+    return Note(NoteKind.IGNORED, values.place(field), f"has no meaning here: {field.help}")
+
+
+def _check_type(kind: _DeviceType, selector: Values, problems: list[ConfigError]) -> None:
+    wrong: tuple[AnyField, ...] = _PCI_ONLY if kind is _DeviceType.AUX_NET_DEVICE else (_AUX_TYPES,)
+    for field in wrong:
+        if selector[cast("Field[object]", field)]:
+            other = next(each for each in _DeviceType if each is not kind)
+            problem = f"is a selector of {other}, which the plugin overlooks for {kind}"
+            problems.append(selector.place(field).error(problem, "remove it, or change deviceType"))
+
+
+def _check_first(
+    selector: Values, field: AnyField, ranges: tuple[FunctionRange, ...], problems: list[ConfigError]
+) -> None:
+    """Refuse a second item for a function: the plugin looks at the first alone."""
+    roots = [some.root for some in ranges]
+    again = next((root for number, root in enumerate(roots) if root in roots[:number]), None)
+    if again is not None:
+        problem = f"has two items for {clipped(again)}, of which the plugin overlooks the second"
+        fix = f"write one, such as {clipped(again)}#0-3,7"
+        problems.append(selector.place(field).error(problem, fix))

@@ -1,0 +1,225 @@
+"""Override files: where devices really are, for machines whose PCIe tree does not tell (virtual machines, mostly).
+
+Two formats, told apart by content: our own YAML, and NCCL's topology XML, which cloud vendors ship for their machines.
+Ours in full::
+
+    apiVersion: ostler.dev/v1alpha1
+    kind: Topology
+    hostBridges:
+    - numaNode: 0
+      devices: ["0000:00:0a.0"]             # on the host bridge itself
+      switches:
+      - devices: ["0000:00:05.0", "0000:00:06.0"]
+        switches:                           # switches below this one, up to four levels
+        - devices: ["0000:00:07.0"]
+
+Devices of one switch are PIX, of a switch and one below it PXB, of one host bridge PHB; further ones are told apart by
+NUMA node. An address that the node lacks is no error, because one file serves a whole kind of machine; one that stands
+there twice is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+from node.topology.model import PlaceOverride
+from node.values import Value, value
+from ostler.config.document import (
+    MAX_BYTES,
+    Mapping,
+    Meaning,
+    Node,
+    Refused,
+    Scalar,
+    Sequence,
+    clipped,
+    parse_document,
+    shown,
+)
+from ostler.config.errors import ConfigError, ConfigErrors, Origin
+from ostler.config.reading import read_bytes
+from ostler.config.scalars import BadValue, Choice, Integer, JsonObject, ScalarType, expect_scalar
+from ostler.config.section import AnyField, Field, ListOf, Section, Values
+
+API_VERSION = "ostler.dev/v1alpha1"
+KIND = "Topology"
+MAX_PATH = 4096
+"""Characters of the file's own path that messages show."""
+MAX_SWITCH_LEVELS = 4
+MAX_NUMA_NODE = 1023
+
+_ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+
+
+@value
+class Located(Value):
+    """An override with the place in the file where it stands."""
+
+    override: PlaceOverride
+    origin: Origin
+
+
+def load_overrides(path: Path) -> tuple[PlaceOverride, ...]:
+    """The overrides of a file, in its order; raises ``ConfigErrors`` with every problem found."""
+    source = clipped(str(path), MAX_PATH)
+    return parse_overrides(source, read_bytes(path, source))
+
+
+def parse_overrides(source: str, data: bytes) -> tuple[PlaceOverride, ...]:
+    """``load_overrides`` for content that is at hand; ``source`` is its name in messages."""
+    problems: list[ConfigError] = []
+    text = data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if len(data) > MAX_BYTES:
+        problems.append(Origin(source).error(f"has more than {MAX_BYTES} bytes", "no machine needs as many"))
+        found: list[Located] = []
+    elif not text:
+        fix = f"write at least 'apiVersion: {API_VERSION}', 'kind: {KIND}' and hostBridges"
+        problems.append(Origin(source, 1, 1).error("the file is empty", fix))
+        found = []
+    elif text.startswith(b"<"):
+        from ostler.config.nccl import read_nccl  # only for nodes that have such a file
+
+        found = read_nccl(source, text, data.count(b"\n", 0, len(data) - len(text)), problems)
+    else:
+        found = _read_ours(source, data, problems)
+    _check_twice(found, problems)
+    if problems:
+        raise ConfigErrors(problems)
+    return tuple(located.override for located in found)
+
+
+def parse_address(text: str) -> str | None:
+    """A PCI address as sysfs writes it, out of that or ``nvidia-smi``'s form with eight digits of domain, or None."""
+    match = _ADDRESS.fullmatch(text.strip().lower())
+    return None if match is None else f"{int(match[1] or '0', 16):04x}:{match[2]}"
+
+
+def below(path: tuple[str, ...], switch: str) -> tuple[str, ...]:
+    """The path of devices on a switch that hangs below ``path``.
+
+    A switch below another one hangs on a port of that one: without it, two switches on one would be as near to each
+    other as two devices on it.
+    """
+    return (*path, switch) if len(path) == 1 else (*path, f"{switch} uplink", switch)
+
+
+def _check_twice(found: list[Located], problems: list[ConfigError]) -> None:
+    first: dict[str, Origin] = {}
+    for located in found:
+        address, origin = located.override.address, located.origin
+        known = first.setdefault(address, origin)
+        if known is not origin:
+            problem = f"{address} has a place already, in line {known.line}"
+            problems.append(origin.error(problem, "a device has one place: remove one of the two"))
+
+
+class _Address(ScalarType[tuple[str, Origin]]):
+    """A PCI address with the place where it stands."""
+
+    example = '"0000:3b:00.0"'
+
+    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> tuple[str, Origin]:
+        """See ``ValueType``."""
+        del problems  # a single value has one place and one problem
+        text = expect_scalar(node, self.example).text
+        address = parse_address(text)
+        if address is None:
+            fix = "write it as domain:bus:device.function, such as 0000:3b:00.0"
+            raise BadValue(f"is {shown(text)}, not a PCI address", fix)
+        return address, at
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string", "pattern": f"^{_ADDRESS.pattern}$"}
+
+    @property
+    def accepts(self) -> str:
+        """See ``ValueType``."""
+        return "PCI addresses"
+
+
+class _ApiVersion(StrEnum):
+    V1ALPHA1 = API_VERSION
+
+
+class _Kind(StrEnum):
+    TOPOLOGY = KIND
+
+
+DEVICES = Field("devices", ListOf(_Address(), most=1024, unique=False), (), "PCI addresses of devices right here.")
+
+
+def _switches(levels: int) -> Field[tuple[Values, ...]]:
+    """The field of switches that may hold so many levels of switches; the kinds of values cannot be recursive."""
+    fields: tuple[AnyField, ...] = (DEVICES,) if levels == 1 else (DEVICES, _switches(levels - 1))
+    return Field("switches", ListOf(Section(*fields), unique=False), (), "PCIe switches.")
+
+
+SWITCHES = _switches(MAX_SWITCH_LEVELS)
+NUMA_NODE: Field[int | None] = Field(
+    "numaNode", Integer(0, MAX_NUMA_NODE), None, "NUMA node of everything below; absent: as the kernel says."
+)
+HOST_BRIDGES = Field(
+    "hostBridges",
+    ListOf(Section(NUMA_NODE, DEVICES, SWITCHES), fewest=1, unique=False),
+    (),
+    "PCIe host bridges (root complexes).",
+    required=True,
+)
+ROOT = Section(
+    Field("apiVersion", Choice(_ApiVersion), _ApiVersion.V1ALPHA1, "Version of this format.", required=True),
+    Field("kind", Choice(_Kind), _Kind.TOPOLOGY, "Kind of this document.", required=True),
+    HOST_BRIDGES,
+)
+
+
+def _read_ours(source: str, data: bytes, problems: list[ConfigError]) -> list[Located]:
+    tree, faults = parse_document(source, data)
+    problems.extend(faults)
+    if tree is None or isinstance(tree, Refused):
+        return []
+    here = Origin(source, tree.line, tree.column)
+    if not isinstance(tree, Mapping):
+        kind = "a list" if isinstance(tree, Sequence) else shown(tree.text)
+        problems.append(here.error(f"the file is {kind}, not a mapping", "write 'key: value' lines, or NCCL's XML"))
+        return []
+    if _is_other(tree, source, problems):
+        return []
+    root = ROOT.read(tree, here, problems)
+    found: list[Located] = []
+    bridges: tuple[Values, ...] = root[HOST_BRIDGES]
+    for number, bridge in enumerate(bridges):
+        known = len(found)
+        found += _located(bridge, (f"host-bridge-{number}",), str(number), bridge[NUMA_NODE])
+        if len(found) == known and not _broken(bridge):
+            problems.append(bridge.origin.error("has no device", "add 'devices' or 'switches', or remove it"))
+    return found
+
+
+def _is_other(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:
+    """Whether the document is another one of ours: its keys would only give a list of unknown keys."""
+    kind = tree.entry("kind")
+    if kind is None or not isinstance(kind.value, Scalar) or kind.value.meaning is not Meaning.TEXT:
+        return False
+    if kind.value.text == KIND:
+        return False
+    where = Origin(source, kind.line, kind.column, "kind")
+    problems.append(where.error(f"is {shown(kind.value.text)}", f"an override file has 'kind: {KIND}'"))
+    return True
+
+
+def _located(group: Values, path: tuple[str, ...], number: str, numa: int | None) -> Iterator[Located]:
+    for address, origin in group[DEVICES]:
+        yield Located(PlaceOverride(address, path, numa), origin)
+    # The same key at every level: what is read of the field is the same whatever levels its section may hold.
+    switches: tuple[Values, ...] = group[SWITCHES]
+    for position, switch in enumerate(switches):
+        label = f"{number}.{position}"
+        yield from _located(switch, below(path, f"switch-{label}"), label, numa)
+
+
+def _broken(group: Values) -> bool:
+    return group.broken or any(_broken(switch) for switch in group[SWITCHES])

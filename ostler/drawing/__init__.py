@@ -1,0 +1,1 @@
+"""Pictures of a node's topology: a matrix, a tree, an SVG drawing and JSON, all from one scene."""

@@ -1,0 +1,183 @@
+"""Where everything of the drawing stands: boxes and cards as rectangles, in pixels.
+
+Pure. NUMA nodes stand in two rows with a channel between them, and every GPU at its row's inner edge, so that links run
+through the channel and cross no card. With GPUs in one NUMA node alone there is one row, and the channel below it. NICs
+stand at the outer side of the GPUs whose switch they share, or in columns beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from node.topology.model import Place
+from node.values import Value, value
+from ostler.drawing.scene import Box, BoxKind
+
+CARD_WIDTH = 170
+CARD_HEIGHT = 64
+GAP = 10
+PADDING = 12
+HEAD = 24
+MOST_IN_COLUMN = 4
+"""NICs above each other where no GPU sets the height."""
+MANY_GPUS = 4
+"""GPUs without a switch of their own behind which NICs stand at some distance, for want of room beside them."""
+MAX_WIDTH = 1500
+"""Of a row without GPUs; with GPUs a row is as wide as it has to be."""
+
+
+@value
+class Rectangle(Value):
+    """A box or card at its place; ``upward``: its inner edge is the upper one."""
+
+    what: Box | Place
+    x: float
+    y: float
+    width: float
+    height: float
+    upward: bool = False
+
+    @property
+    def middle(self) -> float:
+        """Its middle, from the left."""
+        return self.x + self.width / 2
+
+    @property
+    def edge(self) -> float:
+        """The height of its inner edge, where links end."""
+        return self.y if self.upward else self.y + self.height
+
+
+@value
+class Block(Value):
+    """Rectangles with the room they take, boxes before what is in them."""
+
+    width: float
+    height: float
+    rectangles: tuple[Rectangle, ...]
+
+
+@value
+class Arrangement(Value):
+    """The whole picture between title and legend; the channel lies between ``channel_top`` and ``channel_bottom``."""
+
+    width: float
+    height: float
+    rectangles: tuple[Rectangle, ...]
+    channel_top: float
+    channel_bottom: float
+
+
+def arrange(boxes: Sequence[Box], channel: float) -> Arrangement:
+    """The boxes in one row or two with a channel of this height; without GPUs, in rows that wrap."""
+    with_gpus = [box for box in boxes if _gpus(box)]
+    others = [box for box in boxes if not _gpus(box)]
+    if not with_gpus:
+        return _wrapped([_block(box, False) for box in boxes])
+    if len(with_gpus) == 1:
+        row = _row([_block(box, False) for box in (*with_gpus, *others)])
+        return Arrangement(row.width, row.height + channel, row.rectangles, row.height, row.height + channel)
+    upper, lower = _rows(with_gpus, others)
+    top, bottom = upper.height, upper.height + channel
+    below = _moved(_flipped(lower), 0, bottom)
+    width = max(upper.width, lower.width)
+    return Arrangement(width, bottom + lower.height, (*upper.rectangles, *below), top, bottom)
+
+
+def _rows(with_gpus: list[Box], others: list[Box]) -> tuple[Block, Block]:
+    """Two rows: NUMA nodes with GPUs in halves, in their order; others where there is more room."""
+    half = (len(with_gpus) + 1) // 2
+    upper = [_block(box, False) for box in with_gpus[:half]]
+    lower = [_block(box, True) for box in with_gpus[half:]]
+    for box in others:
+        up, down = _row(upper), _row(lower)
+        if down.width < up.width:
+            lower.append(_block(box, True))
+        else:
+            upper.append(_block(box, False))
+    return _row(upper), _row(lower)
+
+
+def _gpus(member: Box | Place) -> bool:
+    return member.gpu if isinstance(member, Place) else any(place.gpu for place in member.places())
+
+
+def _block(member: Box | Place, upward: bool) -> Block:
+    """A member with GPUs at the lower edge; ``upward``: it will be turned upside down, and is to read well then."""
+    if isinstance(member, Place):
+        return Block(CARD_WIDTH, CARD_HEIGHT, (Rectangle(member, 0, 0, CARD_WIDTH, CARD_HEIGHT),))
+    inner = _content(member, upward)
+    width, height = inner.width + 2 * PADDING, inner.height + HEAD + PADDING
+    frame = Rectangle(member, 0, 0, width, height)
+    return Block(width, height, (frame, *_moved(inner.rectangles, PADDING, HEAD)))
+
+
+def _content(box: Box, upward: bool) -> Block:
+    """What is in a box: GPUs at the lower edge."""
+    front = [_block(member, upward) for member in box.members if _gpus(member)]
+    others = [_block(member, upward) for member in box.members if not _gpus(member)]
+    cards = all(isinstance(member, Place) for member in box.members)
+    shared = box.kind in (BoxKind.SWITCH, BoxKind.CARD)
+    if cards and len(front) >= (1 if shared else MANY_GPUS):
+        across = -(-len(others) // -(-len(others) // len(front))) if others else 1
+        rows = [_row(others[start : start + across]) for start in range(0, len(others), across)]
+        behind = _stacked(rows[::-1] if upward else rows)
+        return _stacked([behind, _row(front)], GAP if shared else 3 * GAP) if rows else _row(front)
+    room = max((block.height for block in front), default=0)
+    return _row([*front, *_columns(others, room, upward)])
+
+
+def _columns(blocks: list[Block], room: float, upward: bool) -> list[Block]:
+    """Blocks above each other, in columns no higher than ``room`` (0: some cards), filled from the left."""
+    limit = max(room, 2 * CARD_HEIGHT + GAP) if room else MOST_IN_COLUMN * (CARD_HEIGHT + GAP)
+    columns: list[list[Block]] = []
+    for block in blocks:
+        used = sum(each.height + GAP for each in columns[-1]) if columns else 0
+        if columns and used + block.height <= limit:
+            columns[-1].append(block)
+        else:
+            columns.append([block])
+    return [_stacked(column[::-1] if upward else column) for column in columns]
+
+
+def _row(blocks: Sequence[Block]) -> Block:
+    """Blocks beside each other, their lower edges in a line."""
+    height = max((block.height for block in blocks), default=0)
+    x = 0.0
+    found: list[Rectangle] = []
+    for block in blocks:
+        found += _moved(block.rectangles, x, height - block.height)
+        x += block.width + GAP
+    return Block(max(x - GAP, 0), height, tuple(found))
+
+
+def _stacked(blocks: Sequence[Block], gap: float = GAP) -> Block:
+    width = max((block.width for block in blocks), default=0)
+    y = 0.0
+    found: list[Rectangle] = []
+    for block in blocks:
+        found += _moved(block.rectangles, (width - block.width) / 2, y)
+        y += block.height + gap
+    return Block(width, max(y - gap, 0), tuple(found))
+
+
+def _wrapped(blocks: list[Block]) -> Arrangement:
+    rows: list[list[Block]] = []
+    for block in blocks:
+        used = sum(each.width + GAP for each in rows[-1]) if rows else 0
+        if rows and used + block.width <= MAX_WIDTH:
+            rows[-1].append(block)
+        else:
+            rows.append([block])
+    whole = _stacked([_row(row) for row in rows])
+    return Arrangement(whole.width, whole.height, whole.rectangles, whole.height, whole.height)
+
+
+def _moved(rectangles: Iterable[Rectangle], x: float, y: float) -> tuple[Rectangle, ...]:
+    return tuple(replace(each, x=each.x + x, y=each.y + y) for each in rectangles)
+
+
+def _flipped(block: Block) -> tuple[Rectangle, ...]:
+    """The block upside down: what was at the lower edge is at the upper one."""
+    return tuple(replace(each, y=block.height - each.y - each.height, upward=True) for each in block.rectangles)

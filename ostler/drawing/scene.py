@@ -1,0 +1,178 @@
+"""What every picture is drawn from: a topology, what people call its devices, and how they hang together.
+
+Pure. Boxes come from the PCIe paths: what is in one box is nearer to each other than to what is outside. A bridge that
+has one thing below it says nothing and gets no box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from enum import StrEnum
+
+from node.topology.distance import link_count
+from node.topology.model import Place, Topology
+from node.values import Value, value
+
+
+@value
+class Caption(Value):
+    """What people want to read of a device, every text possibly empty.
+
+    ``title``: a GPU's product or a NIC's interface and RDMA device; ``state``: a word or two (``up 400G``, ``lost``);
+    ``well``: whether the state is a good one, None when nobody can tell; ``remark``: one more fact (``8 VFs``);
+    ``host_use``: what the node itself needs it for; ``vendor`` decides what links are called.
+    """
+
+    title: str = ""
+    state: str = ""
+    well: bool | None = None
+    remark: str = ""
+    host_use: str = ""
+    vendor: str = ""
+
+
+@value
+class Scene(Value):
+    """A node's name, its topology, and captions by device name."""
+
+    node: str
+    topology: Topology
+    captions: Mapping[str, Caption] = field(default_factory=dict)
+
+    def caption(self, place: Place) -> Caption:
+        """The place's caption, an empty one where nothing is known."""
+        return self.captions.get(place.name, _NOTHING)
+
+    @property
+    def gpus(self) -> tuple[Place, ...]:
+        """The GPUs."""
+        return tuple(place for place in self.topology.places if place.gpu)
+
+    @property
+    def nics(self) -> tuple[Place, ...]:
+        """The NICs."""
+        return tuple(place for place in self.topology.places if not place.gpu)
+
+    @property
+    def link_word(self) -> str:
+        """What the GPUs' links are called."""
+        amd = any(self.caption(gpu).vendor == "amd" for gpu in self.gpus)
+        return "XGMI" if amd else "NVLink"
+
+    def links_in_words(self, count: int | str) -> str:
+        """A number of links: ``18 NVLinks``, ``1 XGMI link``."""
+        word = self.link_word if self.link_word == "NVLink" else f"{self.link_word} link"
+        return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+    @property
+    def link_sign(self) -> str:
+        """What stands before their number in a matrix."""
+        return "XG" if self.link_word == "XGMI" else "NV"
+
+
+_NOTHING = Caption()
+
+
+class BoxKind(StrEnum):
+    """What a box stands for."""
+
+    NUMA = "numa"
+    """Devices of one NUMA node."""
+    ROOT = "root"
+    """Devices below one host bridge, on different ports."""
+    SWITCH = "switch"
+    """Devices below one PCIe switch."""
+    CARD = "card"
+    """Functions of one card."""
+
+
+@value
+class Box(Value):
+    """Things that belong together, in order of their labels; ``name``: bridge or NUMA node, empty when unknown."""
+
+    kind: BoxKind
+    name: str
+    members: tuple[Box | Place, ...]
+
+    def places(self) -> tuple[Place, ...]:
+        """All devices inside, however deep."""
+        return tuple(inner for member in self.members for inner in _inside(member))
+
+
+def _inside(member: Box | Place) -> tuple[Place, ...]:
+    return (member,) if isinstance(member, Place) else member.places()
+
+
+def boxes_of(topology: Topology) -> tuple[Box, ...]:
+    """One box a NUMA node, by number, with everything inside; devices without one come last."""
+    order = {place.name: position for position, place in enumerate(topology.places)}
+    nodes: dict[int | None, list[Place]] = {}
+    for place in topology.places:
+        nodes.setdefault(place.numa_node, []).append(place)
+    known = sorted(nodes, key=lambda number: (number is None, number or 0))
+    return tuple(_numa(number, nodes[number], order) for number in known)
+
+
+def _numa(number: int | None, places: list[Place], order: Mapping[str, int]) -> Box:
+    return Box(BoxKind.NUMA, "" if number is None else str(number), _members(places, 0, order))
+
+
+def _members(places: list[Place], depth: int, order: Mapping[str, int]) -> tuple[Box | Place, ...]:
+    """What hangs below a bridge, whose children's names stand at ``depth`` of the paths."""
+    branches: dict[str, list[Place]] = {}
+    here: list[Place] = []
+    for place in places:
+        if len(place.path) > depth:
+            branches.setdefault(place.path[depth], []).append(place)
+        else:
+            here.append(place)
+    found: list[Box | Place] = [*(_cards(here) if depth else here)]
+    found += [_branch(name, below, depth, order) for name, below in branches.items()]
+    return tuple(sorted(found, key=lambda member: min(order[place.name] for place in _inside(member))))
+
+
+def _branch(name: str, places: list[Place], depth: int, order: Mapping[str, int]) -> Box | Place:
+    members = _members(places, depth + 1, order)
+    if len(members) == 1:
+        return members[0]
+    return Box(BoxKind.SWITCH if depth else BoxKind.ROOT, name, members)
+
+
+def _cards(places: Iterable[Place]) -> Iterable[Box | Place]:
+    """Functions of one device on one bus as a box, where there are several."""
+    cards: dict[str, list[Place]] = {}
+    for place in places:
+        cards.setdefault((place.address or place.name).rpartition(".")[0], []).append(place)
+    for address, functions in cards.items():
+        yield functions[0] if len(functions) == 1 else Box(BoxKind.CARD, address, tuple(functions))
+
+
+@value
+class Links(Value):
+    """How the GPUs are linked.
+
+    ``switched``: GPUs that reach NVLink switches, with the number of links; ``mesh``: links between each two, where all
+    are linked alike without switches; ``pairs``: what is left, each pair once.
+    """
+
+    switched: tuple[tuple[Place, int], ...] = ()
+    mesh: int = 0
+    pairs: tuple[tuple[Place, Place, int], ...] = ()
+
+
+def links_of(topology: Topology) -> Links:
+    """The links between GPUs as a picture shows them: a plane where all are alike, else one by one."""
+    gpus = [place for place in topology.places if place.gpu]
+    switched = tuple((gpu, gpu.switch_links) for gpu in gpus if gpu.switch_links)
+    reaching = {gpu.name for gpu, _ in switched}
+    pairs = [
+        (one, two, link_count(one, two))
+        for position, one in enumerate(gpus)
+        for two in gpus[position + 1 :]
+        if not (one.name in reaching and two.name in reaching)
+    ]
+    counts = {count for _, _, count in pairs}
+    if not switched and len(gpus) > 4 and len(counts) == 1 and 0 not in counts:
+        return Links(mesh=counts.pop())
+    return Links(switched, 0, tuple(pair for pair in pairs if pair[2]))

@@ -1,0 +1,107 @@
+"""The whole of it: parts are supervised, the status says what is seen late and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from node.inventory.live.hardware import LiveHardware
+from node.inventory.live.reach import EventState, Reach
+from node.inventory.live.udev_stream import UeventsUnavailable
+from node.inventory.live.uevent import Uevent
+from node.inventory.model import SourceState
+from tests.live.streams import FakeStream
+from tests.waiting import eventually
+
+
+@asynccontextmanager
+async def live(
+    root: Path, stream: FakeStream, reach: Reach | None = None
+) -> AsyncIterator[tuple[LiveHardware, list[float]]]:
+    woken: list[float] = []
+    hardware = LiveHardware(
+        lambda: woken.append(asyncio.get_running_loop().time()),
+        sys=root / "sys",
+        proc=root / "proc",
+        dev_root=root,
+        reach=lambda: reach or Reach(EventState.UDEV),
+        open_stream=stream.open,
+    )
+    assert hardware.status().state is SourceState.WAITING
+    running = asyncio.create_task(hardware.run())
+    await eventually(lambda: woken)
+    try:
+        yield hardware, woken
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_it_wakes_once_when_it_begins_and_soon_after_an_event(tmp_path: Path) -> None:
+    stream = FakeStream()
+    async with live(tmp_path, stream) as (hardware, woken):
+        assert len(woken) == 1
+        began = asyncio.get_running_loop().time()
+        stream.give(*[Uevent("add", "pci", "/sys/devices/pci0000:80/0000:80:01.0")] * 20)
+        await eventually(lambda: len(woken) == 2)
+        assert woken[1] - began < 0.1
+        status = hardware.status()
+        assert (status.name, status.state, status.detail) == (
+            "events",
+            SourceState.OK,
+            "from udev, rtnetlink and polls",
+        )
+        assert hardware.counts.uevents == 20
+        assert hardware.counts.wakeups == 2
+        assert hardware.state is EventState.UDEV
+
+
+async def test_a_part_that_cannot_start_is_said_once_and_replaced_by_comparing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refusal = UeventsUnavailable("libudev cannot be used", "add libudev.so.1 to the image")
+    stream = FakeStream(refuse={EventState.UDEV: refusal, EventState.KERNEL: refusal})
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+    with caplog.at_level(logging.WARNING):
+        async with live(tmp_path, stream) as (hardware, woken):
+            status = hardware.status()
+            assert status.state is SourceState.FAILED
+            assert status.detail == (
+                "hardware changes may be seen late: no uevents: libudev cannot be used; add libudev.so.1 to the image"
+            )
+            count = hardware._polls.count
+            await eventually(lambda: hardware._polls.count >= count + 2)
+            before = len(woken)
+            (tmp_path / "sys/bus/pci/devices/0000:01:00.0").mkdir()
+            await eventually(lambda: len(woken) > before, within=1.0)
+            # Listening comes back by itself.
+            stream.refuse.clear()
+            await eventually(lambda: hardware.state is EventState.UDEV)
+    assert [record.message for record in caplog.records] == [
+        "live hardware: a part failed, folders are compared instead"
+    ]
+
+
+async def test_a_stream_that_breaks_is_opened_anew(tmp_path: Path) -> None:
+    stream = FakeStream()
+    async with live(tmp_path, stream) as (hardware, _):
+        stream.give(OSError(errno.EBADF, "Bad file descriptor"))
+        await eventually(lambda: len(stream.opened) == 2)
+        await eventually(lambda: hardware.state is EventState.UDEV)
+
+
+async def test_a_pod_without_the_hosts_network_is_told_what_it_needs(tmp_path: Path) -> None:
+    missed = Reach(EventState.KERNEL, "its interfaces are not heard of", "hostNetwork: true in the pod's spec")
+    async with live(tmp_path, FakeStream(), missed) as (hardware, _):
+        assert hardware.status().detail == (
+            "hardware changes may be seen late: its interfaces are not heard of; "
+            "set hostNetwork: true in the pod's spec"
+        )

@@ -1,0 +1,169 @@
+"""What has no event is seen by comparing: InfiniBand ports, MIG instances, device files, modules, partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from node.inventory.live import signatures
+from node.inventory.live.polls import Polls
+from node.inventory.live.signatures import Signature
+from tests.waiting import eventually
+
+
+def write(path: Path, text: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def changes(signature: Signature, change: Callable[[], object]) -> bool:
+    """Whether the signature differs after ``change``, having been the same twice before."""
+    before = signature()
+    assert signature() == before
+    change()
+    return signature() != before
+
+
+def port(sys: Path, device: str, layer: str) -> Path:
+    folder = sys / "class/infiniband" / device / "ports/1"
+    write(folder / "link_layer", f"{layer}\n")
+    write(folder / "state", "4: ACTIVE\n")
+    return folder / "state"
+
+
+def test_an_infiniband_ports_state_is_seen(tmp_path: Path) -> None:
+    state = port(tmp_path, "mlx5_0", "InfiniBand")
+    read = signatures.infiniband_ports(str(tmp_path))
+    assert changes(read, lambda: state.write_text("1: DOWN\n"))
+    assert changes(read, lambda: port(tmp_path, "mlx5_1", "InfiniBand"))
+    assert changes(read, lambda: shutil.rmtree(tmp_path / "class/infiniband/mlx5_0"))
+
+
+def test_ports_that_follow_something_else_are_not_asked(tmp_path: Path) -> None:
+    roce, virtual = port(tmp_path, "mlx5_0", "Ethernet"), port(tmp_path, "mlx5_1", "InfiniBand")
+    write(tmp_path / "class/infiniband/mlx5_1/device/physfn")
+    read = signatures.infiniband_ports(str(tmp_path))
+    assert not changes(read, lambda: roce.write_text("1: DOWN\n"))
+    assert not changes(read, lambda: virtual.write_text("1: DOWN\n"))
+
+
+def test_mig_instances_are_seen_at_every_level(tmp_path: Path) -> None:
+    mig = tmp_path / "driver/nvidia/capabilities/gpu0/mig"
+    read = signatures.mig_instances(str(tmp_path))
+    assert changes(read, lambda: mig.mkdir(parents=True))
+    assert changes(read, (mig / "gi1").mkdir)
+    assert changes(read, (mig / "gi1/ci0").mkdir)
+    assert changes(read, lambda: (mig / "gi1").rename(mig / "gi2"))
+    assert changes(read, lambda: shutil.rmtree(mig / "gi2/ci0"))
+    assert changes(read, lambda: shutil.rmtree(tmp_path / "driver"))
+
+
+def test_another_nvidia_module_is_seen(tmp_path: Path) -> None:
+    read = signatures.nvidia_module(str(tmp_path), str(tmp_path))
+    assert changes(read, lambda: (tmp_path / "module/nvidia").mkdir(parents=True))
+    assert changes(read, lambda: write(tmp_path / "driver/nvidia/version", "550.54.15\n"))
+    assert changes(read, lambda: write(tmp_path / "driver/nvidia/version", "570.86.10\n"))
+
+
+def test_compute_partitions_are_seen(tmp_path: Path) -> None:
+    generation = tmp_path / "class/kfd/kfd/topology/generation_id"
+    write(generation, "2\n")
+    assert changes(signatures.compute_partitions(str(tmp_path)), lambda: generation.write_text("3\n"))
+
+
+def test_device_files_that_matter_are_seen_and_others_are_not(tmp_path: Path) -> None:
+    write(tmp_path / "dev/null")
+    read = signatures.device_files(str(tmp_path))
+    assert changes(read, lambda: write(tmp_path / "dev/nvidia0"))
+    assert changes(read, lambda: write(tmp_path / "dev/vfio/7"))
+    assert changes(read, lambda: write(tmp_path / "dev/infiniband/uverbs0"))
+    assert not changes(read, lambda: write(tmp_path / "dev/loop7"))
+    assert changes(read, (tmp_path / "dev/nvidia0").unlink)
+
+
+def test_hardware_is_compared_by_name_where_no_event_arrives(tmp_path: Path) -> None:
+    read = signatures.hardware(str(tmp_path))
+    assert changes(read, lambda: (tmp_path / "bus/pci/devices/0000:01:00.0").mkdir(parents=True))
+    assert changes(read, lambda: (tmp_path / "bus/pci/drivers/vfio-pci/0000:01:00.0").mkdir(parents=True))
+    assert changes(read, lambda: (tmp_path / "class/net/eth1").mkdir(parents=True))
+
+
+def test_virtual_interfaces_are_not_compared(tmp_path: Path) -> None:
+    for name, place in (("eth0", "pci0000:00/net/eth0"), ("veth1", "virtual/net/veth1")):
+        write(tmp_path / "devices" / place / "operstate", "up\n")
+        (tmp_path / "class/net").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "class/net" / name).symlink_to(f"../../devices/{place}")
+    read = signatures.interfaces(str(tmp_path))
+    assert not changes(read, lambda: write(tmp_path / "devices/virtual/net/veth1/operstate", "down\n"))
+    assert changes(read, lambda: write(tmp_path / "devices/pci0000:00/net/eth0/operstate", "down\n"))
+
+
+@asynccontextmanager
+async def polling(polls: Polls) -> AsyncIterator[asyncio.Task[None]]:
+    running = asyncio.create_task(polls.run())
+    try:
+        yield running
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_a_difference_is_a_hint_on_the_loop() -> None:
+    value = 1
+    hints: list[str] = []
+    polls = Polls(lambda: hints.append(threading.current_thread().name), [lambda: value], interval=0.001)
+    async with polling(polls):
+        await eventually(lambda: polls.count >= 3)
+        assert hints == []
+        value = 2
+        await eventually(lambda: hints)
+        assert hints == [threading.current_thread().name]
+        assert polls.changes == 1
+
+
+async def test_a_stand_in_is_read_only_while_it_is_needed() -> None:
+    needed: list[int] = []
+    hints: list[int] = []
+    reads: list[int] = []
+
+    def read() -> int:
+        reads.append(1)
+        return len(reads)
+
+    polls = Polls(lambda: hints.append(1), [], [(lambda: bool(needed), read)], interval=0.001)
+    async with polling(polls):
+        await eventually(lambda: polls.count >= 3)
+        assert reads == []
+        needed.append(1)
+        # The first reading has nothing to be compared with, the second differs from it.
+        await eventually(lambda: hints)
+        assert len(reads) >= 2
+
+
+async def test_a_signature_with_a_bug_ends_the_part_with_its_error() -> None:
+    def broken() -> int:
+        raise LookupError("a bug")
+
+    polls = Polls(lambda: None, [broken], interval=0.001)
+    with pytest.raises(LookupError, match="a bug"):
+        await polls.run()
+
+
+async def test_a_reading_that_hangs_keeps_nobody_from_ending() -> None:
+    hanging = threading.Event()
+    polls = Polls(lambda: None, [lambda: hanging.wait(10)], interval=0.001)
+    async with polling(polls):
+        await eventually(lambda: polls._reading_since is not None)
+        stalled = [polls.stalled]
+        polls._clock = lambda: (polls._reading_since or 0.0) + 11.0
+        stalled.append(polls.stalled)
+        assert stalled == [False, True]
+    hanging.set()

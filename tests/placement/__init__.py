@@ -1,0 +1,1 @@
+"""Which devices are preferred, against brute force and over time."""

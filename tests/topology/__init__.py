@@ -1,0 +1,1 @@
+"""Distances, cells, places and what published machines say of them."""

@@ -1,0 +1,1 @@
+"""Tests with real uevents: umockdev's, and the kernel's own."""

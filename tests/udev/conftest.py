@@ -1,0 +1,143 @@
+"""Processes of the udev tests: the test bed, and the watcher that sees it (or the real machine)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PRELOAD = "libumockdev-preload.so.0"
+
+Shown = dict[str, Any]
+
+
+class Bed:
+    """The test bed's process; methods are those of ``tests.udev.testbed.Testbed``."""
+
+    def __init__(self, process: asyncio.subprocess.Process, root: Path) -> None:
+        self._process = process
+        self.root = root
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What another process needs to see the mocked machine."""
+        return {**os.environ, "LD_PRELOAD": PRELOAD, "UMOCKDEV_DIR": str(self.root)}
+
+    async def add(self, subsystem: str, name: str, parent: str, **attributes: str) -> str:
+        """Make a device below another one and send its event; returns its path."""
+        return str(await self._do("add", subsystem, name, parent, attributes))
+
+    async def write(self, path: str, text: str) -> None:
+        await self._do("write", path, text)
+
+    async def link(self, path: str, target: str | None) -> None:
+        await self._do("link", path, target)
+
+    async def uevent(self, path: str, action: str) -> None:
+        await self._do("uevent", path, action)
+
+    async def remove(self, path: str) -> None:
+        await self._do("remove", path)
+
+    async def _do(self, name: str, *arguments: object) -> object:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
+        await self._process.stdin.drain()
+        line = await self._process.stdout.readline()
+        assert line, f"the test bed ended at {name}{arguments}"
+        return json.loads(line)
+
+
+class Watcher:
+    """``shows`` waits for a line that fulfils a condition; ``latest`` is the last one read."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.latest: Shown = {}
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nothing is read from its sockets while this lasts."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    async def shows(self, condition: Callable[[Shown], object], within: float = 1.0) -> Shown:
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(within):
+                while True:
+                    line = await self._process.stdout.readline()
+                    assert line, "the watcher has ended"
+                    self.latest = json.loads(line)
+                    if condition(self.latest):
+                        return self.latest
+        except TimeoutError:
+            pytest.fail(f"not seen within {within} s; last seen: {self.latest}")
+
+    async def sees(self, condition: Callable[[Shown], object], within: float = 1.0) -> Shown:
+        """``shows``, of the facts; the scan that is waited for must begin after this call's change."""
+        return await self.shows(lambda shown: "facts" in shown and condition(shown["facts"]), within)
+
+
+@asynccontextmanager
+async def _process(module: str, *arguments: str, env: dict[str, str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        *arguments,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        limit=1 << 24,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        # What is left in the pipes is of no interest, and a closed pipe must not be written to at the end.
+        await process.communicate()
+
+
+@pytest.fixture
+async def bed() -> AsyncIterator[Bed]:
+    if ctypes.util.find_library("umockdev") is None or shutil.which("umockdev-wrapper") is None:
+        pytest.skip("needs libumockdev0 and umockdev")
+    async with _process("tests.udev.testbed", env={**os.environ, "LD_PRELOAD": PRELOAD}) as process:
+        assert process.stdout is not None
+        root = (await process.stdout.readline()).decode().strip()
+        assert root, "the test bed did not start"
+        yield Bed(process, Path(root))
+
+
+@asynccontextmanager
+async def watching(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Watcher]:
+    """The watcher, once it listens."""
+    async with _process("tests.udev.watcher", *arguments, env=env or dict(os.environ)) as process:
+        watcher = Watcher(process)
+        shown = await watcher.shows(lambda shown: "listening" in shown, within=10)
+        assert shown["listening"] == "kernel"
+        yield watcher
+
+
+@pytest.fixture
+async def watcher(bed: Bed) -> AsyncIterator[Watcher]:
+    async with watching(env=bed.environment) as made:
+        yield made
