@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
+from node.libraries import found_by_soname
 from node.sockets import FileId
 
 log = logging.getLogger("ostler.directories")
@@ -63,7 +64,8 @@ class Inotify(Protocol):
 
 def open_inotify() -> Inotify:
     """The kernel's inotify; raises OSError when the user's limit of instances is reached."""
-    from inotify_simple import INotify  # Here and not above: a standby and the command line never need it.
+    with found_by_soname():
+        from inotify_simple import INotify  # Here and not above: a standby and the command line never need it.
 
     inotify: Inotify = INotify(nonblocking=True)
     return inotify

@@ -14,13 +14,13 @@ import ctypes
 import gc
 import logging
 import os
-import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from node.boot import boot_id
+from node.chance import chance
 from node.events import EventType
 from node.inventory.diff import Diff
 from node.inventory.identity import IdentityStore
@@ -31,7 +31,7 @@ from node.lock import InstanceLock
 from node.offer import Offer
 from node.quiesce import Quiesce
 from node.sockets import SocketError, remove_dead
-from node.values import Value, value
+from node.values import Value, replace, value
 from ostler import __version__
 from ostler.config.settings import RegistrationChoice, Settings
 from ostler.counters import Counters
@@ -73,7 +73,7 @@ class Edges(Value):
 
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
-    random: Callable[[], float] = random.random
+    random: Callable[[], float] = chance
     notifier: Notifier = field(default_factory=Notifier)
 
 
@@ -347,6 +347,8 @@ class Agent:
     async def _tidy_memory(self) -> None:
         """Once everything is loaded: give back what the start needed, and leave the rest out of later collections."""
         await self._wait_until_settled()
+        # What is loaded from here on fills the holes.
+        gc.collect()
         await asyncio.sleep(SETTLING)
         gc.enable()
         gc.collect()

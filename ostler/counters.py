@@ -7,14 +7,16 @@ registered with: importing it takes a third of the time that the whole start has
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from node.values import Record, record
 
 BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 """Upper bounds in seconds: answers come from memory, so anything above a few milliseconds is worth seeing."""
 
 
-@dataclass(slots=True)
-class Latency:
+@record
+class Latency(Record):
     """A histogram: calls per bucket (the last one without bound) and their total time in seconds."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
@@ -26,8 +28,8 @@ class Latency:
         self.total += seconds
 
 
-@dataclass(slots=True)
-class Counters:
+@record
+class Counters(Record):
     """Calls by (resource, method, code), latencies by (resource, method), registrations by (resource, path)."""
 
     calls: dict[tuple[str, str, str], int] = field(default_factory=dict)

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from node.events import EventSink, EventType
@@ -19,6 +18,7 @@ from node.inventory.model import Snapshot
 from node.ledger import Hold
 from node.offer import Offer, offer
 from node.rules import Door
+from node.values import replace
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from node.directories import DirectoryWatcher, Inotify, open_inotify
 from node.events import EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.topology.model import Topology
-from node.values import Value, value
+from node.values import Record, Value, record, value
 from plugin.kubelet import KubeletFolders
 from plugin.listing import Listing, TooLarge
 from plugin.observer import Observer
@@ -41,8 +40,8 @@ class ResourceStatus(Value):
     problem: str = ""
 
 
-@dataclass(slots=True)
-class _Resource:
+@record
+class _Resource(Record):
     listing: Listing
     servicer: DevicePluginServicer
     registrar: Registrar

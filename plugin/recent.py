@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from node.values import Record, record
 
 WINDOW = 10.0
 """Seconds in which a NIC may follow; the kubelet needs milliseconds."""
@@ -19,8 +21,8 @@ MOST = 64
 """Grants that are remembered."""
 
 
-@dataclass(slots=True, eq=False)
-class _Grant:
+@record
+class _Grant(Record):
     gpus: dict[str, str]
     until: float
     followed_by: set[str] = field(default_factory=set)

@@ -6,12 +6,12 @@ import hashlib
 import os
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
 from node.sockets import MAX_PATH, PREFIX, FileId
-from node.values import Value, value
+from node.values import Record, Value, record, value
 from plugin.kubelet import RegistrationPath
 
 
@@ -38,8 +38,8 @@ class RegistrationStatus(Value):
     detail: str = ""
 
 
-@dataclass(slots=True)
-class Memory:
+@record
+class Memory(Record):
     """What the registrar remembers between two looks; times are of the injected clock, 0 for never."""
 
     kubelet: FileId | None = None

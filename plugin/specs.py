@@ -8,7 +8,6 @@ same device, which would make runtimes drop both. All other devices are in files
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from node.cdi.spec import CdiDevice, Spec
 from node.edits.allocation import lacking, spec_edits
@@ -27,6 +26,7 @@ from node.edits.nvidia_cdi import device_edits, node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, NodeRole, Snapshot
 from node.offer import Offer, ResourceOffer
+from node.values import replace
 
 
 def desired_specs(offer: Offer, snapshot: Snapshot) -> tuple[dict[str, Spec], tuple[str, ...]]:

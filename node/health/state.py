@@ -7,10 +7,9 @@ time by ``carried``, so that a state that lasts keeps its beginning.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import StrEnum
 
-from node.values import Value, value
+from node.values import Value, replace, value
 
 
 class HealthState(StrEnum):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from node.chance import chance
 from node.inventory.diff import Diff, diff
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot, SourceState
@@ -53,7 +53,7 @@ class Inventory:
         clock: Callable[[], float],
         max_interval: float = 60.0,
         min_interval: float = 0.5,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = chance,
         quiesced: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._scanner = Scanner(tuple(sources), identities, clock, quiesced)

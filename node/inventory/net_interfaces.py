@@ -10,11 +10,10 @@ A speed that is set on a virtual NIC without a change of the link is therefore s
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from node.inventory.net_facts import NetInterface
 from node.inventory.small_file import entries, printable
 from node.inventory.sysfs_folder import ANSWERED, DRIVERS, Stamp, SysfsFolder, stamp
+from node.values import replace
 
 _MASTERS = "bonding_masters"
 """A file of the bonding driver in the class folder, no interface."""

@@ -11,12 +11,11 @@ are remembered in memory, and are no reason to write to the disk.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from node.files import JsonValue
 from node.inventory.net_facts import NetInterface, RdmaDevice, RdmaPort
 from node.inventory.value_record import from_data, to_data
-from node.values import Value, value
+from node.values import Value, replace, value
 
 
 @value

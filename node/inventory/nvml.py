@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from node.inventory.facts import NodeFacts, NvmlFacts
 from node.inventory.nvml_library import Library, LibraryUnavailableError, load_library
 from node.inventory.nvml_session import Session, SessionLost, driver_mark
+from node.values import replace
 
 log = logging.getLogger("ostler.inventory")
 

@@ -14,6 +14,7 @@ import ctypes
 from typing import Any
 
 from node.inventory.facts import Fabric
+from node.libraries import found_by_soname
 
 UNREADABLE_TEXT = "UNREADABLE_TEXT"
 """Not an error of NVML: the driver returned text that is not UTF-8."""
@@ -49,7 +50,8 @@ class Binding:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         # Imported with the first library: the module costs 2.8 MB, which nodes without NVIDIA's driver need not pay.
-        import pynvml
+        with found_by_soname():
+            import pynvml
 
         self._module: Any = pynvml
         self._errors: dict[int, str] = {

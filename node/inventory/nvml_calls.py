@@ -10,11 +10,11 @@ or in its firmware. A static call that failed for another reason than not being 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import TypeVar
 
 from node.inventory.facts import CallError, GpuFacts
 from node.inventory.nvml_binding import Binding, CallFailed, Handle
+from node.values import replace
 
 T = TypeVar("T")
 

@@ -6,12 +6,13 @@ down when they fail). Kept for the session: what is at the far end of a link tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from itertools import combinations
 
 from node.inventory.facts import Ancestor, CallError, GpuFacts, NvLink
 from node.inventory.nvml_binding import Binding, Handle
 from node.inventory.nvml_calls import Asked, Identity, identity_of
+from node.values import Record, record, replace
 
 _NO_SUCH_LINK = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
 """How a number beyond the GPU's last link, or one that the board does not wire, is answered."""
@@ -20,8 +21,8 @@ _STATE = "nvmlDeviceGetNvLinkState"
 _ANCESTOR = "nvmlDeviceGetTopologyCommonAncestor"
 
 
-@dataclass(slots=True)
-class KnownLinks:
+@record
+class KnownLinks(Record):
     """The session's memory of far ends (type, bus id) and ancestor levels."""
 
     ends: dict[tuple[Identity, int], tuple[str | None, str | None]] = field(default_factory=dict)

@@ -7,7 +7,6 @@ the kernel side of the driver changed: NVML lists GPUs at nvmlInit only, so a GP
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from node.inventory.facts import CallError, GpuFacts, NvmlFacts
@@ -16,6 +15,7 @@ from node.inventory.nvml_calls import SESSION_ENDED, Asked, Identity, identity_o
 from node.inventory.nvml_library import Library
 from node.inventory.nvml_links import KnownLinks, read_nvlinks, with_ancestors
 from node.inventory.nvml_mig import read_mig_devices
+from node.values import replace
 
 DriverMark = tuple[str, ...]
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 
 from node.inventory.facts import PciFunction
 from node.inventory.small_file import entries
 from node.inventory.sysfs_folder import OPTIONAL, Stamp, SysfsFolder, stamp
+from node.values import replace
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _CLASS = re.compile(r"0x[0-9a-f]{6}")

@@ -8,11 +8,11 @@ port's physical state is up, and an Ethernet port has the one partition key that
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from node.inventory.net_facts import RdmaDevice, RdmaFile, RdmaPort
 from node.inventory.small_file import entries, printable
 from node.inventory.sysfs_folder import DRIVERS, Stamp, SysfsFolder, stamp
+from node.values import replace
 
 _FILES = (
     ("infiniband_verbs", re.compile(r"uverbs[0-9]+")),

@@ -17,11 +17,11 @@ device: the former one is kept under a name of its own, because its id is anothe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.facts import PciFunction, SysfsFacts
 from node.inventory.model import Device, DeviceKind
+from node.values import replace
 from node.vendor_ids import vendor_id
 
 KEPT_SECONDS = 3600.0

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
@@ -24,7 +23,7 @@ from node.inventory.retention import retained
 from node.inventory.source import DriverHolder, Source
 from node.topology.build import topology_of
 from node.topology.model import PlaceOverride, Topology
-from node.values import Value, value
+from node.values import Value, replace, value
 
 log = logging.getLogger("ostler.inventory")
 

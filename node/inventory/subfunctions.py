@@ -7,11 +7,11 @@ The bus lists every part that a driver splits a device into (``mlx5_core.eth.0``
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from node.inventory.net_facts import SubFunction
 from node.inventory.small_file import entries
 from node.inventory.sysfs_folder import Stamp, SysfsFolder, stamp
+from node.values import replace
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+\.sf\.[0-9]+")
 

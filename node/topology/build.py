@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from node.topology.cells import cell_tree
 from node.topology.model import Place, PlaceOverride, Topology
+from node.values import replace
 
 
 def topology_of(

@@ -55,20 +55,30 @@ class Command(Protocol):
         ...
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Help as it is written. The width is given: argparse would load shutil (5 ms) to ask for it, also without help."""
+    try:
+        width = int(os.environ.get("COLUMNS", "")) or 80
+    except ValueError:
+        try:
+            width = os.get_terminal_size().columns or 80
+        except OSError:  # Not a terminal.
+            width = 80
+    return argparse.RawDescriptionHelpFormatter(prog, width=width - 2)
+
+
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ostler",
         description="Keeper of a node's devices: finds GPUs and offers them to pods through the kubelet.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter,
     )
     parser.add_argument("--version", action="version", version=f"ostler {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     # A known command's own parser is all that its line needs; the rest is for help and for mistakes.
     for name, summary in COMMANDS.items() if chosen is None else [(chosen, COMMANDS[chosen])]:
-        command = commands.add_parser(
-            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        command = commands.add_parser(name, help=summary, description=summary, formatter_class=_formatter)
         if name == chosen:
             _module(name).add_arguments(command)
     return parser

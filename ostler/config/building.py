@@ -7,13 +7,12 @@ beside them is always an error, because it names MIG devices as whole GPUs, whic
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from node.edits.options import CdiMode
 from node.inventory.model import DeviceKind
 from node.rules import Rule
-from node.values import Value, value
+from node.values import Value, replace, value
 from ostler.config import schema
 from ostler.config.conflicts import check_together, sorts
 from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules

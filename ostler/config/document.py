@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from node.values import Value, value
+from node.values import Record, Value, record, value
 from ostler.config.errors import ConfigError, Origin
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ def _in_plain_words(problem: str) -> tuple[str, str]:
     return f"not valid YAML: {problem or 'no reason given'}", "correct it, or quote the text"
 
 
-@dataclass(slots=True)
-class _Frame:
+@record
+class _Frame(Record):
     """A mapping or list whose end has not come yet; ``key`` is the key whose value is next."""
 
     line: int

@@ -7,12 +7,12 @@ so that one run shows all problems.
 from __future__ import annotations
 
 from collections import abc
-from dataclasses import field, replace
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
 from node.topology.model import PlaceOverride
-from node.values import Value, value
+from node.values import Value, replace, value
 from ostler.config import schema
 from ostler.config.building import Habits, build_settings
 from ostler.config.document import Mapping, Refused, Scalar, Sequence, clipped, parse_document, shown

@@ -6,12 +6,10 @@ vendors' devices, options of NICs for GPUs. The same in the resource itself is a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
 from node.rules import Selector
-from node.values import Value, value
+from node.values import Value, replace, value
 from ostler.config import schema
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.section import AnyField, Field, T, Values

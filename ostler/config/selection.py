@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from node.inventory.model import DeviceKind
 from node.nic_selector import NIC_KINDS, FunctionRange, NicSelector
 from node.rules import Selector
+from node.values import replace
 from ostler.config import schema
 from ostler.config.errors import ConfigError
 from ostler.config.schema import NicFunction, Vendor

@@ -8,10 +8,9 @@ stand at the outer side of the GPUs whose switch they share, or in columns besid
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from node.topology.model import Place
-from node.values import Value, value
+from node.values import Value, replace, value
 from ostler.drawing.scene import Box, BoxKind
 
 CARD_WIDTH = 170

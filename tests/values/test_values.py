@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+from inspect import signature
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,24 @@ def test_nothing_can_be_changed_added_or_deleted() -> None:
     with pytest.raises(FrozenInstanceError, match="cannot delete field 'x'"):
         del point.x
     assert not hasattr(point, "__dict__")
+
+
+def test_a_class_tells_its_parameters_before_the_first_value_is_made() -> None:
+    @value
+    class Fresh(Value):
+        """Documented."""
+
+        x: int
+        y: int = 0
+
+        @property
+        def double(self) -> int:
+            return 2 * self.x
+
+    assert str(signature(Fresh)) == "(x, y=0)"
+    assert (Fresh.__doc__, Fresh.__name__, Fresh.__module__) == ("Documented.", "Fresh", __name__)
+    assert Fresh(x=4).double == 8
+    assert is_dataclass(Fresh)
 
 
 def test_values_of_different_classes_are_not_equal() -> None:

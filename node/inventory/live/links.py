@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from node.inventory.host_network import is_host_link
+from node.inventory.live.passing import in_passing
 from node.inventory.rtnetlink import (
     DELADDR,
     DELLINK,
@@ -126,7 +127,7 @@ class LinkMonitor:
             self._socket = netlink
             # After the socket: what changes in between is in the table and, once more, in a notification. In a thread:
             # the kernel answers only when no driver holds its lock, which a reset may do for seconds.
-            self._table.fill(*await asyncio.to_thread(_tables))
+            self._table.fill(*await in_passing(_tables))
             loop.add_reader(netlink.fileno(), self._drain)
             self.listening = True
             try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from node.inventory.live.reach import EventState, multicast_groups
 from node.inventory.live.uevent import SUBSYSTEMS, Uevent
+from node.libraries import found_by_soname
 
 if TYPE_CHECKING:
     import pyudev
@@ -49,9 +50,10 @@ class UdevStream:
 
     def __init__(self, source: EventState, subsystems: tuple[str, ...] = SUBSYSTEMS) -> None:
         try:
-            import pyudev
+            with found_by_soname():
+                import pyudev
 
-            context = pyudev.Context()
+                context = pyudev.Context()
         except (ImportError, OSError, AttributeError) as error:
             # AttributeError: a libudev without one of the functions.
             raise UeventsUnavailable(f"libudev cannot be used ({error})", "add libudev.so.1 to the image") from error

@@ -10,11 +10,12 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
+from node.inventory.live.passing import in_passing
 from node.inventory.live.reach import EventState, Reach, look
 from node.inventory.live.udev_stream import UdevStream, UeventStream, UeventsUnavailable
 from node.inventory.live.uevent import Uevent
+from node.values import replace
 
 log = logging.getLogger("ostler.live")
 
@@ -59,7 +60,7 @@ class UeventMonitor:
         reach = self._reach()
         failed = self._failed = loop.create_future()
         if reach.state is not EventState.POLLING:
-            stream, reach = await asyncio.to_thread(self._open_one_of, reach)
+            stream, reach = await in_passing(lambda: self._open_one_of(reach))
             self._stream = stream
             loop.add_reader(stream.fileno(), self._drain)
         self._tell(reach)

@@ -1,0 +1,23 @@
+"""A blocking call in a thread that ends with it.
+
+``asyncio.to_thread`` keeps up to a handful of threads for the life of the process, some 0.2 MB each; what is called
+here is called once at the start and again only after a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+async def in_passing(call: Callable[[], Result]) -> Result:
+    """What ``call`` returns or raises; where this is cancelled, the thread ends when the call does."""
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="live")
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, call)
+    finally:
+        thread.shutdown(wait=False)
