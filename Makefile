@@ -2,7 +2,7 @@
 # Ubuntu, the system packages. Without root, tests that need a missing package are skipped by name.
 #
 #   make sandbox              the agent against an embedded kubelet on a recorded node
-#   make sandbox NODE=l4-2    another recorded node; NODE=here for this machine's own devices
+#   make sandbox NODE=sriov-2 another recorded node (see sandbox/nodes); NODE=here for this machine's own devices
 #   make sandbox ARGS=--once  the same, once, as JSON
 #   make test                 all tests
 #   make check                lint, types, import rules, generated code
@@ -45,11 +45,16 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 setup: $(VENV)/.ready
 
-# Packages: the virtual environment's module, and the compiler for the stub NVML library.
+# Packages: the virtual environment's module, the compiler for the stub NVML library, libudev for the agent, and what
+# the tests of live hardware need: a mocked /sys with uevents, and ip for network namespaces.
 system:
 	@missing=""; \
 	$(PYTHON) -c 'import ensurepip' >/dev/null 2>&1 || missing="$$missing python3 python3-venv"; \
 	command -v gcc >/dev/null 2>&1 && printf '#include <stdio.h>\nint main(void){return 0;}\n' | gcc -x c -o /dev/null - 2>/dev/null || missing="$$missing gcc libc6-dev"; \
+	libraries=$$(PATH="$$PATH:/usr/sbin:/sbin" ldconfig -p 2>/dev/null); \
+	case "$$libraries" in *libudev.so.1*) ;; *) missing="$$missing libudev1" ;; esac; \
+	case "$$libraries" in *libumockdev.so.0*) ;; *) missing="$$missing umockdev libumockdev0" ;; esac; \
+	PATH="$$PATH:/usr/sbin:/sbin" command -v ip >/dev/null 2>&1 || missing="$$missing iproute2"; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 			echo "installing$$missing ..." >&2; \

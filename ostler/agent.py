@@ -330,7 +330,7 @@ class Agent:
     def _pages(self) -> dict[str, Callable[[], Page]]:
         from ostler.pages import pages
 
-        return pages(self, self._counters, self._inventory, self._events, self._alive)
+        return pages(self, self._counters, self._inventory, self._events, self._alive, live=lambda: self._live)
 
     def _alive(self) -> bool:
         return self._edges.monotonic() - self._alive_at < STUCK

@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from node.inventory.live.hardware import LiveHardware
+from node.inventory.live.reach import EventState
 from node.inventory.model import SourceState
 from ostler import __version__
 from ostler.counters import BUCKETS, Counters
@@ -42,6 +44,8 @@ class Metrics(Collector):
         figures = self._look()
         yield from _process(figures)
         yield from _inventory(figures)
+        if figures.live is not None:
+            yield from _live(figures.live)
         yield from _resources(figures.resources)
         yield from self._calls()
         yield from self._registrations(figures)
@@ -88,6 +92,7 @@ def _process(figures: Figures) -> Iterator[Metric]:
     active = figures.role == "active"
     yield GaugeMetricFamily("ostler_active", "1 for the instance that serves, 0 for a standby.", value=active)
     yield GaugeMetricFamily("ostler_ready", "1 when every resource with devices is registered.", value=figures.ready)
+    yield GaugeMetricFamily("ostler_quiesced", "1 while the driver is left alone.", value=figures.quiesced)
 
 
 def _inventory(figures: Figures) -> Iterator[Metric]:
@@ -108,6 +113,31 @@ def _inventory(figures: Figures) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "ostler_last_scan_duration_seconds", "Time the last scan took.", value=figures.last_scan_seconds
     )
+
+
+def _live(live: LiveHardware) -> Iterator[Metric]:
+    counts = live.counts
+    source = GaugeMetricFamily(
+        "ostler_uevent_source",
+        "1 for where uevents come from: udev, kernel, or polling where none do.",
+        labels=["source"],
+    )
+    for state in EventState:
+        source.add_metric([state.value], state is live.state)
+    yield source
+    for name, help_, value in (
+        ("ostler_uevents", "Uevents received.", counts.uevents),
+        (
+            "ostler_uevent_overflows",
+            "Times that the kernel dropped uevents; each causes a full scan.",
+            counts.uevent_overflows,
+        ),
+        ("ostler_link_messages", "Notifications of rtnetlink received.", counts.link_messages),
+        ("ostler_link_overflows", "Times that the kernel dropped notifications of rtnetlink.", counts.link_overflows),
+        ("ostler_polled_changes", "Changes found by polling what causes no event.", counts.polled_changes),
+        ("ostler_hardware_wakeups", "Scans asked for because hardware may have changed.", counts.wakeups),
+    ):
+        yield CounterMetricFamily(name, help_, value=value)
 
 
 def _resources(resources: Iterable[ResourceStatus]) -> Iterator[Metric]:

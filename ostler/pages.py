@@ -13,11 +13,18 @@ from ostler.figures import Figures
 from ostler.http import Page
 
 if TYPE_CHECKING:
+    from node.inventory.live.hardware import LiveHardware
     from ostler.metrics import Metrics
 
 
 def pages(
-    agent: AgentView, counters: Counters, inventory: Inventory, events: EventLog, alive: Callable[[], bool]
+    agent: AgentView,
+    counters: Counters,
+    inventory: Inventory,
+    events: EventLog,
+    alive: Callable[[], bool],
+    *,
+    live: Callable[[], LiveHardware | None],
 ) -> dict[str, Callable[[], Page]]:
     """The pages by their path; each is made anew for every request."""
 
@@ -31,6 +38,8 @@ def pages(
             last_scan_seconds=inventory.last_scan_seconds,
             resources=status.resources,
             events=dict(events.counts),
+            quiesced=status.quiesced,
+            live=live(),
         )
 
     def healthz() -> Page:
