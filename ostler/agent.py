@@ -125,6 +125,7 @@ class Agent:
         self._live: LiveHardware | None = None
         self._active = False
         self._settled = asyncio.Event()
+        self._reloading = asyncio.Lock()
         self._alive_at = self._edges.monotonic()
         self._told = ""
 
@@ -194,6 +195,10 @@ class Agent:
 
         Rules and the log's settings take effect; what needs a restart is kept as it is and named.
         """
+        async with self._reloading:  # One after the other: the later call must have the later file.
+            return await self._reload()
+
+    async def _reload(self) -> tuple[str, ...]:
         try:
             new = await asyncio.to_thread(self._load)
         except ReloadFailed as error:

@@ -2,9 +2,8 @@
 
 No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of GPUs handed out a
 moment ago, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a
-pod ends. Faults become gRPC status codes in ``_answered`` and nowhere
-else. What the kubelet sees as an error refuses a pod for good, so only requests that name devices that cannot be given
-are refused.
+pod ends. Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error refuses a
+pod for good, so only requests that name devices that cannot be given are refused.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
@@ -123,7 +123,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         if not ids:
             raise NoDevices(self._listing.resource)
         unknown = tuple(dict.fromkeys(id_ for id_ in ids if id_ not in devices))
-        duplicated = tuple(id_ for id_ in dict.fromkeys(ids) if ids.count(id_) > 1) if len(set(ids)) < len(ids) else ()
+        duplicated = tuple(id_ for id_, count in Counter(ids).items() if count > 1)
         unhealthy = {id_: devices[id_].reason for id_ in ids if id_ in devices and not devices[id_].healthy}
         if unknown or duplicated or unhealthy:
             raise BadDevices(self._listing.resource, unknown, duplicated, unhealthy)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node.files import write_whole
-from node.inventory.facts import GpuFacts, NodeFacts, PciFunction
+from node.inventory.facts import NodeFacts, PciFunction
 from node.inventory.pci import address_label, pci_address
 from node.inventory.recorded import dump, read
 from sandbox.damage import LOST, Damage, damaged
@@ -67,12 +67,6 @@ class RecordedHardware:
     def name(self) -> str:
         """Name of the recorded node."""
         return self._recording.name
-
-    @property
-    def gpus(self) -> tuple[GpuFacts, ...]:
-        """NVIDIA's GPUs as they were recorded."""
-        nvml = self._recording.facts.nvml
-        return nvml.gpus if nvml is not None else ()
 
     def find(self, wanted: str) -> Part:
         """The part with this PCI address or device name; a GPU also by index or UUID (its own or a MIG device's).

@@ -55,7 +55,7 @@ class SandboxNode:
     """One node; ``recorded`` None means this machine's own devices. Use it with ``async with``.
 
     ``arguments`` and ``flags`` are added to the agent's; ``configuration``: text of a file that is given to it as
-    ``--config``. ``reconcile_interval``: seconds between the kubelet's looks.
+    ``--config``. ``reconcile_interval``: seconds between the kubelet's looks. Raises RecordingError.
     """
 
     def __init__(
@@ -70,7 +70,11 @@ class SandboxNode:
         # Short, because sockets' paths may have 107 bytes only.
         self.root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
         self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval)
-        self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
+        try:
+            self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
+        except BaseException:
+            shutil.rmtree(self.root, ignore_errors=True)
+            raise
         self.log = self.root / "agent.log"
         if configuration is not None:
             (self.root / "ostler.yaml").write_text(configuration, encoding="utf-8")
@@ -96,6 +100,7 @@ class SandboxNode:
         try:
             await self.agent.start()
         except BaseException:
+            await self.agent.stop(signal.SIGKILL)
             await self.kubelet.stop()
             raise
         return self

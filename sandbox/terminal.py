@@ -7,11 +7,12 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import grpc.aio
 import yaml
 
 from sandbox.hardware import NoSuchPart, NotPossible, Part, RecordedHardware
 from sandbox.node import SandboxNode
-from sandbox.process import CommandFailed
+from sandbox.process import AgentFailed, CommandFailed
 from sandbox.tour import Step, capacity, described
 
 HELP = """\
@@ -154,8 +155,10 @@ class Prompt:
         except (IndexError, ValueError):
             usage = next(line for line in HELP.splitlines() if line.split()[0] == words[0])
             sys.stdout.write(f"   usage: {usage.strip()}\n")
-        except (NoSuchPart, NotPossible, CommandFailed, TimeoutError) as error:
+        except (NoSuchPart, NotPossible, CommandFailed, AgentFailed, TimeoutError) as error:
             sys.stdout.write(f"   {error}\n")
+        except grpc.aio.AioRpcError as error:
+            sys.stdout.write(f"   the agent does not answer: {error.details()}; 'kill-agent' starts it again\n")
 
     async def _devices(self, words: Sequence[str]) -> None:
         for device in await self._node.devices():
@@ -182,9 +185,16 @@ class Prompt:
     async def _give(self, words: Sequence[str]) -> None:
         if not words or len(words) % 2:
             raise ValueError(words)
-        asked: dict[str, int] = {}
-        for resource, count in zip(words[::2], words[1::2], strict=True):
-            asked[resource] = int(count)
+        asked = {resource: int(count) for resource, count in zip(words[::2], words[1::2], strict=True)}
+        if min(asked.values()) < 1:
+            raise ValueError(words)
+        known = self._node.kubelet.capacity().capacity
+        unknown = next((resource for resource in asked if resource not in known), None)
+        if unknown is not None:
+            sys.stdout.write(
+                f"   the kubelet has no resource {unknown!r}; it has: {', '.join(sorted(known)) or 'none'}\n"
+            )
+            return
         given = await self._node.give_together(asked)
         if given.admission.admitted:
             held = (f"{asked[resource]} {resource}: {', '.join(ids)}" for resource, ids in given.devices.items())
@@ -221,6 +231,8 @@ class Prompt:
         happens(hardware, hardware.find(name))
         for change in (await self._node.agent.rescan()).changes:
             sys.stdout.write(f"   {change}\n")
+        # The next command shall see what the kubelet makes of it.
+        await self._node.registered()
 
     async def _restart_kubelet(self, words: Sequence[str]) -> None:
         await self._node.kubelet.restart()

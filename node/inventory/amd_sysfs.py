@@ -19,6 +19,7 @@ AMD = "0x1002"
 _DRM = re.compile(r"(?:card|renderD)[0-9]+")
 _PARTITION = re.compile(r"amdgpu_xcp_?[0-9]+")
 _NUMBER = re.compile(r"[0-9]{1,20}")
+_BYTES = re.compile(r"[0-9]{1,18}")
 
 
 def amd_gpus(sys: str, functions: Iterable[PciFunction], errors: list[str]) -> tuple[AmdGpu, ...]:
@@ -55,7 +56,7 @@ def _gpu(path: str, address: str, errors: list[str]) -> AmdGpu:
         product_name=_text(f"{path}/product_name", errors),
         unique_id=_text(f"{path}/unique_id", errors),
         serial=_text(f"{path}/serial_number", errors),
-        vram_bytes=int(vram) if vram is not None and _NUMBER.fullmatch(vram) else None,
+        vram_bytes=int(vram) if vram is not None and _BYTES.fullmatch(vram) else None,
         vbios_version=_text(f"{path}/vbios_version", errors),
         compute_partition=_text(f"{path}/current_compute_partition", errors),
         memory_partition=_text(f"{path}/current_memory_partition", errors),

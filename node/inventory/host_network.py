@@ -87,41 +87,41 @@ class HostNetwork:
         self._tables = tables or KernelTables()
         self._counts = counts
         self._driver = driver
-        self._links: tuple[Link, ...] = ()
-        self._addresses: tuple[Address, ...] = ()
-        self._routes: tuple[DefaultRoute, ...] = ()
+        # None: never read.
+        self._links: tuple[Link, ...] | None = None
+        self._addresses: tuple[Address, ...] | None = None
+        self._routes: tuple[DefaultRoute, ...] | None = None
 
     def read(self) -> NodeFacts:
         """The node's links, addresses and default routes."""
         errors: list[str] = []
-        self._links = _kept(self._tables.links, self._links, errors)
-        self._addresses = _kept(self._tables.addresses, self._addresses, errors)
-        self._routes = _kept(self._tables.default_routes, self._routes, errors)
-        names = {link.index: link.name for link in self._links if self._counts(link)}
+        unread: list[str] = []
+        self._links = _kept(self._tables.links, self._links, errors, unread)
+        self._addresses = _kept(self._tables.addresses, self._addresses, errors, unread)
+        self._routes = _kept(self._tables.default_routes, self._routes, errors, unread)
+        links = [link for link in self._links or () if self._counts(link)]
+        names = {link.index: link.name for link in links}
         addresses = {
             HostAddress(names[each.index], each.address)
-            for each in self._addresses
+            for each in self._addresses or ()
             if each.wide and each.index in names
         }
         routes = {
-            HostRoute(names[each.index], each.family, each.metric) for each in self._routes if each.index in names
+            HostRoute(names[each.index], each.family, each.metric) for each in self._routes or () if each.index in names
         }
         return NodeFacts(
             network=NetworkFacts(
-                links=self._host_links(names),
+                links=tuple(sorted((self._host_link(link, names) for link in links), key=lambda link: link.name)),
                 addresses=tuple(sorted(addresses, key=lambda each: (each.interface, each.address))),
                 default_routes=tuple(sorted(routes, key=lambda each: (each.interface, each.family, each.metric))),
                 errors=tuple(errors),
+                unread=next(iter(unread), None),
             )
         )
 
     def close(self) -> None:
         """Forget what was read."""
-        self._links, self._addresses, self._routes = (), (), ()
-
-    def _host_links(self, names: dict[int, str]) -> tuple[HostLink, ...]:
-        found = [self._host_link(link, names) for link in self._links if link.index in names]
-        return tuple(sorted(found, key=lambda link: link.name))
+        self._links = self._addresses = self._routes = None
 
     def _host_link(self, link: Link, names: dict[int, str]) -> HostLink:
         driver = self._driver(link.name) if not link.kind else DriverInfo()
@@ -137,10 +137,17 @@ class HostNetwork:
         )
 
 
-def _kept(read: Callable[[], tuple[_Row, ...]], last: tuple[_Row, ...], errors: list[str]) -> tuple[_Row, ...]:
-    """What is there now; where it cannot be read, what was there last, and a line in ``errors``."""
+def _kept(
+    read: Callable[[], tuple[_Row, ...]], last: tuple[_Row, ...] | None, errors: list[str], unread: list[str]
+) -> tuple[_Row, ...] | None:
+    """What is there now; where it cannot be read, what was there last, and a line in ``errors``.
+
+    The line is in ``unread`` as well where there is no last time.
+    """
     try:
         return read()
     except NetlinkError as error:
-        errors.append(f"{error}; what was read last is taken for true" if last else str(error))
+        if last is None:
+            unread.append(str(error))
+        errors.append(str(error) if last is None else f"{error}; what was read last is taken for true")
         return last

@@ -126,9 +126,15 @@ class HostRoute(Value):
 
 @value
 class NetworkFacts(Value):
-    """What the node itself uses its network interfaces for; ``veth`` and loopback links are not listed."""
+    """What the node itself uses its network interfaces for.
+
+    Loopback and the kinds ``veth``, ``netkit``, ``dummy`` and ``ifb`` are not listed, and neither are their addresses
+    and routes: they never stand on hardware. ``errors``: tables that could not be read; what was read of them last
+    stands. ``unread``: why a table was never read at all, and so something that is not listed may be in use.
+    """
 
     links: tuple[HostLink, ...] = ()
     addresses: tuple[HostAddress, ...] = ()
     default_routes: tuple[HostRoute, ...] = ()
     errors: tuple[str, ...] = ()
+    unread: str | None = None

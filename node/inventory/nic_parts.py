@@ -18,12 +18,12 @@ from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice, RdmaPort, SubFunction
 from node.inventory.nic_drivers import serves_network
 from node.inventory.nic_memory import RememberedNic, remembered_interface, remembered_rdma
-from node.inventory.pci import DISPLAY_CLASS, base_class, is_network
+from node.inventory.pci import ADDRESS, DISPLAY_CLASS, base_class, is_network
 from node.values import Value, value
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _UPLINK = re.compile(r"p\d+(?:s\d+)?")
-_REPRESENTOR = re.compile(r"c\d+pf\d+.*|pf\d+(?:vf|sf)\d+")
+_REPRESENTOR = re.compile(r"c\d+pf\d+.*|(?:p\d+)?pf\d+(?:vf|sf)\d+")
+"""Ports of other functions, those of another controller (DPU) among them; some drivers put the uplink's name before."""
 _HOST_REPRESENTOR = re.compile(r"pf\d+")
 _LAST = 1 << 31
 
@@ -121,7 +121,8 @@ class _Below:
     """What is below each function and subfunction, found once by path."""
 
     def __init__(self, sysfs: SysfsFacts) -> None:
-        owners = {function.path for function in sysfs.pci}
+        # A function whose place in the tree is unknown has no path, and owns nothing.
+        owners = {function.path for function in sysfs.pci if function.path}
         self.subfunctions: dict[str, list[SubFunction]] = defaultdict(list)
         for each in sorted(sysfs.subfunctions, key=lambda each: (each.name, each.path)):
             owner = _owner(each.path, owners)
@@ -145,7 +146,7 @@ def _owner(path: str, owners: set[str]) -> str | None:
     above = path
     while above:
         above, _, last = above.rpartition("/")
-        if _ADDRESS.fullmatch(last):
+        if ADDRESS.fullmatch(last):
             return None
         if above in owners:
             return above

@@ -3,6 +3,9 @@
 Pure. An interface is in use where it, or a link above it (a bond or bridge that it is in, a vlan that stands on it, and
 so on upwards), carries a default route or has an address, and where it or such a link is a member of another link.
 Link-local and loopback addresses are no use; the facts do not list them.
+
+Where it cannot be told, an interface counts as in use: while a table was never read, and where the facts do not know
+the interface at all, because sysfs shows another network namespace than the agent's own.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ class HostUses:
 
     def __init__(self, network: NetworkFacts | None) -> None:
         facts = network or NetworkFacts()
+        self._asked = network is not None
+        self._unread = facts.unread or ""
         self._links = {link.name: link for link in facts.links}
         self._standing_on: dict[str, list[str]] = defaultdict(list)
         for link in facts.links:
@@ -34,11 +39,17 @@ class HostUses:
             self._addresses[address.interface].add(address.address)
 
     def of(self, interface: str) -> str:
-        """What the node uses the interface for; empty for nothing."""
+        """What the node uses the interface for; empty for nothing, and where no source reads it."""
         stack = self._stack(interface)
-        return "; ".join(
-            (*self._memberships(stack), *self._routes(stack), *self._given(stack)),
-        )
+        found = (*self._memberships(stack), *self._routes(stack), *self._given(stack))
+        return "; ".join(found) or self._doubt(interface)
+
+    def _doubt(self, interface: str) -> str:
+        """Why it cannot be told whether the interface is in use; empty where it can."""
+        reason = self._unread
+        if not reason and self._asked and interface not in self._links:
+            reason = "it is not in the agent's network namespace (hostNetwork: true)"
+        return f"may serve the node, which cannot be told: {reason}" if reason else ""
 
     def _stack(self, interface: str) -> list[str]:
         """The interface and all links above it, nearest first; a loop of masters ends where it began."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from node.inventory.attribute_pool import AttributePool
+from node.inventory.device_names import DeviceNames
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, DeviceNode, SourceState, SourceStatus
@@ -31,7 +32,7 @@ def nic_devices(facts: NodeFacts, identities: Identities) -> list[Device]:
     """All NICs, by PCI address; empty without a section of sysfs."""
     parts = nic_parts(facts, identities.nics)
     physical = {part.function.address: part for part in parts if part.subfunction is None}
-    assembly = _Assembly(physical, NicNodes(facts.sysfs), HostUses(facts.network), AttributePool(), set())
+    assembly = _Assembly(physical, NicNodes(facts.sysfs), HostUses(facts.network), AttributePool(), DeviceNames())
     return [device for part in parts for device in assembly.devices(part)]
 
 
@@ -64,13 +65,13 @@ def _hidden(facts: NodeFacts, identities: Identities) -> int:
 
 @value
 class _Assembly(Value):
-    """What the devices of one scan share; ``names`` are those given so far."""
+    """What the devices of one scan share."""
 
     physical: dict[str, NicPart]
     nodes: NicNodes
     uses: HostUses
     pool: AttributePool
-    names: set[str]
+    names: DeviceNames
 
     def devices(self, part: NicPart) -> Iterable[Device]:
         """One device per port of the function or subfunction."""
@@ -83,7 +84,7 @@ class _Assembly(Value):
         for position, port in enumerate(part.ports):
             attributes = dict((*shared, *port_attributes(part, port, above)))
             yield Device(
-                name=self._unique(_name(kind, part, port if position else None)),
+                name=self.names.unique(_name(kind, part, port if position else None)),
                 kind=kind,
                 vendor=nic_vendor(function.vendor),
                 pci_address=function.address,
@@ -109,14 +110,6 @@ class _Assembly(Value):
     def _use(self, port: NicPort) -> str:
         interface = port.visible_interface
         return self.uses.of(interface.name) if interface is not None else ""
-
-    def _unique(self, name: str) -> str:
-        """The name, numbered where facts are so odd that two devices would share it."""
-        chosen, number = name, 2
-        while chosen in self.names:
-            chosen, number = f"{name}-n{number}", number + 1
-        self.names.add(chosen)
-        return chosen
 
 
 def kind_of(part: NicPart) -> DeviceKind:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from node.inventory.attribute_pool import AttributePool, Pairs
+from node.inventory.device_names import DeviceNames
 from node.inventory.facts import MigFacts, NodeFacts
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, SourceState, SourceStatus
@@ -39,7 +40,7 @@ def nvidia_devices(facts: NodeFacts, identities: Identities) -> list[Device]:
         return []
     silent = silence(nvml)
     gpus = locate(nvml, not silent, nvidia_functions(facts.sysfs), identities)
-    assembly = _Assembly(silent, driver_attributes(nvml), NvidiaNodes(facts.sysfs), AttributePool(), set())
+    assembly = _Assembly(silent, driver_attributes(nvml), NvidiaNodes(facts.sysfs), AttributePool(), DeviceNames())
     return [device for gpu in gpus for device in assembly.devices(gpu)]
 
 
@@ -68,13 +69,13 @@ def _on_the_bus(facts: NodeFacts) -> str:
 
 @value
 class _Assembly(Value):
-    """What the devices of one scan share; ``names`` are those given so far."""
+    """What the devices of one scan share."""
 
     silent: str
     driver: Pairs
     nodes: NvidiaNodes
     pool: AttributePool
-    names: set[str]
+    names: DeviceNames
 
     def devices(self, gpu: LocatedGpu) -> Iterable[Device]:
         """The GPU and its MIG devices."""
@@ -89,7 +90,7 @@ class _Assembly(Value):
         own = self.nodes.of_gpu(facts.minor)
         missing = next((node.path for node in own if self.nodes.listed and not node.present), "")
         return Device(
-            name=self._unique(f"gpu-{place}"),
+            name=self.names.unique(f"gpu-{place}"),
             kind=DeviceKind.GPU,
             vendor=VENDOR,
             uuid=gpu.uuid,
@@ -110,7 +111,7 @@ class _Assembly(Value):
         display = self.nodes.of_display(gpu.function) if profile and "gfx" in profile else ()
         own = self.nodes.of_gpu(gpu.facts.minor) + self.nodes.of_mig(gpu.facts.minor, mig)
         return Device(
-            name=self._unique(mig_name(mig, profile, whole.name, gpu.address)),
+            name=self.names.unique(mig_name(mig, profile, whole.name, gpu.address)),
             kind=DeviceKind.MIG,
             vendor=VENDOR,
             uuid=mig.uuid,
@@ -126,11 +127,3 @@ class _Assembly(Value):
             nodes=own + display + self.nodes.shared,
             location=whole.location,
         )
-
-    def _unique(self, name: str) -> str:
-        """The name, numbered where facts are so odd that two devices would share it."""
-        chosen, number = name, 2
-        while chosen in self.names:
-            chosen, number = f"{name}-n{number}", number + 1
-        self.names.add(chosen)
-        return chosen

@@ -10,8 +10,12 @@ import re
 from node.inventory.facts import PciFunction
 from node.inventory.model import AttributeValue
 
+_GROUP = re.compile(r"[0-9]{1,9}")
 _BUS_ID = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
-_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+"""An address as sysfs writes it; the domains of Intel VMD have more than four digits."""
+_STANDARD_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+"""What Kubernetes' deviceattribute helper takes for an address; it refuses longer domains."""
 
 DISPLAY_CLASSES = {0x0300: "graphics", 0x0302: "compute"}
 """PCI classes of GPUs: VGA controller and 3D controller, with the mode that GPU feature discovery calls them."""
@@ -68,11 +72,15 @@ def pci_digits(text: str) -> str:
 
 
 def pcie_root(function: PciFunction) -> str | None:
-    """The PCIe root complex (``pci0000:15``) that the function hangs below.
+    """The PCIe root complex (``pci0000:15``) that the function hangs below, by the rule of Kubernetes' helper.
 
-    The value that Kubernetes' deviceattribute helper gives: the first host bridge in the sysfs path.
+    None where that helper gives an error, so that no two drivers disagree: for a domain of more than four digits, and
+    for a host bridge that is not at the top of the tree (platform devices of some ARM boards, VMBus).
     """
-    return next((part for part in function.path.split("/") if _HOST_BRIDGE.fullmatch(part)), None)
+    root, _, below = function.path.partition("/")
+    if not root.startswith("pci") or not _STANDARD_ADDRESS.fullmatch(function.address):
+        return None
+    return root if below.rpartition("/")[2] == function.address else None
 
 
 def numa_node(function: PciFunction | None) -> int | None:
@@ -84,10 +92,10 @@ def numa_node(function: PciFunction | None) -> int | None:
 
 def standard_attributes(address: str | None, function: PciFunction | None) -> list[tuple[str, AttributeValue | None]]:
     """The attributes that Kubernetes standardises for PCI devices, and the IOMMU group."""
-    group = function.iommu_group if function is not None else None
+    group = (function.iommu_group if function is not None else None) or ""
     return [
         ("resource.kubernetes.io/pciBusID", address),
         ("resource.kubernetes.io/pcieRoot", pcie_root(function) if function is not None else None),
         ("resource.kubernetes.io/numaNode", numa_node(function)),
-        ("iommuGroup", int(group) if group is not None and group.isdecimal() else None),
+        ("iommuGroup", int(group) if _GROUP.fullmatch(group) else None),
     ]

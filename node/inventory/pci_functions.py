@@ -16,16 +16,16 @@ import re
 from collections.abc import Set as AbstractSet
 
 from node.inventory.facts import PciFunction
+from node.inventory.pci import ADDRESS
 from node.inventory.small_file import entries
 from node.inventory.sysfs_folder import OPTIONAL, Stamp, SysfsFolder, stamp
 from node.values import replace
 
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _CLASS = re.compile(r"0x[0-9a-f]{6}")
 _DRM = re.compile(r"(?:card|renderD)[0-9]+")
 _VFIO = re.compile(r"vfio[0-9]+")
 _UIO = re.compile(r"uio[0-9]+")
-_VIRTFN = re.compile(r"virtfn[0-9]+")
+_VIRTFN = re.compile(r"virtfn[0-9]{1,5}")
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x03", "0x12")
 """Display controllers and processing accelerators."""
@@ -36,7 +36,7 @@ _NVSWITCH = "0x0680"
 
 def function_of(path: str) -> str | None:
     """Address of the PCI function that a path below /sys/devices leads through last; None if it leads through none."""
-    return next((part for part in reversed(path.split("/")) if _ADDRESS.fullmatch(part)), None)
+    return next((part for part in reversed(path.split("/")) if ADDRESS.fullmatch(part)), None)
 
 
 class PciFunctions:

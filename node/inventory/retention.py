@@ -76,7 +76,7 @@ def _described(device: Device, before: Device) -> Device:
     attributes = before.attributes
     if device.kind in _NICS:
         attributes = tuple([each for each in attributes if each.name not in _MOMENTARY])
-    return replace(before, uuid=device.uuid or before.uuid, health=device.health, attributes=attributes, host_use="")
+    return replace(before, uuid=device.uuid or before.uuid, health=device.health, attributes=attributes)
 
 
 def _fanned_out(parent: Device) -> Health:
@@ -109,7 +109,7 @@ def _departed(
         if device.name in found or vendor_id(device) in ids:
             continue
         if not is_gone(device):
-            kept.append((now, replace(device, health=_gone(device, functions, sysfs), host_use="")))
+            kept.append((now, replace(device, health=_gone(device, functions, sysfs))))
         elif abs(now - device.health.since) < KEPT_SECONDS:  # Also where the clock was set back.
             kept.append((device.health.since, device))
     kept.sort(key=lambda pair: (-pair[0], pair[1].name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from collections.abc import Iterable, Mapping
 
 from node.netlink import Attributes, NetlinkError, RouteSocket, attribute, attributes
 from node.values import Value, value
@@ -16,6 +17,7 @@ from node.values import Value, value
 NEWLINK, DELLINK, GETLINK = 16, 17, 18
 NEWADDR, DELADDR, GETADDR = 20, 21, 22
 NEWROUTE, DELROUTE, GETROUTE = 24, 25, 26
+GETNEXTHOP = 106
 GROUPS = (1, 5, 7, 9, 11)
 """RTNLGRP_LINK, IPV4_IFADDR, IPV4_ROUTE, IPV6_IFADDR, IPV6_ROUTE."""
 
@@ -27,6 +29,10 @@ _ROUTE = struct.Struct("=BBBBBBBBI")
 """rtmsg: family, destination's and source's lengths, TOS, table, protocol, scope, type, flags."""
 _NEXT_HOP = struct.Struct("=HBBi")
 """rtnexthop: length, flags, hops, index."""
+_HOP_OBJECT = struct.Struct("=BBBBI")
+"""nhmsg: family, scope, protocol, reserved, flags."""
+_HOP_MEMBER = struct.Struct("=IBBH")
+"""nexthop_grp: the member's id, its weight, reserved."""
 _NUMBER = struct.Struct("=I")
 _SIGNED = struct.Struct("=i")
 
@@ -35,12 +41,18 @@ _IFLA_OPERSTATE, _IFLA_LINKINFO, _IFLA_EXT_MASK, _IFLA_CARRIER = 16, 18, 29, 33
 _IFLA_NETNSID, _IFLA_PERMANENT_ADDRESS, _INFO_KIND = 37, 54, 1
 _SKIP_STATISTICS = 8
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_OIF, _RTA_PRIORITY, _RTA_MULTIPATH = 4, 6, 9
+_RTA_OIF, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_HOP_OBJECT = 4, 6, 9, 30
+_NHA_ID, _NHA_GROUP, _NHA_OIF = 1, 2, 5
 _UP, _LOOPBACK = 0x1, 0x8
 _SCOPE_GLOBAL_AT_MOST = 200
 """RT_SCOPE_SITE; link (253), host (254) and nowhere (255) are beyond it."""
 _UNICAST, _CLONED = 1, 0x200
 _VERSIONS = {socket.AF_INET: 4, socket.AF_INET6: 6}
+
+HopObjects = Mapping[int, tuple[int, ...]]
+"""Indexes of the links that next-hop objects lead through, by the objects' ids."""
+_UNRESOLVED = 0
+"""The index that no link has."""
 
 
 @value
@@ -66,7 +78,10 @@ class Link(Value):
 
 @value
 class Address(Value):
-    """An address of the link with that index, with its prefix (``10.0.0.7/24``); ``wide``: not link or host scope."""
+    """An address of the link with that index, with its prefix (``10.0.0.7/24``); ``wide``: no link-local or loopback.
+
+    The scope of an IPv4 address is whatever the administrator chose and tells nothing of it.
+    """
 
     index: int
     address: str
@@ -97,19 +112,27 @@ def dump_addresses(netlink: RouteSocket) -> tuple[Address, ...]:
 
 
 def dump_default_routes(netlink: RouteSocket) -> tuple[DefaultRoute, ...]:
-    """Default routes of all tables, IPv4 and IPv6; raises NetlinkError."""
-    found: list[DefaultRoute] = []
+    """Default routes of all tables, IPv4 and IPv6; raises NetlinkError.
+
+    Of a route through a next-hop object the kernel tells the links only while the sysctl ``nexthop_compat_mode`` is on,
+    as it is by default; without it the objects are asked for.
+    """
+    payloads: list[bytes] = []
     for family, version in _VERSIONS.items():
         request = _ROUTE.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)
         try:
-            payloads = netlink.dump(GETROUTE, request, f"IPv{version} routes")
+            payloads += netlink.dump(GETROUTE, request, f"IPv{version} routes")
         except NetlinkError as error:
             # A kernel without IPv6 has no such routes.
             if version == 6 and error.number in {errno.EAFNOSUPPORT, errno.EOPNOTSUPP}:
                 continue
             raise
-        for payload in payloads:
-            found += parse_default_routes(payload)
+    found = [route for payload in payloads for route in parse_default_routes(payload)]
+    if any(route.index == _UNRESOLVED for route in found):
+        hops = parse_hop_objects(netlink.dump(GETNEXTHOP, _HOP_OBJECT.pack(0, 0, 0, 0, 0), "next hops"))
+        found = [route for payload in payloads for route in parse_default_routes(payload, hops)]
+    if any(route.index == _UNRESOLVED for route in found):
+        raise NetlinkError("default routes", "one goes through a next hop that is not listed", errno.ENOENT)
     return tuple(found)
 
 
@@ -154,12 +177,18 @@ def parse_address(payload: bytes) -> Address | None:
         text = socket.inet_ntop(family, raw)
     except ValueError as error:
         raise NetlinkError("an address", f"{len(raw)} bytes for family {family}", errno.EBADMSG) from error
-    link_local = text.startswith(("127.", "169.254.")) if family == socket.AF_INET else text == "::1"
-    return Address(index, f"{text}/{prefix}", wide=scope <= _SCOPE_GLOBAL_AT_MOST and not link_local)
+    if family == socket.AF_INET:
+        wide = not text.startswith(("127.", "169.254."))
+    else:
+        wide = scope <= _SCOPE_GLOBAL_AT_MOST and text != "::1"
+    return Address(index, f"{text}/{prefix}", wide)
 
 
-def parse_default_routes(payload: bytes) -> tuple[DefaultRoute, ...]:
-    """The default routes in a RTM_NEWROUTE or RTM_DELROUTE, one for each link it goes through; mostly none."""
+def parse_default_routes(payload: bytes, hops: HopObjects | None = None) -> tuple[DefaultRoute, ...]:
+    """The default routes in a RTM_NEWROUTE or RTM_DELROUTE, one for each link it goes through; mostly none.
+
+    The index is 0 where a next-hop object has to tell the link, and ``hops`` lacks it.
+    """
     if len(payload) < _ROUTE.size:
         raise NetlinkError("a route", f"{len(payload)} bytes are too few", errno.EBADMSG)
     family, length, _, _, _, _, _, kind, flags = _ROUTE.unpack_from(payload)
@@ -168,7 +197,28 @@ def parse_default_routes(payload: bytes) -> tuple[DefaultRoute, ...]:
     found = attributes(payload, _ROUTE.size, "a route")
     metric = _number(found, _RTA_PRIORITY) or 0
     indexes = [index for index in (_number(found, _RTA_OIF),) if index] or _next_hops(found.get(_RTA_MULTIPATH, b""))
+    through = _number(found, _RTA_HOP_OBJECT)
+    if not indexes and through is not None:
+        indexes = list((hops or {}).get(through, (_UNRESOLVED,)))
     return tuple(DefaultRoute(index, _VERSIONS[family], metric) for index in dict.fromkeys(indexes))
+
+
+def parse_hop_objects(payloads: Iterable[bytes]) -> HopObjects:
+    """The objects of RTM_NEWNEXTHOP messages; a group leads through the links of its members."""
+    hops: dict[int, tuple[int, ...]] = {}
+    groups: dict[int, bytes] = {}
+    for payload in payloads:
+        found = attributes(payload, _HOP_OBJECT.size, "a next hop")
+        number, index = _number(found, _NHA_ID), _number(found, _NHA_OIF)
+        if number is not None and index is not None:
+            hops[number] = (index,)
+        elif number is not None:
+            groups[number] = found.get(_NHA_GROUP, b"")
+    for number, raw in groups.items():
+        whole = raw[: len(raw) - len(raw) % _HOP_MEMBER.size]
+        members = [member for member, *_ in _HOP_MEMBER.iter_unpack(whole)]
+        hops[number] = tuple(index for member in members for index in hops.get(member, (_UNRESOLVED,)))
+    return hops
 
 
 def _next_hops(raw: bytes) -> list[int]:

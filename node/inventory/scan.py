@@ -16,6 +16,7 @@ from collections.abc import Callable
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import IdentityStore
+from node.inventory.lingering import LingeringUses
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia_health import QUIESCED
 from node.inventory.places import places_of
@@ -58,6 +59,7 @@ class Scanner:
         self._identities = identities
         self._clock = clock
         self._quiesced = quiesced
+        self._uses = LingeringUses()
         self.overrides: tuple[PlaceOverride, ...] = ()
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
@@ -113,6 +115,7 @@ class Scanner:
         now = self._clock()
         devices = retained(devices_of(facts, identities), previous.devices, facts.sysfs, now)
         self._identities.save(identities.learned(devices, facts))
+        devices = self._uses.applied(devices, now)
         known = {device.name: device for device in previous.devices}
         carried = tuple(_carried(device, known.get(device.name), now) for device in devices)
         return Reading(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 
 from google.protobuf.json_format import MessageToDict
 
@@ -50,17 +49,13 @@ def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:
 
 def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
     # Here and not above: with a running agent none of this is needed.
-    from node.inventory.identity import IdentityStore
     from node.inventory.model import Snapshot
-    from node.inventory.scan import Scanner
     from node.offer import offer
     from node.rules import Door
     from ostler.admin import devices_message
-    from ostler.cli.scanning import open_sources
+    from ostler.cli.scanning import scan_once
 
-    with open_sources(settings) as sources:
-        # In memory: looking must not write the agent's state.
-        reading = Scanner(sources, IdentityStore(None), time.time).scan(Snapshot())
+    reading = scan_once(settings)
     snapshot = Snapshot(1, reading.devices, reading.sources, reading.host)
     return devices_message(snapshot, offer(snapshot, settings.rules, {}, Door.PLUGIN))
 

@@ -7,6 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 
+from ostler.drawing.text import columns, padded, plain
+
 FORMATS = ("table", "json", "yaml")
 
 
@@ -29,8 +31,15 @@ def print_document(document: object, form: str) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns as wide as their content; the last one is not padded."""
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    for row in (header, *rows):
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
-        sys.stdout.write("  ".join((*cells, row[-1])).rstrip() + "\n")
+    """Print columns as wide as their content; the last one is not padded. Control characters become escapes."""
+    lines = [[plain(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(columns(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        cells = [padded(cell, width) for cell, width in zip(line[:-1], widths[:-1], strict=True)]
+        sys.stdout.write("  ".join((*cells, line[-1])).rstrip() + "\n")
+
+
+def print_changes(changes: Sequence[str]) -> None:
+    """Print what a call has changed, one line each."""
+    for change in changes or ["nothing changed"]:
+        sys.stdout.write(f"{plain(change)}\n")

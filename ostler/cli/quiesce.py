@@ -7,6 +7,7 @@ import sys
 
 from ostler.cli.client import call
 from ostler.cli.options import add_socket
+from ostler.cli.output import print_changes
 from protos.agent.v1alpha1 import agent_pb2
 
 TIMEOUT = 60.0
@@ -29,7 +30,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Quiesce and print the changes."""
     request = agent_pb2.QuiesceRequest(reason=arguments.reason)
     answer = call(arguments.socket, lambda stub: stub.Quiesce(request, timeout=TIMEOUT))
-    for change in answer.changes or ["nothing changed"]:
-        sys.stdout.write(f"{change}\n")
+    print_changes(answer.changes)
     sys.stdout.write("the driver is free of this agent; end with 'ostler resume'\n")
     return 0

@@ -9,7 +9,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from node.inventory.devices import devices_of
 from node.inventory.facts import merge
+from node.inventory.identity import Identities
+from node.inventory.model import DeviceKind
 from node.inventory.recorded import anonymize, dump
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_settings, read_settings
@@ -25,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here (default: standard output)")
     parser.add_argument("--name", help="name of the recorded node (default: the host's name, or 'node' if anonymous)")
     parser.add_argument("--description", default="", help="one sentence about the machine")
-    parser.add_argument("--anonymize", action="store_true", help="replace serial numbers and UUIDs")
+    parser.add_argument("--anonymize", action="store_true", help="replace UUIDs, serial numbers, MAC and IP addresses")
     add_settings(parser)
 
 
@@ -47,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CommandFailed(f"{arguments.output} cannot be written: {error.strerror}") from error
-    gpus = len(facts.nvml.gpus) if facts.nvml else 0
-    sys.stderr.write(f"{arguments.output}: {gpus} GPUs recorded\n")
+    devices = devices_of(facts, Identities())
+    gpus = sum(device.kind is DeviceKind.GPU for device in devices)
+    nics = sum(device.kind in (DeviceKind.NIC, DeviceKind.RDMA) for device in devices)
+    sys.stderr.write(f"{arguments.output}: {gpus} GPUs and {nics} NICs recorded\n")
     return 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.options import add_socket
+from ostler.cli.output import print_changes
 from protos.agent.v1alpha1 import agent_pb2
 
 
@@ -19,6 +19,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Scan and print the changes."""
     answer = call(arguments.socket, lambda stub: stub.Rescan(agent_pb2.RescanRequest(), timeout=TIMEOUT))
-    for change in answer.changes or ["nothing changed"]:
-        sys.stdout.write(f"{change}\n")
+    print_changes(answer.changes)
     return 0

@@ -7,6 +7,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 
 from node.inventory.recorded import RecordingError
@@ -39,10 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until the tour ends (``--once``), or until Ctrl-C."""
     recorded = _recording(arguments.node)
-    flags, extra, text = {}, [], None
+    flags: dict[str, str] = {}
+    extra, text = [], None
     if arguments.config is not None:
         extra = ["--config", str(arguments.config)]
-    elif arguments.mig_strategy != "single":
+    elif arguments.node in names():
+        flags["--node-name"] = arguments.node
+    if arguments.config is None and arguments.mig_strategy != "single":
         # Resources would decide alone, and cannot say what "single" says: there it is the strategy, without NICs.
         text = configuration(mig=arguments.mig_strategy != "none", topology=_overrides(recorded))
     if text is None and arguments.mig_strategy:
@@ -52,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     except RecordingError as error:
         raise CommandFailed(str(error)) from error
     try:
-        asyncio.run(_once(node) if arguments.once else _interactive(node))
+        asyncio.run(_until_signalled(_once(node) if arguments.once else _interactive(node)))
+    except asyncio.CancelledError:
+        return _ended(once=arguments.once)
     except AgentFailed as error:
         raise CommandFailed(str(error)) from error
     except TimeoutError as error:
@@ -77,6 +83,22 @@ def _overrides(recorded: Path | None) -> Path | None:
     return beside if beside is not None and beside.exists() else None
 
 
+async def _until_signalled(told: Coroutine[object, object, None]) -> None:
+    """Run it; a signal cancels it, so that the agent's process is never left behind."""
+    running = asyncio.ensure_future(told)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    await running
+
+
+def _ended(*, once: bool) -> Exit:
+    """What a signal leaves: an incomplete tour is a failure, leaving the prompt is not."""
+    if once:
+        raise CommandFailed("ended by a signal before the tour was complete")
+    sys.stdout.write("\nended\n")
+    return Exit.OK
+
+
 async def _once(node: SandboxNode) -> None:
     document: dict[str, object] = {"node": node.hardware.name if node.hardware is not None else HERE}
     async with node:
@@ -86,16 +108,8 @@ async def _once(node: SandboxNode) -> None:
 
 
 async def _interactive(node: SandboxNode) -> None:
-    running = asyncio.current_task()
-    assert running is not None
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, running.cancel)
     sys.stdout.write("starting the agent ...\n")
-    try:
-        async with node:
-            async for step in tour(node):
-                show(step)
-            await Prompt(node).run()
-    except asyncio.CancelledError:
-        sys.stdout.write("\nended\n")
+    async with node:
+        async for step in tour(node):
+            show(step)
+        await Prompt(node).run()

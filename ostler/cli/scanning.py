@@ -1,14 +1,18 @@
-"""Scanning from the command line: sources opened, closed, and their faults as messages."""
+"""Looking at the hardware from the command line: sources opened, read once, closed, and their faults as messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from node.inventory.source import Source
 from ostler.cli.exits import CommandFailed
 from ostler.config.settings import Settings
 from ostler.sources import make_sources
+
+if TYPE_CHECKING:
+    from node.inventory.scan import Reading
 
 
 def sources_of(settings: Settings) -> tuple[Source, ...]:
@@ -33,3 +37,16 @@ def open_sources(settings: Settings) -> Iterator[tuple[Source, ...]]:
     finally:
         for source in sources:
             source.close()
+
+
+def scan_once(settings: Settings) -> Reading:
+    """What a scan without an agent finds; nothing of the agent's state is read or written."""
+    # Here and not above: the agent scans by itself.
+    import time
+
+    from node.inventory.identity import IdentityStore
+    from node.inventory.model import Snapshot
+    from node.inventory.scan import Scanner
+
+    with open_sources(settings) as sources:
+        return Scanner(sources, IdentityStore(None), time.time).scan(Snapshot())

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 from google.protobuf.json_format import MessageToDict
 
-from ostler.cli.client import call
+from ostler.cli.client import TIMEOUT, call
 from ostler.cli.options import add_socket
 from ostler.cli.output import add_format, print_document, print_table
+from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
 
 
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the status."""
-    status = call(arguments.socket, lambda stub: stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=15))
+    status = call(arguments.socket, lambda stub: stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=TIMEOUT))
     if arguments.output == "table":
         _print_text(status)
     else:
@@ -36,7 +37,7 @@ def _print_text(status: agent_pb2.GetStatusResponse) -> None:
     node = f" on {status.node_name}" if status.node_name else ""
     sys.stdout.write(f"ostler {status.version}{node}, process {status.pid}: {status.role}, {ready}\n")
     for reason in status.reasons:
-        sys.stdout.write(f"  {reason}\n")
+        sys.stdout.write(f"  {plain(reason)}\n")
     if status.quiesced:
         sys.stdout.write("  quiesced: the driver is left alone until 'ostler resume'\n")
     sys.stdout.write(f"snapshot {status.snapshot_generation}\n\n")

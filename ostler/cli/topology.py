@@ -8,6 +8,7 @@ import sys
 
 from node.topology.model import Topology
 from ostler.cli.client import TIMEOUT, NoAgent, call
+from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_document
 from ostler.config.load import Loaded
@@ -69,7 +70,11 @@ def _ask(loaded: Loaded) -> Scene:
     except NoAgent as error:
         sys.stderr.write(f"{error}\nscanned by this command instead:\n")
         return _scan(loaded)
-    return _scene(loaded.settings, name, topology, devices)
+    try:
+        return _scene(loaded.settings, name, topology, devices)
+    except ValueError as error:
+        fix = "use the command of the agent's own version, or --scan"
+        raise CommandFailed(f"the agent's topology is not understood ({error}); {fix}") from error
 
 
 def _questions(
@@ -84,25 +89,19 @@ def _questions(
 
 def _scan(loaded: Loaded) -> Scene:
     # Here and not above: with a running agent none of this is needed.
-    import time
-
-    from node.inventory.identity import IdentityStore
     from node.inventory.model import Snapshot
     from node.inventory.places import places_of
-    from node.inventory.scan import Scanner
     from node.offer import Offer
     from node.topology.build import absent, topology_of
     from ostler.admin import devices_message
-    from ostler.cli.scanning import open_sources
+    from ostler.cli.scanning import scan_once
     from ostler.topology_message import topology_message
 
     settings = loaded.settings
     for note in loaded.notes:
         if note.kind is NoteKind.FAULT:
             sys.stderr.write(f"{note}\n")
-    with open_sources(settings) as sources:
-        # In memory: looking must not write the agent's state.
-        reading = Scanner(sources, IdentityStore(None), time.time).scan(Snapshot())
+    reading = scan_once(settings)
     topology = topology_of(places_of(reading.devices), settings.topology_overrides)
     snapshot = Snapshot(1, reading.devices, reading.sources, reading.host, topology)
     if missing := absent(topology.places, settings.topology_overrides):

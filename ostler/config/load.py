@@ -19,12 +19,9 @@ from ostler.config.document import Mapping, Refused, Scalar, Sequence, clipped, 
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
 from ostler.config.notes import Note, NoteKind
 from ostler.config.overrides import apply_overrides, near_misses
-from ostler.config.reading import read_bytes
+from ostler.config.reading import read_bytes, source_name
 from ostler.config.section import Values
 from ostler.config.settings import Settings
-
-MAX_PATH = 4096
-"""Characters of the file's own path that messages show."""
 
 
 class SourceFormat(StrEnum):
@@ -57,7 +54,7 @@ def load(path: Path | None, flags: abc.Mapping[str, str], environment: abc.Mappi
     """
     if path is None:
         return load_bytes("defaults", None, flags, environment)
-    source = clipped(str(path), MAX_PATH)
+    source = source_name(path)
     data = read_bytes(path, source, missing="correct the path, or leave it out for the defaults")
     return load_bytes(source, data, flags, environment)
 
@@ -98,7 +95,7 @@ def _overrides(path: Path, notes: list[Note]) -> tuple[PlaceOverride, ...]:
     except ConfigErrors as errors:
         for error in errors.errors:
             where = Origin(error.path, error.line, error.column, error.key)
-            notes.append(Note(NoteKind.FAULT, where, f"{error.problem}; {error.fix} (places are as the kernel says)"))
+            notes.append(Note(NoteKind.FAULT, where, f"{error.problem}; {error.fix} (nothing of this file has effect)"))
         return ()
 
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from xml.parsers import expat
 
 from node.topology.model import PlaceOverride
+from ostler.config.addresses import parse_address
 from ostler.config.document import MAX_DEPTH, clipped, shown
 from ostler.config.errors import ConfigError, Origin
-from ostler.config.topology import MAX_NUMA_NODE, Located, below, parse_address
+from ostler.config.topology import MAX_NUMA_NODE, Located, below
 
 _BRIDGE = "0x0604"
+_ENCODINGS = ("utf-8", "us-ascii", "iso-8859-1", "utf-16")
 _PASSED_OVER = ("gpu", "nic", "net", "nvlink", "xgmi", "c2c", "pcilink", "grid", "power")
 
 
@@ -65,6 +67,7 @@ class _Reader:
         self._parser = expat.ParserCreate()
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
+        self._parser.XmlDeclHandler = self._declaration
         self._parser.StartDoctypeDeclHandler = self._doctype
 
     def read(self, data: bytes) -> None:
@@ -80,6 +83,12 @@ class _Reader:
 
     def _problem(self, key: str, problem: str, fix: str) -> None:
         self._problems.append(self._here(key).error(problem, fix))
+
+    def _declaration(self, version: str, encoding: str | None, standalone: int) -> None:
+        """Refuse what the parser would leave to Python's codecs, some of which are no encodings of text."""
+        if encoding is not None and encoding.lower() not in _ENCODINGS:
+            self._problem("", f"is encoded as {shown(encoding)}, which is not read", "save it as UTF-8")
+            raise _Refused
 
     def _doctype(self, name: str, system: str | None, public: str | None, internal: bool) -> None:
         self._problem("", "has a document type (<!DOCTYPE>), which is not read", "remove it, and every entity")

@@ -11,6 +11,7 @@ import re
 from itertools import pairwise
 
 from node.nic_selector import FunctionRange
+from ostler.config.addresses import parse_address, spelling
 from ostler.config.document import Meaning, Scalar, clipped, shown
 from ostler.config.scalars import BadValue, JsonObject, ScalarType
 
@@ -23,7 +24,6 @@ MAX_FUNCTION = 65535
 _NOT_IN_NAMES = "/: \t\n\v\f\r"
 """What the kernel lets no interface's name hold (its dev_valid_name)."""
 
-_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _RANGE_FIX = "write numbers from 0 on behind #, such as 0-3,7 (an interface with # in its name: use rootDevices)"
 _MODULES = {"vfio_pci": "vfio-pci", "uio-pci-generic": "uio_pci_generic", "igb-uio": "igb_uio", "mlx5": "mlx5_core"}
 
@@ -168,13 +168,9 @@ class RootFunctions(Functions):
 
     def root(self, root: str, text: str) -> str:
         """The address in front of the ``#``; raises ``BadValue`` for what is none."""
-        if re.fullmatch(_ADDRESS, root):
+        if parse_address(root) == root:
             return root
-        fix = "write domain:bus:device.function in lower case, such as 0000:86:00.0"
-        address = re.fullmatch(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", root.lower())
-        if address:
-            fix = f"write {int(address[1] or '0', 16):04x}:{address[2]}"
-        raise BadValue(f"is {shown(text)}, which no PCI address matches", fix)
+        raise BadValue(f"is {shown(text)}, which no PCI address matches", spelling(root))
 
     @property
     def accepts(self) -> str:

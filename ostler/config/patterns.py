@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
+from ostler.config.addresses import parse_address, spelling
 from ostler.config.document import shown
 from ostler.config.scalars import BadValue, JsonObject, ScalarType
 
 _SPECIAL_ELSEWHERE = "?[]{}^$|\\"
-_PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _MAX_LENGTH = 253
 _MAX_STARS = 8  # matching takes time with every further one
 
@@ -82,13 +82,9 @@ class PciPattern(Pattern):
 
     def check(self, text: str) -> None:
         """See ``Pattern``."""
-        if re.fullmatch(r"[0-9a-f*:.]+", text) and ("*" in text or re.fullmatch(_PCI, text)):
+        if re.fullmatch(r"[0-9a-f*:.]+", text) if "*" in text else parse_address(text) == text:
             return
-        fix = "write it as domain:bus:device.function in lower case, such as 0000:3b:00.0"
-        address = re.fullmatch(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", text.lower())
-        if address:
-            fix = f"write {int(address[1] or '0', 16):04x}:{address[2]}"
-        raise BadValue(f"is {shown(text)}, which no PCI address matches", fix)
+        raise BadValue(f"is {shown(text)}, which no PCI address matches", spelling(text))
 
 
 class ProfilePattern(Pattern):

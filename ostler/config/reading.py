@@ -1,11 +1,19 @@
-"""The bytes of a file that the configuration names, or one clear problem why there are none."""
+"""A configuration file, or one that it names: its name in messages, and its bytes or why there are none."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ostler.config.document import MAX_BYTES
+from ostler.config.document import MAX_BYTES, clipped
 from ostler.config.errors import ConfigErrors, Origin
+
+MAX_PATH = 4096
+"""Characters of a file's path that messages show."""
+
+
+def source_name(path: Path) -> str:
+    """The file's name in messages."""
+    return clipped(str(path), MAX_PATH)
 
 
 def read_bytes(path: Path, source: str, *, missing: str = "correct the path") -> bytes:

@@ -20,13 +20,13 @@ there twice is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 
 from node.topology.model import PlaceOverride
 from node.values import Value, value
+from ostler.config.addresses import FORM, parse_address
 from ostler.config.document import (
     MAX_BYTES,
     Mapping,
@@ -35,23 +35,18 @@ from ostler.config.document import (
     Refused,
     Scalar,
     Sequence,
-    clipped,
     parse_document,
     shown,
 )
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
-from ostler.config.reading import read_bytes
+from ostler.config.reading import read_bytes, source_name
 from ostler.config.scalars import BadValue, Choice, Integer, JsonObject, ScalarType, expect_scalar
 from ostler.config.section import AnyField, Field, ListOf, Section, Values
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Topology"
-MAX_PATH = 4096
-"""Characters of the file's own path that messages show."""
 MAX_SWITCH_LEVELS = 4
 MAX_NUMA_NODE = 1023
-
-_ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 
 
 @value
@@ -64,7 +59,7 @@ class Located(Value):
 
 def load_overrides(path: Path) -> tuple[PlaceOverride, ...]:
     """The overrides of a file, in its order; raises ``ConfigErrors`` with every problem found."""
-    source = clipped(str(path), MAX_PATH)
+    source = source_name(path)
     return parse_overrides(source, read_bytes(path, source))
 
 
@@ -89,12 +84,6 @@ def parse_overrides(source: str, data: bytes) -> tuple[PlaceOverride, ...]:
     if problems:
         raise ConfigErrors(problems)
     return tuple(located.override for located in found)
-
-
-def parse_address(text: str) -> str | None:
-    """A PCI address as sysfs writes it, out of that or ``nvidia-smi``'s form with eight digits of domain, or None."""
-    match = _ADDRESS.fullmatch(text.strip().lower())
-    return None if match is None else f"{int(match[1] or '0', 16):04x}:{match[2]}"
 
 
 def below(path: tuple[str, ...], switch: str) -> tuple[str, ...]:
@@ -133,7 +122,7 @@ class _Address(ScalarType[tuple[str, Origin]]):
 
     def schema(self) -> JsonObject:
         """See ``ValueType``."""
-        return {"type": "string", "pattern": f"^{_ADDRESS.pattern}$"}
+        return {"type": "string", "pattern": f"^{FORM}$"}
 
     @property
     def accepts(self) -> str:

@@ -130,14 +130,22 @@ def _content(box: Box, upward: bool) -> Block:
 def _columns(blocks: list[Block], room: float, upward: bool) -> list[Block]:
     """Blocks above each other, in columns no higher than ``room`` (0: some cards), filled from the left."""
     limit = max(room, 2 * CARD_HEIGHT + GAP) if room else MOST_IN_COLUMN * (CARD_HEIGHT + GAP)
-    columns: list[list[Block]] = []
-    for block in blocks:
-        used = sum(each.height + GAP for each in columns[-1]) if columns else 0
-        if columns and used + block.height <= limit:
-            columns[-1].append(block)
-        else:
-            columns.append([block])
+    columns = _filled(blocks, [block.height for block in blocks], limit)
     return [_stacked(column[::-1] if upward else column) for column in columns]
+
+
+def _filled(blocks: Sequence[Block], lengths: Sequence[float], limit: float) -> list[list[Block]]:
+    """The blocks in lines no longer than ``limit``, each line filled before the next begins."""
+    lines: list[list[Block]] = []
+    used = 0.0
+    for block, length in zip(blocks, lengths, strict=True):
+        if lines and used + length <= limit:
+            lines[-1].append(block)
+            used += length + GAP
+        else:
+            lines.append([block])
+            used = length + GAP
+    return lines
 
 
 def _row(blocks: Sequence[Block]) -> Block:
@@ -162,14 +170,7 @@ def _stacked(blocks: Sequence[Block], gap: float = GAP) -> Block:
 
 
 def _wrapped(blocks: list[Block]) -> Arrangement:
-    rows: list[list[Block]] = []
-    for block in blocks:
-        used = sum(each.width + GAP for each in rows[-1]) if rows else 0
-        if rows and used + block.width <= MAX_WIDTH:
-            rows[-1].append(block)
-        else:
-            rows.append([block])
-    whole = _stacked([_row(row) for row in rows])
+    whole = _stacked([_row(row) for row in _filled(blocks, [block.width for block in blocks], MAX_WIDTH)])
     return Arrangement(whole.width, whole.height, whole.rectangles, whole.height, whole.height)
 
 

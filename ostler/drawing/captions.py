@@ -34,10 +34,13 @@ def _nic(device: agent_pb2.Device) -> Caption:
     up = flags.get("linkUp")
     speed = _speed(numbers) if up else ""
     virtual = numbers.get("sriovVfs", 0)
+    state = "" if up is None else f"up {speed}".strip() if up else "down"
+    ill = device.health.state not in ("", "healthy")
     return Caption(
         title=" ".join(names) or texts.get("driver", ""),
-        state="" if up is None else f"up {speed}".strip() if up else "down",
-        well=up,
+        state=device.health.state if ill else state,
+        # A device that is ill has no link worth telling of.
+        well=None if ill else up,
         remark=f"{virtual} VFs" if virtual > 1 else "1 VF" if virtual else "",
         host_use=device.host_use,
         vendor=device.vendor,

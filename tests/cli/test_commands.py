@@ -101,7 +101,7 @@ def test_a_recording_that_is_not_there_is_one_clear_error(capsys: pytest.Capture
 def test_a_recording_can_be_recorded_again_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "again.yaml"
     assert main(["record", "--recorded", RECORDED, "-o", str(out), "--name", "l4-again"]) == 0
-    assert f"{out}: 2 GPUs recorded" in capsys.readouterr().err
+    assert f"{out}: 2 GPUs and 2 NICs recorded" in capsys.readouterr().err
     first, again = load(Path(RECORDED).read_text(), "first"), load(out.read_text(), "again")
     assert again.facts == first.facts
     assert again.name == "l4-again"
@@ -118,6 +118,36 @@ def test_an_anonymous_recording_has_no_uuid_of_the_original(capsys: pytest.Captu
         assert gpu.uuid is not None
         assert gpu.uuid not in text
     assert len(again.gpus) == 2
+
+
+def test_an_anonymous_recording_has_no_address_of_the_original(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", "--recorded", RECORDED, "--anonymize"]) == 0
+    text = capsys.readouterr().out
+    original, again = load(Path(RECORDED).read_text(), "original").facts, load(text, "again").facts
+    assert original.sysfs is not None
+    assert original.network is not None
+    assert again.network is not None
+    for interface in original.sysfs.interfaces:
+        assert interface.address
+        assert interface.address not in text
+    for given in original.network.addresses:
+        assert given.address.partition("/")[0] not in text
+    assert len(again.network.addresses) == len(original.network.addresses)
+
+
+def test_no_control_character_of_an_interface_reaches_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = tmp_path / "hostile.yaml"
+    text = Path(RECORDED).read_text()
+    assert "net/eno8403\n" in text
+    text = re.sub(r"net/eno8403$", r"net/x", text, flags=re.MULTILINE)
+    text = re.sub(r"path: (.*net/)x$", r'path: "\1\\e[31mnic"', text, flags=re.MULTILINE)
+    hostile.write_text(re.sub(r"name: eno8403\b", r'name: "\\e[31mnic"', text))
+    assert main(["devices", "--scan", "--recorded", str(hostile)]) == 0
+    printed = capsys.readouterr().out
+    assert "\\x1b[31mnic" in printed
+    assert "\x1b" not in printed
 
 
 def test_a_recording_that_cannot_be_written_is_one_clear_error(
@@ -144,6 +174,22 @@ def test_a_bad_configuration_is_exit_code_3_with_every_line(tmp_path: Path, caps
     text = capsys.readouterr().err
     assert f"{file}:3: log.level" in text
     assert f"{file}:4: https" in text
+
+
+def test_a_broken_topology_file_is_exit_code_3_though_the_rest_is_usable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, overrides = tmp_path / "c.yaml", tmp_path / "t.xml"
+    file.write_text(f"apiVersion: ostler.dev/v1alpha1\nkind: Config\ntopology: {{file: {overrides}}}\n")
+    overrides.write_text("<system>\n<cpu numaid='x'/></system>")
+    assert main(["config", "check", str(file)]) == 3
+    allowed = "whole numbers from -1 to 1023 (nothing of this file has effect)"
+    assert capsys.readouterr().err.splitlines() == [
+        f"ostler: {file}: usable, but not all of it has effect",
+        f'{overrides}:2: <cpu> numaid: is "x"; allowed: {allowed}',
+    ]
+    overrides.write_text(path("vm-flat-8").with_suffix(".topology.xml").read_text())
+    assert main(["config", "check", str(file)]) == 0
 
 
 def test_a_bad_flag_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,7 +93,8 @@ def test_none_offers_gpus_cut_into_instances_as_gpus() -> None:
 def test_the_prompt_takes_commands_until_quit() -> None:
     typed = "\n".join(
         ["", "help", "devices", "status", "capacity", "topology", "topology tree", "topology svg",
-         "give nvidia.com/gpu 1", "pods", "fail 0", "fail 99", "heal 0", "give nvidia.com/gpu", "end pod-3",
+         "give nvidia.com/gpu 1", "pods", "give nvidia.com/gpus 1", "give nvidia.com/gpu 0",
+         "fail 0", "fail 99", "heal 0", "give nvidia.com/gpu", "end pod-3",
          "end pod-9", "fly", 'give "', "restart-kubelet", "kill-agent", "log", "quit"]
     )  # fmt: skip
     out, _ = sandbox("--node", "l4-2", typed=typed + "\n")
@@ -99,7 +103,9 @@ def test_the_prompt_takes_commands_until_quit() -> None:
     assert "== A pod that asks for more than there is, is refused" in out
     assert "pod-3: 1 nvidia.com/gpu: GPU-" in out
     assert "no GPU or NIC '99' on this node; known: 0, 1, eno8303, eno8403" in out
-    assert "usage: give RESOURCE COUNT" in out
+    assert out.count("usage: give RESOURCE COUNT") == 2
+    assert "the kubelet has no resource 'nvidia.com/gpus'; it has: nvidia.com/gpu, ostler.dev/nic\n" in out
+    assert "\nostler>    l4-2\n   └─ NUMA node 0\n" in out
     assert "usage: topology [tree]" in out
     assert "no pod 'pod-9' holds devices" in out
     assert "no command 'fly'; 'help' lists them" in out
@@ -111,7 +117,7 @@ def test_the_prompt_takes_commands_until_quit() -> None:
 def test_nics_break_at_the_prompt_too() -> None:
     typed = "\n".join(
         ["give ostler.dev/roce 1 ostler.dev/nic 2", "pods", "fail ens1f0np0", "heal 0000:17:00.0", "fail 0000:17:00.6",
-         "take ens1f0v0", "heal ens1f0v0", "unplug ens2", "heal ens2", "quit"]
+         "take ens1f0v0", "heal ens1f0v0", "unplug ens2", "capacity", "heal ens2", "quit"]
     )  # fmt: skip
     out, _ = sandbox("--node", "sriov-2", typed=typed + "\n")
     said = out.partition("Commands:")[2]
@@ -120,6 +126,29 @@ def test_nics_break_at_the_prompt_too() -> None:
     assert "NIC 0000:17:00.6 has no link of its own; it goes down with its port 0000:17:00.0" in said
     assert "nic-0000-17-00-2 changed: inPod none -> true" in said
     assert "nic-0000-b1-01-7" in said
+    assert "ostler.dev/roce:\n     capacity: 11\n" in said
+    assert "ostler.dev/nic:\n     capacity: 14\n     allocatable: 4\n" in said
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--once"], 1), ([], 0)], ids=["once", "prompt"])
+def test_a_signal_ends_the_agent_too(words: list[str], code: int) -> None:
+    command = [sys.executable, "-m", "ostler", "sandbox", "--node", "l4-2", *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        deadline = time.monotonic() + 30
+        while not (found := agents(started.pid)):
+            assert time.monotonic() < deadline
+        started.send_signal(signal.SIGTERM)
+        started.communicate(timeout=30)
+    assert started.returncode == code
+    assert not [agent for agent in found if agent.exists()]
+
+
+def agents(parent: int) -> list[Path]:
+    """The processes of ostler's that this one has started."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [
+        process for process in map(Path("/proc").joinpath, children) if b"\0run\0" in (process / "cmdline").read_bytes()
+    ]
 
 
 def test_an_unknown_node_is_told_with_the_known_ones() -> None:

@@ -90,6 +90,9 @@ def test_an_override_file_places_devices(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr()
     assert len(json.loads(printed.out)["overridden"]) == 16
     assert printed.err == ""
+    arguments[2] = "tree"
+    assert main(["topology", *arguments, "--topology-file", str(OVERRIDE)]) == 0
+    assert "\nPlaced by the override file: 0001:00:00.0, 0002:00:00.0," in capsys.readouterr().out
 
 
 def test_devices_of_the_override_file_that_are_not_here_are_named(
@@ -150,6 +153,28 @@ def test_a_running_agent_is_asked(agent_socket: Path, capsys: pytest.CaptureFixt
     assert "NIC0  0000:05:00.0  mlx5_0 ib0            up 100G" in printed.out
     assert "pair-0: GPU0, GPU3" in printed.out
     assert printed.err == ""
+
+
+class NewerAgent(Agent):
+    """An agent of another version, with cells that this one does not know."""
+
+    def GetTopology(self, request: object, context: object) -> agent_pb2.GetTopologyResponse:
+        return agent_pb2.GetTopologyResponse(root=agent_pb2.Cell(name="rack-0", level="rack"))
+
+
+def test_an_agent_of_another_version_is_not_misread(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = grpc.server(ThreadPoolExecutor(2))
+    agent_pb2_grpc.add_AgentServicer_to_server(NewerAgent((), "worker-7"), server)
+    server.add_insecure_port(f"unix:{short_dir}/agent.sock")
+    server.start()
+    try:
+        assert main(["topology", "--socket", str(short_dir / "agent.sock")]) == 1
+    finally:
+        server.stop(None).wait()
+    assert capsys.readouterr().err == (
+        "ostler: the agent's topology is not understood ('rack' is not a valid CellLevel); "
+        "use the command of the agent's own version, or --scan\n"
+    )
 
 
 def test_a_scan_can_be_asked_for_beside_a_running_agent(agent_socket: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def test_examples_of_the_documents_are_usable(document: str) -> None:
         if "kind: Topology" in example:
             assert parse_overrides(document, example.encode())
         else:
-            assert load_bytes(document, example.encode(), {}, {}).settings
+            assert load_bytes(document, example.encode(), {}, {}).settings.node_name == ""
 
 
 @pytest.mark.parametrize("document", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])

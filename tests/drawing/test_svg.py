@@ -13,7 +13,8 @@ from node.topology.build import topology_of
 from node.topology.model import Place, Topology
 from ostler.config.topology import load_overrides
 from ostler.drawing.arrangement import Arrangement, Rectangle, arrange
-from ostler.drawing.scene import Box, Scene, boxes_of
+from ostler.drawing.parts import ILL
+from ostler.drawing.scene import Box, Caption, Scene, boxes_of
 from ostler.drawing.svg import draw_svg
 from ostler.drawing.text import clipped, width_of
 from sandbox.nodes import names, path
@@ -68,6 +69,15 @@ def test_gpus_with_fewer_links_to_switches_are_marked() -> None:
     places = [Place(f"g{n}", f"GPU{n}", True, ("pci0000:00",), f"0000:00:0{n}.0", 0, (), 18 - n % 2) for n in range(2)]
     shown = texts(draw_svg(Scene("n", topology_of(places))))
     assert {"NVLink switches", "18", "17"} <= set(shown)
+
+
+def test_a_device_that_is_ill_says_so_and_looks_so() -> None:
+    well = recorded("l4-2")
+    ill = {name: Caption("L4", "unhealthy", False) for name in well.captions if name.startswith("gpu-")}
+    svg = draw_svg(Scene("n", well.topology, {**well.captions, **ill}))
+    assert texts(svg).count("unhealthy") == 2
+    frame = f'stroke="{ILL}" stroke-width="1.5"'
+    assert (svg.count(frame), draw_svg(well).count(frame)) == (2, 0)
 
 
 def test_overridden_devices_are_counted() -> None:

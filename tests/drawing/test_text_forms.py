@@ -120,13 +120,15 @@ def test_captions_tell_link_speed_and_state() -> None:
         agent_pb2.Device(name="c", kind="nic", attributes=[down, speed]),
         agent_pb2.Device(name="d", kind="nic", attributes=[attribute("driver", string_value="vfio-pci")]),
         agent_pb2.Device(name="e", kind="gpu", health=agent_pb2.Health(state="lost")),
+        agent_pb2.Device(name="f", kind="nic", attributes=[up], health=agent_pb2.Health(state="unhealthy")),
     ]
     captions = captions_of(devices)
-    assert [(captions[name].state, captions[name].well) for name in "abcde"] == [
+    assert [(captions[name].state, captions[name].well) for name in "abcdef"] == [
         ("up 2.5G", True),
         ("up 400G", True),
         ("down", False),
         ("", None),
         ("lost", False),
+        ("unhealthy", None),
     ]
     assert (captions["b"].remark, captions["d"].title) == ("8 VFs", "vfio-pci")

@@ -298,13 +298,13 @@ async def test_rescan_under_way_at_the_end_is_refused() -> None:
     assert [type(result) for result in results] == [InventoryStopped] * 3
 
 
-async def test_hanging_source_delays_the_end_by_half_a_second_at_most(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hanging_source_is_left_behind_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     source = Scripted(node(gpu(0)), "nvml")
     source.gate.clear()
     async with running(source):
         await eventually(lambda: source.starts, "the scan begins")
-        begun = time.monotonic()
-    assert time.monotonic() - begun < 1.5
+    # The source still hangs, for as long as the gate is closed.
+    assert source.closed == 0
     assert "a source hangs and could not be closed" in caplog.text
     assert [record.__dict__["source"] for record in caplog.records if "hangs" in record.message] == ["nvml"]
     source.gate.set()

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
 from node.inventory.nic_use import HostUses
-from tests.inventory.nic_making import interface, learned, nic, nics, only
+from node.values import replace
+from tests.inventory.nic_making import interface, learned, nic, nics, only, seen
 
 
 def use(
@@ -23,7 +24,7 @@ def test_interface_with_the_default_route_carries_it() -> None:
     assert use("eth0", routes=(HostRoute("eth0", 6), HostRoute("eth0", 4))) == (
         "carries the node's default route (IPv4 and IPv6, by eth0)"
     )
-    assert use("eth1", routes=(HostRoute("eth0", 4),)) == ""
+    assert use("eth1", HostLink("eth1"), routes=(HostRoute("eth0", 4),)) == ""
 
 
 def test_address_in_use_is_named() -> None:
@@ -86,6 +87,40 @@ def test_every_interface_with_a_route_or_address_is_in_use(network: NetworkFacts
     found = HostUses(network).of(name)
     used = {each.interface for each in network.addresses} | {each.interface for each in network.default_routes}
     assert name not in used or found
+
+
+def test_member_of_a_vrf_or_with_an_ipv6_route_alone_is_in_use() -> None:
+    links = (HostLink("eth0", master="blue"), HostLink("blue", "vrf"), HostLink("eth1"))
+    assert use("eth0", *links) == "is in vrf blue"
+    assert use("eth1", *links, routes=(HostRoute("eth1", 6, 1024),)) == (
+        "carries the node's default route (IPv6, by eth1)"
+    )
+
+
+def test_while_a_table_was_never_read_every_interface_may_serve_the_node() -> None:
+    failed = "netlink: routes: Operation not permitted"
+    network = NetworkFacts((HostLink("eth0"), HostLink("eth1")), errors=(failed,), unread=failed)
+    assert HostUses(network).of("eth1") == f"may serve the node, which cannot be told: {failed}"
+    known = replace(network, addresses=(HostAddress("eth0", "10.0.0.7/24"),))
+    assert HostUses(known).of("eth0") == "has the node's address 10.0.0.7/24"
+    assert HostUses(replace(network, unread=None)).of("eth1") == ""  # What was read last stands.
+
+
+def test_interface_of_another_network_namespace_may_serve_the_node() -> None:
+    assert use("eth1", HostLink("eth0")) == (
+        "may serve the node, which cannot be told: it is not in the agent's network namespace (hostNetwork: true)"
+    )
+    assert HostUses(None).of("eth1") == ""
+
+
+def test_device_whose_use_is_unknown_tells_it_and_one_without_an_interface_is_free() -> None:
+    one, other = nic(), nic(1, driver="vfio-pci")
+    network = NetworkFacts(errors=("netlink: links: refused",), unread="netlink: links: refused")
+    found = seen(nics(one, other, network=network, interfaces=(interface(one, "eth0"),)))
+    assert {name: device.host_use for name, device in found.items()} == {
+        "nic-0000-86-00-0": "may serve the node, which cannot be told: netlink: links: refused",
+        "nic-0000-86-00-1": "",
+    }
 
 
 def test_device_of_a_used_interface_tells_it_and_one_in_a_pod_does_not() -> None:

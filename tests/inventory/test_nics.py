@@ -188,6 +188,20 @@ def test_port_named_like_a_function_is_its_own_where_there_is_no_uplink() -> Non
     assert found["ifName"] == "eth0"
 
 
+@pytest.mark.parametrize("named", ["pf0vf3", "pf0sf88", "c1pf0vf0", "c1pf0", "p0pf1vf2", "pf0"])
+def test_a_representor_is_recognised_by_its_ports_name(named: str) -> None:
+    one = nic()
+    uplink = interface(one, "ens1np0", ifindex=9, port_name="p0", switch_id="c2a8")
+    older = interface(one, "eth7", ifindex=3, port_name=named, switch_id="c2a8", dev_port=4)
+    assert attributes(only(nics(one, interfaces=(older, uplink))))["ifName"] == "ens1np0"
+
+
+def test_a_function_whose_place_is_unknown_has_no_interfaces() -> None:
+    lost = nic(path="")
+    platform = replace(interface(lost, "eth0"), path="platform/eth/net/eth0")
+    assert "ifName" not in attributes(only(nics(lost, interfaces=(platform,))))
+
+
 def test_port_name_without_a_switch_is_no_representor() -> None:
     one = nic(sriov_totalvfs=16)
     found = attributes(only(nics(one, interfaces=(interface(one, "eth0", port_name="p0"),))))

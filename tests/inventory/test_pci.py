@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from node.inventory.pci import address_label, display_mode, numa_node, pci_address, pcie_root, standard_attributes
+from node.values import replace
 from tests.inventory.making import function
 
 
@@ -37,15 +38,28 @@ def test_class_that_is_no_number_is_no_display() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "root"),
+    ("address", "path", "root"),
     [
-        ("pci0000:15/0000:15:01.0/0000:16:00.0", "pci0000:15"),
-        ("platform/NVDA/pci0008:00/0008:00:00.0/0008:01:00.0", "pci0008:00"),
-        ("virtual/thing", None),
+        ("0000:16:00.0", "pci0000:15/0000:15:01.0/0000:16:00.0", "pci0000:15"),
+        ("0000:00:02.0", "pci0000:00/0000:00:02.0", "pci0000:00"),
+        # Below the host bridge that VMD makes: the address has more digits than the standard knows.
+        ("10000:e1:00.0", "pci0000:00/0000:00:0e.0/pci10000:e0/10000:e1:00.0", None),
+        ("0000:16:00.0", "platform/NVDA/pci0000:15/0000:15:01.0/0000:16:00.0", None),
+        ("0000:16:00.0", "LNXSYSTM:00/VMBUS:00/4e7a/pci0000:16/0000:16:00.0", None),
+        ("0000:16:00.0", "pci0000:15/0000:15:01.0", None),
+        ("0000:16:00.0", "pci0000:15", None),
+        ("0000:1B:00.0", "pci0000:15/0000:1B:00.0", None),
+        ("0000:16:00.0", "virtual/thing", None),
+        ("0000:16:00.0", "", None),
     ],
 )
-def test_pcie_root_is_the_first_host_bridge_of_the_path(path: str, root: str | None) -> None:
-    assert pcie_root(function(0, path=path)) == root
+def test_pcie_root_follows_kubernetes_and_is_left_out_where_that_errs(
+    address: str, path: str, root: str | None
+) -> None:
+    made = replace(function(0, path=path), address=address)
+    assert pcie_root(made) == root
+    attributes = dict(standard_attributes(address, made))
+    assert attributes["resource.kubernetes.io/pcieRoot"] == root
 
 
 def test_negative_numa_node_is_no_numa_node() -> None:
@@ -59,5 +73,9 @@ def test_attributes_without_sysfs_hold_the_address_only() -> None:
     assert known == {"resource.kubernetes.io/pciBusID": "0000:1b:00.0"}
 
 
-def test_iommu_group_that_is_no_number_is_left_out() -> None:
-    assert dict(standard_attributes("0000:1b:00.0", function(0, iommu_group="none")))["iommuGroup"] is None
+@pytest.mark.parametrize(
+    ("group", "number"), [("57", 57), (None, None), ("vfio-noiommu", None), ("\u0665", None), ("9" * 30, None)]
+)
+def test_iommu_group_is_a_number_or_left_out(group: str | None, number: int | None) -> None:
+    made = function(0, iommu_group=group)
+    assert dict(standard_attributes(made.address, made))["iommuGroup"] == number

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
+import pytest
+
 from node.inventory.ethtool import DriverInfo, driver_info
 from node.inventory.host_network import HostNetwork
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
@@ -91,13 +93,24 @@ def test_a_table_that_cannot_be_read_keeps_what_was_there_and_says_so() -> None:
     after = read(source)
     assert after.default_routes == before.default_routes
     assert after.addresses == ()
+    assert after.unread is None
     assert after.errors == ("netlink: routes: Operation not permitted; what was read last is taken for true",)
 
 
-def test_nothing_read_ever_is_said_without_a_promise() -> None:
-    facts = read(HostNetwork(FakeTables(broken="links")))
-    assert facts.links == ()
-    assert facts.errors == ("netlink: links: Operation not permitted",)
+@pytest.mark.parametrize("table", ["links", "addresses", "routes"])
+def test_a_table_that_was_never_read_is_told_until_it_is(table: str) -> None:
+    tables = FakeTables(broken=table)
+    source = HostNetwork(tables, driver=lambda _: DriverInfo())
+    facts = read(source)
+    assert (facts.links, facts.addresses, facts.default_routes) == ((), (), ())
+    assert facts.errors == (f"netlink: {table}: Operation not permitted",)
+    assert facts.unread == facts.errors[0]
+    tables.broken = ""
+    assert read(source) == NetworkFacts()  # The node has nothing, and that is known.
+    tables.broken = table
+    assert read(source).unread is None
+    source.close()
+    assert read(source).unread == facts.unread
 
 
 def test_this_machine_is_read_without_an_error() -> None:

@@ -15,6 +15,7 @@ from node.inventory.rtnetlink import (
     DefaultRoute,
     parse_address,
     parse_default_routes,
+    parse_hop_objects,
     parse_link,
 )
 from node.netlink import NetlinkError, attribute, attributes, group_mask
@@ -69,6 +70,8 @@ def test_a_name_that_is_no_utf8_is_written_out() -> None:
         (address(3, "10.0.0.7"), Address(3, "10.0.0.7/24")),
         (address(3, "fd00::7", 64), Address(3, "fd00::7/64")),
         (address(3, "fe80::1", 64, scope=253), Address(3, "fe80::1/64", wide=False)),
+        (address(3, "10.0.0.7", scope=253), Address(3, "10.0.0.7/24")),
+        (address(1, "::1", 128), Address(1, "::1/128", wide=False)),
         (address(3, "169.254.1.1", 16), Address(3, "169.254.1.1/16", wide=False)),
         (address(1, "127.0.0.2", 8), Address(1, "127.0.0.2/8", wide=False)),
     ],
@@ -92,6 +95,34 @@ def test_only_unicast_routes_to_everything_are_default_routes() -> None:
 
 def test_an_equal_cost_route_goes_through_all_its_links() -> None:
     assert parse_default_routes(route(4, 5, 4)) == (DefaultRoute(4, 4), DefaultRoute(5, 4))
+
+
+def hop(number: int, *rest: bytes) -> bytes:
+    return struct.pack("=BBBBI", 2, 0, 0, 0, 0) + attribute(1, struct.pack("=I", number)) + b"".join(rest)
+
+
+def test_a_route_through_a_next_hop_object_goes_through_its_links() -> None:
+    hops = parse_hop_objects(
+        [
+            hop(9, attribute(2, struct.pack("=IBBHIBBH", 7, 0, 0, 0, 8, 0, 0, 0))),
+            hop(7, attribute(5, struct.pack("=I", 4))),
+            hop(8, attribute(5, struct.pack("=I", 5))),
+        ]
+    )
+    assert hops == {7: (4,), 8: (5,), 9: (4, 5)}
+
+    def through(number: int) -> bytes:
+        return route() + attribute(30, struct.pack("=I", number))
+
+    assert parse_default_routes(through(7), hops) == (DefaultRoute(4, 4),)
+    assert parse_default_routes(through(9), hops) == (DefaultRoute(4, 4), DefaultRoute(5, 4))
+    assert parse_default_routes(through(6), hops) == parse_default_routes(through(7)) == (DefaultRoute(0, 4),)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5))
+def test_any_bytes_of_next_hops_are_parsed_or_refused_with_one_error(payloads: list[bytes]) -> None:
+    with suppress(NetlinkError):
+        parse_hop_objects(payloads)
 
 
 def test_groups_become_a_mask() -> None:

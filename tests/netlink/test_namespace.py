@@ -63,6 +63,21 @@ async def test_addresses_and_default_routes_are_seen(namespace: Make) -> None:
         await here.shows(lambda shown: shown["routes"] == ["v0 4 0", "v0 6 9"] and shown["addresses"] == wanted)
 
 
+async def test_default_routes_through_next_hop_objects_are_seen(namespace: Make) -> None:
+    async with namespace("--pods") as here:
+        await here.run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/nexthop_compat_mode")
+        await here.ip("link", "add", "v0", "type", "veth", "peer", "name", "v1")
+        for name in ("v0", "v1"):
+            await here.ip("link", "set", name, "up")
+        await here.ip("address", "add", "10.7.0.2/24", "dev", "v0")
+        await here.ip("nexthop", "add", "id", "7", "via", "10.7.0.1", "dev", "v0")
+        await here.ip("nexthop", "add", "id", "9", "group", "7")
+        await here.ip("route", "add", "default", "nhid", "7", "metric", "5")
+        await here.shows(lambda shown: shown["routes"] == ["v0 4 5"])
+        await here.ip("route", "add", "default", "nhid", "9", "metric", "6")
+        await here.shows(lambda shown: shown["routes"] == ["v0 4 5", "v0 4 6"])
+
+
 async def test_a_bridge_and_its_ports_are_seen(namespace: Make) -> None:
     async with namespace() as here:
         await here.ip("link", "add", "br0", "type", "bridge")

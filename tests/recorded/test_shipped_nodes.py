@@ -12,7 +12,8 @@ from node.inventory.devices import devices_of, statuses_of
 from node.inventory.facts import GpuFacts, NodeFacts, NvmlFacts, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind, NodeRole, SourceState
-from node.inventory.pci import pci_address, pcie_root
+from node.inventory.pci import pci_address
+from node.inventory.places import bridges_above
 from node.inventory.recorded import Recording, dump, read
 from sandbox import nodes
 
@@ -93,7 +94,8 @@ def test_every_gpu_is_healthy_and_has_its_nodes(nvidia: Recording) -> None:
         expected |= {NodeRole.CAPABILITY} if device.kind is DeviceKind.MIG else {NodeRole.RENDER}
         assert expected <= {node.role for node in device.nodes}
         assert (device.numa_node is None) == (nvidia.name == FLAT)
-        assert device.text("resource.kubernetes.io/pcieRoot")
+        # Below VMBus, Kubernetes' rule gives no root.
+        assert bool(device.text("resource.kubernetes.io/pcieRoot")) == (nvidia.name != FLAT)
     assert {status.state for status in statuses_of(nvidia.facts)} == {SourceState.OK}
 
 
@@ -141,13 +143,17 @@ def test_ancestors_fit_the_pcie_tree(nvidia: Recording) -> None:
             assert each.level == ancestor_level(one, two)
 
 
+def host_bridge(function: PciFunction) -> str:
+    return bridges_above(function.path, function.address)[0]
+
+
 def ancestor_level(one: PciFunction, two: PciFunction) -> int:
     """NVML's level of two functions: one switch, several, host bridge, NUMA node, system."""
     bridges = [function.path.split("/")[:-1] for function in (one, two)]
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(*bridges, strict=False))))
-    if pcie_root(one) != pcie_root(two):
+    if host_bridge(one) != host_bridge(two):
         return 40 if one.numa_node == two.numa_node else 50
-    if bridges[0][shared - 1] == pcie_root(one):
+    if bridges[0][shared - 1] == host_bridge(one):
         return 30
     return 10 if max(map(len, bridges)) - shared <= 1 else 20
 
@@ -241,7 +247,7 @@ def test_a_virtual_machine_sees_no_switches() -> None:
 
     assert not [each for each in sysfs.pci if each.class_code == "0x068000"]
     assert {(link.remote_type, link.remote_bus_id) for gpu in nvml.gpus for link in gpu.nvlinks} == {("switch", None)}
-    assert len({pcie_root(function) for function in sysfs.pci}) == len(sysfs.pci)
+    assert len({host_bridge(function) for function in sysfs.pci}) == len(sysfs.pci)
 
 
 def test_an_l4_has_neither_mig_nor_links() -> None:

@@ -66,10 +66,15 @@ def test_functions_of_others_and_without_amdgpu_are_not_asked(tmp_path: Path) ->
     assert amd_gpus(str(tmp_path), others + unbound, []) == ()
 
 
+@pytest.mark.parametrize("size", ["lots", "-1", "9" * 20])
+def test_a_size_that_cannot_be_is_not_known(tmp_path: Path, size: str) -> None:
+    write(tmp_path / "bus/pci/devices" / ADDRESS / "mem_info_vram_total", size)
+    assert amd_gpus(str(tmp_path), (GPU,), []) == (AmdGpu(ADDRESS),)
+
+
 def test_an_unreadable_file_is_one_line_and_costs_only_itself(tmp_path: Path) -> None:
     folder = tmp_path / "bus/pci/devices" / ADDRESS
     (folder / "product_name").mkdir(parents=True)
-    write(folder / "mem_info_vram_total", "lots\n")
     write(folder / "vbios_version", "113-M3000100-103\n")
     errors: list[str] = []
     assert amd_gpus(str(tmp_path), (GPU,), errors) == (AmdGpu(ADDRESS, vbios_version="113-M3000100-103"),)

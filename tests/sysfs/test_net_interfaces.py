@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.inventory.net_facts import NetInterface
-from tests.sysfs.tree import MELLANOX, NET, Tree, again
+from tests.sysfs.tree import MELLANOX, NET, Tree, again, read_during
 
 PF = "pci0000:15/0000:15:01.0/0000:1a:00.0"
 PATH = f"{PF}/net/ens1np0"
@@ -260,10 +259,7 @@ def test_an_interface_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> 
             (tree.sys / "class/net/ens1np0").unlink()
             shutil.rmtree(folder)
 
-        thread = threading.Thread(target=remove)
-        thread.start()
-        facts = again(source)
-        thread.join()
+        facts = read_during(remove, source)
 
         assert facts.errors == ()
         assert "eth0" in {each.name for each in facts.interfaces}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.inventory.facts import PciFunction
-from tests.sysfs.tree import BRIDGE, H100, Tree
+from tests.sysfs.tree import BRIDGE, H100, Tree, read_during
 
 PATH = "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:02.0/0000:1b:00.0"
 
@@ -170,13 +170,9 @@ def test_a_function_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> No
     tree.pci("pci0000:00/0000:00:02.0")
     for _ in range(100):
         folder = tree.pci(PATH, driver="nvidia", drm=("card1",))
-        source = tree.source()
-        thread = threading.Thread(target=tree.unplug, args=(folder,))
-        thread.start()
-        facts = source.read().sysfs
-        thread.join()
 
-        assert facts is not None
+        facts = read_during(partial(tree.unplug, folder), tree.source())
+
         assert facts.errors == ()
         assert "0000:00:02.0" in {function.address for function in facts.pci}
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.inventory.net_facts import RdmaDevice, RdmaFile, RdmaPort
-from tests.sysfs.tree import INFINIBAND, PORT, Tree, again
+from tests.sysfs.tree import INFINIBAND, PORT, Tree, again, read_during
 
 PF = "pci0000:15/0000:15:01.0/0000:1a:00.0"
 PATH = f"{PF}/infiniband/mlx5_0"
@@ -230,10 +229,7 @@ def test_a_device_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> None
             (tree.sys / "class/infiniband/mlx5_0").unlink()
             shutil.rmtree(folder)
 
-        thread = threading.Thread(target=remove)
-        thread.start()
-        facts = again(source)
-        thread.join()
+        facts = read_during(remove, source)
 
         assert facts.errors == ()
         assert "mlx5_1" in {device.name for device in facts.rdma}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -193,3 +195,12 @@ def write(folder: Path, attributes: dict[str, str]) -> None:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")
+
+
+def read_during(change: Callable[[], None], source: Source) -> SysfsFacts:
+    """What the source reads while another thread makes a change."""
+    thread = threading.Thread(target=change)
+    thread.start()
+    facts = again(source)
+    thread.join()
+    return facts

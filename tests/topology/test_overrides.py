@@ -178,6 +178,14 @@ ADDRESS_FIX = "write it as domain:bus:device.function, such as 0000:3b:00.0"
         ("<system>&a;</system>", "t:1: not valid XML: undefined entity; correct it"),
         ("<system>" + "<cpu numaid='0'>" * 40, "t:1: nested deeper than 32 levels; no machine is that deep"),
         (
+            "<?xml version='1.0' encoding='zlib'?>\n<system/>",
+            't:1: is encoded as "zlib", which is not read; save it as UTF-8',
+        ),
+        (
+            "<?xml version='1.0' encoding='gbk'?>\n<system/>",
+            't:1: is encoded as "gbk", which is not read; save it as UTF-8',
+        ),
+        (
             "<system>\n<cpu numaid='one'><pci busid='0001:00:00.0'/></cpu>\n</system>",
             't:2: <cpu> numaid: is "one"; allowed: whole numbers from -1 to 1023',
         ),
