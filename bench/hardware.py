@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from node.inventory.facts import NvmlFacts, SysfsFacts
-from node.inventory.recorded import read
+from node.inventory.recordings.source import read
 from sandbox import nodes
 from tests.nvml import stub
 from tests.sysfs.rendering import mknod_device, render

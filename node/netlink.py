@@ -2,8 +2,8 @@
 
 Why not a library: the agent needs three dumps and five notification groups. The common library for it costs 10 MB of
 resident memory and 100 ms at import on every node; this costs nothing measurable. What messages mean is in
-``node.inventory.rtnetlink``; here is only how they travel (linux/netlink.h): a header of 16 bytes, a fixed part that
-depends on the type, then attributes, everything padded to 4 bytes in the byte order of the machine.
+``node.inventory.network.rtnetlink``; here is only how they travel (linux/netlink.h): a header of 16 bytes, a fixed part
+that depends on the type, then attributes, everything padded to 4 bytes in the byte order of the machine.
 
 Invariants: a dump is complete or raises; what cannot be parsed raises ``NetlinkError`` and never another error.
 """

@@ -1,8 +1,8 @@
 """Which NICs are meant: the selectors that people know from the SR-IOV network device plugin, as a pure predicate.
 
-Everything is decided from a device's attributes, whose names are those in ``node.inventory.nic_attributes``. A physical
-function is named in ``interfaces`` and ``roots`` without a range; a range picks virtual functions and subfunctions by
-their numbers.
+Everything is decided from a device's attributes, whose names are those in ``node.inventory.nics.attributes``. A
+physical function is named in ``interfaces`` and ``roots`` without a range; a range picks virtual functions and
+subfunctions by their numbers.
 """
 
 from __future__ import annotations

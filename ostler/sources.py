@@ -12,16 +12,16 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
     Modules are imported where they are needed: a recorded node needs no NVML, a real one no YAML.
     """
     if settings.inventory.recorded is not None:
-        from node.inventory.recorded import RecordedSource
+        from node.inventory.recordings.source import RecordedSource
 
         source = RecordedSource(settings.inventory.recorded)
         source.read()  # A file that cannot be replayed is told now; later only while it changes.
         return (source,)
     from node.edits.families import OWN_FILES
     from node.inventory.cdi_specs import CdiSpecSource
-    from node.inventory.host_network import HostNetwork
-    from node.inventory.nvml import NvmlSource
-    from node.inventory.sysfs import SysfsSource
+    from node.inventory.network.host import HostNetwork
+    from node.inventory.nvidia.nvml import NvmlSource
+    from node.inventory.sysfs.source import SysfsSource
 
     nvidia = settings.nvidia
     nvml = NvmlSource(nvidia.driver_root_mount, nvidia.library, proc=settings.roots.proc)

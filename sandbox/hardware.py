@@ -14,7 +14,7 @@ from pathlib import Path
 from node.files import write_whole
 from node.inventory.facts import NodeFacts, PciFunction
 from node.inventory.pci import address_label, pci_address
-from node.inventory.recorded import dump, read
+from node.inventory.recordings.source import dump, read
 from sandbox.damage import LOST, Damage, damaged
 
 _NETWORK = "0x02"

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdNode
-from node.inventory.amd_sysfs import AMD
 from node.inventory.drm_nodes import DrmNodes
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.model import (
@@ -27,6 +26,7 @@ from node.inventory.model import (
     sorted_capacity,
 )
 from node.inventory.pci import address_label, display_mode, numa_node, standard_attributes
+from node.inventory.sysfs.amd import AMD
 from node.values import Value, value
 
 VENDOR = "amd"

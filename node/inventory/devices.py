@@ -13,8 +13,8 @@ from node.inventory.facts import NodeFacts
 from node.inventory.identity import Identities
 from node.inventory.intel import intel_devices
 from node.inventory.model import Device, Host, SourceState, SourceStatus
-from node.inventory.nics import network_status, nic_devices
-from node.inventory.nvidia import nvidia_devices, nvidia_status
+from node.inventory.nics.devices import network_status, nic_devices
+from node.inventory.nvidia.devices import nvidia_devices, nvidia_status
 
 # Those whose ids are told by a driver or found in an interface that a pod may have need what is remembered.
 _REMEMBERED: tuple[Callable[[NodeFacts, Identities], Iterable[Device]], ...] = (nvidia_devices, nic_devices)

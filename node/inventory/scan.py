@@ -18,7 +18,7 @@ from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import IdentityStore
 from node.inventory.lingering import LingeringUses
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
-from node.inventory.nvidia_health import QUIESCED
+from node.inventory.nvidia.health import QUIESCED
 from node.inventory.places import places_of
 from node.inventory.retention import retained
 from node.inventory.source import DriverHolder, Source

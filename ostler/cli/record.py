@@ -13,7 +13,7 @@ from node.inventory.devices import devices_of
 from node.inventory.facts import merge
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind
-from node.inventory.recorded import anonymize, dump
+from node.inventory.recordings.source import anonymize, dump
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import open_sources

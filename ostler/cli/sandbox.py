@@ -10,7 +10,7 @@ import sys
 from collections.abc import Coroutine
 from pathlib import Path
 
-from node.inventory.recorded import RecordingError
+from node.inventory.recordings.source import RecordingError
 from ostler.cli.exits import CommandFailed, Exit
 from sandbox.configuration import configuration
 from sandbox.node import SandboxNode

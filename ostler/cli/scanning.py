@@ -20,7 +20,7 @@ def sources_of(settings: Settings) -> tuple[Source, ...]:
     if settings.inventory.recorded is None:
         return make_sources(settings)
     # Here and not above: an agent on a real node never needs it.
-    from node.inventory.recorded import RecordingError
+    from node.inventory.recordings.source import RecordingError
 
     try:
         return make_sources(settings)

@@ -25,7 +25,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from node.topology.model import PlaceOverride
-from node.values import Value, value
 from ostler.config.addresses import FORM, parse_address
 from ostler.config.document import (
     MAX_BYTES,
@@ -39,6 +38,7 @@ from ostler.config.document import (
     shown,
 )
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
+from ostler.config.located import MAX_NUMA_NODE, Located, below
 from ostler.config.reading import read_bytes, source_name
 from ostler.config.scalars import BadValue, Choice, Integer, JsonObject, ScalarType, expect_scalar
 from ostler.config.section import AnyField, Field, ListOf, Section, Values
@@ -46,15 +46,6 @@ from ostler.config.section import AnyField, Field, ListOf, Section, Values
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Topology"
 MAX_SWITCH_LEVELS = 4
-MAX_NUMA_NODE = 1023
-
-
-@value
-class Located(Value):
-    """An override with the place in the file where it stands."""
-
-    override: PlaceOverride
-    origin: Origin
 
 
 def load_overrides(path: Path) -> tuple[PlaceOverride, ...]:
@@ -84,15 +75,6 @@ def parse_overrides(source: str, data: bytes) -> tuple[PlaceOverride, ...]:
     if problems:
         raise ConfigErrors(problems)
     return tuple(located.override for located in found)
-
-
-def below(path: tuple[str, ...], switch: str) -> tuple[str, ...]:
-    """The path of devices on a switch that hangs below ``path``.
-
-    A switch below another one hangs on a port of that one: without it, two switches on one would be as near to each
-    other as two devices on it.
-    """
-    return (*path, switch) if len(path) == 1 else (*path, f"{switch} uplink", switch)
 
 
 def _check_twice(found: list[Located], problems: list[ConfigError]) -> None:

@@ -1,6 +1,6 @@
 """Recorded nodes that are shipped: realistic hardware for the sandbox and for tests, by name.
 
-The files are recorded nodes like any other (``node.inventory.recorded``), so they can be copied and edited.
+The files are recorded nodes like any other (``node.inventory.recordings.source``), so they can be copied and edited.
 """
 
 from __future__ import annotations

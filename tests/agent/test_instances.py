@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from node.inventory.recorded import RecordedSource
+from node.inventory.recordings.source import RecordedSource
 from ostler.agent import Agent, Edges
 from ostler.config.load import load
 from ostler.config.settings import Settings

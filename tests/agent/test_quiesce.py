@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import NvmlFacts
-from node.inventory.recorded import read
+from node.inventory.recordings.source import read
 from ostler.cli.main import main
 from sandbox.node import SandboxNode
 from sandbox.nodes import path

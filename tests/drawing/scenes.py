@@ -6,7 +6,7 @@ from node.inventory.devices import devices_of
 from node.inventory.identity import Identities
 from node.inventory.model import Snapshot
 from node.inventory.places import places_of
-from node.inventory.recorded import read
+from node.inventory.recordings.source import read
 from node.offer import Offer
 from node.topology.build import topology_of
 from node.topology.model import Place, PlaceOverride

@@ -14,7 +14,7 @@ from node.inventory.facts import NodeFacts
 from node.inventory.identity import SCHEMA, Identities, IdentityStore
 from node.inventory.model import Snapshot
 from node.inventory.net_facts import HostLink, NetworkFacts
-from node.inventory.nics import network_status
+from node.inventory.nics.devices import network_status
 from node.inventory.scan import Scanner
 from node.nic_selector import FunctionRange, NicSelector
 from tests.inventory.nic_making import (

@@ -24,8 +24,8 @@ from node.inventory.net_facts import (
     RdmaPort,
     SubFunction,
 )
-from node.inventory.nic_memory import nics_from_data, nics_to_data
-from node.inventory.nics import nic_devices
+from node.inventory.nics.devices import nic_devices
+from node.inventory.nics.memory import nics_from_data, nics_to_data
 from tests.inventory.nic_making import BUS, files
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
-from node.inventory.nic_use import HostUses
+from node.inventory.nics.use import HostUses
 from node.values import replace
 from tests.inventory.nic_making import interface, learned, nic, nics, only, seen
 

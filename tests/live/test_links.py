@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from node.inventory.live.links import LinkTable
-from node.inventory.rtnetlink import DELADDR, DELLINK, DELROUTE, NEWADDR, NEWLINK, NEWROUTE, parse_address, parse_link
+from node.inventory.network.rtnetlink import (
+    DELADDR,
+    DELLINK,
+    DELROUTE,
+    NEWADDR,
+    NEWLINK,
+    NEWROUTE,
+    parse_address,
+    parse_link,
+)
 from tests.netlink.making import address, link, route
 
 

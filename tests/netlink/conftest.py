@@ -45,7 +45,7 @@ class Namespace:
         finally:
             self._process.send_signal(signal.SIGCONT)
 
-    async def shows(self, condition: Callable[[Shown], bool], within: float = 1.0) -> Shown:
+    async def shows(self, condition: Callable[[Shown], bool], within: float = 10.0) -> Shown:
         """The last line that the watcher wrote, once it is as it should be; fails after ``within`` seconds."""
         assert self._process.stdout is not None
         try:

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import pytest
 
-from node.inventory.ethtool import DriverInfo, driver_info
-from node.inventory.host_network import HostNetwork
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
-from node.inventory.rtnetlink import Address, DefaultRoute, Link
+from node.inventory.network.ethtool import DriverInfo, driver_info
+from node.inventory.network.host import HostNetwork
+from node.inventory.network.rtnetlink import Address, DefaultRoute, Link
 from node.netlink import NetlinkError
 
 Row = TypeVar("Row")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.inventory.rtnetlink import (
+from node.inventory.network.rtnetlink import (
     Address,
     DefaultRoute,
     parse_address,

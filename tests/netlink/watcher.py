@@ -10,10 +10,10 @@ import argparse
 import asyncio
 import json
 
-from node.inventory.host_network import HostNetwork, is_host_link
 from node.inventory.live.links import LinkMonitor
 from node.inventory.live.wakeups import Wakeups
-from node.inventory.rtnetlink import Link
+from node.inventory.network.host import HostNetwork, is_host_link
+from node.inventory.network.rtnetlink import Link
 
 
 def _all_but_loopback(link: Link) -> bool:

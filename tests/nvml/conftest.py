@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import NvmlFacts
-from node.inventory.nvml import NvmlSource
+from node.inventory.nvidia.nvml import NvmlSource
 from tests.nvml import stub
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.inventory.facts import Ancestor, Fabric, GpuFacts, MigFacts, NvLink, NvmlFacts
-from node.inventory.nvml import NvmlSource
+from node.inventory.nvidia.nvml import NvmlSource
 from tests.nvml import stub
 from tests.nvml.conftest import read
 

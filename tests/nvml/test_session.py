@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import NvmlFacts
-from node.inventory.nvml import NvmlSource
-from node.inventory.nvml_library import FOLDERS
+from node.inventory.nvidia.nvml import NvmlSource
+from node.inventory.nvidia.nvml_library import FOLDERS
 from tests.nvml import nodes, stub
 from tests.nvml.conftest import ServedNode, read
 
@@ -222,7 +222,7 @@ def test_the_plain_soname_is_asked_of_the_loader_when_the_root_is_the_hosts(node
     node.serve(nodes.small())
     script = (
         "from pathlib import Path\n"
-        "from node.inventory.nvml import NvmlSource\n"
+        "from node.inventory.nvidia.nvml import NvmlSource\n"
         "source = NvmlSource(proc=Path('/nonexistent'))\n"
         "print(source.read().nvml.gpus[0].name)\n"
         "source.close()\n"
@@ -238,7 +238,7 @@ def test_the_binding_is_imported_by_the_first_read_that_finds_a_library() -> Non
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from node.inventory.nvml import NvmlSource\n"
+        "from node.inventory.nvidia.nvml import NvmlSource\n"
         "NvmlSource(Path('/nonexistent')).read()\n"
         "assert 'pynvml' not in sys.modules\n"
     )

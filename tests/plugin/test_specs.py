@@ -14,7 +14,7 @@ from node.inventory.devices import devices_of, host_of
 from node.inventory.facts import DriverFiles
 from node.inventory.identity import Identities
 from node.inventory.model import Device, Host, NodeRole, Snapshot
-from node.inventory.recorded import read
+from node.inventory.recordings.source import read
 from node.nic_selector import NIC_KINDS, NicSelector
 from node.offer import OfferedDevice, offer
 from node.rules import DeviceIds, Door, Rule, Selector

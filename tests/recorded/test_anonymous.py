@@ -19,7 +19,7 @@ from node.inventory.facts import (
 )
 from node.inventory.identity import Identities
 from node.inventory.net_facts import HostAddress
-from node.inventory.recorded import anonymize, dump, read
+from node.inventory.recordings.source import anonymize, dump, read
 from sandbox import nodes
 from tests.recorded.strategies import facts, identified_nodes
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.inventory.amd_facts import AmdGpu, KfdNode
-from node.inventory.disguise import Disguise
 from node.inventory.facts import NodeFacts, SysfsFacts
 from node.inventory.net_facts import (
     HostAddress,
@@ -22,7 +21,8 @@ from node.inventory.net_facts import (
     RdmaDevice,
     RdmaPort,
 )
-from node.inventory.recorded import anonymize, dump, read
+from node.inventory.recordings.disguise import Disguise
+from node.inventory.recordings.source import anonymize, dump, read
 from sandbox import nodes
 
 MAC = "0c:42:a1:12:34:56"

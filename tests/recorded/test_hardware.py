@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.inventory.facts import NodeFacts, SysfsFacts
 from node.inventory.net_facts import NetworkFacts
-from node.inventory.recorded import read
+from node.inventory.recordings.source import read
 from sandbox import nodes
 from sandbox.damage import Damage, damaged
 from sandbox.hardware import NoSuchPart, NotPossible, RecordedHardware

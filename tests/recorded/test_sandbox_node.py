@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.recorded import RecordingError
+from node.inventory.recordings.source import RecordingError
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.terminal import Prompt

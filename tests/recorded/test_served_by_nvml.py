@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.nvml import NvmlSource
-from node.inventory.recorded import read
+from node.inventory.nvidia.nvml import NvmlSource
+from node.inventory.recordings.source import read
 from sandbox import nodes
 from tests.nvml import stub
 

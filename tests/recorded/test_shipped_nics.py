@@ -13,7 +13,7 @@ from node.inventory.facts import PciFunction, SysfsFacts
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind
 from node.inventory.net_facts import NetworkFacts
-from node.inventory.recorded import Recording, read
+from node.inventory.recordings.source import Recording, read
 from sandbox import nodes
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")

@@ -14,7 +14,7 @@ from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind, NodeRole, SourceState
 from node.inventory.pci import pci_address
 from node.inventory.places import bridges_above
-from node.inventory.recorded import Recording, dump, read
+from node.inventory.recordings.source import Recording, dump, read
 from sandbox import nodes
 
 GPU_UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

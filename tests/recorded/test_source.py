@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import CdiFacts, NodeFacts
-from node.inventory.recorded import RecordedSource, RecordingError, dump, read
+from node.inventory.recordings.source import RecordedSource, RecordingError, dump, read
 from node.inventory.source import Source
 
 FIRST = NodeFacts(cdi=CdiFacts(("nvidia.com/gpu=0",)))
@@ -137,7 +137,7 @@ def test_after_close_the_file_is_read_anew(path: Path) -> None:
 
 def test_yaml_is_imported_only_when_a_node_is_read() -> None:
     code = (
-        "import sys, node.inventory.recorded, node.inventory.cdi_specs, node.inventory.sysfs, "
+        "import sys, node.inventory.recordings.source, node.inventory.cdi_specs, node.inventory.sysfs.source, "
         "node.inventory.driver_files; sys.exit('yaml' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -17,7 +17,7 @@ from typing import TypeVar
 from node.inventory.amd_facts import AmdGpu, KfdNode
 from node.inventory.facts import DeviceFile, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice, SubFunction
-from node.inventory.sysfs import SysfsSource
+from node.inventory.sysfs.source import SysfsSource
 
 Item = TypeVar("Item")
 MakeDevice = Callable[[Path, DeviceFile], None]

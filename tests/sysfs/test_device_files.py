@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.device_files import device_files, stat_device
 from node.inventory.facts import DeviceFile
+from node.inventory.sysfs.device_files import device_files, stat_device
 from tests.sysfs.tree import Tree
 
 

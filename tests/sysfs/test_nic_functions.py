@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import PciFunction, SysfsFacts
-from node.inventory.pci_functions import function_of
+from node.inventory.sysfs.pci_functions import function_of
 from tests.sysfs.tree import BRIDGE, MELLANOX, Tree, again
 
 BRIDGE_PATH = "pci0000:15/0000:15:01.0"

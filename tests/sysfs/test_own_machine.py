@@ -9,8 +9,8 @@ import pytest
 
 from node.inventory.facts import SysfsFacts
 from node.inventory.pci import display_mode, pci_address
-from node.inventory.pci_functions import function_of
-from node.inventory.sysfs import SysfsSource
+from node.inventory.sysfs.pci_functions import function_of
+from node.inventory.sysfs.source import SysfsSource
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import DeviceFile, SysfsFacts
-from node.inventory.recorded import read
-from node.inventory.sysfs import SysfsSource
+from node.inventory.recordings.source import read
+from node.inventory.sysfs.source import SysfsSource
 from tests.sysfs.rendering import mknod_device, ordered, render, source
 
 NODES = sorted((Path(__file__).parents[2] / "sandbox/nodes").glob("*.yaml"))

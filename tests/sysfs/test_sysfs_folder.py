@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.small_file import Unreadable, printable, read_text
-from node.inventory.sysfs_folder import ANSWERED, OPTIONAL, SysfsFolder
+from node.inventory.sysfs.folder import ANSWERED, OPTIONAL, SysfsFolder
+from node.inventory.sysfs.small_file import Unreadable, printable, read_text
 
 LOOPBACK = "/sys/class/net/lo"
 

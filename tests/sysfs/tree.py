@@ -11,7 +11,7 @@ from pathlib import Path
 
 from node.inventory.facts import SysfsFacts
 from node.inventory.source import Source
-from node.inventory.sysfs import SysfsSource
+from node.inventory.sysfs.source import SysfsSource
 
 H100 = {
     "class": "0x030200",

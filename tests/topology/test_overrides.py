@@ -9,7 +9,7 @@ import pytest
 from node.inventory.devices import devices_of
 from node.inventory.identity import Identities
 from node.inventory.places import places_of
-from node.inventory.recorded import read
+from node.inventory.recordings.source import read
 from node.topology.build import topology_of
 from node.topology.distance import proximity
 from node.topology.model import Place, PlaceOverride, Proximity

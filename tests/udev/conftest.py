@@ -77,7 +77,7 @@ class Watcher:
         finally:
             self._process.send_signal(signal.SIGCONT)
 
-    async def shows(self, condition: Callable[[Shown], object], within: float = 1.0) -> Shown:
+    async def shows(self, condition: Callable[[Shown], object], within: float = 10.0) -> Shown:
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(within):
@@ -90,7 +90,7 @@ class Watcher:
         except TimeoutError:
             pytest.fail(f"not seen within {within} s; last seen: {self.latest}")
 
-    async def sees(self, condition: Callable[[Shown], object], within: float = 1.0) -> Shown:
+    async def sees(self, condition: Callable[[Shown], object], within: float = 10.0) -> Shown:
         """``shows``, of the facts; the scan that is waited for must begin after this call's change."""
         return await self.shows(lambda shown: "facts" in shown and condition(shown["facts"]), within)
 

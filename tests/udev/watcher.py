@@ -24,7 +24,7 @@ from node.inventory.live.reach import EventState, Reach
 from node.inventory.live.udev_stream import UdevStream
 from node.inventory.live.uevent import Uevent
 from node.inventory.loop import Inventory
-from node.inventory.sysfs import SysfsSource
+from node.inventory.sysfs.source import SysfsSource
 
 _TELLING = threading.Lock()
 

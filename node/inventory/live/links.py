@@ -11,9 +11,9 @@ import errno
 import logging
 from collections.abc import Callable
 
-from node.inventory.host_network import is_host_link
 from node.inventory.live.passing import in_passing
-from node.inventory.rtnetlink import (
+from node.inventory.network.host import is_host_link
+from node.inventory.network.rtnetlink import (
     DELADDR,
     DELLINK,
     DELROUTE,

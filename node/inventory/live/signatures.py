@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Hashable
 
-from node.inventory.small_file import Unreadable, read_text
+from node.inventory.sysfs.small_file import Unreadable, read_text
 
 Signature = Callable[[], Hashable]
 

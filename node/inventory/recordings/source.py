@@ -11,9 +11,9 @@ import logging
 import os
 from pathlib import Path
 
-from node.inventory.anonymous import anonymize
 from node.inventory.facts import NodeFacts
-from node.inventory.recording import SCHEMA, Recording, RecordingError, dump, load
+from node.inventory.recordings.anonymous import anonymize
+from node.inventory.recordings.document import SCHEMA, Recording, RecordingError, dump, load
 
 __all__ = ["SCHEMA", "RecordedSource", "Recording", "RecordingError", "anonymize", "dump", "load", "read"]
 

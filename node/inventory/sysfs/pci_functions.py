@@ -17,8 +17,8 @@ from collections.abc import Set as AbstractSet
 
 from node.inventory.facts import PciFunction
 from node.inventory.pci import ADDRESS
-from node.inventory.small_file import entries
-from node.inventory.sysfs_folder import OPTIONAL, Stamp, SysfsFolder, stamp
+from node.inventory.sysfs.folder import OPTIONAL, Stamp, SysfsFolder, stamp
+from node.inventory.sysfs.small_file import entries
 from node.values import replace
 
 _CLASS = re.compile(r"0x[0-9a-f]{6}")

@@ -7,7 +7,7 @@ link is down. An idle virtual function waits for its pod in just that state, and
 from __future__ import annotations
 
 from node.inventory.net_facts import RdmaPort
-from node.inventory.nic_parts import NicPort
+from node.inventory.nics.parts import NicPort
 
 _ACTIVE = "active"
 _DOWN = frozenset({"down", "lowerlayerdown", "notpresent"})

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from node.inventory.net_facts import RdmaDevice, RdmaFile, RdmaPort
-from node.inventory.small_file import entries, printable
-from node.inventory.sysfs_folder import DRIVERS, Stamp, SysfsFolder, stamp
+from node.inventory.sysfs.folder import DRIVERS, Stamp, SysfsFolder, stamp
+from node.inventory.sysfs.small_file import entries, printable
 from node.values import replace
 
 _FILES = (

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdLink, KfdNode
 from node.inventory.facts import PciFunction
-from node.inventory.small_file import Unreadable, entries, read_text
+from node.inventory.sysfs.small_file import Unreadable, entries, read_text
 
 AMD = "0x1002"
 

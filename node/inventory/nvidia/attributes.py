@@ -9,9 +9,9 @@ from __future__ import annotations
 from node.inventory.attribute_pool import Pairs
 from node.inventory.facts import Fabric, GpuFacts, MigFacts, NvmlFacts
 from node.inventory.model import Version
-from node.inventory.nvidia_health import fatal_error
-from node.inventory.nvidia_location import LocatedGpu
-from node.inventory.nvidia_mig import mig_memory
+from node.inventory.nvidia.health import fatal_error
+from node.inventory.nvidia.location import LocatedGpu
+from node.inventory.nvidia.mig import mig_memory
 from node.inventory.pci import display_mode, standard_attributes
 
 _BRANDS = {

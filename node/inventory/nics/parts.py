@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice, RdmaPort, SubFunction
-from node.inventory.nic_drivers import serves_network
-from node.inventory.nic_memory import RememberedNic, remembered_interface, remembered_rdma
+from node.inventory.nics.drivers import serves_network
+from node.inventory.nics.memory import RememberedNic, remembered_interface, remembered_rdma
 from node.inventory.pci import ADDRESS, DISPLAY_CLASS, base_class, is_network
 from node.values import Value, value
 

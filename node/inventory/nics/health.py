@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.model import DeviceNode, NodeRole
-from node.inventory.nic_drivers import keeps_away, uses_uio, uses_vfio
-from node.inventory.nic_parts import NicPart
+from node.inventory.nics.drivers import keeps_away, uses_uio, uses_vfio
+from node.inventory.nics.parts import NicPart
 
 
 def nic_health(part: NicPart, nodes: Iterable[DeviceNode], *, listed: bool) -> Health:

@@ -12,7 +12,7 @@ import stat
 from typing import Protocol
 
 from node.inventory.facts import DeviceFile
-from node.inventory.small_file import entries, printable
+from node.inventory.sysfs.small_file import entries, printable
 
 _ANY = re.compile(r".+")
 _FOLDERS = (

@@ -12,7 +12,7 @@ import errno
 import os
 import re
 
-from node.inventory.small_file import printable, read_now
+from node.inventory.sysfs.small_file import printable, read_now
 
 HEXADECIMAL = re.compile(r"0x[0-9a-f]+")
 _DECIMAL = re.compile(r"-?[0-9]{1,18}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from node.inventory.attribute_pool import Pairs
 from node.inventory.net_facts import RdmaPort
-from node.inventory.nic_link import link_type, link_up, port_state, rate_gbps
-from node.inventory.nic_parts import NicPart, NicPort
+from node.inventory.nics.link import link_type, link_up, port_state, rate_gbps
+from node.inventory.nics.parts import NicPart, NicPort
 from node.inventory.pci import pci_digits, standard_attributes
 
 _VENDORS = {

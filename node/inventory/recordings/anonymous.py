@@ -14,9 +14,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 
-from node.inventory.disguise import Disguise
 from node.inventory.facts import NodeFacts, NvmlFacts, SysfsFacts
 from node.inventory.net_facts import NetworkFacts
+from node.inventory.recordings.disguise import Disguise
 
 _SHORTEST = 6
 """Characters: a shorter serial (``0`` on some boards) is not looked for in other texts, where it may be anything."""

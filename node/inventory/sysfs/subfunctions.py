@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from node.inventory.net_facts import SubFunction
-from node.inventory.small_file import entries
-from node.inventory.sysfs_folder import Stamp, SysfsFolder, stamp
+from node.inventory.sysfs.folder import Stamp, SysfsFolder, stamp
+from node.inventory.sysfs.small_file import entries
 from node.values import replace
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+\.sf\.[0-9]+")

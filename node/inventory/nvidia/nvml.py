@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from node.inventory.facts import NodeFacts, NvmlFacts
-from node.inventory.nvml_library import Library, LibraryUnavailableError, load_library
-from node.inventory.nvml_session import Session, SessionLost, driver_mark
+from node.inventory.nvidia.nvml_library import Library, LibraryUnavailableError, load_library
+from node.inventory.nvidia.nvml_session import Session, SessionLost, driver_mark
 from node.values import replace
 
 log = logging.getLogger("ostler.inventory")

@@ -16,12 +16,12 @@ from node.inventory.facts import NodeFacts
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, DeviceNode, SourceState, SourceStatus
 from node.inventory.net_facts import SubFunction
-from node.inventory.nic_attributes import function_attributes, nic_vendor, port_attributes
-from node.inventory.nic_drivers import serves_network
-from node.inventory.nic_health import nic_health
-from node.inventory.nic_nodes import NicNodes
-from node.inventory.nic_parts import NicPart, NicPort, nic_parts
-from node.inventory.nic_use import HostUses
+from node.inventory.nics.attributes import function_attributes, nic_vendor, port_attributes
+from node.inventory.nics.drivers import serves_network
+from node.inventory.nics.health import nic_health
+from node.inventory.nics.nodes import NicNodes
+from node.inventory.nics.parts import NicPart, NicPort, nic_parts
+from node.inventory.nics.use import HostUses
 from node.inventory.pci import INFINIBAND_CLASS, address_label, base_class, is_network, numa_node
 from node.values import Value, value
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from node.inventory.ethtool import DriverInfo, driver_info
 from node.inventory.facts import NodeFacts
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
-from node.inventory.rtnetlink import (
+from node.inventory.network.ethtool import DriverInfo, driver_info
+from node.inventory.network.rtnetlink import (
     Address,
     DefaultRoute,
     Link,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.facts import CallError, GpuFacts, MigFacts, NvmlFacts
-from node.inventory.nvidia_location import NOT_LISTED, LocatedGpu
+from node.inventory.nvidia.location import NOT_LISTED, LocatedGpu
 
 QUIESCED = "QUIESCED"
 """Not an error of NVML: the driver is left alone because somebody is replacing it."""

@@ -14,7 +14,7 @@ from node.inventory.device_names import DeviceNames
 from node.inventory.facts import MigFacts, NodeFacts
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, SourceState, SourceStatus
-from node.inventory.nvidia_attributes import (
+from node.inventory.nvidia.attributes import (
     common_attributes,
     driver_attributes,
     gpu_attributes,
@@ -22,11 +22,11 @@ from node.inventory.nvidia_attributes import (
     mig_attributes,
     mig_capacity,
 )
-from node.inventory.nvidia_health import WAITING_STATUSES, gpu_health, mig_health, silence
-from node.inventory.nvidia_links import peer_links
-from node.inventory.nvidia_location import LocatedGpu, locate, nvidia_functions
-from node.inventory.nvidia_mig import mig_name, mig_profile
-from node.inventory.nvidia_nodes import NvidiaNodes
+from node.inventory.nvidia.health import WAITING_STATUSES, gpu_health, mig_health, silence
+from node.inventory.nvidia.links import peer_links
+from node.inventory.nvidia.location import LocatedGpu, locate, nvidia_functions
+from node.inventory.nvidia.mig import mig_name, mig_profile
+from node.inventory.nvidia.nodes import NvidiaNodes
 from node.inventory.pci import address_label, numa_node
 from node.values import Value, value
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node.inventory.amd_sysfs import amd_gpus, amd_partitions, kfd_nodes
-from node.inventory.device_files import StatDevice, device_files, stat_device
 from node.inventory.facts import NodeFacts, SysfsFacts
-from node.inventory.net_interfaces import NetInterfaces
-from node.inventory.nvidia_proc import capabilities, module_version
-from node.inventory.pci_functions import PciFunctions, function_of
-from node.inventory.rdma_devices import RdmaDevices
-from node.inventory.subfunctions import SubFunctions
+from node.inventory.sysfs.amd import amd_gpus, amd_partitions, kfd_nodes
+from node.inventory.sysfs.device_files import StatDevice, device_files, stat_device
+from node.inventory.sysfs.net_interfaces import NetInterfaces
+from node.inventory.sysfs.nvidia_proc import capabilities, module_version
+from node.inventory.sysfs.pci_functions import PciFunctions, function_of
+from node.inventory.sysfs.rdma_devices import RdmaDevices
+from node.inventory.sysfs.subfunctions import SubFunctions
 
 
 class SysfsSource:

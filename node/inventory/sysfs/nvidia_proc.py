@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from node.inventory.facts import CapabilityFile
-from node.inventory.small_file import Unreadable, entries, read_text
+from node.inventory.sysfs.small_file import Unreadable, entries, read_text
 
 _ACCESS = "access"
 _MINOR = re.compile(r"^DeviceFileMinor:[ \t]*([0-9]{1,9})[ \t]*$", re.MULTILINE)

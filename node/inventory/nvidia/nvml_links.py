@@ -10,8 +10,8 @@ from dataclasses import field
 from itertools import combinations
 
 from node.inventory.facts import Ancestor, CallError, GpuFacts, NvLink
-from node.inventory.nvml_binding import Binding, Handle
-from node.inventory.nvml_calls import Asked, Identity, identity_of
+from node.inventory.nvidia.nvml_binding import Binding, Handle
+from node.inventory.nvidia.nvml_calls import Asked, Identity, identity_of
 from node.values import Record, record, replace
 
 _NO_SUCH_LINK = ("NOT_SUPPORTED", "INVALID_ARGUMENT")

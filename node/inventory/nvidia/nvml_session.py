@@ -10,11 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from node.inventory.facts import CallError, GpuFacts, NvmlFacts
-from node.inventory.nvml_binding import Binding, CallFailed, Handle
-from node.inventory.nvml_calls import SESSION_ENDED, Asked, Identity, identity_of, read_gpu, with_errors
-from node.inventory.nvml_library import Library
-from node.inventory.nvml_links import KnownLinks, read_nvlinks, with_ancestors
-from node.inventory.nvml_mig import read_mig_devices
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
+from node.inventory.nvidia.nvml_calls import SESSION_ENDED, Asked, Identity, identity_of, read_gpu, with_errors
+from node.inventory.nvidia.nvml_library import Library
+from node.inventory.nvidia.nvml_links import KnownLinks, read_nvlinks, with_ancestors
+from node.inventory.nvidia.nvml_mig import read_mig_devices
 from node.values import replace
 
 DriverMark = tuple[str, ...]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from node.inventory.facts import CallError, GpuFacts
-from node.inventory.nvml_binding import Binding, CallFailed, Handle
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.values import replace
 
 T = TypeVar("T")

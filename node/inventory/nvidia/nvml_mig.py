@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from node.inventory.facts import MigFacts
-from node.inventory.nvml_binding import Handle
-from node.inventory.nvml_calls import Asked
+from node.inventory.nvidia.nvml_binding import Handle
+from node.inventory.nvidia.nvml_calls import Asked
 
 _HOLE = ("NOT_FOUND", "INVALID_ARGUMENT")
 """NVML numbers MIG devices up to a maximum and leaves out those that do not exist."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from node.inventory.facts import PciFunction, SysfsFacts
 from node.inventory.model import DeviceNode, NodeRole
 from node.inventory.net_facts import RdmaDevice
-from node.inventory.nic_drivers import uses_uio, uses_vfio
+from node.inventory.nics.drivers import uses_uio, uses_vfio
 
 _AUXILIARY = ("/dev/vhost-net", "/dev/net/tun")
 _WITHOUT_IOMMU = "vfio-noiommu"

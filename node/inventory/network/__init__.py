@@ -1,0 +1,1 @@
+"""The host's network as rtnetlink and ethtool show it."""

@@ -1,0 +1,1 @@
+"""NICs and RDMA adapters out of raw facts, and what is remembered of them."""

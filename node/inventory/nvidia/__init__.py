@@ -1,0 +1,1 @@
+"""NVIDIA GPUs and MIG devices: NVML through the real binding, and devices out of what it says."""

@@ -1,0 +1,1 @@
+"""Recorded nodes: raw facts as a file, replayed in the place of hardware."""
