@@ -1,4 +1,4 @@
-"""Real rtnetlink in a network namespace: every change is seen within a second, pods' links wake nobody."""
+"""Real rtnetlink in a network namespace: every change is seen, pods' links wake nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The agent's own process on a mocked machine: what is plugged in, changed or pulled out is shown long before the next full scan (60 s); bench measures how long it takes."""
+"""The agent's own process on a mocked machine: what is plugged in, changed or pulled out is shown by events.
+
+They are what shows it: the next full scan is 60 s away. How long it takes is the benchmark's matter.
+"""
 
 from __future__ import annotations
 

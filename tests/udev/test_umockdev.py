@@ -1,4 +1,4 @@
-"""Real udev events over a mocked machine: what comes, goes or changes is in a scan within a second."""
+"""Real udev events over a mocked machine: what comes, goes or changes is in a scan long before the next full one."""
 
 from __future__ import annotations
 
