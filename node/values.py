@@ -2,9 +2,9 @@
 
 ``dataclass`` inspects every field and compiles ten methods for every frozen class when its module is loaded. The agent
 has more than a hundred of them on its way to the kubelet, and its start-up time is part of a kubelet restart's window.
-So ``Value`` brings comparing, hashing, printing and refusing changes; ``value`` makes the slots; ``__init__`` is
-compiled when the first value is made and the fields are described when somebody asks for them, since many classes are
-never needed on a given node. What is given up is some speed in comparing, and values that inherit fields from others.
+So ``Record`` and ``Value`` bring all methods, ``__init__`` too; ``value`` only makes the slots; and the fields are
+described when somebody asks for them. What is given up is some speed in making and comparing, and values that inherit
+fields from others.
 
 Use it as ``@value class Name(Value)``, and ``@record class Name(Record)`` for the few that change; ``fields``,
 ``replace``, ``is_dataclass`` and type checkers take them for the dataclasses that they are.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
-from inspect import Signature, signature
+from inspect import Parameter, Signature
 from typing import Any, TypeVar, cast, dataclass_transform
 
 Class = TypeVar("Class", bound=type)
@@ -23,19 +23,26 @@ Class = TypeVar("Class", bound=type)
 class _Fields:
     """Gives a class its ``__dataclass_fields__`` when they are first asked for."""
 
-    def __get__(self, instance: object, owner: type) -> dict[str, Field[Any]]:
-        plain: Any = type(owner.__name__, (), {**_declared(owner), "__module__": owner.__module__})
-        described: dict[str, Field[Any]] = dataclass(init=False, repr=False, eq=False)(plain).__dataclass_fields__
-        owner.__dataclass_fields__ = described  # type: ignore[attr-defined]
+    def __get__(self, instance: object, owner: Any) -> dict[str, Field[Any]]:
+        body = {"__annotations__": owner.__annotations__, "__module__": owner.__module__}
+        body |= {name: default for name, _, default in owner.__stores__ if default is not MISSING}
+        plain: Any = dataclass(init=False, repr=False, eq=False)(type(owner.__name__, (), body))
+        described: dict[str, Field[Any]] = plain.__dataclass_fields__
+        owner.__dataclass_fields__ = described
         return described
 
 
 class _Parameters:
-    """Gives a class its ``__signature__`` when it is asked for: that of the ``__init__`` which it will have."""
+    """Gives a class its ``__signature__``: the fields, in their order."""
 
-    def __get__(self, instance: object, owner: type) -> Signature:
-        made = signature(_initialiser(owner))
-        return made.replace(parameters=list(made.parameters.values())[1:])
+    def __get__(self, instance: object, owner: Any) -> Signature:
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        return Signature(
+            [
+                Parameter(name, kind, default=Parameter.empty if default is MISSING else default)
+                for name, _, default in owner.__stores__
+            ]
+        )
 
 
 class Record:
@@ -44,6 +51,26 @@ class Record:
     __slots__: tuple[str, ...] = ()
     __dataclass_fields__ = _Fields()
     __signature__ = _Parameters()
+    __stores__: tuple[tuple[str, Callable[[object, object], None], Any], ...] = ()
+    """Every field: its name, what stores it (assignment may be refused), and its default."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        slots = self.__stores__
+        for (_, store, _), given in zip(slots, arguments, strict=False):
+            store(self, given)
+        taken = len(arguments)
+        for name, store, default in slots[taken:]:
+            if name in named:
+                store(self, named[name])
+                taken += 1
+            elif default.__class__ is Field:
+                store(self, default.default_factory())  # type: ignore[operator]  # _slotted leaves no other
+            elif default is not MISSING:
+                store(self, default)
+            else:
+                raise _misused(type(self), arguments, named)
+        if taken != len(arguments) + len(named) or len(arguments) > len(slots):
+            raise _misused(type(self), arguments, named)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
@@ -101,46 +128,24 @@ def _slotted(cls: Class) -> Class:
     own = {name: found for name, found in cls.__dict__.items() if name not in names}
     for name in ("__dict__", "__weakref__"):
         own.pop(name, None)
-    # Slots and defaults cannot share names in a class, so the defaults move.
-    defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
-    made: Any = type(cls)(cls.__name__, cls.__bases__, {**own, "__slots__": names, "_defaults": defaults})
+    made: Any = type(cls)(cls.__name__, cls.__bases__, {**own, "__slots__": names})
     made.__qualname__ = cls.__qualname__
-
-    def first(self: object, *arguments: object, **named: object) -> None:
-        made.__init__ = _initialiser(made)
-        made.__init__(self, *arguments, **named)
-
-    made.__init__ = first
+    # Slots and defaults cannot share names in a class, so the defaults move.
+    made.__stores__ = tuple(
+        [(name, made.__dict__[name].__set__, _default(cls.__dict__.get(name, MISSING))) for name in names]
+    )
     return cast("Class", made)
 
 
-def _declared(cls: Any) -> dict[str, Any]:
-    """Annotations and defaults as they stood in the class."""
-    return {"__annotations__": cls.__annotations__, **cls._defaults}
+def _default(written: Any) -> Any:
+    """What stands in the class, or in its ``field``; a ``field`` that makes its default stays one."""
+    return written.default if isinstance(written, Field) and written.default is not MISSING else written
 
 
-def _initialiser(cls: Any) -> Callable[..., None]:
-    """``__init__`` with the fields as parameters; it stores through the slots, because assignment is refused."""
-    names: dict[str, Any] = {}
-    parameters, body = ["self"], []
-    for name in cls.__slots__:
-        default = cls._defaults.get(name, MISSING)
-        makes = isinstance(default, Field)
-        parameters.append(name if default is MISSING else f"{name}=default_{name}")
-        names[f"set_{name}"] = getattr(cls, name).__set__
-        # A default that is made anew each time has itself as the sign that none was given.
-        names[f"default_{name}"] = default
-        names[f"make_{name}"] = _factory(default) if makes else None
-        given = f"make_{name}() if {name} is default_{name} else {name}" if makes else name
-        body.append(f"set_{name}(self, {given})")
-    # What dataclass does, too; the text is made of the class' own field names alone.
-    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body or ["pass"]), names)  # noqa: S102
-    made: Callable[..., None] = names["__init__"]
-    return made
-
-
-def _factory(described: Field[Any]) -> Callable[[], Any]:
-    """What makes the default that ``field`` describes."""
-    if described.default_factory is not MISSING:
-        return described.default_factory
-    return lambda: described.default
+def _misused(cls: Any, arguments: tuple[object, ...], named: dict[str, object]) -> TypeError:
+    """What Python says of a call that does not fit a function's parameters."""
+    try:
+        cls.__signature__.bind(*arguments, **named)
+    except TypeError as error:
+        return TypeError(f"{cls.__qualname__}: {error}")
+    raise AssertionError("the arguments fit")

@@ -83,11 +83,17 @@ def test_values_of_different_classes_are_not_equal() -> None:
     assert hash(Nothing()) == hash(Nothing())
 
 
-def test_missing_and_unknown_arguments_are_errors() -> None:
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+def test_arguments_that_do_not_fit_are_errors_that_name_them() -> None:
+    with pytest.raises(TypeError, match="Point: missing a required argument: 'x'"):
         Point()  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+    with pytest.raises(TypeError, match="Point: got an unexpected keyword argument 'z'"):
         Point(1, z=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="Point: multiple values for argument 'x'"):
+        Point(1, x=2)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="Point: too many positional arguments"):
+        Point(1, 2, (), [], 5)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="Nothing: too many positional arguments"):
+        Nothing(*(1,))
 
 
 def test_fields_replace_and_print_work_as_with_dataclasses() -> None:
