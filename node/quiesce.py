@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from pathlib import Path
 
 from node.boot import boot_id
@@ -28,15 +29,18 @@ class Quiesce:
         self._boot = boot_id(proc)
         self._seen: tuple[int, int] | None = None
         self._reason: str | None = None
+        # Asked by the loop and by the thread that scans: neither may see a stamp without its reason.
+        self._lock = threading.Lock()
 
     @property
     def reason(self) -> str | None:
         """Why the driver must be left alone; None when it need not be. Looks at the file whenever that has changed."""
-        stamp = self._stamp()
-        if stamp != self._seen:
-            self._seen = stamp
-            self._reason = self._read() if stamp is not None else None
-        return self._reason
+        with self._lock:
+            stamp = self._stamp()
+            if stamp != self._seen:
+                self._reason = self._read() if stamp is not None else None
+                self._seen = stamp
+            return self._reason
 
     def begin(self, reason: str) -> None:
         """Leave the driver alone from now on; where the file cannot be written, only this process does, and says so."""
@@ -48,12 +52,14 @@ class Quiesce:
                 "quiesce holds for this process only, its file cannot be written",
                 extra={"path": str(self._path), "error": str(error)},
             )
-        self._seen, self._reason = self._stamp(), reason
+        with self._lock:
+            self._seen, self._reason = self._stamp(), reason
 
     def end(self) -> None:
         """The driver may be used again. Raises OSError when the file stays."""
         self._path.unlink(missing_ok=True)
-        self._seen, self._reason = None, None
+        with self._lock:
+            self._seen, self._reason = None, None
 
     def _read(self) -> str | None:
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -63,6 +65,20 @@ def test_ending_twice_does_no_harm(tmp_path: Path, proc: Path) -> None:
     quiesce.end()
     quiesce.end()
     assert quiesce.reason is None
+
+
+def test_all_threads_that_ask_at_once_hear_the_same(tmp_path: Path, proc: Path) -> None:
+    path = tmp_path / "quiesce.json"
+    Quiesce(path, proc).begin("upgrade")
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(100):
+            fresh, together = Quiesce(path, proc), Barrier(4)
+
+            def ask(quiesce: Quiesce = fresh, others: Barrier = together) -> str | None:
+                others.wait()
+                return quiesce.reason
+
+            assert {each.result() for each in [threads.submit(ask) for _ in range(4)]} == {"upgrade"}
 
 
 def test_a_damaged_file_is_ignored_and_told_once(tmp_path: Path, proc: Path, caplog: pytest.LogCaptureFixture) -> None:
