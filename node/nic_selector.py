@@ -7,10 +7,8 @@ subfunctions by their numbers.
 
 from __future__ import annotations
 
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import NIC_KINDS, Device
 from node.values import Value, value
-
-NIC_KINDS = (DeviceKind.NIC, DeviceKind.RDMA)
 
 
 @value

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 
-from node.inventory.model import Device, DeviceKind, NodeRole
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole
 from node.inventory.pci import address_label
-from node.nic_selector import NIC_KINDS
 
 _CARD = re.compile(r"/dev/dri/(card\d+)")
 

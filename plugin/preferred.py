@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import NIC_KINDS, Device
 from node.inventory.places import place_of
 from node.offer import OfferedDevice
 from node.topology.distance import proximity
 from node.topology.model import Cell, CellLevel, Place, Topology
 from node.topology.nearest import nearest
 from node.topology.packing import CellTree
-
-NICS = (DeviceKind.NIC, DeviceKind.RDMA)
 
 
 class Ground:
@@ -59,7 +57,7 @@ class Preference:
         self._near = near
         self.gpus = {id_: gpu for id_, offered in devices.items() if (gpu := ground.gpu_of(offered.device))}
         """The GPU of every device that is one or a part of one."""
-        self.nics = bool(devices) and all(offered.device.kind in NICS for offered in devices.values())
+        self.nics = bool(devices) and all(offered.device.kind in NIC_KINDS for offered in devices.values())
         """Whether there are NICs and nothing else."""
         elsewhere = {id_: ground.place_of(offered.device) for id_, offered in devices.items() if id_ not in self.gpus}
         self._tree = _tree(ground, bool(self.gpus), elsewhere.values())

@@ -11,8 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from node.edits import nvidia
-from node.inventory.model import Device
-from node.nic_selector import NIC_KINDS
+from node.inventory.model import NIC_KINDS, Device
 
 VENDOR = "ostler.dev"
 """CDI vendor of our specs for devices that are not NVIDIA's."""

@@ -34,6 +34,10 @@ class DeviceKind(StrEnum):
     """A function that is an InfiniBand or other RDMA adapter first (by its PCI class)."""
 
 
+NIC_KINDS = (DeviceKind.NIC, DeviceKind.RDMA)
+"""What rules, memory and topology treat as NICs."""
+
+
 @value
 class Version(Value):
     """A strict semantic version (three numbers without leading zeros), as DRA version attributes demand."""

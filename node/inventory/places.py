@@ -11,12 +11,11 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import NIC_KINDS, Device, DeviceKind
 from node.inventory.retention import is_gone
 from node.topology.model import Place
 
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
-_NIC_KINDS = (DeviceKind.NIC, DeviceKind.RDMA)
 _NUMBERS = re.compile(r"(\d+)")
 
 
@@ -33,7 +32,7 @@ def places_of(devices: Iterable[Device]) -> tuple[Place, ...]:
             continue
         if device.kind is DeviceKind.GPU:
             gpus.append(device)
-        elif device.kind in _NIC_KINDS and is_whole(device):
+        elif device.kind in NIC_KINDS and is_whole(device):
             nics.append(device)
     by_address = {gpu.pci_address: gpu.name for gpu in gpus if gpu.pci_address is not None}
     labelled = [*_labelled_gpus(gpus), *((f"NIC{number}", nic) for number, nic in enumerate(sorted(nics, key=_rank)))]

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.facts import PciFunction, SysfsFacts
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import NIC_KINDS, Device, DeviceKind
 from node.values import replace
 from node.vendor_ids import vendor_id
 
@@ -30,7 +30,6 @@ KEPT_SECONDS = 3600.0
 _KEPT_AT_MOST = 1024
 """Devices that are gone; the ones that went last are shown. A message to the kubelet has its limit (4 MiB)."""
 _GONE = "gone from "
-_NICS = (DeviceKind.NIC, DeviceKind.RDMA)
 _PARTS = (DeviceKind.MIG, DeviceKind.PARTITION)
 _MOMENTARY = frozenset({"inPod", "linkUp", "operState", "rdmaPortState"})
 
@@ -66,7 +65,7 @@ def retained(
 def _untold(device: Device) -> bool:
     if device.health.usable or is_gone(device):
         return False
-    if device.kind in _NICS:
+    if device.kind in NIC_KINDS:
         return not device.text("driver")
     return device.parent is None and not device.text("productName")
 
@@ -74,7 +73,7 @@ def _untold(device: Device) -> bool:
 def _described(device: Device, before: Device) -> Device:
     """What was known, with what is known now."""
     attributes = before.attributes
-    if device.kind in _NICS:
+    if device.kind in NIC_KINDS:
         attributes = tuple([each for each in attributes if each.name not in _MOMENTARY])
     return replace(before, uuid=device.uuid or before.uuid, health=device.health, attributes=attributes)
 
@@ -139,7 +138,7 @@ def _beside_its_function(device: Device, function: PciFunction) -> str:
         return "its GPU; it was destroyed, or made anew"
     if device.attribute("sfNumber") is not None or device.text("auxDevice"):
         return "its function; the subfunction was removed"
-    if device.kind in _NICS:
+    if device.kind in NIC_KINDS:
         return "its function; that has no such port or RDMA device any more"
     driver = f"the driver {function.driver} has it now" if function.driver is not None else "no driver is bound to it"
     return f"the list of the driver that had it; {driver}"

@@ -25,11 +25,6 @@ def topology_of(
     return Topology(everyone, cell_tree(everyone), overridden)
 
 
-def placed(place: Place, overrides: Iterable[PlaceOverride]) -> Place:
-    """One place with the override for its address, if there is one: for devices that are not in a topology, as VFs."""
-    return _overridden(place, next((each for each in overrides if each.address == place.address), None))
-
-
 def absent(places: Iterable[Place], overrides: Iterable[PlaceOverride]) -> tuple[str, ...]:
     """Addresses that overrides name and no place has: worth a remark, since one may be misspelt."""
     present = {place.address for place in places}

@@ -11,9 +11,8 @@ import re
 from dataclasses import fields
 
 from node.edits.options import EditOptions
-from node.inventory.model import DeviceKind
+from node.inventory.model import NIC_KINDS, DeviceKind
 from node.names import explain_resource_name
-from node.nic_selector import NIC_KINDS
 from node.rules import PROFILE, Rule, Selector
 from node.values import Value, value
 from ostler.config import schema

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from node.inventory.model import DeviceKind
-from node.nic_selector import NIC_KINDS, FunctionRange, NicSelector
+from node.inventory.model import NIC_KINDS, DeviceKind
+from node.nic_selector import FunctionRange, NicSelector
 from node.rules import Selector
 from node.values import replace
 from ostler.config import schema

@@ -15,7 +15,8 @@ import re
 from enum import StrEnum
 from typing import cast
 
-from node.nic_selector import NIC_KINDS, FunctionRange
+from node.inventory.model import NIC_KINDS
+from node.nic_selector import FunctionRange
 from ostler.config import schema
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, Sequence, clipped, shown
 from ostler.config.errors import ConfigError, Origin

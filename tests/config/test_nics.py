@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from node.edits.options import EditOptions, ListStrategy
-from node.inventory.model import Attribute, AttributeValue, Device, DeviceKind
-from node.nic_selector import NIC_KINDS, FunctionRange, NicSelector
+from node.inventory.model import NIC_KINDS, Attribute, AttributeValue, Device, DeviceKind
+from node.nic_selector import FunctionRange, NicSelector
 from node.rules import Rule, Selector
 from ostler.config.load import load, load_bytes
 from ostler.config.selection import ACCELERATORS

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from node.edits.options import EditOptions, ListStrategy
-from node.nic_selector import NIC_KINDS, FunctionRange, NicSelector
+from node.inventory.model import NIC_KINDS
+from node.nic_selector import FunctionRange, NicSelector
 from node.rules import Rule, Selector
 from ostler.config.load import Loaded, SourceFormat, load
 from ostler.config.notes import NoteKind

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-Shown = dict[str, Any]
+from tests.watching import Shown, Watcher
 
 
-class Namespace:
-    """``run`` and ``ip`` run a command inside; ``shows`` waits for a line of the watcher that fulfils a condition."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.latest: Shown = {}
-        self.lines = 0
+class Namespace(Watcher):
+    """``run`` and ``ip`` run a command inside; ``shows`` waits for what the watcher there sees."""
 
     async def ip(self, *words: str) -> None:
         await self.run("ip", *words)
@@ -36,28 +28,11 @@ class Namespace:
         _, error = await process.communicate()
         assert process.returncode == 0, f"{' '.join(words)}: {error.decode()}"
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """The watcher reads nothing while this lasts."""
-        self._process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
-
-    async def shows(self, condition: Callable[[Shown], bool], within: float = 10.0) -> Shown:
-        """The last line that the watcher wrote, once it is as it should be; fails after ``within`` seconds."""
-        assert self._process.stdout is not None
-        try:
-            async with asyncio.timeout(within):
-                while not self.latest or not condition(self.latest):
-                    line = await self._process.stdout.readline()
-                    assert line, "the watcher has ended"
-                    self.latest = json.loads(line)
-                    self.lines += 1
-        except TimeoutError:
-            pytest.fail(f"not seen within {within} s; last seen: {self.latest}")
-        return self.latest
+    async def shows(self, condition: Callable[[Shown], bool]) -> Shown:
+        """What the watcher sees, once it is as it should be; it may be so already."""
+        if self.latest and condition(self.latest):
+            return self.latest
+        return await self.writes(condition)
 
 
 @pytest.fixture
@@ -77,7 +52,7 @@ def namespace() -> Callable[..., AbstractAsyncContextManager[Namespace]]:
         )
         made = Namespace(process)
         try:
-            await made.shows(lambda shown: "links" in shown, within=10)
+            await made.shows(lambda shown: "links" in shown)
             yield made
         finally:
             with contextlib.suppress(ProcessLookupError):

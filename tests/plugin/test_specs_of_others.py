@@ -8,7 +8,7 @@ import pytest
 
 from node.edits.families import OWN_FILES
 from node.edits.options import CdiMode
-from node.nic_selector import NIC_KINDS
+from node.inventory.model import NIC_KINDS
 from node.rules import Rule, Selector
 from tests.edits.making import gpu, lacking
 from tests.edits.others import amd, intel, nic, rdma, uio, vfio

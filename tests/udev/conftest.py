@@ -8,19 +8,17 @@ import ctypes.util
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-PRELOAD = "libumockdev-preload.so.0"
+from tests.watching import Shown, Watcher
 
-Shown = dict[str, Any]
+PRELOAD = "libumockdev-preload.so.0"
 
 
 class Bed:
@@ -61,38 +59,12 @@ class Bed:
         return json.loads(line)
 
 
-class Watcher:
-    """``shows`` waits for a line that fulfils a condition; ``latest`` is the last one read."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.latest: Shown = {}
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nothing is read from its sockets while this lasts."""
-        self._process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            self._process.send_signal(signal.SIGCONT)
-
-    async def shows(self, condition: Callable[[Shown], object], within: float = 10.0) -> Shown:
-        assert self._process.stdout is not None
-        try:
-            async with asyncio.timeout(within):
-                while True:
-                    line = await self._process.stdout.readline()
-                    assert line, "the watcher has ended"
-                    self.latest = json.loads(line)
-                    if condition(self.latest):
-                        return self.latest
-        except TimeoutError:
-            pytest.fail(f"not seen within {within} s; last seen: {self.latest}")
+class Machine(Watcher):
+    """The watcher on the mocked or the real machine."""
 
     async def sees(self, condition: Callable[[Shown], object], within: float = 10.0) -> Shown:
-        """``shows``, of the facts; the scan that is waited for must begin after this call's change."""
-        return await self.shows(lambda shown: "facts" in shown and condition(shown["facts"]), within)
+        """``writes``, of the facts; the scan that is waited for must begin after this call's change."""
+        return await self.writes(lambda shown: "facts" in shown and condition(shown["facts"]), within)
 
 
 @asynccontextmanager
@@ -128,16 +100,16 @@ async def bed() -> AsyncIterator[Bed]:
 
 
 @asynccontextmanager
-async def watching(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Watcher]:
+async def watching(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Machine]:
     """The watcher, once it listens."""
     async with _process("tests.udev.watcher", *arguments, env=env or dict(os.environ)) as process:
-        watcher = Watcher(process)
-        shown = await watcher.shows(lambda shown: "listening" in shown, within=10)
+        watcher = Machine(process)
+        shown = await watcher.writes(lambda shown: "listening" in shown, within=10)
         assert shown["listening"] == "kernel"
         yield watcher
 
 
 @pytest.fixture
-async def watcher(bed: Bed) -> AsyncIterator[Watcher]:
+async def watcher(bed: Bed) -> AsyncIterator[Machine]:
     async with watching(env=bed.environment) as made:
         yield made

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,14 @@ def writable() -> None:
         pytest.skip("needs root rights and a writable /sys")
 
 
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """One test of this file at a time on this machine: every listener hears what any of them makes the kernel send."""
+    with (Path(tempfile.gettempdir()) / "ostler-test-uevents.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def burst() -> None:
     with LOOPBACK.open("w") as file:
         for _ in range(BURST):
@@ -41,7 +52,7 @@ async def test_one_event_is_followed_by_a_scan_at_once() -> None:
         written = time.monotonic()
         with LOOPBACK.open("w") as file:
             file.write("change")
-        shown = await watcher.shows(lambda shown: "facts" in shown)
+        shown = await watcher.writes(lambda shown: "facts" in shown)
         assert shown["scans"] == before["scans"] + 1
         assert shown["at"] - written < 0.25
 
@@ -50,7 +61,7 @@ async def test_a_burst_leads_to_a_handful_of_scans() -> None:
     async with watching("--lo") as watcher:
         before = watcher.latest
         await asyncio.to_thread(burst)
-        shown = await watcher.shows(
+        shown = await watcher.writes(
             lambda shown: shown.get("counts", {}).get("uevents", 0) >= before["counts"]["uevents"] + BURST, within=10
         )
         assert shown["counts"]["uevent_overflows"] == 0
@@ -62,14 +73,14 @@ async def test_lost_events_are_counted_and_end_in_the_right_picture() -> None:
         before = watcher.latest
         with watcher.held():
             burst()
-        shown = await watcher.shows(lambda shown: shown.get("counts", {}).get("uevent_overflows", 0) >= 1)
+        shown = await watcher.writes(lambda shown: shown.get("counts", {}).get("uevent_overflows", 0) >= 1)
         assert shown["counts"]["uevents"] - before["counts"]["uevents"] < BURST
         assert shown["scans"] - before["scans"] <= 5
         # Listening goes on.
         scans = shown["scans"]
         with LOOPBACK.open("w") as file:
             file.write("change")
-        await watcher.shows(lambda shown: shown.get("scans", 0) > scans)
+        await watcher.writes(lambda shown: shown.get("scans", 0) > scans)
 
 
 @pytest.mark.parametrize(
