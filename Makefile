@@ -7,6 +7,12 @@
 #   make test                 all tests
 #   make check                lint, types, import rules, generated code
 #   make bench                the benchmark; QUICK=1 for its short form
+#   make cluster              a real Kubernetes on this machine (as root on Debian); NODES=2, K8S=1.34.4
+#   make cluster-down         end it and remove every trace of it
+#   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some of them
+#   make cluster-test-all     the long ones too
+#   make cluster-bench        pods' start times with and without devices
+#   make soak                 a thousand pods while agent and kubelet are restarted and killed
 #   make protos               generate the gRPC stubs anew
 #   make lock                 resolve the dependencies anew
 
@@ -16,12 +22,13 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 NODE ?= h100-sxm-8
 ARGS ?=
-TESTS ?= tests
+NODES ?= 1
+K8S ?=
 # Waiting for sockets is most of what the tests do: more workers than cores.
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system sandbox test check bench protos lock clean
+.PHONY: help setup system sandbox test check bench cluster-system cluster cluster-down cluster-test cluster-test-all cluster-bench soak protos lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -68,6 +75,7 @@ system:
 sandbox: setup
 	@$(BIN)/ostler sandbox --node $(NODE) $(ARGS)
 
+test: TESTS ?= tests
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS) $(ARGS)
 
@@ -80,6 +88,30 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
+
+# What a cluster and the image need beyond 'system'; a machine that is not Debian is told what is missing.
+CLUSTER_PACKAGES := runc containernetworking-plugins busybox-static openssl iproute2 util-linux buildah systemd-container debootstrap
+cluster-system: setup
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		dpkg-query -W $(CLUSTER_PACKAGES) >/dev/null 2>&1 || { \
+			echo "installing $(CLUSTER_PACKAGES) ..." >&2; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(CLUSTER_PACKAGES) >/dev/null; }; \
+	fi
+	@$(BIN)/python -m tests.cluster.components $(K8S)
+
+cluster: cluster-system
+	@$(BIN)/python -m tests.cluster up --nodes $(NODES) $(if $(K8S),--version $(K8S))
+
+cluster-down: setup
+	@$(BIN)/python -m tests.cluster down
+
+# Two clusters side by side: a test waits more than it works.
+cluster-test cluster-test-all: TESTS ?= tests/cluster
+cluster-test: cluster-system
+	K8S=$(K8S) $(BIN)/python -m pytest -n 2 -m "not long" $(TESTS) $(ARGS)
+
+cluster-test-all: cluster-system
+	K8S=$(K8S) $(BIN)/python -m pytest -n 2 $(TESTS) $(ARGS)
 
 protos: setup
 	$(BIN)/python -m protos.generate

@@ -1,0 +1,94 @@
+"""Builds the cluster's components from their pinned Go modules, once per content.
+
+Each set of binaries is a Go module of its own, because their dependencies disagree; ``go.sum`` pins all of it. The
+binaries lie in the cache folder under the hash of what they are made from, so that no test ever builds anything that
+was built before.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cache import cached, digest
+from tests.cluster.components.toolchain import go_command
+
+VERSIONS = ("1.34.4", "1.35.4", "1.36.3")
+"""Versions of Kubernetes whose modules are pinned, oldest first; the last is the default."""
+COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+"""Names under which the one binary of Kubernetes is called."""
+
+SOURCES = Path(__file__).parent
+
+
+class UnknownVersion(Exception):
+    """A version of Kubernetes that is not pinned."""
+
+
+def newest() -> str:
+    """The version that is used when none is named."""
+    return VERSIONS[-1]
+
+
+def kubernetes(version: str = "") -> Path:
+    """Folder with ``kubernetes`` and a link to it per component; about 4 minutes on 2 cores when it must be built."""
+    version = version or newest()
+    if version not in VERSIONS:
+        raise UnknownVersion(f"K8S={version!r} is not one of {', '.join(VERSIONS)}; see {SOURCES.name}/kubernetes")
+    source = SOURCES / "kubernetes"
+    files = {
+        "main.go": (source / "main.go").read_bytes(),
+        "go.mod": (source / f"v{version}.mod").read_bytes(),
+        "go.sum": (source / f"v{version}.sum").read_bytes(),
+    }
+    major, minor, _ = version.split(".")
+    stamp = "k8s.io/component-base/version"
+    # Without these the API server says v0.0.0-master, which no chart's kubeVersion accepts.
+    flags = f"-s -w -X {stamp}.gitVersion=v{version} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+
+    def make(folder: Path) -> None:
+        _build(f"Kubernetes {version}", files, folder, ["build", "-ldflags", flags, "-o", "bin/kubernetes", "."])
+        for component in COMPONENTS:
+            (folder / "bin" / component).symlink_to("kubernetes")
+
+    return cached(f"components/kubernetes-{version}-{digest(*files.values())}", make) / "bin"
+
+
+def containerd() -> Path:
+    """Folder with ``containerd``, ``containerd-shim-runc-v2`` and ``ctr``."""
+    return _tools_of("containerd")
+
+
+def tools() -> Path:
+    """Folder with ``helm`` and ``grpcurl``."""
+    return _tools_of("tools")
+
+
+def _tools_of(name: str) -> Path:
+    files = {file: (SOURCES / name / file).read_bytes() for file in ("go.mod", "go.sum")}
+    return (
+        cached(
+            f"components/{name}-{digest(*files.values())}",
+            lambda folder: _build(name, files, folder, ["install", "-ldflags", "-s -w", "tool"]),
+        )
+        / "bin"
+    )
+
+
+def _build(what: str, files: dict[str, bytes], folder: Path, command: list[str]) -> None:
+    """Run ``go command`` on a module of ``files`` in ``folder``; the binaries are in ``bin`` afterwards."""
+    sys.stderr.write(f"building {what} (once; kept in {folder.parent}) ...\n")
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "bin").mkdir()
+    environment = {
+        **os.environ,
+        "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
+        "GOBIN": str(folder / "bin"),
+        "GOTOOLCHAIN": "local",
+        "GO111MODULE": "on",
+        "CGO_ENABLED": "0",
+    }
+    subprocess.run([go_command(), *command], cwd=folder, env=environment, check=True)

@@ -1,0 +1,114 @@
+"""One cluster per worker for all tests of this folder, cleaned between them; logs are kept where one fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.cluster.rig.agent import NodeAgent
+from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.cluster import Cluster, down, up
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.place import name_of_run
+from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.processes import wait_until
+
+KEPT = Path(__file__).parents[2] / "build" / "cluster-logs"
+"""Where the logs of components go when a test fails."""
+
+
+class RunAgent(Protocol):
+    """Makes an agent on the node, started unless told otherwise; it is ended after the test."""
+
+    def __call__(
+        self, document: Object, name: str = "ostler", *, start: bool = True, arguments: tuple[str, ...] = ()
+    ) -> NodeAgent: ...
+
+
+PATIENCE = 180
+"""Seconds a test may take, the start of the cluster included."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """More time than other tests have, unless a test says how much it needs."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PATIENCE))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A cluster of one node."""
+    name = name_of_run()
+    try:
+        yield up(name, os.environ.get("K8S", ""))
+    finally:
+        down(name)
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> Api:
+    """The API server, asked as its administrator."""
+    return cluster.api
+
+
+@pytest.fixture
+def pods(api: Api, node: Node) -> Iterator[Pods]:
+    """The default namespace's pods; none is left after the test, on the node neither."""
+    made = Pods(api)
+    yield made
+    made.delete_all()
+    folder = node.kubelet_folder / "pods"
+    wait_until("the kubelet has cleaned up", lambda: not folder.exists() or not any(folder.iterdir()))
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> Iterator[Node]:
+    """The node; containerd and kubelet run again after the test."""
+    found = cluster.nodes[0]
+    yield found
+    if not found.pid_of("containerd"):
+        found.start_containerd()
+    if not found.pid_of("kubelet"):
+        found.start_kubelet()
+        found.wait_ready(cluster.api)
+
+
+@pytest.fixture
+def run_agent(node: Node) -> Iterator[RunAgent]:
+    """Starts agents on the node; they are ended after the test, and their state is gone."""
+    made: list[NodeAgent] = []
+
+    def run(
+        document: Object, name: str = "ostler", *, start: bool = True, arguments: tuple[str, ...] = ()
+    ) -> NodeAgent:
+        agent = NodeAgent(node, document, name, arguments)
+        made.append(agent)
+        return agent.start() if start else agent
+
+    yield run
+    for agent in made:
+        agent.stop()
+    for folder in ("lib-ostler", "run-ostler", "etc-ostler"):
+        for entry in (node.folder / folder).iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep every component's log when a test fails."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(cluster, Cluster):
+        kept = KEPT / item.name
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(cluster.place.log_folder, kept)
+        report.sections.append(("logs of the cluster", str(kept)))
+    return report

@@ -1,0 +1,1 @@
+"""The device plugin door on a real kubelet."""

@@ -1,0 +1,107 @@
+"""The agent on a node of the cluster, from this checkout, as the process that a unit or a pod would run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.processes import Inside, kill, living, wait_until
+
+RECORDED = Path(__file__).parents[3] / "sandbox" / "nodes"
+CONFIGURATION = Path("/etc/ostler/config.yaml")
+"""Inside the node."""
+OSTLER = (sys.executable, "-m", "ostler")
+
+
+def configuration(recorded: str, *resources: Object, **sections: Any) -> Object:
+    """A configuration document that replays ``sandbox/nodes/RECORDED.yaml`` and offers ``resources``."""
+    document = {
+        "apiVersion": "ostler.dev/v1alpha1",
+        "kind": "Config",
+        "inventory": {"recorded": str(RECORDED / f"{recorded}.yaml")},
+        "resources": list(resources),
+        **sections,
+    }
+    if not resources:
+        # What is not said has its default: rules for every GPU.
+        del document["resources"]
+    return document
+
+
+class NodeAgent:
+    """One ``ostler run`` on ``node``; several may be made, and one of them is active."""
+
+    def __init__(self, node: Node, document: Object, name: str = "ostler", arguments: Sequence[str] = ()) -> None:
+        self._node = node
+        self._name = name
+        self._arguments = arguments
+        self._process: Inside | None = None
+        self.configure(document)
+
+    def configure(self, document: Object) -> None:
+        """Write the configuration; a running agent reads it at its next reload."""
+        (self._node.folder / "etc-ostler" / CONFIGURATION.name).write_text(json.dumps(document, indent=1))
+
+    @property
+    def process(self) -> Inside:
+        """The process that was started last."""
+        assert self._process is not None, "the agent was not started"
+        return self._process
+
+    def spawn(self) -> Inside:
+        """Start it and do not wait: a standby serves nothing before it has become active."""
+        command = [*OSTLER, "run", "--config", str(CONFIGURATION), "--node-name", self._node.name, *self._arguments]
+        self._process = self._node.spawn(self._name, *command)
+        return self._process
+
+    def start(self) -> NodeAgent:
+        """Start it and return when every resource that has devices is registered with the kubelet."""
+        process = self.spawn()
+        wait_until("the agent is ready", self.ready, alive=process.died)
+        return self
+
+    def ready(self) -> bool:
+        """Whether the active agent says so."""
+        status = self.ask("status")
+        return bool(status.get("ready"))
+
+    def ask(self, *command: str) -> Any:
+        """The JSON answer of an ``ostler`` command on the node, {} when nobody answers."""
+        output = self._node.run(*OSTLER, *command, "-o", "json", check=False)
+        return json.loads(output) if output.strip() else {}
+
+    def command(self, *command: str) -> str:
+        """Run an ``ostler`` command on the node; its output."""
+        return self._node.run(*OSTLER, *command)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the process, if it runs."""
+        if self._process is not None and living(self._process.pid):
+            kill(self._process.pid, number)
+            self._process.wait()
+
+
+def allocatable(node: Object, resource: str) -> int:
+    """How many devices of a resource a Node object offers to pods."""
+    return int(node["status"].get("allocatable", {}).get(resource, "0"))
+
+
+def capacity(node: Object, resource: str) -> int:
+    """How many devices of a resource a Node object has, healthy or not."""
+    return int(node["status"].get("capacity", {}).get(resource, "0"))
+
+
+def wait_allocatable(api: Api, node: Node, resource: str, count: int, timeout: float = 30.0) -> Object:
+    """The Node object as soon as it offers exactly ``count`` devices."""
+    return api.wait(
+        f"/api/v1/nodes/{node.name}",
+        f"offers {count} {resource}",
+        lambda one: allocatable(one, resource) == count,
+        timeout,
+    )

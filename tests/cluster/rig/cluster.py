@@ -1,0 +1,127 @@
+"""A whole cluster: brought up in the order that is quickest, taken down to the last trace."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.cluster.components.build import containerd, kubernetes, newest
+from tests.cluster.rig.api import Api, Credentials
+from tests.cluster.rig.control_plane import ControlPlane
+from tests.cluster.rig.node import Node, remove_cgroups
+from tests.cluster.rig.pki import Authority
+from tests.cluster.rig.place import Place, allow_forwarding, leave_place, orphans, place_of, places, take_place
+from tests.cluster.rig.prerequisites import check
+from tests.cluster.rig.processes import end_all
+
+NAMES = Path("/tmp")
+"""Locked while a cluster is brought up or down, by name: a folder, so that no file of ours is left."""
+
+
+class Cluster:
+    """A running Kubernetes; ``api`` asks as its administrator."""
+
+    def __init__(self, place: Place, version: str, nodes: int) -> None:
+        self.place = place
+        self.version = version
+        self.binaries = kubernetes(version)
+        self.authority = Authority(place)
+        self.control_plane = ControlPlane(place, self.authority, self.binaries)
+        runtime = containerd()
+        self.nodes = [Node(place, index, self.authority, self.binaries, runtime) for index in range(nodes)]
+
+    @property
+    def api(self) -> Api:
+        """Requests as the administrator."""
+        folder = self.authority.folder
+        return self.api_as(Credentials(folder / "admin.crt", folder / "admin.key"))
+
+    def api_as(self, credentials: Credentials) -> Api:
+        """Requests as somebody else."""
+        return Api(self.place.api, self.authority.certificate, credentials)
+
+    def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
+        """Run kubectl as the administrator; its output. Raises OSError with its words."""
+        return self.tool(self.binaries / "kubectl", *arguments, text=text, check=check)
+
+    def tool(self, command: Path, *arguments: str, text: str | None = None, check: bool = True) -> str:
+        """Run a client with the administrator's kubeconfig; its output. Raises OSError with its words."""
+        done = subprocess.run(
+            [command, *arguments], check=False, capture_output=True, text=True, input=text, timeout=300,
+            env={**os.environ, "KUBECONFIG": str(self.place.kubeconfig)},
+        )  # fmt: skip
+        if check and done.returncode:
+            raise OSError(f"{command.name} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def start(self) -> None:
+        """Start everything; returns when pods can be created."""
+        allow_forwarding()
+        self.authority.create()
+        self.authority.kubeconfig("admin", "/O=system:masters/CN=admin", self.place.kubeconfig)
+        self.control_plane.start_api()
+        self.control_plane.start_rest()
+        for node in self.nodes:
+            node.start()
+        self.control_plane.wait_rest()
+        for node in self.nodes:
+            node.wait_ready(self.api)
+        # Before these exist, pods are refused.
+        for path in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
+            self.api.wait(f"/api/v1/namespaces/default/{path}", "exists", lambda _: True)
+
+
+def up(name: str, version: str = "", nodes: int = 1) -> Cluster:
+    """A new cluster; one of the same name is taken down first. What fails on the way is taken down again.
+
+    Raises ``Missing``, ``NoPlace``, ``UnknownVersion``, ``NotReady``, ``NotAsExpected``, OSError.
+    """
+    check()
+    with _alone():
+        _down(name)
+        place = take_place(name)
+    cluster = Cluster(place, version or newest(), nodes)
+    (place.root / "state.json").write_text(json.dumps({"version": cluster.version, "nodes": nodes}))
+    cluster.start()
+    return cluster
+
+
+def attach(name: str) -> Cluster | None:
+    """The cluster of this name as ``up`` left it, None where there is none."""
+    place = place_of(name)
+    if place is None or not (place.root / "state.json").exists():
+        return None
+    state = json.loads((place.root / "state.json").read_text())
+    return Cluster(place, state["version"], state["nodes"])
+
+
+def down(name: str) -> list[str]:
+    """Take a cluster down to the last trace, and what dead test runs left too; the names of those that were there."""
+    with _alone():
+        return _down(name)
+
+
+def _down(name: str) -> list[str]:
+    """``mkdir`` comes before the name is written: a folder without a name is of somebody who died in between."""
+    gone = []
+    for place in (place for place in places() if place.name in {name, ""} or place in orphans()):
+        gone.append(place.name)
+        end_all(place.root)
+        remove_cgroups(place.root)
+        leave_place(place)
+    return gone
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    lock = os.open(NAMES, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,160 @@
+"""A cluster's processes: started so that they can be found again, ended so that none stays.
+
+Every process carries the cluster's folder in its environment, and what it starts inherits it (containerd passes it to
+its shims). So a cluster can be ended by anybody, also when whoever started it was killed and no file says what runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+VARIABLE = "OSTLER_CLUSTER"
+POLL = 0.02
+"""Seconds between looks; conditions are waited for, never slept for."""
+
+_children: dict[Path, list[subprocess.Popen[bytes]]] = {}
+"""What this process has started, by cluster: it has to wait for them when they are ended."""
+
+
+class NotReady(Exception):
+    """What was waited for did not come."""
+
+
+def wait_until(what: str, condition: Callable[[], bool], timeout: float = 60.0, alive: Callable[[], str] = str) -> None:
+    """Wait for ``condition``; ``alive`` says why waiting on makes no sense, or ''. Raises ``NotReady``."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        dead = alive()
+        if dead:
+            raise NotReady(f"{what}: {dead}")
+        if time.monotonic() > deadline:
+            raise NotReady(f"{what}: not after {timeout:g} s")
+        time.sleep(POLL)
+
+
+def start(
+    root: Path, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process of the cluster in ``root``; its output is appended to ``logs/NAME.log``."""
+    log = root / "logs" / f"{name}.log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {}), VARIABLE: str(root)},
+            start_new_session=True,
+        )
+    _children.setdefault(root, []).append(process)
+    return process
+
+
+def died(process: subprocess.Popen[bytes], root: Path, name: str) -> str:
+    """'' while the process lives, else how it ended and its last words."""
+    code = process.poll()
+    if code is None:
+        return ""
+    lines = (root / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
+    return f"{name} ended with {code}:\n" + "\n".join(lines[-15:])
+
+
+def living(pid: int) -> bool:
+    """Whether the process exists and is not a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process."""
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+class Inside:
+    """A process inside a node's pid namespace, which ``nsenter`` started as its child."""
+
+    def __init__(self, entering: subprocess.Popen[bytes], root: Path, name: str) -> None:
+        self._entering = entering
+        self._root = root
+        self.name = name
+        wait_until(f"{name} starts", lambda: bool(children(entering.pid)), alive=self.died)
+        self.pid = children(entering.pid)[0]
+        """The process itself, as seen from outside the namespace."""
+
+    @classmethod
+    def start(
+        cls, root: Path, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    ) -> Inside:
+        """Start ``command``, which has to be an ``nsenter`` into a pid namespace."""
+        return cls(start(root, name, command, environment), root, name)
+
+    @property
+    def log(self) -> Path:
+        """What the process writes."""
+        return self._root / "logs" / f"{self.name}.log"
+
+    @property
+    def living(self) -> bool:
+        """Whether the process lives."""
+        return living(self.pid)
+
+    def died(self) -> str:
+        """'' while the process lives, else how it ended and its last words."""
+        return died(self._entering, self._root, self.name)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the process; it may be gone."""
+        kill(self.pid, number)
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """Wait for the end; the exit status as nsenter hands it on."""
+        return self._entering.wait(timeout)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end."""
+        self.send(number)
+        return self.wait()
+
+
+def belonging(root: Path) -> list[int]:
+    """Every living process of the cluster in ``root``, whoever started it."""
+    mark = f"{VARIABLE}={root}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if mark in (entry / "environ").read_bytes().split(b"\0") and living(int(entry.name)):
+                found.append(int(entry.name))
+    return found
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send a signal; the process may be gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def end_all(root: Path) -> None:
+    """End every process of the cluster; a new one may appear while the old ones die."""
+
+    def none_left() -> bool:
+        found = belonging(root)
+        for pid in found:
+            kill(pid)
+        return not found
+
+    wait_until(f"processes of {root} end", none_left)
+    for process in _children.pop(root, []):
+        process.wait()
