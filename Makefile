@@ -15,6 +15,8 @@
 #   make soak                 a thousand pods while agent and kubelet are restarted and killed
 #   make protos               generate the gRPC stubs anew
 #   make lock                 resolve the dependencies anew
+#   make install              as root: ostler as a systemd service (docs/systemd.md); PREFIX=/opt/ostler DESTDIR= PYTHON=
+#   make uninstall            remove it again; configuration and state stay
 
 SHELL := /bin/bash
 VENV := .venv
@@ -28,7 +30,7 @@ K8S ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system sandbox test check bench cluster-system cluster cluster-down cluster-test cluster-test-all cluster-bench soak protos lock clean
+.PHONY: help setup system sandbox test check bench cluster-system cluster cluster-down cluster-test cluster-test-all cluster-bench soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -115,6 +117,15 @@ cluster-test-all: cluster-system
 
 protos: setup
 	$(BIN)/python -m protos.generate
+
+# Nothing of the development environment is used: only bash and a Python that the service can run with.
+SERVICE = PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' UNITDIR='$(UNITDIR)' PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))'
+
+install:
+	@$(SERVICE) systemd/install.sh
+
+uninstall:
+	@$(SERVICE) systemd/uninstall.sh
 
 lock: setup
 	@command -v uv >/dev/null 2>&1 || { echo "'make lock' needs uv (pip install uv)"; exit 1; }

@@ -4,7 +4,8 @@ It knows its devices and its answer from the command line, registers, serves its
 nothing else: no NVML, no discovery, no health, no log. What the agent costs beyond it is what the agent itself costs.
 Signal USR1 changes the health of the first device and sends the list.
 
-Arguments: the kubelet's folder, device ids joined by commas, device node paths joined by commas.
+Arguments: the kubelet's folder, device ids joined by commas, device node paths joined by commas, and the name of the
+resource if it shall be another.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Floor(api_pb2_grpc.DevicePluginServicer):
         )
 
 
-async def serve(folder: str, ids: list[str], paths: list[str]) -> None:
+async def serve(folder: str, ids: list[str], paths: list[str], resource: str) -> None:
     floor = Floor(ids, paths)
     server = grpc.aio.server()
     api_pb2_grpc.add_DevicePluginServicer_to_server(floor, server)
@@ -90,12 +91,13 @@ async def serve(folder: str, ids: list[str], paths: list[str]) -> None:
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     async with grpc.aio.insecure_channel(f"unix:{folder}/kubelet.sock") as channel:
         await api_pb2_grpc.RegistrationStub(channel).Register(
-            api_pb2.RegisterRequest(version="v1beta1", endpoint=endpoint, resource_name=RESOURCE)
+            api_pb2.RegisterRequest(version="v1beta1", endpoint=endpoint, resource_name=resource)
         )
     await ended.wait()
     await server.stop(None)
 
 
 if __name__ == "__main__":
-    _, folder_argument, ids_argument, paths_argument = sys.argv
-    asyncio.run(serve(folder_argument, ids_argument.split(","), paths_argument.split(",")))
+    _, folder_argument, ids_argument, paths_argument, *name_argument = sys.argv
+    given = [path for path in paths_argument.split(",") if path]
+    asyncio.run(serve(folder_argument, ids_argument.split(","), given, *(name_argument or [RESOURCE])))

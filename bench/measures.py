@@ -115,10 +115,13 @@ class Run:
             port = int(line.rpartition("port=")[2].split()[0])
             await asyncio.sleep(SETTLE)
             rss = agent.process.rss_bytes
+            seconds, count = await asyncio.to_thread(_scans, port)
             for _ in range(SCANS):
                 await asyncio.sleep(BETWEEN_SCANS)
                 await agent.rescan()
-                scans.append(await asyncio.to_thread(_last_scan, port))
+                before = seconds, count
+                seconds, count = await asyncio.to_thread(_scans, port)
+                scans.append((seconds - before[0]) / (count - before[1]))
         return {"rss_idle_http_bytes": rss, "scan_8_gpus_s": median(scans)}
 
     async def _idle(self, agent: Plugin, floor: Plugin) -> dict[str, float]:
@@ -196,10 +199,11 @@ class Run:
         return {"takeover_s": median(times)}
 
 
-def _last_scan(port: int) -> float:
+def _scans(port: int) -> tuple[float, float]:
+    """Seconds that all scans have taken, and how many there were."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         text = answer.read().decode()
-    found = re.search(r"^ostler_last_scan_duration_seconds (\S+)$", text, re.MULTILINE)
-    if found is None:
-        raise NothingCame("/metrics does not tell how long the last scan took")
-    return float(found.group(1))
+    found = dict(re.findall(r"^ostler_scan_duration_seconds_(sum|count) (\S+)$", text, re.MULTILINE))
+    if found.keys() != {"sum", "count"}:
+        raise NothingCame("/metrics does not tell how long scans took")
+    return float(found["sum"]), float(found["count"])

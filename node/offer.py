@@ -9,6 +9,7 @@ running pods hold.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
 from node.edits.fitness import unfit
 from node.health.state import HealthState
@@ -20,14 +21,43 @@ from node.rules import Door, Rule, offered_id, rule_for
 from node.values import Value, value
 
 
+class Cause(StrEnum):
+    """Why a device may not be given out, in one word: what can be counted where the sentence cannot."""
+
+    NO_RULE = "no_rule"
+    OTHER_DOOR = "other_door"
+    """Its rule offers it through the other door, or a pod holds it through that one."""
+    BAD_NAME = "bad_name"
+    """The resource's name is none that Kubernetes takes."""
+    RULE_CONFLICT = "rule_conflict"
+    """Two rules with different options give one resource."""
+    NOT_UNIFORM = "not_uniform"
+    """The MIG strategy single, and devices of several kinds."""
+    NODE_USE = "node_use"
+    """The node itself needs it, or its virtual functions are offered in its place."""
+    HEALTH = "health"
+    LINK_DOWN = "link_down"
+    UNFIT = "unfit"
+    """Something that its containers would need is not there."""
+
+
+_Why = tuple[str, Cause] | None
+"""A sentence and its cause; None where there is nothing to say."""
+_UNRULED = ("no rule selects it", Cause.NO_RULE)
+
+
 @value
 class OfferedDevice(Value):
-    """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not)."""
+    """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not).
+
+    ``cause`` is None for one that may be given out.
+    """
 
     id: str
     device: Device
     healthy: bool
     reason: str = ""
+    cause: Cause | None = None
 
 
 @value
@@ -45,6 +75,7 @@ class Withheld(Value):
 
     device: Device
     reason: str
+    cause: Cause = Cause.NO_RULE
 
 
 @value
@@ -66,36 +97,38 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], holds: Mapping[str, Hold], 
     withheld: list[Withheld] = []
     for device in snapshot.devices:
         rule = rule_for(device, rules)
-        reason = _not_shown(device, rule, door, groups)
-        if rule is not None and not reason and device.name not in holds:
-            reason = _kept_for_node(device, rule)
-        if rule is None or reason:
-            withheld.append(Withheld(device, reason))
+        why = _not_shown(device, rule, door, groups)
+        if rule is not None and why is None and device.name not in holds:
+            why = _kept_for_node(device, rule)
+        if rule is None or why is not None:
+            withheld.append(Withheld(device, *(why or _UNRULED)))
         else:
             groups.setdefault(rule.resource_of(device), (rule, []))[1].append(device)
     resources = []
     for name, (rule, devices) in sorted(groups.items()):
         fault = _not_uniform(devices, snapshot) if rule.uniform else ""
         if fault:
-            withheld.extend(Withheld(device, f"resource {name}: {fault}") for device in devices)
+            reason = f"resource {name}: {fault}"
+            withheld.extend(Withheld(device, reason, Cause.NOT_UNIFORM) for device in devices)
         else:
             shown = tuple(_offered(device, rule, snapshot, holds, door) for device in devices)
             resources.append(ResourceOffer(name, rule, shown))
     return Offer(tuple(resources), tuple(sorted(withheld, key=lambda item: item.device.name)))
 
 
-def _not_shown(device: Device, rule: Rule | None, door: Door, groups: Mapping[str, tuple[Rule, list[Device]]]) -> str:
+def _not_shown(device: Device, rule: Rule | None, door: Door, groups: Mapping[str, tuple[Rule, list[Device]]]) -> _Why:
     if rule is None:
-        return "no rule selects it"
+        return _UNRULED
     if rule.door is not door:
-        return f"its rule offers it through the {rule.door} door"
+        return f"its rule offers it through the {rule.door} door", Cause.OTHER_DOOR
     name = rule.resource_of(device)
     fault = explain_resource_name(name)
     if fault:
-        return fault
+        return fault, Cause.BAD_NAME
     if name in groups and not groups[name][0].same_terms(rule):
-        return f"two rules with different options give the resource {name!r}; the first one has it"
-    return ""
+        reason = f"two rules with different options give the resource {name!r}; the first one has it"
+        return reason, Cause.RULE_CONFLICT
+    return None
 
 
 def _not_uniform(devices: list[Device], snapshot: Snapshot) -> str:
@@ -114,39 +147,39 @@ def _not_uniform(devices: list[Device], snapshot: Snapshot) -> str:
 
 
 def _offered(device: Device, rule: Rule, snapshot: Snapshot, holds: Mapping[str, Hold], door: Door) -> OfferedDevice:
-    reason = _not_given(device, rule, snapshot, holds.get(device.name), door)
-    if reason:
-        return OfferedDevice(offered_id(rule, device), device, healthy=False, reason=reason)
+    why = _not_given(device, rule, snapshot, holds.get(device.name), door)
+    if why is not None:
+        return OfferedDevice(offered_id(rule, device), device, False, *why)
     note = device.health.reason if device.health.state is HealthState.DEGRADED else ""
     return OfferedDevice(offered_id(rule, device), device, healthy=True, reason=note)
 
 
-def _not_given(device: Device, rule: Rule, snapshot: Snapshot, hold: Hold | None, door: Door) -> str:
+def _not_given(device: Device, rule: Rule, snapshot: Snapshot, hold: Hold | None, door: Door) -> _Why:
     if not device.health.usable:
-        return device.health.reason or device.health.state.value
+        return device.health.reason or device.health.state.value, Cause.HEALTH
     if hold is not None and hold.door is not door:
-        return f"held through the {hold.door} door by {hold.holder}"
-    return (
-        _kept_for_node(device, rule)
-        or _link_down(device, rule)
-        or unfit(offered_id(rule, device), device, rule.edits, snapshot.host)
-    )
+        return f"held through the {hold.door} door by {hold.holder}", Cause.OTHER_DOOR
+    why = _kept_for_node(device, rule) or _link_down(device, rule)
+    if why is not None:
+        return why
+    missing = unfit(offered_id(rule, device), device, rule.edits, snapshot.host)
+    return (missing, Cause.UNFIT) if missing else None
 
 
-def _kept_for_node(device: Device, rule: Rule) -> str:
+def _kept_for_node(device: Device, rule: Rule) -> _Why:
     """Why a device that the rule selects stays with the node; one that a pod holds is shown unhealthy all the same."""
     if not (device.host_use or device.attribute("sriovVfs")) or rule.names(device):
-        return ""
+        return None
     if device.host_use:
         fix = "; name it in a rule to offer it all the same" if rule.by_name else ""
-        return f"the node itself uses it: {device.host_use}{fix}"
+        return f"the node itself uses it: {device.host_use}{fix}", Cause.NODE_USE
     number = device.attribute("sriovVfs")
     functions = "virtual function is" if number == 1 else "virtual functions are"
-    return f"its {number} {functions} offered in its place"
+    return f"its {number} {functions} offered in its place", Cause.NODE_USE
 
 
-def _link_down(device: Device, rule: Rule) -> str:
+def _link_down(device: Device, rule: Rule) -> _Why:
     # What a pod does with the link of a NIC that it has been given is no fault.
     if not rule.link_health or device.attribute("inPod") is True:
-        return ""
-    return "its link is down" if device.attribute("linkUp") is False else ""
+        return None
+    return ("its link is down", Cause.LINK_DOWN) if device.attribute("linkUp") is False else None

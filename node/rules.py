@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from node.edits.options import EditOptions
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import NIC_KINDS, Device, DeviceKind
 from node.nic_selector import NicSelector
 from node.values import Value, value
 from node.vendor_ids import vendor_id
@@ -147,6 +147,13 @@ class Rule(Value):
     def resource_of(self, device: Device) -> str:
         """The resource name that this device gets."""
         return self.resource.replace(PROFILE, device.text("profile").replace("+", "."))
+
+
+def offers_nics(rules: Iterable[Rule]) -> bool:
+    """Whether any rule is about NICs, so that the node's network interfaces have to be seen."""
+    return any(
+        rule.selector.nic is not None or any(kind in NIC_KINDS for kind in rule.selector.kinds) for rule in rules
+    )
 
 
 def rule_for(device: Device, rules: Iterable[Rule]) -> Rule | None:

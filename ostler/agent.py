@@ -15,7 +15,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -30,15 +30,16 @@ from node.inventory.source import Source
 from node.lock import InstanceLock
 from node.offer import Offer
 from node.quiesce import Quiesce
+from node.rules import offers_nics
 from node.sockets import SocketError, remove_dead
 from node.values import Value, replace, value
 from ostler import __version__
-from ostler.config.settings import RegistrationChoice, Settings
+from ostler.config.settings import EventsChoice, RegistrationChoice, Settings
 from ostler.counters import Counters
 from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
 from ostler.publisher import Publisher
-from ostler.status import AgentStatus, readiness
+from ostler.status import AgentStatus, in_view_of, readiness
 from ostler.systemd import Notifier
 from plugin.answer import renderer
 from plugin.door import PluginDoor
@@ -47,7 +48,8 @@ from plugin.kubelet import KubeletFolders, RegistrationPath
 if TYPE_CHECKING:
     from node.endpoint import Endpoint
     from node.inventory.live.hardware import LiveHardware
-    from ostler.http import HttpServer, Page
+    from ostler.node_events import NodeEvents
+    from ostler.probes import Probes
 
 log = logging.getLogger("ostler.agent")
 
@@ -60,11 +62,9 @@ LATEST = 1.0
 SETTLING = 2.0
 """Seconds after the first lists were shown in which the last modules are loaded."""
 STUCK = 30.0
-"""Seconds without a sign of life after which /healthz says that the loop hangs."""
+"""Seconds without a sign of life after which /livez says that the loop hangs."""
 QUIESCE_CHECK = 1.0
 """Seconds between looks whether another instance was told to leave the driver alone."""
-HTTP_RETRY = 5.0
-"""Seconds between attempts to listen while a predecessor on the same host still has the address."""
 
 
 @value
@@ -102,7 +102,7 @@ class Agent:
         self._edges = edges or Edges()
         self._lock = InstanceLock(settings.state_dir / "lock")
         self._events = EventLog(self._edges.clock)
-        self._counters = Counters()
+        self._counters = Counters(self._edges.clock)
         self._quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
         self._inventory = Inventory(
             sources,
@@ -110,7 +110,9 @@ class Agent:
             clock=self._edges.clock,
             max_interval=settings.inventory.max_interval,
             quiesced=lambda: self._quiesce.reason,
+            scanned=self._counters.scans.scanned,
         )
+        self._inventory.subscribe(self._counters.scans.published)
         self._inventory.override(settings.topology_overrides)
         self._door = PluginDoor(
             kubelet_folders(settings),
@@ -123,6 +125,7 @@ class Agent:
         )
         self._publisher = Publisher(settings, self._door, self._events)
         self._live: LiveHardware | None = None
+        self.node_events: NodeEvents | None = None
         self._active = False
         self._settled = asyncio.Event()
         self._reloading = asyncio.Lock()
@@ -139,11 +142,12 @@ class Agent:
                 group.create_task(self._follow_quiesce(), name="quiesce")
                 if self._settings.inventory.recorded is None:
                     group.create_task(self._watch_hardware(), name="live hardware")
-                if self._settings.http is not None:
-                    group.create_task(self._serve_http(self._settings.http), name="http")
+                if self._settings.http is not None or self._settings.instance:
+                    group.create_task(self._serve_http(), name="http")
                 self._inventory.subscribe(self._publish)
                 await self._become_active()
                 group.create_task(self._serve_admin(), name="admin")
+                group.create_task(self._post_events(), name="kubernetes events")
                 await self._inventory.first.wait()
                 self._publisher.submit(self._inventory.snapshot)
                 group.create_task(self._publisher.run(), name="publisher")
@@ -151,14 +155,15 @@ class Agent:
                 await self._publisher.published.wait()
                 self._streams_changed()
         finally:
-            self._edges.notifier.send("STOPPING=1")
             await self._inventory.close()
             self._lock.release()
 
     def status(self) -> AgentStatus:
         """How the agent is."""
         snapshot = self._inventory.snapshot
-        sources = snapshot.sources if self._live is None else (*snapshot.sources, self._live.status())
+        sources = in_view_of(snapshot.sources, self._settings.rules)
+        if self._live is not None:
+            sources = (*sources, self._live.status(interfaces=offers_nics(self._settings.rules)))
         role = "active" if self._active else "standby"
         ready, reasons = readiness(
             self._inventory.first.is_set() and (not self._active or self._publisher.published.is_set()),
@@ -173,7 +178,7 @@ class Agent:
             pid=os.getpid(),
             role=role,
             ready=ready,
-            reasons=reasons,
+            reasons=reasons if self.node_events is None else (*reasons, *self.node_events.reasons()),
             generation=snapshot.generation,
             sources=sources,
             resources=self._door.status(),
@@ -183,7 +188,12 @@ class Agent:
 
     def devices(self) -> tuple[Snapshot, Offer]:
         """The snapshot that is shown and what the plugin door makes of it."""
-        return self._publisher.shown
+        snapshot, offer = self._publisher.shown
+        return replace(snapshot, sources=in_view_of(snapshot.sources, self._settings.rules)), offer
+
+    def noted(self, notes: Mapping[str, int]) -> None:
+        """How many notes of each kind the configuration in force has; for metrics."""
+        self._counters.config.notes = dict(notes)
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
         """Scan now; the generation afterwards and what changed."""
@@ -196,12 +206,18 @@ class Agent:
         Rules and the log's settings take effect; what needs a restart is kept as it is and named.
         """
         async with self._reloading:  # One after the other: the later call must have the later file.
-            return await self._reload()
+            self._edges.notifier.reloading()
+            try:
+                return await self._reload()
+            finally:
+                self._told = ""
+                self._tell_systemd()
 
     async def _reload(self) -> tuple[str, ...]:
         try:
             new = await asyncio.to_thread(self._load)
         except ReloadFailed as error:
+            self._counters.config.failed()
             self._events.emit(EventType.WARNING, "ConfigRejected", str(error))
             raise
         old, self._settings = (
@@ -217,6 +233,7 @@ class Agent:
         self._publisher.use(self._settings)
         self._publisher.submit(self._inventory.snapshot)
         self._inventory.override(self._settings.topology_overrides)
+        self._counters.config.reloaded(self._edges.clock(), pending=len(_kept(old, new)))
         log.info("configuration read again", extra={"changes": changes})
         return changes
 
@@ -247,6 +264,16 @@ class Agent:
             dev_root=self._settings.nvidia.dev_root_mount,
         )
         await self._live.run()
+
+    async def _post_events(self) -> None:
+        """Events on the Node, where the API server is to be spoken to; ends at once elsewhere."""
+        await self._wait_until_settled()
+        if self._settings.kubernetes.events is not EventsChoice.OFF:
+            from ostler.node_events import node_events
+
+            self.node_events = node_events(self._settings, self._events)
+            if self.node_events is not None:
+                await self.node_events.run()
 
     async def _follow_quiesce(self) -> None:
         """Scan when quiesce begins or ends, as long as another instance is the one that is told."""
@@ -308,46 +335,44 @@ class Agent:
             async with asyncio.timeout(LATEST):
                 await self._settled.wait()
 
-    async def _serve_http(self, address: str) -> None:
+    async def _serve_http(self) -> None:
         await self._wait_until_settled()
-        pages = await asyncio.to_thread(self._pages)
-        server = await self._listen(address, pages)
-        server.start()
-        log.info("serving probes and metrics", extra={"address": address, "port": server.port})
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            server.close()
+        await (await asyncio.to_thread(self._probes)).run()
 
-    async def _listen(self, address: str, pages: dict[str, Callable[[], Page]]) -> HttpServer:
-        from ostler.http import HttpServer
-
-        said = False
-        while True:
-            try:
-                return HttpServer(address, pages)
-            except OSError as error:
-                if not said:
-                    log.warning("cannot listen yet", extra={"address": address, "error": error.strerror or str(error)})
-                    said = True
-                await asyncio.sleep(HTTP_RETRY)
-
-    def _pages(self) -> dict[str, Callable[[], Page]]:
+    def _probes(self) -> Probes:
         from ostler.pages import pages
+        from ostler.probes import Probes
 
-        return pages(self, self._counters, self._inventory, self._events, self._alive, live=lambda: self._live)
+        instance = self._settings.instance
+        made = pages(
+            self,
+            self._counters,
+            self._inventory,
+            self._events,
+            self._alive,
+            live=lambda: self._live,
+            node_events=lambda: self.node_events,
+            instance=instance,
+        )
+        return Probes(self._settings, made, self._events)
 
     def _alive(self) -> bool:
         return self._edges.monotonic() - self._alive_at < STUCK
 
     async def _heartbeat(self) -> None:
-        notifier = self._edges.notifier
+        """Signs of life, and, when the supervisor ends its parts, word of that while they are still ending."""
+        notifier, pulse = self._edges.notifier, self._counters.pulse
         interval = min(HEARTBEAT, notifier.watchdog_interval or HEARTBEAT)
-        while True:
-            self._alive_at = self._edges.monotonic()
-            if notifier.watchdog_interval is not None:
-                notifier.send("WATCHDOG=1")
-            await asyncio.sleep(interval)
+        try:
+            while True:
+                self._alive_at = self._edges.monotonic()
+                pulse.last = self._edges.clock()
+                if notifier.watchdog_interval is not None:
+                    notifier.send("WATCHDOG=1")
+                await asyncio.sleep(interval)
+                pulse.delays.add(max(0.0, self._edges.monotonic() - self._alive_at - interval))
+        finally:
+            notifier.stopping()
 
     async def _tidy_memory(self) -> None:
         """Once everything is loaded: give back what the start needed, and leave the rest out of later collections."""
@@ -373,9 +398,9 @@ class Agent:
             return
         status = self.status()
         words = "; ".join((status.role, "ready" if status.ready else "not ready", *status.reasons))
-        if words != self._told:
+        # What systemd did not take is said again with the next change.
+        if words != self._told and self._edges.notifier.send("READY=1", f"STATUS={words}"):
             self._told = words
-            self._edges.notifier.send("READY=1", f"STATUS={words}")
 
 
 def _changes(old: Settings, new: Settings) -> tuple[str, ...]:
@@ -386,6 +411,10 @@ def _changes(old: Settings, new: Settings) -> tuple[str, ...]:
         changes.append(f"log: {new.log.level} {new.log.format}, in force")
     if new.topology_overrides != old.topology_overrides:
         changes.append(f"topology: {len(new.topology_overrides)} devices placed by the file, in force")
-    fixed = ("node_name", "kubelet", "roots", "nvidia", "cdi", "inventory", "state_dir", "socket", "http")
-    kept = (name for name in fixed if getattr(new, name) != getattr(old, name))
-    return (*changes, *(f"{name}: needs a restart, the old value stays in force" for name in kept))
+    return (*changes, *(f"{name}: needs a restart, the old value stays in force" for name in _kept(old, new)))
+
+
+def _kept(old: Settings, new: Settings) -> tuple[str, ...]:
+    """Names of settings that differ and take effect only with a restart."""
+    fixed = ("node_name", "kubelet", "roots", "nvidia", "cdi", "inventory", "state_dir", "socket", "http", "instance")
+    return tuple(name for name in (*fixed, "kubernetes") if getattr(new, name) != getattr(old, name))

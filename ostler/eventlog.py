@@ -20,16 +20,24 @@ class EventLog:
         self._clock = clock
         self._events: deque[Event] = deque(maxlen=KEPT)
         self.counts: dict[tuple[str, str], int] = {}
+        self._listeners: list[Callable[[Event], None]] = []
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
         """Keep, count and log an event."""
-        self._events.append(Event(self._clock(), kind, reason, message))
+        event = Event(self._clock(), kind, reason, message)
+        self._events.append(event)
         self.counts[kind.value, reason] = self.counts.get((kind.value, reason), 0) + 1
         log.log(
             logging.WARNING if kind is EventType.WARNING else logging.INFO,
             "event",
             extra={"type": kind.value, "reason": reason, "event": message},
         )
+        for listener in self._listeners:
+            listener(event)
+
+    def subscribe(self, listener: Callable[[Event], None]) -> None:
+        """Hand every later event to ``listener`` as well; it must not block and must not raise."""
+        self._listeners.append(listener)
 
     @property
     def recent(self) -> tuple[Event, ...]:

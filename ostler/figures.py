@@ -6,22 +6,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from node.inventory.model import Snapshot
+from node.offer import Offer
 from plugin.door import ResourceStatus
 
 if TYPE_CHECKING:
     from node.inventory.live.hardware import LiveHardware
+    from ostler.node_events import NodeEvents
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is shown besides the counters, as it is at this moment; ``live`` is None where nobody listens (yet)."""
+    """What is shown besides the counters, as it is at this moment.
+
+    ``snapshot`` is the newest one; ``offer`` is what the plugin door makes of the one that it shows. ``cdi_fault``: why
+    our CDI specs are not on disk, empty when they are. ``scan_interval``: most seconds between two scans. ``live`` is
+    None where nobody listens (yet), ``node_events`` where none are posted.
+    """
 
     role: str
     ready: bool
+    quiesced: bool
     snapshot: Snapshot
-    scans: int
-    last_scan_seconds: float
+    offer: Offer
+    cdi_fault: str
+    scan_interval: float
     resources: tuple[ResourceStatus, ...]
     events: dict[tuple[str, str], int]
-    quiesced: bool
     live: LiveHardware | None
+    node_events: NodeEvents | None

@@ -1,7 +1,8 @@
-"""/healthz, /readyz and /metrics on one address; nothing here changes anything.
+"""Pages over HTTP, on an address or a Unix socket; nothing here changes anything.
 
 Served by a thread of its own, so that a loop that hangs is told as "not alive" instead of as silence. Answers read
-values that the loop replaces whole, so no lock is needed.
+values that the loop replaces whole, so no lock is needed. A server takes a socket that listens already: where it is
+bound, and what happens when it cannot be, is its caller's business (see ``ostler.probes``).
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import logging
 import socket
 import socketserver
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 log = logging.getLogger("ostler.http")
 
+BACKLOG = 16
+"""Clients that may wait to be accepted: a kubelet, a scraper, and people."""
 REQUEST_TIMEOUT = 10.0
 """Seconds a client may take for its request; half-open connections end then."""
 
@@ -30,9 +33,20 @@ class Page:
     body: bytes
 
     @classmethod
+    def text(cls, status: int, *lines: str) -> Page:
+        """Plain text."""
+        return cls(status, "text/plain; charset=utf-8", "".join(f"{line}\n" for line in lines).encode())
+
+    @classmethod
     def lines(cls, ok: bool, *lines: str) -> Page:
         """Plain text, 200 when ``ok``, else 503."""
-        return cls(200 if ok else 503, "text/plain; charset=utf-8", "".join(f"{line}\n" for line in lines).encode())
+        return cls.text(200 if ok else 503, *lines)
+
+
+Pages = Mapping[str, Callable[[], Page]]
+"""Functions that make a page anew for every request, by its path."""
+Elsewhere = Callable[[str], Page | None]
+"""What somebody else says to a path that is not among our pages; None where nobody has it. May block its caller."""
 
 
 class AddressInvalid(Exception):
@@ -47,49 +61,69 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
-class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+def listen(address: str) -> socket.socket:
+    """A socket that listens at ``host:port``; raises ``OSError``, ``AddressInvalid``."""
+    host, port = split_address(address)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # A killed predecessor's connections must not keep its port from us.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
-    allow_reuse_address = True
+
+    def __init__(self, listener: socket.socket, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        super().__init__(("", 0), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
 
 
 class HttpServer:
-    """Serves ``pages`` (path to a function that makes the page) at ``address``; raises OSError from ``start``."""
+    """Serves ``pages`` on ``listener``, which it closes at the end; ``elsewhere`` is asked for every other path."""
 
-    def __init__(self, address: str, pages: dict[str, Callable[[], Page]]) -> None:
-        host, port = split_address(address)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server_class = type("Server", (_Server,), {"address_family": family})
-        self._server = server_class((host, port), _handler(pages))
+    def __init__(self, listener: socket.socket, pages: Pages, elsewhere: Elsewhere | None = None) -> None:
+        self._listener = listener
+        self._server = _Server(listener, _handler(pages, elsewhere))
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", args=(5.0,), daemon=True)
 
     @property
     def port(self) -> int:
         """The port that is listened on (of use when 0 was asked for)."""
-        return int(self._server.server_address[1])
+        return int(self._listener.getsockname()[1])
 
     def start(self) -> None:
         """Serve from now on."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving; may take as long as a request that is being answered, at most a second."""
+        """Stop serving; requests that are being answered go on in their threads."""
         stopper = threading.Thread(target=self._server.shutdown, name="http-stop", daemon=True)
         stopper.start()
-        # The serving thread sleeps until somebody connects or its poll ends; this connection wakes it.
-        with contextlib.suppress(OSError), socket.create_connection(self._server.server_address[:2], timeout=1.0):
-            stopper.join(1.0)
+        # The serving thread sleeps until somebody connects or its poll ends; the end of its socket wakes it.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        stopper.join(1.0)
         self._server.server_close()
 
 
-def _handler(pages: dict[str, Callable[[], Page]]) -> type[http.server.BaseHTTPRequestHandler]:
+def _handler(pages: Pages, elsewhere: Elsewhere | None) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         server_version = "ostler"
         sys_version = ""
         timeout = REQUEST_TIMEOUT
 
         def do_GET(self) -> None:  # the name is http.server's
-            page = pages.get(self.path.partition("?")[0])
-            self._answer(page() if page is not None else Page(404, "text/plain", _index(pages)))
+            path = self.path.partition("?")[0]
+            make = pages.get(path)
+            page = make() if make is not None else elsewhere(path) if elsewhere is not None else None
+            self._answer(page or Page.text(404, _index(pages)))
 
         do_HEAD = do_GET  # noqa: N815  # the name is http.server's
 
@@ -102,10 +136,10 @@ def _handler(pages: dict[str, Callable[[], Page]]) -> type[http.server.BaseHTTPR
                 self.wfile.write(page.body)
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  # the name is http.server's
-            log.debug("request", extra={"client": self.address_string(), "line": format % arguments})
+            log.debug("request", extra={"client": str(self.client_address), "line": format % arguments})
 
     return Handler
 
 
-def _index(pages: dict[str, Callable[[], Page]]) -> bytes:
-    return f"there is {', '.join(sorted(pages))}\n".encode()
+def _index(pages: Pages) -> str:
+    return f"there is {', '.join(sorted(pages))}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 
@@ -56,10 +57,37 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(_fields(record), default=str, ensure_ascii=False)
 
 
+_PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+
+
+class JournalFormatter(logging.Formatter):
+    """Another formatter's lines with their priority before each (sd-daemon(3)), for ``journalctl -p warning``."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record; the journal takes each line for an entry of its own."""
+        priority = f"<{_PRIORITIES.get(record.levelno, 6)}>"
+        return "\n".join(priority + line for line in self._inner.format(record).splitlines())
+
+
+def is_journal(descriptor: int, variable: str) -> bool:
+    """Whether the journal reads the descriptor; ``variable`` is ``$JOURNAL_STREAM``, its device and inode number."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return False
+    return variable == f"{status.st_dev}:{status.st_ino}"
+
+
 def configure(settings: LogSettings) -> None:
     """Log to standard error as the settings say; may be called again to change them."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if settings.format is LogFormat.JSON else TextFormatter())
+    formatter = JsonFormatter() if settings.format is LogFormat.JSON else TextFormatter()
+    journal = is_journal(2, os.environ.get("JOURNAL_STREAM", ""))
+    handler.setFormatter(JournalFormatter(formatter) if journal else formatter)
     root = logging.getLogger("ostler")
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())

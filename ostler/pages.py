@@ -1,4 +1,8 @@
-"""What /healthz, /readyz and /metrics say; loaded only where they are served."""
+"""What the pages say; loaded only where they are served.
+
+``/livez`` (``/healthz`` is its older name), ``/readyz`` and ``/metrics``; an instance with a name answers the first two
+also with that name behind them, so that whoever asks knows which of two agents on one address has answered.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from ostler.http import Page
 if TYPE_CHECKING:
     from node.inventory.live.hardware import LiveHardware
     from ostler.metrics import Metrics
+    from ostler.node_events import NodeEvents
 
 
 def pages(
@@ -24,25 +29,30 @@ def pages(
     events: EventLog,
     alive: Callable[[], bool],
     *,
+    instance: str = "",
     live: Callable[[], LiveHardware | None],
+    node_events: Callable[[], NodeEvents | None],
 ) -> dict[str, Callable[[], Page]]:
     """The pages by their path; each is made anew for every request."""
 
     def figures() -> Figures:
         status = agent.status()
+        shown, offer = agent.devices()
         return Figures(
             role=status.role,
             ready=status.ready,
+            quiesced=status.quiesced,
             snapshot=inventory.snapshot,
-            scans=inventory.scans,
-            last_scan_seconds=inventory.last_scan_seconds,
+            offer=offer,
+            cdi_fault=shown.host.cdi_fault,
+            scan_interval=inventory.max_interval,
             resources=status.resources,
             events=dict(events.counts),
-            quiesced=status.quiesced,
             live=live(),
+            node_events=node_events(),
         )
 
-    def healthz() -> Page:
+    def livez() -> Page:
         return Page.lines(True, "ok") if alive() else Page.lines(False, "the event loop hangs")
 
     def readyz() -> Page:
@@ -59,4 +69,6 @@ def pages(
             made.append(Metrics(counters, figures))
         return Page(200, CONTENT_TYPE, made[0].text())
 
-    return {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+    shared = {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": metrics}
+    own = {f"/livez/{instance}": livez, f"/readyz/{instance}": readyz} if instance else {}
+    return {**shared, **own}

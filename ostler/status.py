@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from node.events import Event
 from node.inventory.model import SourceState, SourceStatus
-from node.values import Value, value
+from node.rules import Rule, offers_nics
+from node.values import Value, replace, value
 from plugin.door import ResourceStatus
+
+NETWORK = "network"
+"""Name of the source of network interfaces."""
 
 
 @value
@@ -26,6 +32,21 @@ class AgentStatus(Value):
     resources: tuple[ResourceStatus, ...]
     events: tuple[Event, ...]
     quiesced: bool = False
+
+
+def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tuple[SourceStatus, ...]:
+    """The sources as ``rules`` make them matter: where none is about NICs nobody waits for network interfaces.
+
+    An agent that offers GPUs alone runs in a pod's network namespace and sees NICs without interfaces.
+    """
+    if offers_nics(rules):
+        return sources
+    return tuple(
+        replace(source, state=SourceState.OK, detail="interfaces of this network namespace; no rule is about NICs")
+        if source.name == NETWORK and source.state is SourceState.WAITING
+        else source
+        for source in sources
+    )
 
 
 def readiness(

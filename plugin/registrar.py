@@ -126,6 +126,8 @@ class Registrar:
         if kubelet != self._seen.kubelet:
             if self._seen.kubelet is not None and kubelet is not None:
                 log.info("the kubelet was restarted", extra={"resource": self.resource})
+            if kubelet is not None:
+                self._observer.kubelet_seen(kubelet)
             self._seen.kubelet = kubelet
             self._seen.kubelet_since = now
             self._seen.not_before = 0.0
@@ -174,6 +176,7 @@ class Registrar:
             if self.status.detail != str(error):
                 log.warning("the socket cannot be served", extra={"resource": self.resource, "reason": str(error)})
                 self._events.emit(EventType.WARNING, "SocketFailed", f"{self.resource}: {error}")
+            self._observer.failed(self.resource, self._path.value)
             self._say(RegistrationState.FAILED, str(error))
             return self._serve_backoff.delay()
         self._endpoint = endpoint
@@ -216,12 +219,14 @@ class Registrar:
 
     def _asked(self) -> None:
         self._seen.asked_at = self._clock()
+        self._observer.attempted(self.resource, self._path.value)
         self.wake()
 
     def _notified(self, refusal: str) -> None:
         self._seen.refusal = refusal
         self._seen.refused_at = self._clock()
         if refusal:
+            self._observer.failed(self.resource, self._path.value)
             log.warning("the kubelet refused the registration", extra={"resource": self.resource, "reason": refusal})
             self._events.emit(EventType.WARNING, "RegistrationRefused", f"{self.resource}: {refusal}")
         self.wake()
@@ -242,6 +247,7 @@ class Registrar:
         if left > 0:
             self._say(RegistrationState.OFFERED, "waiting for the kubelet to ask")
             return left
+        self._observer.failed(self.resource, self._path.value)
         asked = seen.asked_at >= max(seen.served_at, seen.kubelet_since)
         if asked and seen.unanswered < 2:
             seen.unanswered += 1
@@ -289,9 +295,13 @@ class Registrar:
         endpoint, kubelet = self._endpoint, seen.kubelet
         if endpoint is None:
             return 0.0
+        if told:
+            self._observer.failed(self.resource, self._path.value)
+        self._observer.attempted(self.resource, self._path.value)
         try:
             await register(self._folders.socket, self.resource, endpoint.path.name, OPTIONS)
         except RegisterRefused as error:
+            self._observer.failed(self.resource, self._path.value)
             if self.status.detail != error.reason:
                 log.warning("Register failed", extra={"resource": self.resource, "reason": error.reason})
             self._say(RegistrationState.FAILED, error.reason)
@@ -325,6 +335,7 @@ class Registrar:
         message = f"{self.resource}: another plugin serves it at {names}; remove that plugin, ostler waits meanwhile"
         log.error("another plugin takes the resource", extra={"resource": self.resource, "foreign": names})
         self._events.emit(EventType.WARNING, "ForeignPlugin", message)
+        self._observer.contested(self.resource)
         self._say(RegistrationState.CONTESTED, message)
         return True
 

@@ -103,8 +103,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             ids = list(wanted.devices_ids)
             response.container_responses.append(self.render(self._checked(ids)))
             self._remember(ids)
-            # Written after the answer is on its way: a log line takes as long as the answer itself.
-            asyncio.get_running_loop().call_soon(self._log_given, ids)
+            # Told after the answer is on its way: a log line takes as long as the answer itself.
+            asyncio.get_running_loop().call_soon(self._tell_given, ids)
         return response
 
     def _remember(self, ids: Sequence[str]) -> None:
@@ -115,7 +115,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             gpus = self._preference.gpus
             self._recent.given({id_: gpus[id_] for id_ in ids if id_ in gpus})
 
-    def _log_given(self, ids: Sequence[str]) -> None:
+    def _tell_given(self, ids: Sequence[str]) -> None:
+        self._observer.given(self._listing.resource, len(ids))
         log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
 
     def _checked(self, ids: Sequence[str]) -> list[OfferedDevice]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from node.chance import chance
 from node.inventory.diff import Diff, diff
 from node.inventory.identity import IdentityStore
-from node.inventory.model import Snapshot, SourceState
+from node.inventory.model import Snapshot, SourceState, SourceStatus
 from node.inventory.scan import Reading, Scanner
 from node.inventory.source import Source
 from node.topology.model import PlaceOverride
@@ -40,9 +40,9 @@ class Inventory:
     """Owns the sources and the current snapshot.
 
     ``clock`` gives Unix seconds; ``max_interval`` and ``min_interval`` are seconds between the starts of two scans;
-    ``jitter`` gives numbers in [0, 1). ``first`` is set once the first scan was published; ``scans`` and
-    ``last_scan_seconds`` are for metrics. ``quiesced`` is asked at every scan why the driver must be left alone. All
-    methods belong to the thread of the event loop.
+    ``jitter`` gives numbers in [0, 1). ``first`` is set once the first scan was published. ``quiesced`` is asked at
+    every scan why the driver must be left alone. ``scanned`` is told of every scan how many seconds it took and how
+    each source fared; it must not raise. All methods belong to the thread of the event loop.
     """
 
     def __init__(
@@ -55,11 +55,13 @@ class Inventory:
         min_interval: float = 0.5,
         jitter: Callable[[], float] = chance,
         quiesced: Callable[[], str | None] = lambda: None,
+        scanned: Callable[[float, tuple[SourceStatus, ...]], None] = lambda *_: None,
     ) -> None:
         self._scanner = Scanner(tuple(sources), identities, clock, quiesced)
-        self._max_interval = max_interval
+        self.max_interval = max_interval
         self._min_interval = min_interval
         self._jitter = jitter
+        self._scanned = scanned
         self._snapshot = Snapshot()
         self._subscribers: list[Subscriber] = []
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="inventory")
@@ -69,8 +71,6 @@ class Inventory:
         self._stopped = False
         self._closed = False
         self.first = asyncio.Event()
-        self.scans = 0
-        self.last_scan_seconds = 0.0
 
     @property
     def snapshot(self) -> Snapshot:
@@ -159,8 +159,7 @@ class Inventory:
         loop = asyncio.get_running_loop()
         began = loop.time()
         reading = await loop.run_in_executor(self._worker, self._scanner.scan, old)
-        self.scans += 1
-        self.last_scan_seconds = loop.time() - began
+        self._scanned(loop.time() - began, reading.sources)
         if self.first.is_set() and reading == Reading(old.devices, old.sources, old.host, old.topology):
             return Diff()
         new = Snapshot(old.generation + 1, reading.devices, reading.sources, reading.host, reading.topology)
@@ -200,8 +199,8 @@ class Inventory:
         """
         if all(status.state is not SourceState.WAITING for status in self._snapshot.sources):
             self._retries = 0
-            return self._max_interval
-        delay = min(2.0**self._retries, self._max_interval)
+            return self.max_interval
+        delay = min(2.0**self._retries, self.max_interval)
         # Bounded, because a float overflows at 2**1024 and an agent may wait for years.
         self._retries = min(self._retries + 1, 32)
         return delay * (0.5 + 0.5 * self._jitter())

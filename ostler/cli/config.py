@@ -1,4 +1,4 @@
-"""``ostler config``: check a configuration file, or print the schema of the format."""
+"""``ostler config``: check a configuration file, convert a foreign one, or print the schema of the format."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.config.document import MAX_BYTES
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import load
 from ostler.config.notes import NoteKind
+from ostler.config.reading import read_bytes, source_name
 from ostler.config.schema import json_schema
 
 
@@ -22,16 +24,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Check a configuration file: every problem with its line, or what will be offered (exit code 3 or 0)."
     )
     check.add_argument("file", type=Path, metavar="FILE")
+    convert = commands.add_parser("convert", help="print a foreign plugin's configuration file in ostler's format")
+    convert.description = (
+        "Print a configuration file of NVIDIA's device plugin or of the SR-IOV network device plugin in ostler's own\n"
+        "format, with comments on all that differs or has no meaning here. Such a file can also be used as it is."
+    )
+    convert.formatter_class = argparse.RawDescriptionHelpFormatter
+    convert.add_argument("file", type=Path, metavar="FILE", help="the file; - reads standard input")
     schema = commands.add_parser("schema", help="print the JSON Schema of ostler's format")
     schema.description = "Print the JSON Schema (draft 2020-12) of ostler's own format, for editors."
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check or print."""
+    """Check, convert or print."""
     if arguments.action == "schema":
         sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")
         return Exit.OK
+    if arguments.action == "convert":
+        return _convert(arguments.file)
     return _check(arguments.file)
+
+
+def _convert(path: Path) -> int:
+    from ostler.config.conversion import convert  # only for those who change over
+
+    try:
+        if str(path) == "-":
+            text = convert("standard input", sys.stdin.buffer.read(MAX_BYTES + 1))
+        else:
+            source = source_name(path)
+            text = convert(source, read_bytes(path, source))
+    except ConfigErrors as error:
+        raise CommandFailed(f"cannot be converted\n{error}", Exit.CONFIG) from error
+    sys.stdout.write(text)
+    return Exit.OK
 
 
 def _check(path: Path) -> int:

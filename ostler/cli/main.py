@@ -28,8 +28,9 @@ COMMANDS = {
     "resume": "have the running agent use the driver again",
     "record": "write down this node as a recorded node",
     "sandbox": "run the agent against an embedded kubelet on a recorded node",
+    "doctor": "check this node and say what to do about what is wrong",
     "probe": "show what is behind a Unix socket: services, methods, devices",
-    "config": "check a configuration file, or print the format's JSON Schema",
+    "config": "check or convert a configuration file, or print the format's JSON Schema",
 }
 EPILOG = """\
 exit codes:
@@ -67,7 +68,8 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=width - 2)
 
 
-def _parser(chosen: str | None) -> argparse.ArgumentParser:
+def command_line(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser of the command line, with the options of the ``chosen`` command alone."""
     parser = argparse.ArgumentParser(
         prog="ostler",
         description="Keeper of a node's devices: finds GPUs and offers them to pods through the kubelet.",
@@ -98,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen == "run":
         # Nothing that is imported ever becomes garbage; the agent collects once and starts again when it has settled.
         gc.disable()
-    arguments = _parser(chosen if chosen in COMMANDS else None).parse_args(words)
+    arguments = command_line(chosen if chosen in COMMANDS else None).parse_args(words)
     try:
         return _module(arguments.command).run(arguments)
     except CommandFailed as error:

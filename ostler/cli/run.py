@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from node.inventory.source import Source
 from node.lock import LockError
@@ -17,7 +19,8 @@ from ostler.agent import Agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import sources_of
-from ostler.config.notes import NoteKind
+from ostler.config.load import Loaded
+from ostler.config.notes import Note, NoteKind
 from ostler.config.settings import Settings
 from ostler.errors import ReloadFailed
 from ostler.logs import configure
@@ -42,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run until a signal; raises ``CommandFailed`` when a part of the agent failed."""
     # Sockets and state are root's alone; what others must read is given its mode explicitly.
     os.umask(0o077)
+    # Whoever ends a process that hangs by SIGABRT, as systemd's watchdog does, finds in the log where it hung.
+    faulthandler.enable(2)
     loaded = read_settings(arguments)
     configure(loaded.settings.log)
     for note in loaded.notes:
@@ -49,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         log.log(level, "configuration", extra={"note": str(note)})
     sources = sources_of(loaded.settings)
     try:
-        asyncio.run(_run(arguments, loaded.settings, sources))
+        asyncio.run(_run(arguments, loaded, sources))
     except* LockError as refused:
         # Nothing of ours to trace: the message says what is wrong and where.
         _leave(Exit.FAILED, refused)
@@ -60,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-async def _run(arguments: argparse.Namespace, settings: Settings, sources: tuple[Source, ...]) -> None:
+async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Source, ...]) -> None:
     def load_again() -> Settings:
         try:
             loaded = read_settings(arguments)
@@ -70,9 +75,11 @@ async def _run(arguments: argparse.Namespace, settings: Settings, sources: tuple
         faults = [str(note) for note in loaded.notes if note.kind is NoteKind.FAULT]
         if faults:
             raise ReloadFailed("\n".join(faults))
+        agent.noted(_by_kind(loaded.notes))
         return loaded.settings
 
-    agent = Agent(settings, sources, load_again)
+    agent = Agent(first.settings, sources, load_again)
+    agent.noted(_by_kind(first.notes))
     running = asyncio.create_task(agent.run(), name="agent")
     reloads: set[asyncio.Task[None]] = set()
 
@@ -89,6 +96,10 @@ async def _run(arguments: argparse.Namespace, settings: Settings, sources: tuple
         await running
     except asyncio.CancelledError:
         log.info("ended")
+
+
+def _by_kind(notes: Iterable[Note]) -> Counter[str]:
+    return Counter(note.kind.value for note in notes)
 
 
 async def _reload(agent: Agent) -> None:

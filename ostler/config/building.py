@@ -7,12 +7,13 @@ beside them is always an error, because it names MIG devices as whole GPUs, whic
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from node.edits.options import CdiMode
 from node.inventory.model import DeviceKind
 from node.rules import Rule
-from node.values import Value, replace, value
+from node.values import Value, value
 from ostler.config import schema
 from ostler.config.conflicts import check_together, sorts
 from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules
@@ -25,17 +26,23 @@ from ostler.config.scalars import MAX_SOCKET_PATH
 from ostler.config.section import Values
 from ostler.config.settings import (
     CdiSettings,
+    EventsChoice,
     InventorySettings,
     KubeletSettings,
+    KubernetesSettings,
     LogSettings,
     MigStrategy,
     NvidiaSettings,
     RootSettings,
     Settings,
+    instance_socket,
 )
 
 _SOCKET_NAME = 33
 """Bytes of the shortest socket name that the door gives a resource: ``ostler-<12>-<8>.sock``."""
+
+_HIDDEN_NAME = 16
+"""Bytes of the name that a socket has until it is served: ``.ostler-<8>``."""
 
 
 @value
@@ -43,12 +50,11 @@ class Habits(Value):
     """What a foreign format's file means beyond the values that were read.
 
     ``renames``: names that go before those of the MIG strategy. ``nvidia_alone``: default rules are of NVIDIA's devices
-    only. ``by_name``: see ``Rule``.
+    only.
     """
 
     renames: tuple[Rename, ...] = ()
     nvidia_alone: bool = False
-    by_name: bool = True
 
 
 def build_settings(values: Values, habits: Habits, problems: list[ConfigError], notes: list[Note]) -> Settings:
@@ -58,13 +64,14 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
     rules = _rules(values, habits.renames, roots, problems, notes)
     if schema.RESOURCES not in values and not habits.nvidia_alone:
         rules += other_rules(values.section(schema.DEFAULTS), roots)
-    if not habits.by_name:
-        rules = tuple(replace(rule, by_name=False) for rule in rules)
     full = any(rule.edits.uses_cdi and rule.edits.cdi_mode is CdiMode.FULL for rule in rules)
     _check_folders(values, problems)
+    _check_events(values, problems)
+    _check_instance(values, problems)
     kubelet, cdi = values.section(schema.KUBELET), values.section(schema.CDI)
     folders, inventory, log = (values.section(field) for field in (schema.ROOTS, schema.INVENTORY, schema.LOG))
     topology = values.section(schema.TOPOLOGY)[schema.TOPOLOGY_FILE]
+    kubeconfig = values.section(schema.KUBERNETES)[schema.KUBECONFIG]
     return Settings(
         node_name=values[schema.NODE_NAME],
         kubelet=KubeletSettings(
@@ -82,8 +89,12 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
         state_dir=Path(values.section(schema.STATE)[schema.STATE_DIRECTORY]),
         socket=Path(values[schema.SOCKET]),
         http=values.section(schema.HTTP)[schema.ADDRESS],
+        instance=values[schema.INSTANCE_NAME],
         rules=rules,
         topology_file=Path(topology) if topology else None,
+        kubernetes=KubernetesSettings(
+            values.section(schema.KUBERNETES)[schema.EVENTS], Path(kubeconfig) if kubeconfig else None
+        ),
     )
 
 
@@ -165,3 +176,23 @@ def _check_folders(values: Values, problems: list[ConfigError]) -> None:
             if f"{path}/".startswith(f"{folder.rstrip('/')}/"):
                 problem = f"is {shown(path)}, inside the kubelet's folder {shown(folder)}, where the kubelet cleans up"
                 problems.append(place.error(problem, "use a folder of its own, such as /run/ostler or /var/lib/ostler"))
+
+
+def _check_events(values: Values, problems: list[ConfigError]) -> None:
+    kubernetes = values.section(schema.KUBERNETES)
+    if kubernetes[schema.EVENTS] is EventsChoice.ON and not values[schema.NODE_NAME]:
+        fix = "give nodeName, in a pod by OSTLER_NODE_NAME from spec.nodeName"
+        problems.append(kubernetes.place(schema.EVENTS).error("is on, but nodeName is not given", fix))
+
+
+def _check_instance(values: Values, problems: list[ConfigError]) -> None:
+    instance = values[schema.INSTANCE_NAME]
+    if not instance:
+        return
+    path = instance_socket(Path(values.section(schema.STATE)[schema.STATE_DIRECTORY]), instance)
+    # Until it is finished the socket has a hidden name.
+    size = max(len(os.fsencode(path)), len(os.fsencode(path.parent)) + 1 + _HIDDEN_NAME)
+    if size > MAX_SOCKET_PATH:
+        problem = f"makes the path of its socket in {path.parent} {size} bytes long"
+        fix = f"a socket's path may have {MAX_SOCKET_PATH}: use a shorter name or state folder"
+        problems.append(values.place(schema.INSTANCE_NAME).error(problem, fix))

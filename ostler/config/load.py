@@ -65,7 +65,7 @@ def load_bytes(
     """``load`` for content that is at hand; ``source`` is its name in messages, None as content stands for no file."""
     problems: list[ConfigError] = []
     notes: list[Note] = []
-    read = _Read(Values(Origin(source))) if data is None else _read_document(source, data, problems, notes)
+    read = Read(Values(Origin(source))) if data is None else read_document(source, data, problems, notes)
     apply_overrides(read.values, flags, environment, problems)
     settings = build_settings(read.values, read.habits, problems, notes)
     if problems:
@@ -79,7 +79,7 @@ def load_bytes(
 
 
 @value
-class _Read(Value):
+class Read(Value):
     """What a file said, in the terms of our format."""
 
     values: Values
@@ -99,10 +99,11 @@ def _overrides(path: Path, notes: list[Note]) -> tuple[PlaceOverride, ...]:
         return ()
 
 
-def _read_document(source: str, data: bytes, problems: list[ConfigError], notes: list[Note]) -> _Read:
+def read_document(source: str, data: bytes, problems: list[ConfigError], notes: list[Note]) -> Read:
+    """What a file says, whichever of the known formats it has; what is wrong is added to ``problems``."""
     tree, faults = parse_document(source, data)
     problems.extend(faults)
-    nothing = _Read(_broken(source))
+    nothing = Read(_broken(source))
     if tree is None or isinstance(tree, Refused):
         return nothing
     if not isinstance(tree, Mapping):
@@ -114,15 +115,15 @@ def _read_document(source: str, data: bytes, problems: list[ConfigError], notes:
         from ostler.config.nvidia import read_nvidia  # only for nodes that change over
 
         values, renames = read_nvidia(tree, source, problems, notes)
-        return _Read(values, Habits(renames, nvidia_alone=True), SourceFormat.NVIDIA)
+        return Read(values, Habits(renames, nvidia_alone=True), SourceFormat.NVIDIA)
     if tree.entry("apiVersion") is None and tree.entry("resourceList") is not None:
         from ostler.config.sriov import read_sriov  # only for nodes that change over
 
-        return _Read(read_sriov(tree, source, problems, notes), Habits(by_name=False), SourceFormat.SRIOV)
+        return Read(read_sriov(tree, source, problems, notes), source_format=SourceFormat.SRIOV)
     if not _is_ours(tree, source, problems):
         return nothing
     root = Origin(source, tree.line, tree.column)
-    return _Read(schema.ROOT.read(tree, root, problems), source_format=SourceFormat.OSTLER)
+    return Read(schema.ROOT.read(tree, root, problems), source_format=SourceFormat.OSTLER)
 
 
 def _is_ours(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:

@@ -274,3 +274,29 @@ def _renames(resources: Values, notes: list[Note]) -> Iterator[Rename]:
             text = f"taken: offered as {document.clipped(name)} (NVIDIA's plugin reads and then overlooks this section)"
             notes.append(Note(NoteKind.TAKEN, item.origin, text))
             yield Rename(kind, item[pattern], name, item.origin, item.place(_NAME))
+
+
+def correspondence() -> Iterator[tuple[str, str]]:
+    """Every key of the format by its path, and what becomes of it here: for the reference page."""
+    taken = {id(one.there): one.key for one in (*_TAKEN_FLAGS, *_TAKEN_PLUGIN, *_TAKEN_IMEX)}
+    yield from _correspondence(ROOT, "", taken)
+
+
+def _correspondence(part: Section, path: str, taken: dict[int, str]) -> Iterator[tuple[str, str]]:
+    for field in part.fields:
+        key = f"{path}{field.key}"
+        if isinstance(field.type, Section):
+            yield from _correspondence(field.type, f"{key}.", taken)
+        elif id(field) in taken:
+            also = ", with cdiMode full where one is of CDI" if field is _STRATEGIES else ""
+            yield key, f"`{taken[id(field)]}`{also}"
+        elif field in (_GPUS, _MIGS):
+            yield key, "resources of those names, before the strategy's (NVIDIA's plugin overlooks this section)"
+        elif isinstance(field.type, NoSharing):
+            yield key, "refused unless empty: sharing is not served yet"
+        elif field is _DISCOVERY:
+            yield key, f"tegra is refused; {field.help}"
+        elif field is _VERSION:
+            yield key, "says that the file is of this format"
+        else:
+            yield key, f"no meaning: {field.help}"

@@ -150,6 +150,7 @@ def _nic_options(own: Values) -> list[AnyField]:
         (schema.LINK_HEALTH, own[schema.LINK_HEALTH]),
         (schema.RDMA_DEVICES, bool(own[schema.RDMA_DEVICES])),
         (schema.VHOST_NET, own[schema.VHOST_NET]),
+        (schema.NAMED_IN_USE, own[schema.NAMED_IN_USE] is schema.NamedInUse.WITHHOLD),
     )
     return [field for field, given in switches if given]
 

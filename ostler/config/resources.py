@@ -19,6 +19,7 @@ from ostler.config import schema
 from ostler.config.document import clipped, shown
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.options import Roots, check_options, edit_options, pick
+from ostler.config.schema import NamedInUse
 from ostler.config.section import Values
 from ostler.config.selection import check_selection, selector, serves_nics
 
@@ -58,8 +59,10 @@ def read_resources(
             values[schema.DOOR],
             values[schema.IDS],
             edits=options,
+            uniform=values[schema.UNIFORM],
             link_health=serves_nics(selected) and pick(schema.LINK_HEALTH, values, defaults),
             hints=pick(schema.HINTS, values, defaults),
+            by_name=not serves_nics(selected) or pick(schema.NAMED_IN_USE, values, defaults) is NamedInUse.OFFER,
         )
         named = False
         if not devices.broken:
@@ -128,6 +131,7 @@ def differences(one: Rule, other: Rule) -> str:
         ("ids", one.ids, other.ids),
         ("linkHealth", one.link_health, other.link_health),
         ("topologyHints", one.hints, other.hints),
+        ("uniform", one.uniform, other.uniform),
     )
     keys = [key for key, a, b in pairs if a is not b]
     names = (field.name for field in fields(EditOptions))

@@ -15,7 +15,7 @@ from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId,
 from ostler.config.patterns import NamePattern, Pattern, PciPattern, ProfilePattern, UuidPattern
 from ostler.config.scalars import Address, AnyPath, Boolean, Choice, Duration, HostPath, Integer, JsonObject, Text
 from ostler.config.section import Field, ListOf, Section, section
-from ostler.config.settings import LogFormat, LogLevel, MigStrategy, RegistrationChoice
+from ostler.config.settings import INSTANCE, EventsChoice, LogFormat, LogLevel, MigStrategy, RegistrationChoice
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Config"
@@ -54,6 +54,13 @@ class NicFunction(StrEnum):
     PF = "pf"
     VF = "vf"
     SF = "sf"
+
+
+class NamedInUse(StrEnum):
+    """What becomes of a NIC that is named while the node itself uses it, or while virtual functions stand for it."""
+
+    OFFER = "offer"
+    WITHHOLD = "withhold"
 
 
 class LinkType(StrEnum):
@@ -116,7 +123,13 @@ ADDRESS = Field(
     "address",
     Address(),
     "0.0.0.0:9410",
-    "Address of /healthz, /readyz and /metrics; off or empty for none.",
+    "Address of /livez, /readyz and /metrics; off or empty for none.",
+)
+INSTANCE_NAME = Field(
+    "instance",
+    Text(INSTANCE, "a name of at most 63 lower-case letters, digits and -", "v1-2-0-5f3a", optional=True),
+    "",
+    "Name of this agent where two run side by side during an update; probes then are /livez/NAME and /readyz/NAME.",
 )
 HTTP = section("http", Section(ADDRESS), "Probes and metrics.")
 
@@ -138,6 +151,20 @@ CDI_SPEC_DIRECTORIES = Field(
     "Folders in which CDI specs of others are looked for (cdiMode delegate).",
 )
 CDI = section("cdi", Section(CDI_DIRECTORY, CDI_SPEC_DIRECTORIES), "Container Device Interface.")
+
+EVENTS = Field(
+    "events",
+    Choice(EventsChoice),
+    EventsChoice.AUTO,
+    "Events on the Node: auto posts them in a pod with an account or by a kubeconfig, where nodeName is given.",
+)
+KUBECONFIG = Field(
+    "kubeconfig",
+    HostPath("/etc/kubernetes/kubelet.conf", optional=True),
+    "",
+    "Kubeconfig to reach the API server with; empty: the pod's service account.",
+)
+KUBERNETES = section("kubernetes", Section(EVENTS, KUBECONFIG), "The Kubernetes API server.")
 
 TOPOLOGY_FILE = Field(
     "file",
@@ -221,6 +248,13 @@ RDMA_DEVICES: Field[bool | None] = Field(
     "Give the RDMA device nodes of a NIC; absent: where devices say rdma: true or kind: rdma alone.",
 )
 VHOST_NET = Field("vhostNet", Boolean(), False, "Give /dev/vhost-net and /dev/net/tun with a NIC.")
+NAMED_IN_USE = Field(
+    "namedInUse",
+    Choice(NamedInUse),
+    NamedInUse.OFFER,
+    "A NIC that the node itself uses, or whose virtual functions stand for it, where devices name it (interface, PCI "
+    "address, device name): offer it all the same, or withhold it like any other.",
+)
 OPTIONS = (
     STRATEGIES,
     ID_STRATEGY,
@@ -236,6 +270,7 @@ OPTIONS = (
     LINK_HEALTH,
     RDMA_DEVICES,
     VHOST_NET,
+    NAMED_IN_USE,
 )
 DEFAULTS = section("defaults", Section(*OPTIONS), "Options of every resource; a resource may override each.")
 
@@ -349,9 +384,15 @@ IDS = Field(
     DeviceIds.VENDOR,
     "Device ids: those of the vendor's plugin (vendor), or the device's own name (name).",
 )
+UNIFORM = Field(
+    "uniform",
+    Boolean(),
+    False,
+    "Offer nothing unless all devices are of one kind and profile, and no GPU in MIG mode is without an instance.",
+)
 RESOURCES = Field(
     "resources",
-    ListOf(Section(RESOURCE_NAME, DOOR, IDS, DEVICES, *OPTIONS), fewest=1, unique=False),
+    ListOf(Section(RESOURCE_NAME, DOOR, IDS, UNIFORM, DEVICES, *OPTIONS), fewest=1, unique=False),
     (),
     "Which devices are offered under which name; the first that matches has it. Absent: see nvidia.migStrategy.",
 )
@@ -365,10 +406,12 @@ ROOT = Section(
     STATE,
     SOCKET,
     HTTP,
+    INSTANCE_NAME,
     LOG,
     INVENTORY,
     CDI,
     TOPOLOGY,
+    KUBERNETES,
     NVIDIA,
     DEFAULTS,
     RESOURCES,

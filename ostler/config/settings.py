@@ -14,6 +14,14 @@ from node.rules import Rule
 from node.topology.model import PlaceOverride
 from node.values import Value, value
 
+INSTANCE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+"""What an instance may be called: a DNS label, which is at the same time a safe name of a file."""
+
+
+def instance_socket(state_dir: Path, instance: str) -> Path:
+    """The socket on which an instance answers probes; instances of a node find each other in its folder."""
+    return state_dir / "http" / f"{instance}.sock"
+
 
 class RegistrationChoice(StrEnum):
     """How the kubelet is told of a resource."""
@@ -92,6 +100,25 @@ class CdiSettings(Value):
     directory: Path = Path("/var/run/cdi")
 
 
+class EventsChoice(StrEnum):
+    """Whether events are posted on the Node."""
+
+    AUTO = "auto"
+    """In a pod with a service account or with a kubeconfig, when the node's name is known and its hardware is real."""
+    ON = "on"
+    """Always; where the API server cannot be asked, the status says why."""
+    OFF = "off"
+    """Never: the API server is not spoken to."""
+
+
+@value
+class KubernetesSettings(Value):
+    """How the API server is used. ``kubeconfig``: None for the pod's service account."""
+
+    events: EventsChoice = EventsChoice.AUTO
+    kubeconfig: Path | None = None
+
+
 @value
 class InventorySettings(Value):
     """``max_interval``: most seconds between two scans. ``recorded``: replay this recorded node, not the hardware."""
@@ -112,6 +139,7 @@ class LogSettings(Value):
 class Settings(Value):
     """Everything. ``http``: ``host:port`` of probes and metrics, None for off. ``rules``: in order, first match.
 
+    ``instance``: this agent's name among those that run beside each other during an update; empty for none.
     ``topology_overrides``: what the file ``topology_file`` says; empty without a file.
     """
 
@@ -125,6 +153,8 @@ class Settings(Value):
     state_dir: Path = Path("/var/lib/ostler")
     socket: Path = Path("/run/ostler/ostler.sock")
     http: str | None = "0.0.0.0:9410"
+    instance: str = ""
     rules: tuple[Rule, ...] = ()
     topology_file: Path | None = None
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
     topology_overrides: tuple[PlaceOverride, ...] = ()

@@ -12,6 +12,7 @@ name also stands for every longer one; here the first is refused, and a name is 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import cast
 
@@ -24,7 +25,7 @@ from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId,
 from ostler.config.notes import Note, NoteKind
 from ostler.config.patterns import PciPattern
 from ostler.config.scalars import BadValue, Boolean, Choice, JsonObject, ScalarType, Text, Unusable
-from ostler.config.schema import LinkType, NicFunction
+from ostler.config.schema import LinkType, NamedInUse, NicFunction
 from ostler.config.section import AnyField, Field, ListOf, Section, Values
 
 DEFAULT_PREFIX = "intel.com"
@@ -215,6 +216,8 @@ def read_sriov(tree: Mapping, source: str, problems: list[ConfigError], notes: l
         resources.extend(_resource(item, name, selector, problems, notes) for selector in item[_SELECTORS])
         _note_resource(item, name, notes)
     values.put(schema.RESOURCES, tuple(resources), given.place(_LIST))
+    # There a function's name mostly means its virtual ones, and the function with the default route is never offered.
+    values.section(schema.DEFAULTS).put(schema.NAMED_IN_USE, NamedInUse.WITHHOLD, given.place(_LIST))
     return values
 
 
@@ -316,3 +319,22 @@ def _check_first(
         problem = f"has two items for {clipped(again)}, of which the plugin overlooks the second"
         fix = f"write one, such as {clipped(again)}#0-3,7"
         problems.append(selector.place(field).error(problem, fix))
+
+
+def correspondence() -> Iterator[tuple[str, str]]:
+    """Every key of an item of the list, and what becomes of it here: for the reference page."""
+    became: dict[int, str] = {id(theirs): f"`devices.{ours.key}`" for theirs, ours in _LISTS}
+    became |= {
+        id(_NAME): "`name`, behind the prefix",
+        id(_PREFIX): f"`name`, in front of the /; absent: {DEFAULT_PREFIX}",
+        id(_TYPE): "`devices.kind` and `devices.functions`; accelerator is refused",
+        id(_EXCLUDE_TOPOLOGY): "`topologyHints`, the other way round",
+        id(_SELECTORS): "one resource of that name for each, in their order",
+        id(_LINKS): "`devices.linkTypes`, where ether is ethernet",
+        id(_RDMA): "`devices.rdma` where true, with the RDMA device nodes",
+        id(_VHOST): "`vhostNet`",
+        id(_AUX_TYPES): "`devices.functions: [sf]`",
+    }
+    for field in (*_RESOURCE.fields, *_SELECTOR.fields):
+        path = f"selectors[].{field.key}" if field in _SELECTOR.fields else field.key
+        yield path, became.get(id(field), "refused unless empty: not served")

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.cluster.rig.agent import NodeAgent
+from tests.cluster.rig.agent import NodeAgent, forget
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster, down, up
 from tests.cluster.rig.node import Node
@@ -94,9 +94,7 @@ def run_agent(node: Node) -> Iterator[RunAgent]:
     yield run
     for agent in made:
         agent.stop()
-    for folder in ("lib-ostler", "run-ostler", "etc-ostler"):
-        for entry in (node.folder / folder).iterdir():
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    forget(node)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -106,7 +104,7 @@ def pytest_runtest_makereport(
     """Keep every component's log when a test fails."""
     report = yield
     cluster = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(cluster, Cluster):
+    if report.failed and isinstance(cluster, Cluster) and cluster.place.log_folder.exists():
         kept = KEPT / item.name
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(cluster.place.log_folder, kept)

@@ -12,8 +12,10 @@ from node.rules import DeviceIds, Rule, Selector
 from ostler.config.load import Loaded, SourceFormat, load, load_bytes
 from ostler.config.settings import (
     CdiSettings,
+    EventsChoice,
     InventorySettings,
     KubeletSettings,
+    KubernetesSettings,
     LogFormat,
     LogLevel,
     LogSettings,
@@ -95,8 +97,10 @@ def test_every_setting_arrives() -> None:
         state_dir=Path("/var/lib/ostler-test"),
         socket=Path("/run/ostler-test/agent.sock"),
         http="[::1]:8080",
+        instance="blue-7",
         rules=(Rule("example.com/one", selector, ids=DeviceIds.NAME, edits=options, hints=False),),
         topology_file=Path("/etc/ostler/no-such-topology.yaml"),
+        kubernetes=KubernetesSettings(EventsChoice.ON, Path("/etc/kubernetes/ostler.conf")),
     )
 
 
@@ -213,3 +217,18 @@ def test_addresses(written: str, address: str | None) -> None:
 )
 def test_durations(written: str, seconds: float) -> None:
     assert text(f"inventory: {{maxInterval: {written}}}\n").settings.inventory.max_interval == pytest.approx(seconds)
+
+
+def test_a_resource_may_ask_for_devices_of_one_kind() -> None:
+    one, other = text(
+        "resources: [{name: a.b/gpu, uniform: true}, {name: a.b/nic, devices: {kind: nic}}]\n"
+    ).settings.rules
+    assert (one.uniform, other.uniform) == (True, False)
+
+
+@pytest.mark.parametrize(("place", "by_name"), [("defaults", False), ("resource", False), ("nowhere", True)])
+def test_a_nics_name_gives_it_away_unless_the_file_withholds_it(place: str, by_name: bool) -> None:
+    own, general = (", namedInUse: withhold" if place == "resource" else ""), "defaults: {namedInUse: withhold}\n"
+    body = f"resources: [{{name: a.b/nic, devices: {{interfaces: [eth0]}}{own}}}]\n"
+    (rule,) = text((general if place == "defaults" else "") + body).settings.rules
+    assert rule.by_name is by_name

@@ -105,3 +105,15 @@ async def test_a_pod_without_the_hosts_network_is_told_what_it_needs(tmp_path: P
             "hardware changes may be seen late: its interfaces are not heard of; "
             "set hostNetwork: true in the pod's spec"
         )
+
+
+async def test_where_interfaces_matter_to_nobody_a_pod_without_the_hosts_network_is_well(tmp_path: Path) -> None:
+    missed = Reach(EventState.KERNEL, "its interfaces are not heard of", "hostNetwork: true in the pod's spec")
+    async with live(tmp_path, FakeStream(), missed) as (hardware, _):
+        assert hardware.status(interfaces=False).state is SourceState.OK
+
+
+async def test_a_user_namespace_without_uevents_is_told_whatever_the_rules_are_about(tmp_path: Path) -> None:
+    missed = Reach(EventState.POLLING, "this user namespace gets no uevents", "hostUsers: true in the pod's spec")
+    async with live(tmp_path, FakeStream(), missed) as (hardware, _):
+        assert "gets no uevents" in hardware.status(interfaces=False).detail

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from ostler.counters import Counters
 from plugin.kubelet import RegistrationPath
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.kubelet import Kubelet
@@ -65,7 +66,8 @@ async def test_a_foreign_plugin_that_takes_the_resource_twice_is_named_and_not_f
     short_dir: Path, kubelet: Kubelet, paths: tuple[RegistrationPath, ...]
 ) -> None:
     told = Told()
-    served = door(short_dir, told, paths=paths)
+    counters = Counters()
+    served = door(short_dir, told, paths=paths, observer=counters)
     served.apply(offer_of(GPU, *DEVICES))
     async with foreign_plugin(short_dir), running(served):
         await kubelet.wait_for(GPU, healthy=4)
@@ -78,6 +80,7 @@ async def test_a_foreign_plugin_that_takes_the_resource_twice_is_named_and_not_f
         assert told.messages("ForeignPlugin") == [
             f"{GPU}: another plugin serves it at {path}; remove that plugin, ostler waits meanwhile"
         ]
+        assert counters.conflicts == {GPU: 1}
         assert path in served.waiting_for()[0]
         before = kubelet.registrations[GPU]
         kubelet.disconnect(GPU)

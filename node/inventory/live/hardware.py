@@ -111,13 +111,16 @@ class LiveHardware:
             wakeups=self._wakeups.count,
         )
 
-    def status(self) -> SourceStatus:
-        """How it is, for people: failed means that some changes are seen late, and says how to better it."""
+    def status(self, *, interfaces: bool = True) -> SourceStatus:
+        """How it is, for people: failed means that some changes are seen late, and says how to better it.
+
+        ``interfaces``: whether changes of network interfaces matter to anybody.
+        """
         if not self._running:
             return SourceStatus(self.name, SourceState.WAITING, "not listening yet")
         trouble = list(self._faults.values())
         uevents = self._uevents
-        if uevents.missed:
+        if uevents.missed and (interfaces or uevents.state is not EventState.KERNEL):
             trouble.append(f"{uevents.missed}; set {uevents.hint}" if uevents.hint else uevents.missed)
         if self._polls.stalled:
             trouble.append("a device does not answer when its state is read")

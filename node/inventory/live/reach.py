@@ -35,7 +35,10 @@ class EventState(StrEnum):
 
 @value
 class Reach(Value):
-    """From where events come, what is missed so (empty for nothing), and what would better it (may be empty)."""
+    """From where events come, what is missed so (empty for nothing), and what would better it (may be empty).
+
+    From the kernel only events of network interfaces are ever missed.
+    """
 
     state: EventState
     missed: str = ""

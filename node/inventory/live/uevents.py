@@ -88,7 +88,9 @@ class UeventMonitor:
         self._told = reach
         extra = {"source": reach.state.value, "hint": reach.hint}
         if reach.missed:
-            log.warning("some hardware changes are seen late: %s", reach.missed, extra=extra)
+            # What the kernel leaves out are interfaces, and whether those matter the status knows.
+            level = logging.WARNING if reach.state is EventState.POLLING else logging.INFO
+            log.log(level, "some hardware changes are seen late: %s", reach.missed, extra=extra)
         else:
             log.info("listening to hardware events", extra=extra)
 

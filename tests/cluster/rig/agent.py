@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.node import Node
-from tests.cluster.rig.processes import Inside, kill, living, wait_until
+from tests.cluster.rig.processes import Inside, wait_until
 
 RECORDED = Path(__file__).parents[3] / "sandbox" / "nodes"
 CONFIGURATION = Path("/etc/ostler/config.yaml")
@@ -46,6 +47,8 @@ class NodeAgent:
 
     def configure(self, document: Object) -> None:
         """Write the configuration; a running agent reads it at its next reload."""
+        # Nodes share the machine's network: each serves at its own address, as the kubelets do.
+        document = {"http": {"address": f"{self._node.address}:9410"}, **document}
         (self._node.folder / "etc-ostler" / CONFIGURATION.name).write_text(json.dumps(document, indent=1))
 
     @property
@@ -76,15 +79,26 @@ class NodeAgent:
         output = self._node.run(*OSTLER, *command, "-o", "json", check=False)
         return json.loads(output) if output.strip() else {}
 
+    def offered(self, resource: str) -> dict[str, Object]:
+        """The devices that the agent offers under a resource's name, by the id that the kubelet knows them by."""
+        devices = self.ask("devices").get("devices", [])
+        return {device["offered_id"]: device for device in devices if device.get("resource") == resource}
+
     def command(self, *command: str) -> str:
         """Run an ``ostler`` command on the node; its output."""
         return self._node.run(*OSTLER, *command)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End the process, if it runs."""
-        if self._process is not None and living(self._process.pid):
-            kill(self._process.pid, number)
-            self._process.wait()
+        if self._process is not None:
+            self._process.end(number)
+
+
+def forget(node: Node) -> None:
+    """Remove configuration and state of the agents that have been on the node; none may run."""
+    for folder in ("lib-ostler", "run-ostler", "etc-ostler"):
+        for entry in (node.folder / folder).iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def allocatable(node: Object, resource: str) -> int:

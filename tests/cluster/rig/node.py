@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +25,11 @@ from tests.cluster.rig.processes import VARIABLE, Inside, belonging, children, d
 
 CGROUPS = Path("/sys/fs/cgroup")
 CNI_PLUGINS = "/usr/lib/cni"
+NVIDIA = (
+    *(f"/dev/nvidia{index}" for index in range(16)),
+    *(f"/dev/nvidia{name}" for name in ("ctl", "-uvm", "-uvm-tools", "-modeset")),
+)
+"""Device files of recorded GPUs: a container with a device file that is not there does not start."""
 
 
 class Node:
@@ -54,13 +60,32 @@ class Node:
         return f"/{self._place.root.name}-{self.name}"
 
     def start(self) -> None:
-        """Make the namespace and start containerd and kubelet; ``wait_*`` tells when they are ready."""
+        """Make the namespace and start containerd and kubelet; ``wait_ready`` tells when pods may come."""
         add_address(self.address)
         self._prepare()
         self._make_space()
         self.start_containerd()
         self._import_images()
         self.start_kubelet()
+
+    def power_off(self) -> None:
+        """End everything at once, as a power cut does, and lose what lies in memory: /run and /dev."""
+        kill(self.init)
+        wait_until(f"{self.name} ends", lambda: not living(self.init))
+        for process in (*self._running.values(), self._space):
+            if process is not None:
+                process.wait()
+        self._running.clear()
+        (self.folder / "made").unlink()
+        for folder in ("run-containerd", "cdi", "nri", "netns", "run-ostler"):
+            shutil.rmtree(self.folder / folder)
+        shutil.rmtree(self.folder / "cni-state" / "networks", ignore_errors=True)
+
+    def power_on(self) -> None:
+        """Make the namespace again and start containerd; the kubelet is started by ``start_kubelet``."""
+        (self.folder / "run-containerd").mkdir()
+        self._make_space()
+        self.start_containerd()
 
     def _prepare(self) -> None:
         for name in ("layers", "kubelet", "run-containerd", "cni"):
@@ -84,6 +109,7 @@ class Node:
             alive=lambda: died(space, self._place.root, self.name),
         )
         (self.folder / "init").write_text(str(children(space.pid)[0]))
+        self.make_devices(*NVIDIA)
 
     @property
     def init(self) -> int:
@@ -110,9 +136,9 @@ class Node:
 
     def make_devices(self, *paths: str) -> None:
         """Make character devices inside the node that read as zeroes: what a container does with one can be seen."""
-        for path in paths:
-            self.run("mkdir", "-p", str(Path(path).parent))
-            self.run("sh", "-c", f"test -e {path} || mknod -m 666 {path} c 1 5")
+        folders = sorted({str(Path(path).parent) for path in paths})
+        made = " && ".join(f"{{ test -e {path} || mknod -m 666 {path} c 1 5; }}" for path in paths)
+        self.run("sh", "-c", f"mkdir -p {' '.join(folders)} && {made}")
 
     # containerd
 
@@ -176,16 +202,6 @@ class Node:
         path = self.folder / f"{component}.pid"
         pid = int(path.read_text()) if path.exists() else 0
         return pid if pid and living(pid) else 0
-
-    def end(self) -> None:
-        """End everything in the node, as a power cut does; its files stay."""
-        kill(self.init)
-        wait_until(f"{self.name} ends", lambda: not living(self.init))
-        for process in self._running.values():
-            process.wait()
-        self._running.clear()
-        if self._space is not None:
-            self._space.wait()
 
     def _start(self, name: str, command: Sequence[str | Path], more: Mapping[str, str] | None = None) -> Inside:
         process = self.spawn(name, *command, environment=more)

@@ -40,6 +40,9 @@ bind run-ostler /run/ostler
 bind lib-ostler /var/lib/ostler
 bind etc-ostler /etc/ostler
 cp "$node/machine-id" /etc/machine-id
+# Every start of a node is a boot of its own.
+cat /proc/sys/kernel/random/uuid > "$node/boot-id"
+mount --bind "$node/boot-id" /proc/sys/kernel/random/boot_id
 touch "$node/made"
 while :; do
     sleep 3600 &

@@ -42,7 +42,7 @@ def start(
     root: Path, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a process of the cluster in ``root``; its output is appended to ``logs/NAME.log``."""
-    log = root / "logs" / f"{name}.log"
+    log = log_of(root, name)
     with log.open("ab") as output:
         process = subprocess.Popen(
             [str(part) for part in command],
@@ -56,12 +56,17 @@ def start(
     return process
 
 
+def log_of(root: Path, name: str) -> Path:
+    """Where a process of the cluster writes."""
+    return root / "logs" / f"{name}.log"
+
+
 def died(process: subprocess.Popen[bytes], root: Path, name: str) -> str:
     """'' while the process lives, else how it ended and its last words."""
     code = process.poll()
     if code is None:
         return ""
-    lines = (root / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
+    lines = log_of(root, name).read_text(errors="replace").splitlines()
     return f"{name} ended with {code}:\n" + "\n".join(lines[-15:])
 
 
@@ -84,8 +89,9 @@ def children(pid: int) -> list[int]:
 class Inside:
     """A process inside a node's pid namespace, which ``nsenter`` started as its child."""
 
-    def __init__(self, entering: subprocess.Popen[bytes], root: Path, name: str) -> None:
+    def __init__(self, entering: subprocess.Popen[bytes], root: Path, name: str, before: int) -> None:
         self._entering = entering
+        self._before = before
         self._root = root
         self.name = name
         wait_until(f"{name} starts", lambda: bool(children(entering.pid)), alive=self.died)
@@ -97,12 +103,14 @@ class Inside:
         cls, root: Path, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
     ) -> Inside:
         """Start ``command``, which has to be an ``nsenter`` into a pid namespace."""
-        return cls(start(root, name, command, environment), root, name)
+        log = log_of(root, name)
+        before = log.stat().st_size if log.exists() else 0
+        return cls(start(root, name, command, environment), root, name, before)
 
     @property
-    def log(self) -> Path:
-        """What the process writes."""
-        return self._root / "logs" / f"{self.name}.log"
+    def output(self) -> str:
+        """What this process has written, without what others of its name wrote before."""
+        return log_of(self._root, self.name).read_bytes()[self._before :].decode(errors="replace")
 
     @property
     def living(self) -> bool:
@@ -119,6 +127,8 @@ class Inside:
 
     def wait(self, timeout: float = 30.0) -> int:
         """Wait for the end; the exit status as nsenter hands it on."""
+        # When its child is stopped nsenter stops itself too, and would stay so.
+        kill(self._entering.pid, signal.SIGCONT)
         return self._entering.wait(timeout)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:

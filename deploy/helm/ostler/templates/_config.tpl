@@ -1,0 +1,97 @@
+{{/* The agent's configuration: what the chart needs to know of it, and what it must not say. */}}
+
+{{/* The rules' options and the options of all rules, as a list of mappings. */}}
+{{- define "ostler.options" -}}
+{{- $found := list (.Values.config.defaults | default dict) -}}
+{{- range .Values.config.resources | default list -}}
+{{- $found = append $found . -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{- define "ostler.usesCdi" -}}
+{{- $used := eq .Values.cdiAccess "always" -}}
+{{- range include "ostler.options" . | fromJsonArray -}}
+{{- range .deviceListStrategy | default list -}}
+{{- if hasPrefix "cdi-" . -}}{{- $used = true -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $used -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether some rule has this cdiMode; call with (list $ "full"). */}}
+{{- define "ostler.usesMode" -}}
+{{- $mode := index . 1 -}}
+{{- $used := false -}}
+{{- range include "ostler.options" (index . 0) | fromJsonArray -}}
+{{- if eq (.cdiMode | default "") $mode -}}{{- $used = true -}}{{- end -}}
+{{- end -}}
+{{- if $used -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whether the driver root is mounted: to load NVML from it, or to list the driver's files for CDI. */}}
+{{- define "ostler.mountsDriver" -}}
+{{- if or (eq .Values.nvidia.access "privileged") (include "ostler.usesMode" (list . "full")) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Contradictions, each with what to do about it. */}}
+{{- define "ostler.check" -}}
+{{- $config := .Values.config -}}
+{{- if and .Values.configText (gt (len $config) 2) -}}
+{{- fail "config and configText are both given: remove one of them" -}}
+{{- end -}}
+{{- $owned := dict
+  "nodeName" "the chart gives each pod the name of its node: remove it"
+  "instance" "the chart names its instances: remove it"
+  "socket" "the agent's socket is inside its pod: remove it"
+  "roots" "/sys and /proc are where a container has them: remove it"
+  "state" "set stateDir"
+  "http" "set http.port or http.address"
+  "kubernetes" "set events.enabled"
+  "cdi" "set cdiRoot"
+  "topology" "set topology, the text of the file" -}}
+{{- range $key, $advice := $owned -}}
+{{- if hasKey $config $key -}}
+{{- fail (printf "config.%s: %s" $key $advice) -}}
+{{- end -}}
+{{- end -}}
+{{- $inner := dict
+  "kubelet" (dict "devicePluginDir" "set devicePluginDir" "pluginsRegistryDir" "set kubeletRoot")
+  "nvidia" (dict "driverRoot" "set driverRoot" "devRoot" "set devRoot" "driverRootMount" "the chart decides it: remove it" "devRootMount" "the chart decides it: remove it" "library" "set driverRoot, or nvidia.access") -}}
+{{- range $section, $keys := $inner -}}
+{{- range $key, $advice := $keys -}}
+{{- if hasKey (get $config $section | default dict) $key -}}
+{{- fail (printf "config.%s.%s: %s" $section $key $advice) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.recording (hasKey ($config.inventory | default dict) "recorded") -}}
+{{- fail "config.inventory.recorded and recording are both given: remove one of them" -}}
+{{- end -}}
+{{- include "ostler.checkRules" . -}}
+{{- if and .Values.nodeFeatureDiscovery .Values.affinity.nodeAffinity -}}
+{{- fail "affinity.nodeAffinity and nodeFeatureDiscovery are both given: remove one of them" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Rules for devices that the pods would not see. */}}
+{{- define "ostler.checkRules" -}}
+{{- $config := .Values.config -}}
+{{- $nicFacts := list "pciVendors" "pciDevices" "functions" "interfaces" "rootDevices" "linkTypes" "rdma" "acpiIndexes" "pKeys" -}}
+{{- $mig := has (($config.nvidia | default dict).migStrategy | default "none") (list "single" "mixed") -}}
+{{- range $index, $rule := $config.resources | default list -}}
+{{- $devices := $rule.devices | default dict -}}
+{{- $kinds := kindIs "slice" $devices.kind | ternary $devices.kind (list $devices.kind) -}}
+{{- if has "mig" $kinds -}}{{- $mig = true -}}{{- end -}}
+{{- $nic := or (has "nic" $kinds) (has "rdma" $kinds) -}}
+{{- range $nicFacts -}}
+{{- if hasKey $devices . -}}{{- $nic = true -}}{{- end -}}
+{{- end -}}
+{{- if and $nic (not $.Values.nics.enabled) (not $.Values.recording) -}}
+{{- fail (printf "config.resources[%d] selects NICs, which a pod sees only in the network namespace of the node: set nics.enabled=true" $index) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $mig (eq .Values.nvidia.access "runtime") (not .Values.nvidia.mig) (not .Values.recording) -}}
+{{- fail "config offers MIG devices, whose state NVIDIA's container runtime shows only to a container with SYS_ADMIN: set nvidia.mig=true, or nvidia.access=privileged" -}}
+{{- end -}}
+{{- end -}}

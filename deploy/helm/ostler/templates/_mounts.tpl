@@ -1,0 +1,130 @@
+{{/*
+What the agent sees of the node, and nothing else of it: each mount is a row of the table in README.md.
+
+Folders and never single sockets: a socket that is made anew would not be seen. Where the kubelet makes a folder, it must
+be there, so that a wrong path is an event of the pod and not an agent that waits in an empty folder.
+*/}}
+
+{{- define "ostler.mounts" -}}
+{{- $privileged := eq .Values.nvidia.access "privileged" -}}
+- name: device-plugins
+  mountPath: /var/lib/kubelet/device-plugins
+- name: plugins-registry
+  mountPath: /var/lib/kubelet/plugins_registry
+- name: pod-resources
+  mountPath: /var/lib/kubelet/pod-resources
+  readOnly: true
+- name: state
+  mountPath: /var/lib/ostler
+# Anybody may write to such a volume itself, so the agent makes its folder in it.
+- name: run
+  mountPath: /run
+- name: config
+  mountPath: /etc/ostler
+  readOnly: true
+- name: dev
+  mountPath: {{ ternary "/dev" "/host/dev" $privileged }}
+  readOnly: true
+  {{- include "ostler.recursively" . | nindent 2 }}
+{{- if .Values.machineIdFile }}
+- name: machine-id
+  mountPath: /etc/machine-id
+  readOnly: true
+{{- end }}
+{{- if include "ostler.usesCdi" . }}
+- name: cdi
+  mountPath: /var/run/cdi
+{{- end }}
+{{- if include "ostler.usesMode" (list . "delegate") }}
+- name: etc-cdi
+  mountPath: /etc/cdi
+  readOnly: true
+{{- end }}
+{{- if include "ostler.mountsDriver" . }}
+- name: driver
+  mountPath: /driver-root{{ include "ostler.driverFolder" . }}
+  readOnly: true
+  {{- if ne .Values.driverRoot "/" }}
+  # A driver container mounts its root there, perhaps later than now. Only where it is needed: it takes shared mounts.
+  mountPropagation: HostToContainer
+  {{- else }}
+  {{- include "ostler.recursively" . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- if and .Values.nics.enabled .Values.nics.udev }}
+- name: udev
+  mountPath: /run/udev
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{/* What is mounted below a folder (/dev/shm below /dev) is else as writable as it is on the node. */}}
+{{- define "ostler.recursively" -}}
+{{- if semverCompare ">=1.33-0" .Capabilities.KubeVersion.Version -}}recursiveReadOnly: IfPossible{{- end -}}
+{{- end -}}
+
+{{- define "ostler.volumes" -}}
+{{- $devRoot := .Values.devRoot | default .Values.driverRoot -}}
+- name: device-plugins
+  hostPath:
+    path: {{ .Values.devicePluginDir }}
+    type: Directory
+- name: plugins-registry
+  hostPath:
+    path: {{ .Values.kubeletRoot | trimSuffix "/" }}/plugins_registry
+    type: Directory
+- name: pod-resources
+  hostPath:
+    path: {{ .Values.kubeletRoot | trimSuffix "/" }}/pod-resources
+    type: Directory
+- name: state
+  hostPath:
+    path: {{ .Values.stateDir }}
+    type: DirectoryOrCreate
+- name: run
+  emptyDir:
+    medium: Memory
+    sizeLimit: 1Mi
+- name: config
+  configMap:
+    name: {{ include "ostler.fullname" . }}
+- name: dev
+  hostPath:
+    path: {{ $devRoot | trimSuffix "/" }}/dev
+    type: Directory
+{{- if .Values.machineIdFile }}
+- name: machine-id
+  hostPath:
+    path: {{ .Values.machineIdFile }}
+    type: File
+{{- end }}
+{{- if include "ostler.usesCdi" . }}
+- name: cdi
+  hostPath:
+    path: {{ .Values.cdiRoot }}
+    type: DirectoryOrCreate
+{{- end }}
+{{- if include "ostler.usesMode" (list . "delegate") }}
+- name: etc-cdi
+  hostPath:
+    path: /etc/cdi
+    type: DirectoryOrCreate
+{{- end }}
+{{- if include "ostler.mountsDriver" . }}
+- name: driver
+  hostPath:
+    path: {{ printf "%s%s" (.Values.driverRoot | trimSuffix "/") (include "ostler.driverFolder" .) | default "/" }}
+    type: Directory
+{{- end }}
+{{- if and .Values.nics.enabled .Values.nics.udev }}
+- name: udev
+  hostPath:
+    path: /run/udev
+    type: Directory
+{{- end }}
+{{- end -}}
+
+{{/* Of the node's own root only /usr, where libraries are; all of it where every file of the driver has to be listed. */}}
+{{- define "ostler.driverFolder" -}}
+{{- if and (eq .Values.driverRoot "/") (not (include "ostler.usesMode" (list . "full"))) -}}/usr{{- end -}}
+{{- end -}}

@@ -1,0 +1,57 @@
+{{/*
+A policy and its binding for the writes of the agents' service account; call with
+(dict "root" $ "name" "..." "groups" (list ...) "resource" "..." "operations" (list ...) "about" "CEL" "what" "...").
+
+A role cannot say "of its own node". The token of a pod says which node the pod is on (Kubernetes 1.30 and later), so a
+policy can. ``about`` is the name of the node that the variable ``object`` speaks of, and empty for none; the object that
+is replaced or deleted is asked the same. A token without a node, such as one made by hand, may write nothing.
+*/}}
+
+{{- define "ostler.policies" -}}
+{{- if and .Values.admissionPolicy.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1") (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) -}}true{{- end -}}
+{{- end -}}
+
+{{- define "ostler.policy" -}}
+{{- $name := printf "%s-%s" (include "ostler.fullname" .root) .name -}}
+{{- $user := printf "system:serviceaccount:%s:%s" .root.Release.Namespace (include "ostler.serviceAccountName" .root) -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "ostler.labels" .root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: {{ toJson .groups }}
+        apiVersions: ["*"]
+        resources: [{{ .resource }}]
+        operations: {{ toJson .operations }}
+  matchConditions:
+    - name: is-ostler
+      expression: request.userInfo.username == {{ $user | squote }}
+  variables:
+    - name: node
+      expression: request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
+    - name: written
+      expression: >-
+        (object == null ? [] : [object]) + (oldObject == null ? [] : [oldObject])
+  validations:
+    - expression: >-
+        variables.node != '' && variables.written.all(written, {{ .about }} == variables.node)
+      messageExpression: >-
+        variables.node == '' ? 'ostler writes {{ .what }} only with the token of a pod that is on a node' :
+        'the agent on node ' + variables.node + ' may write {{ .what }} of that node alone'
+      reason: Forbidden
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "ostler.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ $name }}
+  validationActions: [Deny]
+{{- end -}}

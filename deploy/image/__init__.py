@@ -1,0 +1,1 @@
+"""The image: its Dockerfile and the programs that run in its build stages."""

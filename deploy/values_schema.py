@@ -1,0 +1,198 @@
+"""JSON Schema of the chart's values: strict about every key, with ostler's own schema for ``config``.
+
+Draft 7, because Helm before 3.18 knows nothing newer; ostler's schema uses no keyword that came later. Helm compiles
+patterns with Go's regular expressions, which have no lookaround: such a pattern is left out, and the agent, which
+checks everything anyway, is then the first to refuse what it forbids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ostler.config.scalars import Json, JsonObject
+from ostler.config.schema import json_schema
+
+_LOOKAROUND = re.compile(r"\(\?<?[=!]")
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+
+CHARTS_OWN = (
+    ("nodeName",),
+    ("instance",),
+    ("socket",),
+    ("roots",),
+    ("state",),
+    ("http",),
+    ("topology",),
+    ("kubernetes",),
+    ("kubelet", "devicePluginDir"),
+    ("kubelet", "pluginsRegistryDir"),
+    ("cdi",),
+    ("nvidia", "driverRoot"),
+    ("nvidia", "driverRootMount"),
+    ("nvidia", "devRoot"),
+    ("nvidia", "devRootMount"),
+    ("nvidia", "library"),
+)
+"""Keys of the configuration that the chart decides. Its templates say what to set instead; the schema lets them by."""
+
+
+def values_schema() -> JsonObject:
+    """The schema that is committed as the chart's ``values.schema.json``."""
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart of ostler",
+        **_section(
+            {
+                **_image(),
+                "config": _config(),
+                "configText": {"type": "string"},
+                "topology": {"type": "string"},
+                "recording": {"type": "string"},
+                **_hardware(),
+                **_pods(),
+                **_api_server(),
+                **_monitoring(),
+                # Helm gives this to a chart that is part of another one.
+                "global": {"type": "object"},
+            }
+        ),
+    }
+
+
+def _image() -> dict[str, JsonObject]:
+    image: dict[str, JsonObject] = {
+        "repository": _text(r"[^\s:@]+(:[0-9]+/[^\s:@]+)?"),
+        "tag": _text(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"),
+        "digest": _text(r"(sha256:[0-9a-f]{64})?"),
+        "pullPolicy": {"enum": ["IfNotPresent", "Always", "Never"]},
+    }
+    return {"image": _section(image), "imagePullSecrets": {"type": "array", "items": _text(_SUBDOMAIN)}}
+
+
+def _config() -> JsonObject:
+    schema = _without_lookaround({key: value for key, value in json_schema().items() if key not in ("$schema", "$id")})
+    for path in CHARTS_OWN:
+        section = schema
+        for name in path[:-1]:
+            section = _inner(section, "properties", name)
+        _inner(section, "properties")[path[-1]] = {"description": "Set by the chart, and refused by its templates."}
+    return schema
+
+
+def _inner(schema: JsonObject, *names: str) -> JsonObject:
+    for name in names:
+        found = schema[name]
+        assert isinstance(found, dict)
+        schema = found
+    return schema
+
+
+def _hardware() -> dict[str, JsonObject]:
+    nvidia: dict[str, JsonObject] = {
+        "access": {"enum": ["runtime", "privileged", "none"]},
+        "visibleDevices": _text(r"\S+"),
+        "mig": _boolean(),
+    }
+    folders = ("driverRoot", "kubeletRoot", "devicePluginDir", "cdiRoot", "stateDir")
+    return {
+        "runtimeClassName": _text(rf"({_SUBDOMAIN})?"),
+        "nvidia": _section(nvidia),
+        "nics": _section({"enabled": _boolean(), "udev": _boolean()}),
+        "cdiAccess": {"enum": ["auto", "always"]},
+        **{name: _text(r"/.*") for name in folders},
+        "devRoot": _text(r"(/.*)?"),
+        "machineIdFile": _text(r"(/.*)?"),
+    }
+
+
+def _pods() -> dict[str, JsonObject]:
+    toleration: dict[str, JsonObject] = {
+        "key": {"type": "string"},
+        "operator": {"enum": ["Exists", "Equal"]},
+        "value": {"type": "string"},
+        "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+        "tolerationSeconds": {"type": "integer"},
+    }
+    amounts: JsonObject = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+    affinity: dict[str, JsonObject] = {
+        name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")
+    }
+    vendors: JsonObject = {"enum": ["nvidia", "amd", "intel", "mellanox"]}
+    return {
+        "fullnameOverride": _text(rf"({_LABEL})?"),
+        "priorityClassName": _text(rf"({_SUBDOMAIN})?"),
+        "nodeSelector": _texts(),
+        "nodeFeatureDiscovery": {"type": "array", "items": vendors, "uniqueItems": True},
+        "affinity": _section(affinity),
+        "tolerations": {"type": "array", "items": _section(toleration)},
+        "maxSurge": {"anyOf": [{"type": "integer", "minimum": 1}, _text(r"([1-9][0-9]?|100)%")]},
+        "resources": _section({"requests": amounts, "limits": amounts}),
+        "seLinuxOptions": _section({name: _text(r"\S+") for name in ("user", "role", "type", "level")}),
+        "commonLabels": _texts(),
+        "podLabels": _texts(),
+        "podAnnotations": _texts(),
+        "http": _section(
+            {
+                "port": {"type": "integer", "minimum": 1, "maximum": 65535},
+                "address": _text(r"([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:.]+\]|\[\$\(POD_IP\)\])?"),
+            }
+        ),
+    }
+
+
+def _api_server() -> dict[str, JsonObject]:
+    account = {"create": _boolean(), "name": _text(rf"({_SUBDOMAIN})?"), "annotations": _texts()}
+    return {
+        "events": _section({"enabled": _boolean()}),
+        "dra": _section({"enabled": _boolean(), "driverName": _text(_SUBDOMAIN)}),
+        "serviceAccount": _section(account),
+        "rbac": _section({"create": _boolean()}),
+        "admissionPolicy": _section({"enabled": _boolean()}),
+    }
+
+
+def _monitoring() -> dict[str, JsonObject]:
+    monitor: dict[str, JsonObject] = {
+        "enabled": _boolean(),
+        "labels": _texts(),
+        "interval": _text(r"([0-9]+(ms|s|m|h))+"),
+    }
+    return {
+        "podMonitor": _section(monitor),
+        "prometheusRule": _section({"enabled": _boolean(), "labels": _texts()}),
+    }
+
+
+def _section(properties: Mapping[str, JsonObject]) -> JsonObject:
+    return {"type": "object", "properties": dict(properties), "additionalProperties": False}
+
+
+def _boolean() -> JsonObject:
+    return {"type": "boolean"}
+
+
+def _text(pattern: str) -> JsonObject:
+    return {"type": "string", "pattern": f"^{pattern}$"}
+
+
+def _texts() -> JsonObject:
+    return {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+def _without_lookaround(schema: JsonObject) -> JsonObject:
+    """A copy without the patterns that Go cannot compile."""
+    return {key: _copied(value) for key, value in schema.items() if not _is_lookaround(key, value)}
+
+
+def _copied(value: Json) -> Json:
+    if isinstance(value, dict):
+        return _without_lookaround(value)
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
+
+
+def _is_lookaround(key: str, value: Json) -> bool:
+    return key == "pattern" and isinstance(value, str) and _LOOKAROUND.search(value) is not None

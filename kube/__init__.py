@@ -1,0 +1,1 @@
+"""The Kubernetes API server's transport: how it is found, who we are to it, requests with dict bodies, events."""

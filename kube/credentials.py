@@ -1,0 +1,204 @@
+"""Who we are to the API server: a token, a client certificate, or both, as they are now.
+
+Invariant: nothing here is remembered longer than it is valid. Token files rotate (a pod's token every hour or so) and
+are read for every request: that costs microseconds, and a copy would be wrong just when the old token ends.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from kube.errors import ConfigurationError
+from kube.library import library
+from kube.memory_file import MemoryFile
+
+EARLY = 60.0
+"""Seconds before its end at which a plugin is asked for a new credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Paths of a PEM certificate and its key; ``held`` keeps those alive that are in memory."""
+
+    certificate: str
+    key: str
+    held: tuple[MemoryFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """``authorization``: the value of that header, empty for none."""
+
+    authorization: str = ""
+    certificate: Certificate | None = None
+
+
+class Credentials(Protocol):
+    """Where a credential comes from; ``origin`` names it for people."""
+
+    @property
+    def origin(self) -> str:
+        """Such as ``the token in /var/run/…/token``."""
+        ...
+
+    def current(self) -> Credential:
+        """The credential for the next request; raises ``ConfigurationError``. May block (a plugin is a process)."""
+        ...
+
+    def refused(self) -> None:
+        """The server did not accept the last one: do not give it again if there may be another."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """One that does not change while the process runs; a certificate's files may."""
+
+    origin: str
+    credential: Credential = Credential()
+
+    def current(self) -> Credential:
+        """See ``Credentials``."""
+        return self.credential
+
+    def refused(self) -> None:
+        """See ``Credentials``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A token in a file that others replace; ``field`` of ``source`` names it (see ``ConfigurationError``)."""
+
+    path: Path
+    source: str
+    field: str
+    certificate: Certificate | None = None
+
+    @property
+    def origin(self) -> str:
+        """See ``Credentials``."""
+        return f"the token in {self.path}"
+
+    def current(self) -> Credential:
+        """See ``Credentials``."""
+        try:
+            token = self.path.read_text(encoding="ascii")
+        except OSError as error:
+            problem = f"{self.path} cannot be read ({error.strerror or error})"
+            raise ConfigurationError(self.source, self.field, problem, "give a file with a token") from error
+        except UnicodeDecodeError as error:
+            problem = f"{self.path} holds no token"
+            raise ConfigurationError(self.source, self.field, problem, "a token is ASCII text") from error
+        return Credential(bearer(token, str(self.path), self.source, self.field), self.certificate)
+
+    def refused(self) -> None:
+        """See ``Credentials``."""
+
+
+def bearer(token: str, where: str, source: str, field: str) -> str:
+    """The header's value for a token; ``where`` it stands. Raises ``ConfigurationError`` for what is none."""
+    token = token.strip()
+    if not token:
+        raise ConfigurationError(source, field, f"{where} is empty", "give a token")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        # Never shown: it may be a secret all the same.
+        raise ConfigurationError(source, field, f"{where} holds no token", "a token is one word without line breaks")
+    return f"Bearer {token}"
+
+
+class Plugin:
+    """A credential plugin (client-go's exec), run by the client library and again shortly before its answer ends.
+
+    ``configuration`` is the ``exec`` object of the kubeconfig ``source``, ``field`` its place, ``cluster`` that of the
+    cluster.
+    """
+
+    def __init__(
+        self,
+        configuration: Mapping[str, object],
+        cluster: Mapping[str, object],
+        source: str,
+        field: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.origin = f"the credential plugin {configuration['command']}"
+        self._configuration = configuration
+        self._cluster = cluster
+        self._source = source
+        self._field = field
+        self._clock = clock
+        self._known: Credential | None = None
+        self._ends: float | None = None
+
+    def current(self) -> Credential:
+        """See ``Credentials``."""
+        if self._known is None or (self._ends is not None and self._clock() > self._ends - EARLY):
+            self._known, self._ends = self._ask()
+        return self._known
+
+    def refused(self) -> None:
+        """See ``Credentials``."""
+        self._known = None
+
+    def _ask(self) -> tuple[Credential, float | None]:
+        folder = str(Path(self._source).parent)
+        try:
+            status = library().exec_provider(_Node(self._configuration), folder, _Cluster(self._cluster)).run()
+        except Exception as error:
+            # The library's errors differ from version to version; whoever asked is told.
+            raise self._error(str(error) or type(error).__name__) from error
+        if not isinstance(status, dict):
+            raise self._error("its answer has no status object")
+        return self._credential(status), self._end(status)
+
+    def _credential(self, status: Mapping[str, object]) -> Credential:
+        token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
+        pair = None
+        if isinstance(certificate, str) and isinstance(key, str):
+            held = (MemoryFile(certificate.encode()), MemoryFile(key.encode()))
+            pair = Certificate(held[0].path, held[1].path, held)
+        if isinstance(token, str) and token:
+            return Credential(bearer(token, "its answer's token", self._source, self._field), pair)
+        if pair is None:
+            raise self._error("its answer has neither token nor clientCertificateData with clientKeyData")
+        return Credential(certificate=pair)
+
+    def _end(self, status: Mapping[str, object]) -> float | None:
+        text = status.get("expirationTimestamp")
+        if text is None:
+            return None
+        try:
+            end = datetime.fromisoformat(str(text))
+        except ValueError as error:
+            raise self._error(f"its answer's expirationTimestamp {text!r} is no time") from error
+        return (end if end.tzinfo else end.replace(tzinfo=UTC)).timestamp()
+
+    def _error(self, problem: str) -> ConfigurationError:
+        fix = f"run {self._configuration['command']} by hand, as the agent's user"
+        return ConfigurationError(self._source, self._field, f"the plugin failed: {problem}", fix)
+
+
+class _Node(dict[str, object]):
+    """A mapping as the library's plugin runner wants it."""
+
+    def safe_get(self, key: str) -> object:
+        """The value, None where there is none."""
+        return self.get(key)
+
+
+class _Cluster:
+    """The cluster as the library's plugin runner wants it: it hands ``value`` to plugins that ask for it."""
+
+    def __init__(self, cluster: Mapping[str, object]) -> None:
+        self.value = dict(cluster)
+
+
+def basic(name: str, password: str) -> str:
+    """The header's value for a name and a password."""
+    return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode("ascii")

@@ -1,0 +1,303 @@
+"""Events on an object, posted in the background: what ``kubectl describe`` shows at its end.
+
+Invariants: ``offer`` never blocks and never fails. What waits is bounded; when it is full the oldest goes, and is
+counted. The same event again does not make a new object: it waits as one with a count, and once posted its object is
+patched. However fast events come, the API server gets at most ``Limits.burst`` and then one each ``Limits.interval``.
+An outage costs nothing but what does not fit. Events are told at least once: after a lost answer the same name is
+used again, so that the server itself refuses the second one.
+
+The old core/v1 fields are used (count, firstTimestamp, lastTimestamp) and no eventTime: so the server applies its rules
+for old events, and every client shows them.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kube.backoff import Backoff, BackoffPolicy
+from kube.bodies import Json, JsonObject
+from kube.client import path_of
+from kube.errors import BadRequest, Conflict, Invalid, KubeError, NotFound, RequestError
+
+log = logging.getLogger("ostler.kube")
+
+MAX_MESSAGE = 1024
+MAX_REASON = 128
+"""Characters that the API server accepts of an event with eventTime; what kubelets and controllers keep to."""
+_MAX_NAME = 253
+
+
+class Writes(Protocol):
+    """What is needed of a client."""
+
+    def create(self, path: str, body: JsonObject) -> JsonObject:
+        """Create an object in a collection."""
+        ...
+
+    def patch(self, path: str, body: Json) -> JsonObject:
+        """Merge into an object."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What events are about. ``namespace`` is where the events live, ``default`` for objects that have none."""
+
+    kind: str
+    name: str
+    uid: str
+    api_version: str = "v1"
+    namespace: str = "default"
+
+    @classmethod
+    def node(cls, name: str) -> Subject:
+        """A Node, with its *name* as uid.
+
+        That is the kubelet's way. ``kubectl describe node`` searches by the object's uid and by its name as uid, so
+        both are shown; the name needs no look at the object, and holds when the Node is made anew.
+        ``involvedObject`` has no namespace then, which that search asks for.
+        """
+        return cls("Node", name, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``waiting``: different events that wait at most. ``burst``, ``interval`` (seconds): see the module.
+
+    ``remembered``: posted events whose objects are patched when they happen again.
+    """
+
+    waiting: int = 100
+    burst: int = 25
+    interval: float = 10.0
+    remembered: int = 256
+
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Occurrences that are not posted yet: how many, and when (Unix seconds). ``name`` once it was tried."""
+
+    count: int
+    first: float
+    last: float
+    name: str = ""
+
+
+@dataclass(slots=True)
+class _Posted:
+    name: str
+    count: int
+
+
+class _Bucket:
+    """Tokens: ``size`` at first, one more each ``interval`` seconds."""
+
+    def __init__(self, size: int, interval: float, monotonic: Callable[[], float]) -> None:
+        self._size = size
+        self._interval = interval
+        self._monotonic = monotonic
+        self._level = float(size)
+        self._at = monotonic()
+
+    def missing(self) -> float:
+        """Seconds until there is a token."""
+        now = self._monotonic()
+        self._level = min(self._size, self._level + (now - self._at) / self._interval)
+        self._at = now
+        return max(0.0, (1.0 - self._level) * self._interval)
+
+    def take(self) -> None:
+        """Use one."""
+        self._level -= 1.0
+
+
+class EventPoster:
+    """Posts events on one object; ``run`` is the body of a thread, everything else is for any thread.
+
+    ``component`` and ``instance`` say who reports. Counters only grow: ``posted`` and ``dropped`` count events,
+    ``failed`` attempts. ``failing``: why the last attempt failed, empty when it worked.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        component: str,
+        instance: str,
+        random: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
+        unique: Callable[[], str] = lambda: secrets.token_hex(8),
+        limits: Limits = Limits(),
+        policy: BackoffPolicy = BackoffPolicy(first=1.0, most=60.0),  # noqa: B008 - frozen
+    ) -> None:
+        self._subject = subject
+        self._component = component
+        self._instance = instance
+        self._unique = unique
+        self._limits = limits
+        self._bucket = _Bucket(limits.burst, limits.interval, monotonic)
+        self._backoff = Backoff(policy, random)
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[_Key, _Pending] = OrderedDict()
+        self._known: OrderedDict[_Key, _Posted] = OrderedDict()
+        self._closed = False
+        self.posted = 0
+        self.dropped = 0
+        self.failed = 0
+        self.failing = ""
+
+    def offer(self, kind: str, reason: str, message: str, at: float) -> None:
+        """Have an event posted: ``kind`` is Normal or Warning, ``at`` Unix seconds."""
+        key = (kind, reason[:MAX_REASON], _clipped(message))
+        with self._changed:
+            self._put(key, _Pending(1, at, at))
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Make ``run`` return; what waits stays untold."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def run(self, client: Writes) -> None:
+        """Post until closed."""
+        while (taken := self._next()) is not None:
+            key, pending = taken
+            try:
+                self._post(client, key, pending)
+            except KubeError as error:
+                self._failed(key, pending, error)
+            else:
+                self._backoff.reset()
+                self.failing = ""
+                self.posted += pending.count
+
+    def _put(self, key: _Key, pending: _Pending, *, oldest: bool = False) -> None:
+        """Let it wait; with the same event that waits already it becomes one."""
+        same = self._waiting.get(key)
+        if same is not None:
+            same.count += pending.count
+            same.first, same.last = min(same.first, pending.first), max(same.last, pending.last)
+            same.name = same.name or pending.name
+            if oldest:
+                self._waiting.move_to_end(key, last=False)
+            return
+        if len(self._waiting) >= self._limits.waiting:
+            lost = pending if oldest else self._waiting.popitem(last=False)[1]
+            self.dropped += lost.count
+            if lost is pending:
+                return
+        self._waiting[key] = pending
+        if oldest:
+            self._waiting.move_to_end(key, last=False)
+
+    def _next(self) -> tuple[_Key, _Pending] | None:
+        """The oldest event, once it may be posted; None when closed."""
+        with self._changed:
+            while not self._closed:
+                if not self._waiting:
+                    self._changed.wait()
+                elif (missing := self._bucket.missing()) > 0:
+                    # Where it waits, the same event again is added to it.
+                    self._changed.wait(missing)
+                else:
+                    self._bucket.take()
+                    return self._waiting.popitem(last=False)
+            return None
+
+    def _post(self, client: Writes, key: _Key, pending: _Pending) -> None:
+        known = self._known.get(key)
+        if known is not None:
+            count = known.count + pending.count
+            try:
+                client.patch(self._path(known.name), _times(count, pending.last))
+            except NotFound:
+                # Events live for an hour, unless they are patched.
+                del self._known[key]
+            else:
+                known.count = count
+                self._known.move_to_end(key)
+                return
+        pending.name = pending.name or self._name()
+        try:
+            client.create(self._path(), self._body(key, pending))
+        except Conflict as error:
+            # The answer of an earlier attempt was lost on its way.
+            if not error.already_exists:
+                raise
+            client.patch(self._path(pending.name), _times(pending.count, pending.last))
+        self._known[key] = _Posted(pending.name, pending.count)
+        if len(self._known) > self._limits.remembered:
+            self._known.popitem(last=False)
+
+    def _failed(self, key: _Key, pending: _Pending, error: KubeError) -> None:
+        if self._closed:
+            return
+        self.failed += 1
+        if str(error) != self.failing:
+            log.warning("an event cannot be posted", extra={"reason": key[1], "error": str(error)})
+            self.failing = str(error)
+        with self._changed:
+            if isinstance(error, (BadRequest, Invalid, NotFound)):
+                # It would be refused for ever, and hold up all others.
+                self.dropped += pending.count
+                return
+            self._put(key, pending, oldest=True)
+            wait = self._backoff.delay(error.retry_after if isinstance(error, RequestError) else None)
+            self._changed.wait_for(lambda: self._closed, wait)
+
+    def _name(self) -> str:
+        unique = self._unique()
+        # The name must be a DNS subdomain of at most 253 characters, also where it is cut.
+        return f"{self._subject.name[: _MAX_NAME - len(unique) - 1].rstrip('-.')}.{unique}"
+
+    def _path(self, *name: str) -> str:
+        return path_of("api", "v1", "namespaces", self._subject.namespace, "events", *name)
+
+    def _body(self, key: _Key, pending: _Pending) -> JsonObject:
+        kind, reason, message = key
+        subject = self._subject
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": pending.name, "namespace": subject.namespace},
+            "involvedObject": {
+                "apiVersion": subject.api_version,
+                "kind": subject.kind,
+                "name": subject.name,
+                "uid": subject.uid,
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "count": pending.count,
+            "firstTimestamp": _time(pending.first),
+            "lastTimestamp": _time(pending.last),
+            "source": {"component": self._component, "host": self._instance},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+        }
+
+
+def _clipped(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
+
+
+def _times(count: int, last: float) -> JsonObject:
+    return {"count": count, "lastTimestamp": _time(last)}
+
+
+def _time(at: float) -> str:
+    """RFC 3339 in whole seconds, which is what these fields hold."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

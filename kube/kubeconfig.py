@@ -1,0 +1,223 @@
+"""A kubeconfig, read with errors that name file, field and fix.
+
+One file, not a list of them as in $KUBECONFIG. What would change who we are and is not supported (impersonation, the
+auth providers that Kubernetes 1.26 removed) is refused: to leave it out would be to act with other rights.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kube.configuration import Access, check_authority, check_certificate
+from kube.credentials import Certificate, Credential, Credentials, Fixed, Plugin, TokenFile, basic, bearer
+from kube.errors import ConfigurationError
+from kube.memory_file import MemoryFile
+
+_LARGEST = 4 << 20
+_UNSUPPORTED = {
+    "auth-provider": "use exec, which took its place",
+    "as": "use an account that has the rights itself",
+    "as-uid": "use an account that has the rights itself",
+    "as-groups": "use an account that has the rights itself",
+    "as-user-extra": "use an account that has the rights itself",
+}
+
+
+def from_kubeconfig(path: Path, context: str | None = None) -> Access:
+    """Access as a kubeconfig's current context says, or ``context``; raises ``ConfigurationError``."""
+    document = _Section(path, "", _parse(path))
+    name = context if context is not None else document.text("current-context")
+    contexts = document.named("contexts", "context")
+    if not name:
+        known = f"one of: {', '.join(contexts)}" if contexts else "a context"
+        raise document.error("current-context", "is missing", f"give {known}")
+    chosen = _find(document, contexts, "current-context" if context is None else "contexts", name)
+    cluster = _find(document, document.named("clusters", "cluster"), f"{chosen.place}.cluster", chosen.text("cluster"))
+    user_name = chosen.text("user")
+    user = _find(document, document.named("users", "user"), f"{chosen.place}.user", user_name) if user_name else None
+    ca, held = _authority(cluster)
+    return Access(
+        server=_server(cluster),
+        origin=f"{path} (context {name})",
+        credentials=Fixed(f"no credential ({path} names no user)") if user is None else _credentials(user, cluster),
+        ca=ca,
+        verify=not cluster.flag("insecure-skip-tls-verify"),
+        server_name=cluster.text("tls-server-name") or None,
+        proxy=cluster.text("proxy-url") or None,
+        held=held,
+    )
+
+
+class _Section:
+    """A mapping of the file with its place, such as ``users[admin].user``."""
+
+    def __init__(self, path: Path, place: str, content: object) -> None:
+        self.path = path
+        self.place = place
+        if not isinstance(content, dict):
+            raise ConfigurationError(str(path), place, "is no mapping", "write keys and values")
+        self.content: Mapping[object, object] = content
+
+    def error(self, key: str, problem: str, fix: str) -> ConfigurationError:
+        return ConfigurationError(str(self.path), f"{self.place}.{key}" if self.place else key, problem, fix)
+
+    def text(self, key: str) -> str:
+        value = self.content.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self.error(key, "is no text", "write it in quotes")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.content.get(key, False)
+        if not isinstance(value, bool):
+            raise self.error(key, "is neither true nor false", "write true or false")
+        return value
+
+    def data(self, key: str) -> bytes | None:
+        """Content given inline, in base64."""
+        text = self.text(key)
+        if not text:
+            return None
+        try:
+            return base64.b64decode("".join(text.split()), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise self.error(key, "is not base64", "write the file's content in base64") from error
+
+    def named(self, key: str, inner: str) -> dict[str, _Section]:
+        """A list of named things, by name."""
+        items = self.content.get(key) or []
+        if not isinstance(items, list):
+            raise self.error(key, "is no list", f"write a list of name and {inner}")
+        found: dict[str, _Section] = {}
+        for number, item in enumerate(items):
+            name = item.get("name") if isinstance(item, dict) else None
+            if not isinstance(name, str):
+                raise self.error(f"{key}[{number}]", "has no name", f"write name and {inner}")
+            content = {} if item.get(inner) is None else item[inner]
+            # The first of a name counts, as for kubectl.
+            found.setdefault(name, _Section(self.path, f"{key}[{name}].{inner}", content))
+        return found
+
+    def file(self, key: str) -> str:
+        """A path; a relative one is relative to the kubeconfig."""
+        text = self.text(key)
+        return str(self.path.absolute().parent / text) if text else ""
+
+
+def _parse(path: Path) -> object:
+    import yaml  # only for those who have a kubeconfig
+
+    source = str(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror or error})"
+        raise ConfigurationError(
+            source, "", problem, "give the path of a kubeconfig that the agent may read"
+        ) from error
+    if len(data) > _LARGEST:
+        raise ConfigurationError(source, "", f"has more than {_LARGEST} bytes", "give the path of a kubeconfig")
+    try:
+        return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # Never the error's own text: it quotes the file, which holds secrets.
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}" if mark is not None else ""
+        raise ConfigurationError(source, where, "is not valid YAML", "correct it, or write the file anew") from None
+
+
+def _find(document: _Section, known: Mapping[str, _Section], field: str, name: str) -> _Section:
+    if name in known:
+        return known[name]
+    fix = f"give one of: {', '.join(known)}" if known else "add it to the file"
+    problem = f"names {name!r}, which is not in the file" if name else "is missing"
+    raise ConfigurationError(str(document.path), field, problem, fix)
+
+
+def _server(cluster: _Section) -> str:
+    server = cluster.text("server").rstrip("/")
+    try:
+        parts = urlsplit(server)
+        usable = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not server.isprintable() or " " in server:
+        problem = f"is {server!r}" if server else "is missing"
+        raise cluster.error("server", problem, "give a URL, such as https://10.0.0.1:6443")
+    return server
+
+
+def _authority(cluster: _Section) -> tuple[str | None, tuple[MemoryFile, ...]]:
+    key = "certificate-authority"
+    data = cluster.data(f"{key}-data")
+    if data is not None:
+        held = MemoryFile(data)
+        check_authority(held.path, str(cluster.path), f"{cluster.place}.{key}-data")
+        return held.path, (held,)
+    path = cluster.file(key)
+    if path:
+        check_authority(path, str(cluster.path), f"{cluster.place}.{key}")
+    return path or None, ()
+
+
+def _credentials(user: _Section, cluster: _Section) -> Credentials:
+    for key, fix in _UNSUPPORTED.items():
+        if user.content.get(key):
+            raise user.error(key, "is not supported", fix)
+    certificate = _certificate(user)
+    source = str(user.path)
+    if user.text("tokenFile"):
+        # Before token, as for kubectl: the file is the newer one.
+        tokens = TokenFile(Path(user.file("tokenFile")), source, f"{user.place}.tokenFile", certificate)
+        tokens.current()
+        return tokens
+    if user.text("token"):
+        field = f"{user.place}.token"
+        return Fixed(f"the token in {source}", Credential(bearer(user.text("token"), "it", source, field), certificate))
+    if user.text("username"):
+        header = basic(user.text("username"), user.text("password"))
+        return Fixed(f"name and password in {source}", Credential(header, certificate))
+    if user.content.get("exec") is not None:
+        return _plugin(user, cluster)
+    if certificate is not None:
+        return Fixed(f"the client certificate of {source}", Credential(certificate=certificate))
+    return Fixed(f"no credential ({user.place} of {source} is empty)")
+
+
+def _certificate(user: _Section) -> Certificate | None:
+    names, held = [], []
+    for key in ("client-certificate", "client-key"):
+        data = user.data(f"{key}-data")
+        if data is not None:
+            held.append(MemoryFile(data))
+            names.append(held[-1].path)
+        else:
+            names.append(user.file(key))
+    if not any(names):
+        return None
+    for key, name in zip(("client-certificate", "client-key"), names, strict=True):
+        if not name:
+            raise user.error(key, "is missing, but the other of certificate and key is given", "give both")
+    pair = Certificate(names[0], names[1], tuple(held))
+    check_certificate(pair, str(user.path), f"{user.place}.client-certificate")
+    return pair
+
+
+def _plugin(user: _Section, cluster: _Section) -> Plugin:
+    section = _Section(user.path, f"{user.place}.exec", user.content["exec"])
+    for key in ("command", "apiVersion"):
+        if not section.text(key):
+            raise section.error(key, "is missing", f"give the plugin's {key}")
+    for key in ("args", "env"):
+        if not isinstance(section.content.get(key) or [], list):
+            raise section.error(key, "is no list", "write a list")
+    content = {str(key): value for key, value in section.content.items()}
+    server = {str(key): value for key, value in cluster.content.items()}
+    return Plugin(content, server, str(user.path), section.place)

@@ -1,0 +1,101 @@
+"""Whether the Node object of our name is this machine: asked before anything is written about it.
+
+A wrong node name (a copied file, a template without its field) would put this machine's events, and later its devices,
+on another node. The kubelet publishes two ids of its machine, which we can read as well. What either side lacks is not
+compared: a container without the host's /etc/machine-id still has the firmware's id.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kube.backoff import Backoff
+from kube.bodies import JsonObject, object_at, text_at
+from kube.client import path_of
+from kube.errors import KubeError, NodeNotOurs
+
+log = logging.getLogger("ostler.kube")
+
+
+class Reads(Protocol):
+    """What is needed of a client."""
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
+        """Read one object."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine's ids, empty where they are not known, with the files they are from."""
+
+    machine_id: str = ""
+    system_uuid: str = ""
+    machine_id_file: Path = Path("/etc/machine-id")
+    system_uuid_file: Path = Path("/sys/class/dmi/id/product_uuid")
+
+
+def read_machine(etc: Path = Path("/etc"), sys: Path = Path("/sys")) -> Machine:
+    """The ids as the kubelet reads them (cAdvisor: machine-id, and DMI's product_uuid, which only root may read)."""
+    machine_id, system_uuid = etc / "machine-id", sys / "class/dmi/id/product_uuid"
+    return Machine(_line(machine_id), _line(system_uuid), machine_id, system_uuid)
+
+
+def _line(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    # systemd writes this word until an image has its first boot.
+    return "" if text == "uninitialized" else text
+
+
+def check_node(node: JsonObject, name: str, machine: Machine) -> None:
+    """Raise ``NodeNotOurs`` when the Node object is another machine's."""
+    info = object_at(node, "status", "nodeInfo")
+    machine_id, system_uuid = text_at(info, "machineID"), text_at(info, "systemUUID")
+    if _differ(system_uuid, machine.system_uuid) and not _same(system_uuid, machine_id):
+        # Where a kubelet cannot read DMI, it publishes the machine id twice.
+        raise NodeNotOurs(name, "systemUUID", system_uuid, machine.system_uuid, str(machine.system_uuid_file))
+    if _differ(machine_id, machine.machine_id):
+        raise NodeNotOurs(name, "machineID", machine_id, machine.machine_id, str(machine.machine_id_file))
+
+
+def _differ(one: str, other: str) -> bool:
+    return bool(one and other) and not _same(one, other)
+
+
+def _same(one: str, other: str) -> bool:
+    return one.strip().lower() == other.strip().lower()
+
+
+def await_node(
+    client: Reads,
+    name: str,
+    machine: Callable[[], Machine],
+    *,
+    backoff: Backoff,
+    closed: threading.Event,
+    told: Callable[[KubeError], None],
+) -> JsonObject | None:
+    """Ask until the Node exists and is this machine, and return it; None when ``closed`` is set first.
+
+    A Node that is not ours is asked for again like one that does not exist: after a machine was set up anew, its
+    kubelet corrects the old object a moment later. ``told`` hears of every attempt that failed.
+    """
+    while not closed.is_set():
+        try:
+            node = client.get(path_of("api", "v1", "nodes", name))
+            check_node(node, name, machine())
+        except KubeError as error:
+            told(error)
+            closed.wait(backoff.delay())
+        else:
+            backoff.reset()
+            return node
+    return None

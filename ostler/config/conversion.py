@@ -1,0 +1,154 @@
+"""A foreign plugin's configuration as a file in our own format: ``ostler config convert``.
+
+The foreign file can be used as it is, so converting is for those who want to go on from there: rules for other devices,
+options that only our format has. Invariant: the written file gives the same settings as the foreign one. What the
+foreign format leaves unsaid (a MIG strategy's resources, the meaning of a NIC's name) is written out; every line that
+the file caused says by which key and line of it; what has no meaning here, and what is other than there, stands above.
+
+What is refused when the file is read is refused here: a file without those keys would offer something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from node.rules import Rule
+from ostler.config import schema
+from ostler.config.default_rules import Rename, nvidia_rules, renamed_rules
+from ostler.config.errors import ConfigError, ConfigErrors, Origin
+from ostler.config.load import Read, SourceFormat, load_bytes, read_document
+from ostler.config.notes import Note, NoteKind
+from ostler.config.options import Roots
+from ostler.config.schema import Vendor
+from ostler.config.section import AnyField, Values
+from ostler.config.settings import MigStrategy
+from ostler.config.sriov import DEFAULT_PREFIX
+from ostler.config.writing import write_section
+
+_WIDTH = 110
+_LEGEND = "Behind a line stands the key of that file which it comes from."
+
+_FOREIGN = {
+    SourceFormat.NVIDIA: "NVIDIA's device plugin (version: v1)",
+    SourceFormat.SRIOV: "the SR-IOV network device plugin (resourceList)",
+}
+_OWN_REMARKS = {
+    schema.NAMED_IN_USE.key: "as there: a function's name does not give away what the node itself uses",
+}
+"""What is said of a value that no key of the foreign file caused, by our key."""
+
+
+def convert(source: str, data: bytes) -> str:
+    """The file in our format; ``source`` is the name of the foreign one in messages.
+
+    Raises ``ConfigErrors`` for a file that cannot be used, or that is in our format already.
+    """
+    loaded = load_bytes(source, data, {}, {})
+    if loaded.source_format not in _FOREIGN:
+        problem, fix = "is in ostler's own format already", "use it as it is"
+        raise ConfigErrors([Origin(source, 1, 1, schema.API_VERSION_FIELD.key).error(problem, fix)])
+    read = read_document(source, data, [], [])
+    values = read.values
+    nvidia = read.source_format is SourceFormat.NVIDIA
+    if nvidia:
+        values.put(schema.RESOURCES, tuple(_resources(read)), values.origin)
+    differences = [*(_nvidia_differences(values, read.habits.renames) if nvidia else _sriov_differences(loaded.notes))]
+    _leave_out_strategy(values)
+    given = {note.origin for note in loaded.notes if note.kind is NoteKind.TAKEN}
+
+    def remark(field: AnyField, origin: Origin) -> str:
+        return _OWN_REMARKS.get(field.key, "") or (f"{origin.key}, line {origin.line}" if origin in given else "")
+
+    lines = [
+        *_paragraph(
+            f"From a file of {_FOREIGN[read.source_format]}, by 'ostler config convert'. {_LEGEND}", "# ", "# "
+        ),
+        *_listed("Other than there:", differences),
+        *_listed("Without meaning here:", [_without_meaning(note) for note in loaded.notes if _is_idle(note)]),
+        f"{schema.API_VERSION_FIELD.key}: {schema.API_VERSION}",
+        f"{schema.KIND_FIELD.key}: {schema.KIND}",
+        *write_section(schema.ROOT, values, remark),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _is_idle(note: Note) -> bool:
+    return note.kind is NoteKind.IGNORED
+
+
+def _without_meaning(note: Note) -> str:
+    return f"{note.origin.key}, line {note.origin.line}: {note.text.removeprefix('has no meaning here: ')}"
+
+
+def _listed(head: str, points: list[str]) -> Iterator[str]:
+    if points:
+        yield "#"
+        yield f"# {head}"
+        for point in points:
+            yield from _paragraph(point, "# - ", "#   ")
+
+
+def _paragraph(text: str, first: str, further: str) -> list[str]:
+    import textwrap  # only for those who convert
+
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _resources(read: Read) -> Iterator[Values]:
+    """Our resources for what a NVIDIA file's renames and its MIG strategy mean."""
+    values, renames = read.values, read.habits.renames
+    defaults, nvidia = values.section(schema.DEFAULTS), values.section(schema.NVIDIA)
+    strategy, roots = nvidia[schema.MIG_STRATEGY], Roots("/", "/")
+    problems: list[ConfigError] = []  # the file has been judged: there are none
+    for one in renamed_rules(renames, strategy, defaults, roots, problems):
+        yield _resource(one.rule, one.origin)
+    for rule in nvidia_rules(strategy, defaults, roots):
+        yield _resource(rule, nvidia.place(schema.MIG_STRATEGY))
+
+
+def _resource(rule: Rule, origin: Origin) -> Values:
+    silent = Origin(origin.source)
+    resource, devices = Values(silent), Values(silent)
+    resource.put(schema.RESOURCE_NAME, rule.resource, origin)
+    resource.put(schema.DEVICES, devices, silent)
+    resource.put(schema.UNIFORM, rule.uniform, silent)
+    selected = rule.selector
+    devices.put(schema.KINDS, selected.kinds, silent)
+    devices.put(schema.VENDORS, tuple(Vendor(vendor) for vendor in selected.vendors), silent)
+    devices.put(schema.PRODUCTS, selected.products, silent)
+    devices.put(schema.PROFILES, selected.profiles, silent)
+    devices.put(schema.MIG_ENABLED, selected.mig_enabled, silent)
+    devices.put(schema.WHOLE_INSTANCES, selected.whole_instances, silent)
+    return resource
+
+
+def _leave_out_strategy(values: Values) -> None:
+    """Take the MIG strategy back: the resources say all that it means, and beside them it would be a contradiction."""
+    nvidia = values.section(schema.NVIDIA)
+    if schema.MIG_STRATEGY in nvidia:
+        nvidia.put(schema.MIG_STRATEGY, MigStrategy.NONE, Origin(values.origin.source))
+
+
+def _nvidia_differences(values: Values, renames: tuple[Rename, ...]) -> Iterator[str]:
+    strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
+    yield f"migStrategy {strategy} is written out as resources. Add others there: the first that matches has a device."
+    defaults = values.section(schema.DEFAULTS)
+    alone = all(some.uses_cdi for some in defaults[schema.STRATEGIES])  # then no answer holds device nodes
+    if schema.DEVICE_SPECS not in defaults and not alone:
+        yield (
+            "passDeviceSpecs is not in the file, which means true here and false there: device nodes are part of the "
+            "answer, so that containers keep them after 'systemctl daemon-reload'."
+        )
+    if renames:
+        yield "The section resources has effect: NVIDIA's plugin reads it and then overlooks it."
+
+
+def _sriov_differences(notes: tuple[Note, ...]) -> Iterator[str]:
+    if any(f"({DEFAULT_PREFIX} is" in note.text for note in notes):
+        yield (
+            f"Names without a resourcePrefix begin with {DEFAULT_PREFIX}. If the plugin runs with --resource-prefix, "
+            "write that domain instead."
+        )
+    yield "Names of interfaces are whole names, for every release of the plugin."

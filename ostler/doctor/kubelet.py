@@ -1,0 +1,215 @@
+"""Checks of the way to the kubelet: its folders and sockets, which kubelet it is, and whether it is well."""
+
+from __future__ import annotations
+
+import http.client
+from pathlib import Path
+
+from node.sockets import PREFIX, SocketError, check_place
+from ostler.config.settings import RegistrationChoice
+from ostler.doctor.check import Check, Subject
+from ostler.doctor.kubelet_answers import ANSWERED, DEAD, HIDDEN, LISTENING, MISSING, KubeletAnswers, socket_state
+from ostler.doctor.node import NodeView
+from ostler.doctor.processes import Process, on_this_node
+from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
+
+DEFAULT_ROOT = "/var/lib/kubelet"
+_NAMES = ("kubelet", "kubelite")
+"""Programs that are a kubelet: the plain one, and that of microk8s."""
+_SAMPLE = f"{PREFIX}nvidia.com-gpu-00000000.sock"
+"""A socket name as long as ours usually are."""
+_TIMEOUT = 3.0
+_START_KUBELET = "start the kubelet; for another root folder set kubelet.devicePluginDir and kubelet.pluginsRegistryDir"
+
+
+def judge_place(
+    fault: SocketError | None, folder: Path, choice: RegistrationChoice, *, registry: bool, root: bool = True
+) -> Finding:
+    """Whether a plugin's socket can be in the folder; ``fault`` as ``node.sockets.check_place`` has it.
+
+    ``root``: it was looked at with root's rights; what another user may not do says nothing about the agent.
+    """
+    if fault is None:
+        return ok(f"{folder} takes our sockets")
+    if not root and (isinstance(fault.__cause__, PermissionError) or "not writable" in fault.problem):
+        return skipped(f"{folder} is closed to this user; run this as root")
+    found, fix = f"{fault.path}: {fault.problem}", fault.fix
+    other_way = RegistrationChoice.REGISTER if registry else RegistrationChoice.REGISTRY
+    if choice is other_way:
+        return warning(f"{found} (not used: registration is {choice})", fix)
+    if registry and choice is RegistrationChoice.AUTO:
+        return warning(f"{found}; Register is used, and a restarted kubelet must be told again", fix)
+    return failed(found, fix)
+
+
+def judge_socket(state: str, path: Path) -> Finding:
+    """Whether a kubelet listens; ``state`` as in KubeletAnswers."""
+    if state == HIDDEN:
+        return skipped(f"{path} is closed to this user; run this as root")
+    if state == LISTENING:
+        return ok(f"{path} answers")
+    if state == DEAD:
+        return failed(
+            f"nobody listens at {path}: the kubelet that made it is gone", "start the kubelet, or look at its log"
+        )
+    return failed(f"there is no socket {path}: no kubelet is here", _START_KUBELET)
+
+
+def judge_pod_resources(answers: KubeletAnswers, path: Path) -> Finding:
+    """What the kubelet says of pods and devices, and how old it is by that."""
+    if answers.state == HIDDEN:
+        return skipped(f"{path} is closed to this user; run this as root")
+    if answers.state == MISSING:
+        return warning(
+            f"there is no socket {path}: who holds devices cannot be told",
+            "mount the kubelet's pod-resources folder; it exists since 1.15",
+        )
+    if answers.state == DEAD:
+        return warning(f"nobody listens at {path}", "start the kubelet, or look at its log")
+    fault = answers.faults.get("GetAllocatableResources", ANSWERED)
+    if fault.startswith("UNIMPLEMENTED"):
+        return warning(
+            f"{path} answers, GetAllocatableResources does not: the kubelet is older than 1.23", "update the kubelet"
+        )
+    if fault:
+        return failed(
+            f"{path} does not answer GetAllocatableResources: {fault}", "look at the kubelet's log and restart it"
+        )
+    return ok(f"{path} answers; {_age(answers.faults.get('Get', ANSWERED))}")
+
+
+def _age(fault: str) -> str:
+    """What the answer of ``Get`` for a pod that cannot exist tells of the kubelet's version."""
+    if fault.startswith("UNIMPLEMENTED"):
+        return "the kubelet is older than 1.27"
+    if "disabled" in fault:
+        return "the kubelet is 1.27 to 1.33"
+    return "the kubelet is 1.34 or newer, or has KubeletPodResourcesGet on"
+
+
+def judge_root(kubelets: tuple[Process, ...], registry: Path, device_plugins: Path) -> Finding:
+    """Whether the kubelet that runs here is the one of the settings."""
+    if not kubelets:
+        return skipped("no kubelet process can be seen from here")
+    findings = []
+    for kubelet in kubelets:
+        root = (kubelet.flag("--root-dir") or DEFAULT_ROOT).rstrip("/")
+        theirs = f"{root}/plugins_registry"
+        if theirs != str(registry):
+            found = f"the kubelet (process {kubelet.pid}) has its plugin registry in {theirs}, not {registry}"
+            fix = f"set kubelet.pluginsRegistryDir to {theirs} (in the chart kubeletRoot: {root})"
+            findings.append(failed(found, fix))
+    if not findings and str(device_plugins) != f"{DEFAULT_ROOT}/device-plugins":
+        found = f"kubelet.devicePluginDir is {device_plugins}, but kubelets have it in {DEFAULT_ROOT}/device-plugins"
+        findings.append(warning(f"{found} whatever their root folder is", "leave kubelet.devicePluginDir out"))
+    shown = several([f"process {kubelet.pid}" for kubelet in kubelets])
+    return joined(findings, f"{shown}, root folder as in the settings")
+
+
+def judge_health(answer: str | None, address: str) -> Finding:
+    """What the kubelet says of itself; None where nobody answers at its usual address."""
+    if answer is None:
+        return skipped(f"nobody answers at {address}; the kubelet's health is only told on its own machine")
+    if answer:
+        return failed(
+            f"the kubelet is not healthy: {answer}",
+            "look at the kubelet's log; a health check named device-plugin means restart it",
+        )
+    return ok(f"{address} says ok")
+
+
+def ask_health(address: str) -> str | None:
+    """The kubelet's own words where it is not well, empty where it is, None where nobody answers."""
+    host, _, port = address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=_TIMEOUT)
+    try:
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        body = answer.read(2000).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return None  # Not here, or not HTTP: the reader sees that nobody answers.
+    finally:
+        connection.close()
+    if answer.status == http.HTTPStatus.OK:
+        return ""
+    bad = [line for line in body.splitlines() if line.startswith("[-]")]
+    return f"{answer.status} {several(bad, 3) or body.strip()[:200]}"
+
+
+def kubelets(processes: tuple[Process, ...]) -> tuple[Process, ...]:
+    """Those processes that are kubelets."""
+    return tuple(process for process in processes if process.name in _NAMES or process.words[1:2] == ("kubelet",))
+
+
+def _fault(folder: Path) -> SocketError | None:
+    try:
+        check_place(folder, _SAMPLE)
+    except SocketError as error:
+        return error
+    return None
+
+
+def _device_plugins(view: NodeView) -> Finding:
+    return _place(view, view.settings.kubelet.device_plugin_dir, registry=False)
+
+
+def _registry(view: NodeView) -> Finding:
+    return _place(view, view.settings.kubelet.registry_dir, registry=True)
+
+
+def _place(view: NodeView, folder: Path, *, registry: bool) -> Finding:
+    choice = view.settings.kubelet.registration
+    return judge_place(_fault(folder), folder, choice, registry=registry, root=view.uid == 0)
+
+
+def _socket(view: NodeView) -> Finding:
+    path = view.settings.kubelet.device_plugin_dir / "kubelet.sock"
+    return judge_socket(socket_state(path), path)
+
+
+def _pod_resources(view: NodeView) -> Finding:
+    return judge_pod_resources(view.kubelet(), view.pod_resources)
+
+
+def _root(view: NodeView) -> Finding:
+    kubelet = view.settings.kubelet
+    return judge_root(
+        on_this_node(view.proc, kubelets(view.processes())), kubelet.registry_dir, kubelet.device_plugin_dir
+    )
+
+
+def _health(view: NodeView) -> Finding:
+    return judge_health(ask_health(view.kubelet_health), view.kubelet_health)
+
+
+SUBJECT = Subject(
+    "kubelet",
+    (
+        Check(
+            "kubelet-device-plugins",
+            "The kubelet's `device-plugins` folder takes our sockets: it is there, writable, and closed to others",
+            "Mount the folder writable, or correct `kubelet.devicePluginDir`",
+            _device_plugins,
+        ),
+        Check(
+            "kubelet-registry",
+            "The kubelet's `plugins_registry` folder takes our sockets",
+            "Mount the folder writable, or correct `kubelet.pluginsRegistryDir`",
+            _registry,
+        ),
+        Check("kubelet-socket", "A kubelet listens at `kubelet.sock`", "Start the kubelet", _socket),
+        Check(
+            "kubelet-pod-resources",
+            "The pod resources API answers, and what its methods tell of the kubelet's version",
+            "Mount the `pod-resources` folder; update an old kubelet",
+            _pod_resources,
+        ),
+        Check(
+            "kubelet-root",
+            "The kubelet process has the root folder of the settings (`--root-dir`)",
+            "Set `kubelet.pluginsRegistryDir`, in the chart `kubeletRoot`",
+            _root,
+        ),
+        Check("kubelet-health", "The kubelet's own `/healthz`", "Look at the kubelet's log", _health),
+    ),
+)

@@ -1,0 +1,116 @@
+"""Checks of what Kubernetes knows of this node, where the settings and the surroundings say that it may be asked.
+
+The kubelet publishes the numbers there some seconds after it has them, so a difference is
+a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kube.bodies import JsonObject, object_at, text_at
+from ostler.doctor.agent_answers import NO_AGENT
+from ostler.doctor.check import Check, Subject
+from ostler.doctor.node import NodeView
+from ostler.doctor.node_object import NodeAnswer
+from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
+
+_OFF = "the API server is not used (kubernetes.events, node name)"
+_OLDEST = (1, 26)
+"""Where the device plugin API became stable; ostler is tested from 1.34 on."""
+
+
+def judge_api(answer: NodeAnswer, name: str) -> Finding:
+    """Whether the API server lets us read our Node."""
+    if answer.off:
+        return skipped(_OFF)
+    if answer.node is None:
+        return failed(answer.fault, answer.fix)
+    return ok(f"{answer.server} shows Node {name}")
+
+
+def judge_node(answer: NodeAnswer) -> Finding:
+    """Whether the Node is this machine, ready, and of a kubelet that we know."""
+    if answer.node is None:
+        return skipped(_OFF if answer.off else "the Node could not be read")
+    if answer.identity:
+        return failed(
+            answer.identity, "give this node's own name with --node-name, and a pod the host's /etc/machine-id"
+        )
+    version = text_at(object_at(answer.node, "status", "nodeInfo"), "kubeletVersion")
+    number = _number(version)
+    if number is not None and number < _OLDEST:
+        return failed(f"the kubelet is {version}, the device plugin API is stable since 1.26", "update the kubelet")
+    ready = _condition(answer.node, "Ready")
+    if ready != "True":
+        return warning(f"the Node is not ready (Ready is {ready or 'missing'})", "look at the kubelet's log")
+    return ok(f"this machine, ready, kubelet {version}")
+
+
+def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) -> Finding:
+    """Whether the Node shows as many devices as the agent. ``allocatable``: the Node's quantities."""
+    fix = "wait some seconds; if it stays, see the checks registration and kubelet-devices"
+    findings = [
+        warning(f"{name}: {allocatable.get(name, '0')} allocatable on the Node, the agent shows {count}", fix)
+        for name, count in sorted(agent.items())
+        if allocatable.get(name, "0") != str(count)
+    ]
+    shown = [f"{name}: {count}" for name, count in sorted(agent.items())]
+    return joined(findings, several(shown) if shown else "nothing is offered")
+
+
+def _number(version: str) -> tuple[int, int] | None:
+    parts = version.removeprefix("v").split(".")
+    try:
+        return int(parts[0]), int(parts[1])
+    except (IndexError, ValueError):
+        return None
+
+
+def _condition(node: JsonObject, kind: str) -> str:
+    conditions = object_at(node, "status").get("conditions")
+    found = conditions if isinstance(conditions, list) else []
+    return next((text_at(each, "status") for each in found if text_at(each, "type") == kind), "")
+
+
+def _api(view: NodeView) -> Finding:
+    return judge_api(view.node(), view.settings.node_name)
+
+
+def _node(view: NodeView) -> Finding:
+    return judge_node(view.node())
+
+
+def _allocatable(view: NodeView) -> Finding:
+    answer, agent = view.node(), view.agent()
+    if answer.node is None:
+        return skipped(_OFF if answer.off else "the Node could not be read")
+    if agent.status is None:
+        return skipped(NO_AGENT)
+    allocatable = {name: str(quantity) for name, quantity in object_at(answer.node, "status", "allocatable").items()}
+    return judge_allocatable(allocatable, {name: len(ids) for name, ids in agent.healthy_ids().items()})
+
+
+SUBJECT = Subject(
+    "kubernetes",
+    (
+        Check(
+            "kubernetes-api",
+            "The API server answers and lets us read our Node, where it is used",
+            "Give a service account that may get nodes, or a kubeconfig",
+            _api,
+        ),
+        Check(
+            "kubernetes-node",
+            "The Node of our name is this machine, ready, and its kubelet is new enough",
+            "Give this node's own name with `--node-name`",
+            _node,
+        ),
+        Check(
+            "kubernetes-allocatable",
+            "The Node's allocatable has as many devices as the agent shows healthy",
+            "Wait some seconds; then see the checks of the registration",
+            _allocatable,
+        ),
+    ),
+)

@@ -1,0 +1,234 @@
+"""Checks of limits that are met silently: inotify, open files, room on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ostler.doctor.check import Check, Subject
+from ostler.doctor.machine import whose
+from ostler.doctor.node import NodeView
+from ostler.doctor.processes import pids
+from ostler.doctor.reading import number_of, text_of
+from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
+
+_SCARCE = 8
+"""Inotify instances that should be left: kubelet, runtime and other agents need some, too."""
+_FEW_FILES = 1024
+"""Open files that an agent may well need: a stream per resource, sockets, libraries of drivers."""
+_FULL = 0.9
+_LITTLE = 64 << 20
+"""Bytes free on a disk below which somebody should be told; a state folder needs some 100 KiB."""
+_NOTHING = 1 << 20
+_FEW_INODES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class InotifyUse:
+    """Limits of one user, None where unknown, and what the processes that can be seen use of them."""
+
+    uid: int
+    max_instances: int | None
+    instances: int
+    max_watches: int | None
+    watches: int
+
+
+def judge_instances(use: InotifyUse) -> Finding:
+    """Whether inotify can still be had."""
+    if use.max_instances is None:
+        return skipped("fs.inotify.max_user_instances cannot be read")
+    found = f"user {use.uid} has {use.instances} of {use.max_instances} inotify instances in use"
+    if use.max_instances - use.instances < _SCARCE:
+        return warning(
+            f"{found}: the agent looks at folders four times a second instead when none is left",
+            f"sysctl fs.inotify.max_user_instances={max(8192, 2 * use.max_instances)}",
+        )
+    return ok(found)
+
+
+def judge_watches(use: InotifyUse) -> Finding:
+    """Whether folders can still be watched."""
+    if use.max_watches is None:
+        return skipped("fs.inotify.max_user_watches cannot be read")
+    found = f"user {use.uid} has {use.watches} of {use.max_watches} inotify watches in use"
+    if use.watches > _FULL * use.max_watches:
+        return warning(found, f"sysctl fs.inotify.max_user_watches={max(524288, 2 * use.max_watches)}")
+    return ok(found)
+
+
+def read_inotify(proc: Path, uid: int) -> InotifyUse:
+    """Limits and use of a user; processes that cannot be seen or looked into are not counted."""
+    instances = watches = 0
+    for pid in pids(proc):
+        for descriptor in _inotify_descriptors(proc / str(pid), uid):
+            instances += 1
+            try:
+                # Not a small file: a line for every watch.
+                lines = (proc / str(pid) / "fdinfo" / descriptor).read_text(errors="replace").splitlines()
+            except OSError:
+                continue  # Closed meanwhile.
+            watches += sum(line.startswith("inotify ") for line in lines)
+    limits = proc / "sys/fs/inotify"
+    return InotifyUse(
+        uid, number_of(limits / "max_user_instances"), instances, number_of(limits / "max_user_watches"), watches
+    )
+
+
+def _inotify_descriptors(process: Path, uid: int) -> list[str]:
+    try:
+        if process.stat().st_uid != uid:
+            return []
+        return [link.name for link in (process / "fd").iterdir() if _is_inotify(link)]
+    except OSError:
+        return []  # Ended meanwhile, or not ours to look into.
+
+
+def _is_inotify(link: Path) -> bool:
+    try:
+        return str(link.readlink()) == "anon_inode:inotify"
+    except OSError:
+        return False  # Closed meanwhile.
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """Open files of a process and of the whole machine, each with its limit; None where unknown."""
+
+    opened: int | None
+    limit: int | None
+    machine_opened: int | None
+    machine_limit: int | None
+
+
+def judge_files(use: FileUse, whose: str) -> Finding:
+    """Whether files and sockets can still be opened."""
+    if use.machine_opened is not None and use.machine_limit and use.machine_opened > _FULL * use.machine_limit:
+        return warning(
+            f"{use.machine_opened} of {use.machine_limit} files of the machine are open", "raise fs.file-max"
+        )
+    if use.opened is None or use.limit is None:
+        return skipped(f"the open files of {whose} cannot be seen from here")
+    found = f"{whose} has {use.opened} of {use.limit} files open"
+    if use.opened > _FULL * use.limit or use.limit < _FEW_FILES:
+        return warning(found, "raise LimitNOFILE of the unit, or the runtime's limit of open files, to 65536")
+    return ok(found)
+
+
+def read_files(proc: Path, pid: int | str) -> FileUse:
+    """Open files and limits of a process and of the machine."""
+    try:
+        opened = sum(1 for _ in (proc / str(pid) / "fd").iterdir())
+    except OSError:
+        opened = None
+    limits = (text_of(proc / str(pid) / "limits") or "").splitlines()
+    words = next((line.split() for line in limits if line.startswith("Max open files")), [])
+    machine = (text_of(proc / "sys/fs/file-nr") or "").split()
+    return FileUse(
+        opened,
+        int(words[3]) if len(words) > 3 and words[3].isdigit() else None,
+        int(machine[0]) if len(machine) == 3 else None,
+        int(machine[2]) if len(machine) == 3 else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is free in the file system of a folder; ``inodes`` None where the file system has no such limit."""
+
+    folder: Path
+    bytes: int
+    inodes: int | None
+
+
+def judge_room(rooms: Iterable[Room]) -> Finding:
+    """Whether files can still be written whole."""
+    rooms = tuple(rooms)
+    findings = [finding for room in rooms if (finding := _judge_one(room)) is not None]
+    free = [f"{room.folder} has {_size(room.bytes)} free" for room in rooms]
+    return joined(findings, several(free, 4))
+
+
+def _judge_one(room: Room) -> Finding | None:
+    fix = f"make room on the file system of {room.folder}"
+    if room.bytes < _NOTHING:
+        return failed(f"{room.folder} has {_size(room.bytes)} free: state and CDI specs cannot be written", fix)
+    if room.inodes is not None and room.inodes < _FEW_INODES:
+        return failed(f"{room.folder} has {room.inodes} inodes free: no file can be added soon", fix)
+    if room.bytes < _LITTLE:
+        return warning(f"{room.folder} has only {_size(room.bytes)} free", fix)
+    return None
+
+
+def read_room(folder: Path) -> Room | None:
+    """What is free where ``folder`` is or would be; None where that cannot be seen."""
+    for place in (folder, *folder.parents):
+        try:
+            status = os.statvfs(place)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return Room(folder, status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None)
+    return None
+
+
+def _size(number: int) -> str:
+    amount = float(number)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}"
+
+
+def _instances(view: NodeView) -> Finding:
+    return judge_instances(read_inotify(view.proc, os.geteuid()))
+
+
+def _watches(view: NodeView) -> Finding:
+    return judge_watches(read_inotify(view.proc, os.geteuid()))
+
+
+def _files(view: NodeView) -> Finding:
+    pid, name = whose(view)
+    return judge_files(read_files(view.proc, pid), name)
+
+
+def _room(view: NodeView) -> Finding:
+    settings = view.settings
+    folders = (settings.state_dir, settings.kubelet.device_plugin_dir, settings.cdi.directory)
+    return judge_room([room for folder in folders if (room := read_room(folder)) is not None])
+
+
+SUBJECT = Subject(
+    "limits",
+    (
+        Check(
+            "inotify-instances",
+            "Inotify instances left for our user (`fs.inotify.max_user_instances`)",
+            "Raise `fs.inotify.max_user_instances`; until then folders are looked at four times a second",
+            _instances,
+        ),
+        Check(
+            "inotify-watches",
+            "Inotify watches left for our user (`fs.inotify.max_user_watches`)",
+            "Raise `fs.inotify.max_user_watches`",
+            _watches,
+        ),
+        Check(
+            "open-files",
+            "Open files of the agent against its limit, and of the machine against `fs.file-max`",
+            "Raise `LimitNOFILE` of the unit, or the runtime's limit",
+            _files,
+        ),
+        Check(
+            "disk-space",
+            "Bytes and inodes left for the state folder, the kubelet's folder and the CDI folder",
+            "Make room on the file system that is named",
+            _room,
+        ),
+    ),
+)

@@ -1,0 +1,210 @@
+"""Checks of the machine itself: which one it is, what time it has, and what it allows us."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from ostler.doctor.check import Check, Subject
+from ostler.doctor.node import NodeView
+from ostler.doctor.reading import text_of
+from ostler.doctor.verdict import Finding, failed, ok, skipped, warning
+
+_EARLIEST = 1_735_689_600.0
+"""Unix seconds of 2025-01-01: a clock before that is wrong, this program is younger."""
+_UNSYNCHRONISED = 0x40
+"""STA_UNSYNC of adjtimex(2)."""
+_STATUS_OFFSET = 40
+"""Bytes before ``status`` in ``struct timex`` where a long has 8."""
+_ALL_CAPABILITIES = "cap_last_cap"
+
+
+def judge_machine_id(text: str | None) -> Finding:
+    """Whether the machine says who it is; ``text`` is the content of /etc/machine-id."""
+    fix = "run 'systemd-machine-id-setup'; in a pod mount the host's /etc/machine-id read-only"
+    if text is None:
+        return warning("/etc/machine-id cannot be read: a Node object cannot be compared with this machine", fix)
+    if len(text) != 32 or not all(letter in "0123456789abcdef" for letter in text):
+        shown = repr(text[:40]) if text else "empty"
+        return warning(f"/etc/machine-id is {shown}, not 32 hexadecimal digits", fix)
+    # Not shown: reports are sent to others, and the id is not meant for them.
+    return ok("there, 32 hexadecimal digits")
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFacts:
+    """``now`` and ``booted`` in Unix seconds; ``synchronised`` None where the kernel does not tell."""
+
+    now: float
+    booted: float | None
+    synchronised: bool | None
+
+
+def judge_clock(clock: ClockFacts) -> Finding:
+    """Whether the time can be right."""
+    fix = "set the clock and run a time service (chrony, systemd-timesyncd)"
+    if clock.now < _EARLIEST:
+        return failed(f"the clock is at {clock.now:.0f} s after 1970, which is years ago", fix)
+    if clock.booted is not None and clock.booted > clock.now + 1:
+        return failed(f"the machine was started {clock.booted - clock.now:.0f} s in the future", fix)
+    if clock.synchronised is None:
+        return skipped("the kernel does not say whether the clock is synchronised")
+    if not clock.synchronised:
+        return warning("the clock is not synchronised: times of events and certificates may be wrong", fix)
+    return ok("synchronised")
+
+
+def read_synchronised() -> bool | None:
+    """Whether the kernel's clock is disciplined by a time service; only asks, nothing is set."""
+    if ctypes.sizeof(ctypes.c_long) != 8:
+        return None
+    buffer = ctypes.create_string_buffer(512)
+    try:
+        state = ctypes.CDLL(None).adjtimex(buffer)
+    except (OSError, AttributeError):
+        return None  # Another C library, or a filter of system calls: the reader sees that it is not known.
+    if state < 0:
+        return None
+    (status,) = struct.unpack_from("=i", buffer, _STATUS_OFFSET)
+    return not status & _UNSYNCHRONISED
+
+
+def _booted(proc: Path) -> float | None:
+    try:
+        lines = (proc / "stat").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((float(line.split()[1]) for line in lines if line.startswith("btime ")), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RightsFacts:
+    """Of a process: effective user, effective capabilities and the highest one that the kernel has."""
+
+    pid: int | str
+    uid: int
+    capabilities: int
+    last_capability: int
+    filtered: bool
+
+
+def judge_rights(facts: RightsFacts | None, whose: str) -> Finding:
+    """Whether the process may do what an agent does. ``whose``: ``the agent`` or ``this command``."""
+    if facts is None:
+        return skipped(f"the rights of {whose} cannot be seen from here")
+    if facts.uid != 0:
+        found = f"{whose} runs as user {facts.uid}; the kubelet's folders and the agent's socket are root's"
+        return warning(found, "run it as root; as another user some checks see less than there is")
+    count = facts.capabilities.bit_count()
+    seccomp = ", system calls filtered" if facts.filtered else ""
+    return ok(f"{whose} runs as root with {count} of {facts.last_capability + 1} capabilities{seccomp}")
+
+
+def read_rights(proc: Path, pid: int | str) -> RightsFacts | None:
+    """The rights of a process; None where it cannot be seen."""
+    text = text_of(proc / str(pid) / "status")
+    if text is None:
+        return None
+    fields = {key: value.split() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    try:
+        uid, effective = int(fields["Uid"][1]), int(fields["CapEff"][0], 16)
+    except (KeyError, IndexError, ValueError):
+        return None
+    last = text_of(proc / "sys/kernel" / _ALL_CAPABILITIES)
+    known = int(last) if last is not None and last.isdigit() else max(0, effective.bit_length() - 1)
+    return RightsFacts(pid, uid, effective, known, fields.get("Seccomp", ["0"])[0] == "2")
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityFacts:
+    """``selinux``: ``enforcing``, ``permissive`` or empty for off; ``context``: of the process."""
+
+    selinux: str
+    apparmor: bool
+    context: str
+
+
+def judge_security(facts: SecurityFacts) -> Finding:
+    """What a security module may forbid us."""
+    if facts.selinux == "enforcing" and ":container_t:" in facts.context:
+        return failed(
+            f"SELinux is enforcing and the context is {facts.context}: the kubelet's sockets cannot be reached",
+            "give the pod seLinuxOptions with a type that may, such as spc_t",
+        )
+    if facts.selinux:
+        return ok(f"SELinux is {facts.selinux}, the context is {facts.context or 'unknown'}")
+    if facts.apparmor and facts.context and not facts.context.startswith("unconfined"):
+        return warning(
+            f"AppArmor confines it: {facts.context}",
+            "if sockets or device files are refused, run it with the AppArmor profile 'unconfined'",
+        )
+    return ok("AppArmor does not confine it" if facts.apparmor else "neither SELinux nor AppArmor is on")
+
+
+def read_security(sys: Path, proc: Path, pid: int | str) -> SecurityFacts:
+    """The state of SELinux and AppArmor, and the context of a process."""
+    enforce = text_of(sys / "fs/selinux/enforce")
+    context = (text_of(proc / str(pid) / "attr/current") or "").rstrip("\0")
+    return SecurityFacts(
+        "" if enforce is None else "enforcing" if enforce == "1" else "permissive",
+        text_of(sys / "module/apparmor/parameters/enabled") == "Y",
+        context,
+    )
+
+
+def whose(view: NodeView) -> tuple[int | str, str]:
+    """The process that matters: the agent's where it answers and can be seen, else our own; and its name."""
+    pid = view.agent().pid
+    if pid is not None and any(process.pid == pid and process.runs_agent for process in view.processes()):
+        return pid, "the agent"
+    return "self", "this command"
+
+
+def _machine_id(view: NodeView) -> Finding:
+    return judge_machine_id(text_of(view.host / "etc/machine-id"))
+
+
+def _clock(view: NodeView) -> Finding:
+    return judge_clock(ClockFacts(view.clock(), _booted(view.proc), read_synchronised()))
+
+
+def _rights(view: NodeView) -> Finding:
+    pid, name = whose(view)
+    return judge_rights(read_rights(view.proc, pid), name)
+
+
+def _security(view: NodeView) -> Finding:
+    return judge_security(read_security(view.sys, view.proc, whose(view)[0]))
+
+
+SUBJECT = Subject(
+    "machine",
+    (
+        Check(
+            "machine-id",
+            "`/etc/machine-id` is readable, by which the agent tells whether a Node object is this machine's",
+            "Run `systemd-machine-id-setup`; in a pod mount the host's file read-only",
+            _machine_id,
+        ),
+        Check(
+            "clock",
+            "The clock is synchronised, not years off, and the boot is not in the future",
+            "Run a time service (chrony, systemd-timesyncd)",
+            _clock,
+        ),
+        Check(
+            "rights",
+            "The user and capabilities of the agent, or of the command where no agent answers",
+            "Run it as root",
+            _rights,
+        ),
+        Check(
+            "security-modules",
+            "SELinux and AppArmor let the agent reach the kubelet's sockets",
+            "Give the pod `seLinuxOptions` with type `spc_t`, or the AppArmor profile `unconfined`",
+            _security,
+        ),
+    ),
+)

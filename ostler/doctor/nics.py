@@ -1,0 +1,100 @@
+"""Checks of NICs: the right network namespace, none of the node's own given away, one firmware per model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.inventory.model import NIC_KINDS, Device, Snapshot
+from node.offer import Offer, offer
+from node.rules import Door, offers_nics
+from ostler.doctor.check import Check, Subject
+from ostler.doctor.node import NodeView
+from ostler.doctor.verdict import Finding, ok, several, skipped, warning
+
+_NO_RULE = "no rule offers NICs"
+
+
+def judge_namespace(*, wanted: bool, host_network: bool, in_pod: bool) -> Finding:
+    """Whether the node's interfaces can be seen. ``wanted``: a rule offers NICs."""
+    if not wanted:
+        return skipped(_NO_RULE)
+    if host_network:
+        return ok("the host's network namespace")
+    fix = "hostNetwork: true in the pod's spec" if in_pod else "run it in the host's network namespace"
+    return warning("rules offer NICs, and this is not the host's network namespace: its interfaces cannot be seen", fix)
+
+
+def judge_host_use(devices: Iterable[Device], shown: Offer) -> Finding:
+    """Whether a NIC that the node itself needs is offered; only a rule that names it does so."""
+    used = [device for device in devices if device.kind in NIC_KINDS and device.host_use]
+    offered = {each.device.name: resource.resource for resource in shown.resources for each in resource.devices}
+    given = [
+        f"{device.name} ({device.host_use}) as {offered[device.name]}" for device in used if device.name in offered
+    ]
+    if given:
+        fix = "take its name, address or interface out of the rule, unless a pod is really to have it"
+        return warning(f"the node's own NIC is offered, as a rule names it: {several(given, 3)}", fix)
+    return ok(
+        f"kept back: {several([f'{device.name} ({device.host_use})' for device in used], 3)}"
+        if used
+        else "none in use by the node"
+    )
+
+
+def judge_firmware(devices: Iterable[Device]) -> Finding:
+    """Whether physical NICs of one model have one firmware."""
+    models: dict[str, dict[str, list[str]]] = {}
+    for device in devices:
+        firmware = device.text("firmwareVersion")
+        model = f"{device.text('pciVendorId')}:{device.text('pciDeviceId')}"
+        if device.kind in NIC_KINDS and firmware and len(model) > 1:
+            models.setdefault(model, {}).setdefault(firmware, []).append(device.name)
+    mixed = {model: versions for model, versions in models.items() if len(versions) > 1}
+    if mixed:
+        said = [
+            f"{model}: " + ", ".join(f"{version} ({several(names, 2)})" for version, names in sorted(versions.items()))
+            for model, versions in sorted(mixed.items())
+        ]
+        return warning(f"NICs of one model have different firmware: {several(said, 2)}", "bring them to one version")
+    count = sum(len(names) for versions in models.values() for names in versions.values())
+    return (
+        ok(f"{count} NICs tell their firmware, one version for each model")
+        if count
+        else skipped("no NIC tells its firmware")
+    )
+
+
+def _namespace(view: NodeView) -> Finding:
+    wanted = offers_nics(view.settings.rules) and not view.recorded
+    return judge_namespace(wanted=wanted, host_network=view.host_network, in_pod=view.in_pod)
+
+
+def _host_use(view: NodeView) -> Finding:
+    if not offers_nics(view.settings.rules):
+        return skipped(_NO_RULE)
+    devices = view.devices()
+    return judge_host_use(devices, offer(Snapshot(1, devices), view.settings.rules, {}, Door.PLUGIN))
+
+
+def _firmware(view: NodeView) -> Finding:
+    return judge_firmware(view.devices())
+
+
+SUBJECT = Subject(
+    "nics",
+    (
+        Check(
+            "network-namespace",
+            "The host's network namespace, where rules offer NICs",
+            "`hostNetwork: true` in the pod's spec",
+            _namespace,
+        ),
+        Check(
+            "nic-host-use",
+            "No NIC that the node itself uses is offered to pods",
+            "Take its name out of the rule",
+            _host_use,
+        ),
+        Check("nic-firmware", "NICs of one model have one firmware version", "Bring them to one version", _firmware),
+    ),
+)

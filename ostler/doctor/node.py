@@ -1,0 +1,158 @@
+"""The node as checks see it: the settings, where the node's file systems are, and facts that several checks share.
+
+This is the edge: checks get facts from here and decide. Everything can be pointed elsewhere (a tree of files in a test,
+the host's root in a container), and each shared fact is read once, when the first check asks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from node.inventory.sysfs.device_files import StatDevice, stat_device
+from node.quiesce import Quiesce
+from ostler.config.load import Loaded
+from ostler.doctor.agent_answers import AgentAnswers, ask_agent
+from ostler.doctor.kubelet_answers import KubeletAnswers, ask_kubelet
+from ostler.doctor.once import Once
+from ostler.doctor.processes import Process, processes
+
+if TYPE_CHECKING:
+    from node.inventory.facts import NodeFacts, PciFunction
+    from node.inventory.model import Device
+    from ostler.doctor.node_object import NodeAnswer
+    from ostler.doctor.nvml import NvmlAnswer
+
+_DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
+"""PCI classes of GPUs: VGA and 3D controllers, other display controllers, processing accelerators."""
+
+
+class NodeView:
+    """One node, looked at once.
+
+    ``loaded``: the settings with their notes; ``problems``: what is wrong with the configuration, and then ``loaded``
+    has the defaults. ``host``: where the node's /etc, /run and /var are. ``clock``: Unix seconds; ``pause``: waits for
+    so many seconds. ``stat``: reads a device file's numbers. ``uid``: the user that we are. ``kubelet_health``: where
+    kubelets serve their health unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        problems: tuple[str, ...] = (),
+        host: Path = Path("/"),
+        environment: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[float], None] = time.sleep,
+        stat: StatDevice = stat_device,
+        uid: int | None = None,
+        kubelet_health: str = "127.0.0.1:10248",
+    ) -> None:
+        self.loaded = loaded
+        self.problems = problems
+        self.settings = loaded.settings
+        self.host = host
+        self.environment = os.environ if environment is None else environment
+        self.clock = clock
+        self.pause = pause
+        self.stat = stat
+        self.uid = os.geteuid() if uid is None else uid
+        self.kubelet_health = kubelet_health
+        self.agent: Once[AgentAnswers] = Once(lambda: ask_agent(self.settings.socket))
+        """What the running agent says."""
+        self.kubelet: Once[KubeletAnswers] = Once(lambda: ask_kubelet(self.pod_resources))
+        """What the kubelet says of devices and pods."""
+        self.processes: Once[tuple[Process, ...]] = Once(lambda: processes(self.proc))
+        """Processes that can be seen from here."""
+        self.facts: Once[NodeFacts] = Once(self._read_facts)
+        """What the kernel shows of devices; NVIDIA's driver is not asked."""
+        self.devices: Once[tuple[Device, ...]] = Once(self._make_devices)
+        """Devices by those facts."""
+        self.node: Once[NodeAnswer] = Once(self._ask_node)
+        """Our Node object, where the API server may be asked."""
+        self.nvml: Once[NvmlAnswer] = Once(self._ask_nvml)
+        """What NVIDIA's management library says, asked in a process of its own."""
+
+    @property
+    def proc(self) -> Path:
+        """The proc file system."""
+        return self.settings.roots.proc
+
+    @property
+    def sys(self) -> Path:
+        """The sys file system."""
+        return self.settings.roots.sys
+
+    @property
+    def dev(self) -> Path:
+        """The node's device files."""
+        return self.settings.nvidia.dev_root_mount / "dev"
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a recorded node is replayed, so that this machine's hardware does not matter."""
+        return self.settings.inventory.recorded is not None
+
+    @property
+    def kubelet_root(self) -> Path:
+        """The kubelet's root folder as the settings have it: the plugin registry follows it."""
+        return self.settings.kubelet.registry_dir.parent
+
+    @property
+    def pod_resources(self) -> Path:
+        """The socket of the kubelet's pod resources API."""
+        return self.kubelet_root / "pod-resources" / "kubelet.sock"
+
+    @property
+    def host_network(self) -> bool:
+        """Whether this process is in the host's network namespace (the first one shows this setting alone)."""
+        return (self.proc / "sys/net/core/dev_weight").exists()
+
+    @property
+    def in_pod(self) -> bool:
+        """Whether this process runs in a pod."""
+        return bool(self.environment.get("KUBERNETES_SERVICE_HOST"))
+
+    @property
+    def quiesced(self) -> str | None:
+        """Why the driver must be left alone now; None when it need not be."""
+        return Quiesce(self.settings.state_dir / "quiesce.json", self.proc).reason
+
+    def gpu_functions(self, vendor: str) -> tuple[PciFunction, ...]:
+        """PCI functions of GPUs of a vendor (``0x10de``), virtual ones too."""
+        sysfs = self.facts().sysfs
+        return tuple(
+            function
+            for function in (sysfs.pci if sysfs is not None else ())
+            if function.vendor == vendor and function.class_code.startswith(_DISPLAY_CLASSES)
+        )
+
+    def _read_facts(self) -> NodeFacts:
+        # Here and not above, as below: without such a check none of it is loaded.
+        from node.inventory.facts import merge
+        from node.inventory.source import DriverHolder
+        from ostler.cli.scanning import open_sources
+
+        with open_sources(self.settings) as sources:
+            return merge(tuple(source.read() for source in sources if not isinstance(source, DriverHolder)))
+
+    def _make_devices(self) -> tuple[Device, ...]:
+        from node.inventory.devices import devices_of
+        from node.inventory.identity import Identities
+
+        return devices_of(self.facts(), Identities())
+
+    def _ask_node(self) -> NodeAnswer:
+        from ostler.doctor.node_object import ask_node
+        from ostler.node_events import Surroundings
+
+        return ask_node(self.settings, Surroundings(self.environment, etc=self.host / "etc"))
+
+    def _ask_nvml(self) -> NvmlAnswer:
+        from ostler.doctor.nvml import ask_nvml
+
+        return ask_nvml(self.settings.nvidia.driver_root_mount, self.settings.nvidia.library, self.proc)

@@ -1,0 +1,36 @@
+"""The process that asks NVML for the checks: prints one line of JSON and ends.
+
+Arguments: the driver root, the library (empty to search), the proc file system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from node.inventory.facts import NvmlFacts
+from node.inventory.nvidia.nvml import NvmlSource
+
+
+def main(driver_root: str, library: str, proc: str) -> None:
+    """Read NVML once and print what it says."""
+    source = NvmlSource(Path(driver_root), Path(library) if library else None, proc=Path(proc))
+    facts = source.read().nvml or NvmlFacts()
+    lost = [f"GPU {gpu.index} ({gpu.uuid or gpu.bus_id or 'unknown'}): {gpu.error}" for gpu in facts.gpus if gpu.error]
+    answer = {
+        "status": facts.status,
+        "detail": facts.detail,
+        "driver_version": facts.driver_version,
+        "gpus": len(facts.gpus),
+        "lost": lost,
+    }
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    # The library's own work at the end of a process may hang as its calls do.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

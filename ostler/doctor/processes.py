@@ -1,0 +1,76 @@
+"""Processes that can be seen from here: on the node all of them, in a pod without hostPID only the pod's own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """``words``: its command line. Kernel threads and processes that ended meanwhile are left out."""
+
+    pid: int
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """File name of what was started."""
+        return self.words[0].rpartition("/")[2]
+
+    @property
+    def runs_agent(self) -> bool:
+        """Whether it is ``ostler run``, started by its script or as a module."""
+        for word, following in itertools.pairwise(self.words):
+            if word == "ostler" or word.endswith(("/ostler", "/ostler/__main__.py")):
+                return following == "run"
+        return False
+
+    def flag(self, name: str) -> str | None:
+        """The value of ``--name=value`` or ``--name value``, None where it is not given; of several the last one."""
+        found = None
+        for place, word in enumerate(self.words):
+            if word.startswith(f"{name}="):
+                found = word.partition("=")[2]
+            elif word == name and place + 1 < len(self.words):
+                found = self.words[place + 1]
+        return found
+
+
+def processes(proc: Path) -> tuple[Process, ...]:
+    """All that have a command line, by process id."""
+    found = []
+    for pid in pids(proc):
+        try:
+            raw = (proc / str(pid) / "cmdline").read_bytes()
+        except OSError:
+            continue  # Ended meanwhile, or hidden from us; then it cannot be looked at.
+        words = tuple(word.decode(errors="backslashreplace") for word in raw.rstrip(b"\0").split(b"\0"))
+        if words[0]:
+            found.append(Process(pid, words))
+    return tuple(found)
+
+
+def on_this_node(proc: Path, found: tuple[Process, ...]) -> tuple[Process, ...]:
+    """Those that see the same file systems as we or as the first process do; others are in containers of their own."""
+    ours = {_mounts(proc / "self"), _mounts(proc / "1")} - {""}
+    return tuple(process for process in found if _mounts(proc / str(process.pid)) in (*ours, ""))
+
+
+def _mounts(process: Path) -> str:
+    """The mount namespace; empty where it cannot be told."""
+    try:
+        return str((process / "ns/mnt").readlink())
+    except OSError:
+        return ""
+
+
+def pids(proc: Path) -> Iterator[int]:
+    """Process ids, in order."""
+    try:
+        names = [entry.name for entry in proc.iterdir()]
+    except OSError:
+        return  # Not a proc file system, or hidden: no process can be seen.
+    yield from sorted(int(name) for name in names if name.isdigit())

@@ -1,0 +1,1 @@
+"""The Helm chart and the manifests made from it, rendered by the real Helm."""

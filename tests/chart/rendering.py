@@ -1,0 +1,90 @@
+"""Rendering the chart with the real Helm, and finding things in what comes out."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.generate import CHART, KUBERNETES, NAMESPACE
+from tests.cluster.components.build import tools
+from tests.cluster.components.toolchain import ToolchainMissing
+
+Values = Mapping[str, Any]
+Document = dict[str, Any]
+
+
+@functools.cache
+def helm() -> Path:
+    """The tests' own Helm; skips where it is not there and cannot be built."""
+    try:
+        return tools() / "helm"
+    except (ToolchainMissing, subprocess.CalledProcessError) as error:
+        pytest.skip(f"helm cannot be built: {error}")
+
+
+def run_helm(*arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
+    """One call of Helm with values as a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "values.yaml"
+        # JSON is YAML, and Helm reads its words (on, off) as they are meant.
+        file.write_text(json.dumps(values or {}))
+        # The later of two wins, so that a test can name another version.
+        command = [str(helm()), arguments[0], "--kube-version", KUBERNETES, *arguments[1:], "--values", str(file)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def template(values: Values | None = None, *options: str) -> subprocess.CompletedProcess[str]:
+    """The chart rendered as release ``ostler``, whatever comes of it."""
+    return run_helm("template", "ostler", str(CHART), "--namespace", NAMESPACE, *options, values=values)
+
+
+def render(values: Values | None = None, *options: str) -> list[Document]:
+    """The objects that the chart makes of values; fails the test when it makes none."""
+    answer = template(values, *options)
+    assert answer.returncode == 0, answer.stderr
+    return [document for document in yaml.safe_load_all(answer.stdout) if document]
+
+
+def refusal(values: Values) -> str:
+    """Why the chart refuses values; fails the test when it does not."""
+    answer = template(values)
+    assert answer.returncode != 0, "the chart accepts this"
+    return answer.stderr
+
+
+def of_kind(documents: list[Document], kind: str) -> list[Document]:
+    """The objects of one kind."""
+    return [document for document in documents if document["kind"] == kind]
+
+
+def only(documents: list[Document], kind: str) -> Document:
+    """The one object of a kind."""
+    (found,) = of_kind(documents, kind)
+    return found
+
+
+def pod_of(documents: list[Document]) -> Document:
+    """The spec of the agents' pods."""
+    spec: Document = only(documents, "DaemonSet")["spec"]["template"]["spec"]
+    return spec
+
+
+def container_of(documents: list[Document]) -> Document:
+    """The agent's container."""
+    (container,) = pod_of(documents)["containers"]
+    return dict(container)
+
+
+def flags_of(documents: list[Document]) -> dict[str, str]:
+    """The flags that the agent is started with, by their names."""
+    command, *flags = container_of(documents)["args"]
+    assert command == "run"
+    return dict(flag.split("=", 1) for flag in flags)

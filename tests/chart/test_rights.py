@@ -1,0 +1,118 @@
+"""What the agents' account may do at the API server: this table and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chart.rendering import Document, Values, of_kind, only, pod_of, render
+
+pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+
+Right = tuple[str, str, str, str]
+"""Namespace (empty: cluster), API group with resource, name (empty: any), verb."""
+
+ALWAYS: set[Right] = {("", "nodes", "", "get")}
+EVENTS: set[Right] = {("default", "events", "", verb) for verb in ("create", "patch")}
+DRA: set[Right] = {
+    *(
+        ("", "resource.k8s.io/resourceslices", "", verb)
+        for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
+    ),
+    ("", "resource.k8s.io/resourceclaims", "", "get"),
+    *(("", "resource.k8s.io/resourceclaims/status", "", verb) for verb in ("update", "patch")),
+    *(
+        ("", "resource.k8s.io/resourceclaims/driver", "ostler.dev", f"associated-node:{verb}")
+        for verb in ("update", "patch")
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, ALWAYS | EVENTS),
+        ({"dra": {"enabled": True}}, ALWAYS | EVENTS | DRA),
+        ({"dra": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | DRA),
+        ({"events": {"enabled": False}}, set()),
+        ({"rbac": {"create": False}}, set()),
+    ],
+    # The order of a set is another one in every worker, and names must be the same in all.
+    ids=["defaults", "dra", "dra-alone", "neither", "no-rbac"],
+)
+def test_the_account_has_these_rights_alone(values: Values, expected: set[Right]) -> None:
+    documents = render(values)
+    assert _rights(documents) == expected
+    for binding in of_kind(documents, "RoleBinding") + of_kind(documents, "ClusterRoleBinding"):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "ostler", "namespace": "ostler-system"}]
+
+
+def test_without_the_api_server_the_pods_have_no_token() -> None:
+    documents = render({"events": {"enabled": False}})
+    assert pod_of(documents)["automountServiceAccountToken"] is False
+    assert only(documents, "ServiceAccount")["automountServiceAccountToken"] is False
+
+
+def test_an_account_that_is_there_already_is_used() -> None:
+    documents = render({"serviceAccount": {"create": False, "name": "mine"}})
+    assert not of_kind(documents, "ServiceAccount")
+    assert pod_of(documents)["serviceAccountName"] == "mine"
+    assert only(documents, "ClusterRoleBinding")["subjects"][0]["name"] == "mine"
+    assert _users(documents) == {"system:serviceaccount:ostler-system:mine"}
+
+
+def test_policies_keep_each_agent_to_its_own_node() -> None:
+    documents = render()
+    policies = of_kind(documents, "ValidatingAdmissionPolicy")
+    assert [policy["metadata"]["name"] for policy in policies] == ["ostler-slices", "ostler-events"]
+    bound = {binding["spec"]["policyName"]: binding["spec"] for binding in of_kind(documents, BINDING)}
+    for policy in policies:
+        spec = policy["spec"]
+        assert spec["failurePolicy"] == "Fail"
+        assert bound[policy["metadata"]["name"]]["validationActions"] == ["Deny"]
+        (rule,) = spec["matchConstraints"]["resourceRules"]
+        assert {"CREATE", "UPDATE", "DELETE"} == set(rule["operations"])
+        (validation,) = spec["validations"]
+        assert "variables.node != ''" in validation["expression"]
+    assert _users(documents) == {"system:serviceaccount:ostler-system:ostler"}
+
+
+def test_policies_are_made_where_the_cluster_knows_them() -> None:
+    assert len(of_kind(render({}, "--kube-version", "1.30.0"), "ValidatingAdmissionPolicy")) == 2
+    assert not of_kind(render({}, "--kube-version", "1.29.9"), "ValidatingAdmissionPolicy")
+    assert not of_kind(render({"admissionPolicy": {"enabled": False}}), "ValidatingAdmissionPolicy")
+    assert not of_kind(render({"admissionPolicy": {"enabled": False}}), BINDING)
+
+
+def test_without_events_there_is_no_policy_for_them() -> None:
+    documents = render({"events": {"enabled": False}})
+    assert only(documents, "ValidatingAdmissionPolicy")["metadata"]["name"] == "ostler-slices"
+
+
+def test_objects_are_named_after_the_release_unless_a_name_is_given() -> None:
+    names = {document["metadata"]["name"] for document in render({"fullnameOverride": "devices"})}
+    assert names == {"devices", "devices-events", "devices-slices"}
+
+
+BINDING = "ValidatingAdmissionPolicyBinding"
+
+
+def _users(documents: list[Document]) -> set[str]:
+    found = set()
+    for policy in of_kind(documents, "ValidatingAdmissionPolicy"):
+        (condition,) = policy["spec"]["matchConditions"]
+        left, user = condition["expression"].split(" == ")
+        assert left == "request.userInfo.username"
+        found.add(user.strip("'"))
+    return found
+
+
+def _rights(documents: list[Document]) -> set[Right]:
+    found: set[Right] = set()
+    for role in of_kind(documents, "Role") + of_kind(documents, "ClusterRole"):
+        for rule in role["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    name = f"{group}/{resource}" if group else resource
+                    for which in rule.get("resourceNames", [""]):
+                        found |= {(role["metadata"].get("namespace", ""), name, which, verb) for verb in rule["verbs"]}
+    return found

@@ -1,0 +1,1 @@
+"""What pods and the Node notice when parts die, restart, vanish or lie: nothing, or what cannot be helped."""

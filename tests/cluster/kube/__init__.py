@@ -1,0 +1,1 @@
+"""What the agent says to a real API server."""

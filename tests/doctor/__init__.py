@@ -1,0 +1,1 @@
+"""``ostler doctor``: every check well and unwell, and the command itself."""

@@ -1,0 +1,1 @@
+"""A running agent asked by people with grpcurl."""

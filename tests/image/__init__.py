@@ -1,0 +1,1 @@
+"""The image, built by the tests from a base made on this machine, and run."""

@@ -1,0 +1,54 @@
+"""A CA, made once, and servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kube.backoff import BackoffPolicy
+from kube.client import Client, Limits
+from kube.configuration import Access
+from kube.credentials import Credential, Fixed
+from tests.kube.authority import Authority, Pair
+from tests.kube.server import ApiServer
+
+AT_ONCE = BackoffPolicy(first=0.001, most=0.002, longest=0.01)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def pair(authority: Authority) -> Pair:
+    return authority.server()
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as made:
+        yield made
+
+
+@pytest.fixture
+def secure(authority: Authority, pair: Pair) -> Iterator[ApiServer]:
+    with ApiServer(pair, clients=authority.certificate) as made:
+        yield made
+
+
+@pytest.fixture
+def account(tmp_path: Path, authority: Authority) -> Path:
+    """A pod's service account folder."""
+    folder = tmp_path / "account"
+    folder.mkdir()
+    (folder / "token").write_text("first-token\n")
+    (folder / "ca.crt").write_bytes(authority.certificate.read_bytes())
+    return folder
+
+
+def client_of(server: ApiServer, limits: Limits | None = None) -> Client:
+    access = Access(server.url, "a test", Fixed("the test's token", Credential("Bearer word")))
+    return Client(access, random=lambda: 0.5, limits=limits or Limits(), policy=AT_ONCE)

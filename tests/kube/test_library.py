@@ -1,0 +1,50 @@
+"""The transport is loaded without the rest of the client library, and nobody else notices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+ALONE = """
+import sys
+from kube.library import library
+loaded = library()
+assert not [name for name in sys.modules if name.split(".")[0] in ("kubernetes", "pydantic", "oauthlib", "aiohttp")]
+assert loaded.rest_client(loaded.configuration(host="https://a:1")).pool_manager.request
+import kubernetes.client
+assert kubernetes.client.CoreV1Api.__module__.startswith("kubernetes.client.api")
+assert kubernetes.config.load_incluster_config
+"""
+
+BESIDE = """
+import kubernetes.client
+from kube.library import library
+assert library().configuration is kubernetes.client.Configuration
+"""
+
+AGENT = """
+import sys
+import ostler.cli.run, ostler.agent
+heavy = [name for name in sys.modules if name.split(".")[0] in ("kubernetes", "kube", "urllib3")]
+assert not heavy, heavy
+import ostler.node_events
+heavy = [name for name in sys.modules if name.split(".")[0] in ("kubernetes", "kube", "urllib3")]
+assert not heavy, heavy
+"""
+
+POSTING = """
+import sys
+import kube.client, kube.events, kube.kubeconfig, kube.node_identity
+heavy = [name for name in sys.modules if name.split(".")[0] in ("kubernetes", "urllib3", "yaml")]
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.parametrize(
+    "script", [ALONE, BESIDE, AGENT, POSTING], ids=["alone", "beside-the-whole-one", "agent", "before-a-request"]
+)
+def test_no_more_is_loaded_than_is_needed(script: str) -> None:
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

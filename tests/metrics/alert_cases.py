@@ -1,0 +1,200 @@
+"""For every alert: series that make it fire, and series so near to that as can be that do not.
+
+Series are in promtool's notation, one sample a minute: ``0+1x60`` grows by one a minute, ``1x60`` stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+AGENT = {"job": "ostler", "instance": "n1"}
+"""Labels that every series gets in a scrape."""
+Series = dict[str, str]
+"""Values by ``name{labels}``, without the labels of a scrape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """With the series of ``fires`` it fires by minute ``at``, with these ``labels`` besides the scrape's.
+
+    It must not fire a minute before its ``for`` has passed, and never with the series of ``quiet``. ``value``: what
+    ``$value`` is shown as. ``scraped``: whether the alert tells of one agent.
+    """
+
+    fires: Series
+    quiet: Series
+    at: int = 60
+    labels: dict[str, str] = field(default_factory=dict)
+    value: str = ""
+    scraped: bool = True
+
+
+def _up(name: str) -> tuple[Series, Series]:
+    """A state that lasts, and one that never is."""
+    return {name: "1x1600"}, {name: "0x1600"}
+
+
+def _down(name: str) -> tuple[Series, Series]:
+    return {name: "0x1600"}, {name: "1x1600"}
+
+
+GPU = {"resource": "nvidia.com/gpu"}
+DEVICE = {"device": "gpu-0000-3b-00-0", "kind": "gpu", **GPU}
+
+
+def _fault(health: str) -> str:
+    return (
+        f'ostler_device_fault_timestamp_seconds{{device="gpu-0000-3b-00-0",kind="gpu",resource="nvidia.com/gpu",'
+        f'health="{health}"}}'
+    )
+
+
+def _shown(health: str) -> str:
+    return f'ostler_resource_devices{{resource="nvidia.com/gpu",health="{health}"}}'
+
+
+def _allocations(result: str) -> str:
+    return f'ostler_allocations_total{{resource="nvidia.com/gpu",result="{result}"}}'
+
+
+def _bucket(bound: str) -> str:
+    labels = f'resource="nvidia.com/gpu",method="Allocate",le="{bound}"'
+    return f"ostler_kubelet_call_duration_seconds_bucket{{{labels}}}"
+
+
+STREAMS = 'ostler_registration_streams{resource="nvidia.com/gpu"}'
+REGISTRATIONS = 'ostler_registrations_total{resource="nvidia.com/gpu",path="registry"}'
+FAILURES = 'ostler_registration_failures_total{resource="nvidia.com/gpu",path="register"}'
+TRANSITIONS = 'ostler_health_transitions_total{kind="gpu",from="healthy",to="unhealthy"}'
+REJECTED = 'ostler_resource_list_rejected{resource="nvidia.com/gpu"}'
+CONTESTED = 'ostler_registration_state{resource="nvidia.com/gpu",state="contested"}'
+WAITING = 'ostler_source_state{source="nvml",state="waiting"}'
+KNOWN = 'ostler_devices{kind="gpu",vendor="nvidia",resource="nvidia.com/gpu",health="unknown"}'
+INFO = 'ostler_build_info{version="1.0.0",revision="a"}'
+OTHER = 'ostler_build_info{version="1.0.1",revision="b"}'
+FAULT = 'ostler_config_notes{kind="fault"}'
+HEARTBEAT, SCANNED, INTERVAL = (
+    "ostler_heartbeat_timestamp_seconds",
+    "ostler_last_scan_timestamp_seconds",
+    "ostler_scan_interval_seconds",
+)
+
+CASES = {
+    "OstlerDown": Case(*_down("up"), at=5),
+    "OstlerAbsent": Case({"up": "1x60"}, {INFO: "1x60"}, at=15, scraped=False),
+    "OstlerNotReady": Case(*_down("ostler_ready"), at=5),
+    "OstlerLoopStuck": Case({HEARTBEAT: "0x60"}, {HEARTBEAT: "0+60x60"}, at=2, value="2m 0s"),
+    "OstlerStandbyTooLong": Case(*_down("ostler_active"), at=30),
+    "OstlerQuiescedTooLong": Case(*_up("ostler_quiesced"), at=120),
+    "OstlerMemoryHigh": Case(
+        {"process_resident_memory_bytes": "300000000x60", INFO: "1x60"},
+        {"process_resident_memory_bytes": "300000000x60"},
+        at=30,
+        value="286.1Mi",
+    ),
+    "OstlerFileDescriptorsLow": Case(
+        {"process_open_fds": "90x60", "process_max_fds": "100x60", INFO: "1x60"},
+        {"process_open_fds": "79x60", "process_max_fds": "100x60", INFO: "1x60"},
+        at=10,
+        value="90%",
+    ),
+    "OstlerVersionSkew": Case({INFO: "1x400", OTHER: "1x400"}, {INFO: "1x400"}, at=360, value="2", scraped=False),
+    "OstlerNodeEventsFailing": Case(*_up("ostler_node_events_failing"), at=15),
+    "OstlerResourceNotRegistered": Case(
+        {STREAMS: "0x60", _shown("healthy"): "0x60", _shown("unhealthy"): "1x60"},
+        {STREAMS: "0x60", _shown("healthy"): "0x60", _shown("unhealthy"): "0x60"},
+        at=2,
+        labels=GPU,
+    ),
+    "OstlerForeignPlugin": Case(*_up(CONTESTED), at=1, labels={**GPU, "state": "contested"}),
+    "OstlerRegistrationFlapping": Case(
+        {REGISTRATIONS: "0+1x60"}, {REGISTRATIONS: "0 1 1 1 1 1 1 2 2 2 2 2 3x50"}, at=30, labels=GPU
+    ),
+    "OstlerRegistrationFailing": Case({FAILURES: "0+1x60"}, {FAILURES: "0 1 1 2x50"}, at=30, labels=GPU),
+    "OstlerKubeletRestarting": Case(
+        {"ostler_kubelet_restarts_total": "0+1x60"}, {"ostler_kubelet_restarts_total": "0 1 1 2x50"}, at=60
+    ),
+    "OstlerListRejected": Case(*_up(REJECTED), at=5, labels=GPU),
+    "OstlerDeviceUnhealthy": Case(
+        {_fault("unhealthy"): "5x60"}, {_fault("degraded"): "5x60"}, at=5, labels={**DEVICE, "health": "unhealthy"}
+    ),
+    "OstlerDeviceUnknown": Case(
+        {_fault("unknown"): "5x60", "ostler_quiesced": "0x60"},
+        {_fault("unknown"): "5x60", "ostler_quiesced": "1x60"},
+        at=10,
+        labels={**DEVICE, "health": "unknown"},
+    ),
+    "OstlerDeviceDegraded": Case(
+        {_fault("degraded"): "5x90"}, {_fault("unhealthy"): "5x90"}, at=60, labels={**DEVICE, "health": "degraded"}
+    ),
+    "OstlerNoHealthyDevices": Case(
+        {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", "ostler_quiesced": "0x60"},
+        {_shown("healthy"): "0x60", _shown("unhealthy"): "0x60", "ostler_quiesced": "0x60"},
+        at=5,
+        labels={**GPU, "health": "healthy"},
+    ),
+    "OstlerDeviceFlapping": Case({TRANSITIONS: "0+1x60"}, {TRANSITIONS: "0 1 1 2x50"}, at=60, labels={"kind": "gpu"}),
+    "OstlerDevicesUnfit": Case(
+        {'ostler_resource_unhealthy_devices{resource="nvidia.com/gpu",cause="unfit"}': "2x60"},
+        {'ostler_resource_unhealthy_devices{resource="nvidia.com/gpu",cause="health"}': "2x60"},
+        at=10,
+        labels={**GPU, "cause": "unfit"},
+        value="2",
+    ),
+    "OstlerRulesFaulty": Case(
+        {'ostler_devices_withheld{kind="gpu",cause="bad_name"}': "2x60"},
+        {'ostler_devices_withheld{kind="gpu",cause="no_rule"}': "2x60"},
+        at=10,
+        labels={"cause": "bad_name"},
+        value="2",
+    ),
+    "OstlerCdiWriteFailed": Case(*_up("ostler_cdi_write_failed"), at=5),
+    "OstlerAllocationsRefused": Case(
+        {_allocations("refused"): "0 0 1x60"},
+        {_allocations("refused"): "3x60", _allocations("granted"): "0+1x60"},
+        at=5,
+        labels={**GPU, "result": "refused"},
+    ),
+    "OstlerAllocationsFailed": Case(
+        {_allocations("failed"): "0 0 1x60"},
+        {_allocations("failed"): "0x60", _allocations("refused"): "0+1x60"},
+        at=5,
+        labels={**GPU, "result": "failed"},
+    ),
+    "OstlerAllocateSlow": Case(
+        {_bucket("0.1"): "0x60", _bucket("0.5"): "0+60x60", _bucket("+Inf"): "0+60x60"},
+        {_bucket("0.1"): "0+60x60", _bucket("0.5"): "0+60x60", _bucket("+Inf"): "0+60x60"},
+        at=30,
+        value="496ms",
+    ),
+    "OstlerScanStalled": Case(
+        {SCANNED: "0x60", INTERVAL: "60x60"}, {SCANNED: "0+180x60", INTERVAL: "60x60"}, at=6, value="6m 0s"
+    ),
+    "OstlerScanSlow": Case(
+        {"ostler_scan_duration_seconds_sum": "0+12x60", "ostler_scan_duration_seconds_count": "0+2x60"},
+        {"ostler_scan_duration_seconds_sum": "0+8x60", "ostler_scan_duration_seconds_count": "0+2x60"},
+        at=30,
+        value="6s",
+    ),
+    "OstlerSourceFailed": Case(
+        {'ostler_source_state{source="nvml",state="failed"}': "1x60"},
+        {'ostler_source_state{source="nvml",state="failed"}': "0x60", WAITING: "1x60"},
+        at=10,
+        labels={"source": "nvml", "state": "failed"},
+    ),
+    "OstlerDriverMissing": Case(
+        {WAITING: "1x60", KNOWN: "8x60", "ostler_quiesced": "0x60"},
+        {WAITING: "1x60", "ostler_quiesced": "0x60"},
+        at=15,
+        labels={"source": "nvml", "state": "waiting"},
+    ),
+    "OstlerHardwarePolled": Case(
+        {'ostler_uevent_source{source="polling"}': "1x60"},
+        {'ostler_uevent_source{source="polling"}': "0x60", 'ostler_uevent_source{source="udev"}': "1x60"},
+        at=30,
+        labels={"source": "polling"},
+    ),
+    "OstlerConfigReloadFailed": Case(*_down("ostler_config_last_reload_successful"), at=5),
+    "OstlerConfigFault": Case(*_up(FAULT), at=10, labels={"kind": "fault"}),
+    "OstlerRestartPending": Case(*_up("ostler_config_pending_settings"), at=1440, value="1"),
+}

@@ -1,0 +1,1 @@
+"""The agent as a systemd service: the unit, the installation, what systemd is told."""
