@@ -115,6 +115,12 @@ cluster-test: cluster-system
 cluster-test-all: cluster-system
 	K8S=$(K8S) $(BIN)/python -m pytest -n 2 $(TESTS) $(ARGS)
 
+cluster-bench: cluster-system
+	$(BIN)/python -m bench.cluster $(if $(QUICK),--quick) $(ARGS)
+
+soak: cluster-system
+	$(BIN)/python -m bench.cluster.soak $(ARGS)
+
 protos: setup
 	$(BIN)/python -m protos.generate
 

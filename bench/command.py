@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from bench.hardware import Hardware
 from bench.kubelet import Kubelet, NothingCame
 from bench.measures import FULL, QUICK, Effort, Run
 from bench.process import ProcessFailed
+from bench.progress import say
 from bench.table import markdown, render
 
 NODE = "h100-sxm-8"
@@ -43,13 +45,13 @@ def main() -> int:
     try:
         figures = checked(asyncio.run(_measure(root, QUICK if arguments.quick else FULL)))
     except (NothingCame, ProcessFailed, ValueError, OSError, grpc.aio.AioRpcError) as error:
-        _say("")
+        say("")
         print(f"bench: {error}\nbench: logs are in {root}", file=sys.stderr)
         return 1
     shutil.rmtree(root, ignore_errors=True)
-    _say("")
+    say("")
     print(markdown(figures) if arguments.markdown else render(figures))
-    arguments.output.write_text(results(figures))
+    arguments.output.write_text(results({**_of_cluster(arguments.output), **figures}))
     print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
     return 0
 
@@ -57,11 +59,11 @@ def main() -> int:
 async def _measure(root: Path, effort: Effort) -> dict[str, float]:
     hardware = Hardware(NODE, root)
     async with Kubelet(root / "device-plugins") as kubelet:
-        return await Run(kubelet, hardware, root, effort, _say).figures()
+        return await Run(kubelet, hardware, root, effort, say).figures()
 
 
-def _say(what: str) -> None:
-    """What is being done, on one line that is overwritten."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{what}")
-        sys.stderr.flush()
+def _of_cluster(path: Path) -> dict[str, float]:
+    """What ``bench.cluster`` has written: its figures are measured on their own."""
+    if not path.exists():
+        return {}
+    return {name: value for name, value in json.loads(path.read_text()).items() if name.startswith("cluster_")}

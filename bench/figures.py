@@ -17,9 +17,9 @@ FLOOR = "floor_"
 class Figure:
     """A figure of the agent in SI units.
 
-    Its target is ``factor`` times the floor's, ``above`` more than the floor's, or ``at_most`` a number; none of them:
-    it is shown only. ``beside``: the floor's figure that it stands beside where that is another one. Megabytes of
-    targets are 10^6 bytes.
+    Its target is ``factor`` times the floor's, ``above`` more than the floor's (where both: the larger), or
+    ``at_most`` a number; none of them: it is shown only. ``beside``: the floor's figure that it stands beside where
+    that is another one; ``against``: the whole name of that figure. Megabytes of targets are 10^6 bytes.
     """
 
     name: str
@@ -27,19 +27,20 @@ class Figure:
     above: float | None = None
     at_most: float | None = None
     beside: str = ""
+    against: str = ""
 
     @property
     def floor_name(self) -> str:
         """Name of the floor's figure."""
-        return FLOOR + (self.beside or self.name)
+        return self.against or FLOOR + (self.beside or self.name)
 
     def target(self, floor: float | None) -> float | None:
         """The most this figure may be, None when nothing is promised."""
         if self.at_most is not None or floor is None:
             return self.at_most
-        if self.factor is not None:
-            return self.factor * floor
-        return floor + self.above if self.above is not None else None
+        allowed = [] if self.factor is None else [self.factor * floor]
+        allowed += [] if self.above is None else [floor + self.above]
+        return max(allowed, default=None)
 
 
 FIGURES = (

@@ -9,21 +9,21 @@ from bench.figures import FIGURES, Figure
 HEADINGS = ("figure", "ostler", "floor", "ratio", "target", "reached")
 
 
-def rows(figures: Mapping[str, float]) -> list[tuple[str, ...]]:
+def rows(figures: Mapping[str, float], shown: Sequence[Figure] = FIGURES) -> list[tuple[str, ...]]:
     """One row a figure: what it is, the agent's, the floor's, their ratio, the most it may be, and whether it is."""
-    return [_row(figure, figures[figure.name], figures.get(figure.floor_name)) for figure in FIGURES]
+    return [_row(figure, figures[figure.name], figures.get(figure.floor_name)) for figure in shown]
 
 
-def render(figures: Mapping[str, float]) -> str:
+def render(figures: Mapping[str, float], shown: Sequence[Figure] = FIGURES) -> str:
     """The table as text, columns aligned."""
-    lines = [HEADINGS, *rows(figures)]
+    lines = [HEADINGS, *rows(figures, shown)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
     return "\n".join(_aligned(line, widths) for line in lines)
 
 
-def markdown(figures: Mapping[str, float]) -> str:
+def markdown(figures: Mapping[str, float], shown: Sequence[Figure] = FIGURES) -> str:
     """The table for a document."""
-    lines = [HEADINGS, ("---", *["---:"] * (len(HEADINGS) - 1)), *rows(figures)]
+    lines = [HEADINGS, ("---", *["---:"] * (len(HEADINGS) - 1)), *rows(figures, shown)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

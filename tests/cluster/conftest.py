@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -17,9 +16,6 @@ from tests.cluster.rig.node import Node
 from tests.cluster.rig.place import name_of_run
 from tests.cluster.rig.pods import Pods
 from tests.cluster.rig.processes import wait_until
-
-KEPT = Path(__file__).parents[2] / "build" / "cluster-logs"
-"""Where the logs of components go when a test fails."""
 
 
 class RunAgent(Protocol):
@@ -63,8 +59,7 @@ def pods(api: Api, node: Node) -> Iterator[Pods]:
     made = Pods(api)
     yield made
     made.delete_all()
-    folder = node.kubelet_folder / "pods"
-    wait_until("the kubelet has cleaned up", lambda: not folder.exists() or not any(folder.iterdir()))
+    wait_until("the kubelet has cleaned up", lambda: not made.on_disk(node))
 
 
 @pytest.fixture
@@ -105,8 +100,5 @@ def pytest_runtest_makereport(
     report = yield
     cluster = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(cluster, Cluster) and cluster.place.log_folder.exists():
-        kept = KEPT / item.name
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(cluster.place.log_folder, kept)
-        report.sections.append(("logs of the cluster", str(kept)))
+        report.sections.append(("logs of the cluster", str(cluster.keep_logs(item.name))))
     return report

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ from tests.cluster.rig.processes import end_all
 
 NAMES = Path("/tmp")
 """Locked while a cluster is brought up or down, by name: a folder, so that no file of ours is left."""
+
+KEPT = Path(__file__).parents[3] / "build" / "cluster-logs"
+"""Where the logs of components go when something fails."""
 
 
 class Cluster:
@@ -58,6 +62,13 @@ class Cluster:
         if check and done.returncode:
             raise OSError(f"{command.name} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+    def keep_logs(self, name: str) -> Path:
+        """Copy every component's log to a folder of this name in the checkout; its path."""
+        kept = KEPT / name
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(self.place.log_folder, kept)
+        return kept
 
     def start(self) -> None:
         """Start everything; returns when pods can be created."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.images import BOX
+from tests.cluster.rig.node import Node
 
 PODS = "/api/v1/namespaces/default/pods"
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 1; done"
@@ -101,6 +102,11 @@ class Pods:
         """Delete every pod of the namespace."""
         for found in self._api.items(PODS):
             self.delete(found["metadata"]["name"])
+
+    def on_disk(self, node: Node) -> list[str]:
+        """The uids of pods that the kubelet has not cleaned up after; the API server may have forgotten them before."""
+        folder = node.kubelet_folder / "pods"
+        return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
 
     def events(self, name: str) -> list[Object]:
         """The events about a pod, oldest first."""

@@ -1,0 +1,184 @@
+"""``python -m bench.cluster.soak``: a thousand short pods with devices while agent and kubelet die again and again.
+
+First both may die at any moment. Then the agent lives on, so that its growth can be seen, while the kubelet goes on
+dying. At the end the kubelet, the Node object and the agent must say the same, and nothing may be left: no socket, no
+file, no memory. What is wrong is told and is the exit code: unlike a slow figure, a leak is a defect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+
+from bench.cluster.stage import DEVICES, OURS, Stage, stage
+from bench.progress import say
+from tests.cluster.__main__ import FAULTS
+from tests.cluster.rig.agent import wait_allocatable
+from tests.cluster.rig.api import Object
+from tests.cluster.rig.podresources import allocatable_ids, listed
+from tests.cluster.rig.pods import PODS, Pods, phase, simple
+from tests.cluster.rig.processes import wait_until
+
+PODS_IN_ALL = 1000
+AT_ONCE = 8
+STEADY = 0.4
+"""Share of the pods during which the agent is left alone."""
+GROWTH = 2_000_000
+"""Bytes that the agent may grow over the steady part."""
+CALM = 25
+"""Pods between two blows, at most."""
+SHORT = "true"
+ADMISSION = "UnexpectedAdmissionError"
+"""How the kubelet refuses a pod whose plugin died while it was asked; its controller makes a new one."""
+
+
+class Soak:
+    """One run on a stage; ``faults`` is what went wrong."""
+
+    def __init__(self, made: Stage, chance: random.Random) -> None:
+        self._stage = made
+        self._pods = Pods(made.cluster.api)
+        self._chance = chance
+        self.ends: Counter[str] = Counter()
+        self.blows: Counter[str] = Counter()
+        self.faults: list[str] = []
+
+    def run(self, count: int) -> None:
+        """``count`` pods, then the accounts."""
+        steady = int(count * STEADY)
+        self._send(count - steady, ("agent", "agent", "kubelet"))
+        self._all_there()
+        # The next ones load what is loaded late; growth is counted from then on.
+        self._send(4 * AT_ONCE, ())
+        before = self._account()
+        self._send(steady, ("kubelet",))
+        self._all_there()
+        self._compare(before, self._account())
+
+    def _send(self, count: int, targets: tuple[str, ...]) -> None:
+        """Pods in small groups, with a blow to one of ``targets`` every now and then."""
+        until_blow = self._chance.randrange(1, CALM)
+        for first in range(0, count, AT_ONCE):
+            group = range(min(AT_ONCE, count - first))
+            names = [self._pods.create(self._manifest(sum(self.ends.values()) + index)) for index in group]
+            until_blow -= len(names)
+            if targets and until_blow <= 0:
+                self._strike(self._chance.choice(targets))
+                until_blow = self._chance.randrange(1, CALM)
+            self._nothing_twice()
+            for name in names:
+                self._take_back(name)
+            say(f"{sum(self.ends.values())} pods, {sum(self.blows.values())} blows")
+
+    def _manifest(self, number: int) -> Object:
+        return simple(f"soak-{number}", SHORT, {OURS: self._chance.choice((1, 1, 2, 4))})
+
+    def _strike(self, target: str) -> None:
+        number = self._chance.choice((signal.SIGTERM, signal.SIGKILL))
+        self.blows[f"{target} {number.name}"] += 1
+        if target == "agent":
+            self._stage.agent.stop(number)
+            self._stage.agent.spawn()
+        else:
+            self._stage.node.stop_kubelet(number)
+            self._stage.node.start_kubelet()
+
+    def _take_back(self, name: str) -> None:
+        found = self._pods.wait(name, "has ended", lambda one: phase(one) in {"Succeeded", "Failed"}, 120)
+        end = phase(found)
+        reason = found["status"].get("reason", "")
+        self.ends[f"{end} {reason}".strip()] += 1
+        if end == "Failed" and reason != ADMISSION:
+            self.faults.append(f"{name} failed: {found['status']}")
+        self._pods.delete(name)
+
+    def _nothing_twice(self) -> None:
+        """No device is in two pods; while the kubelet starts nobody answers, and nobody is asked."""
+        try:
+            holders = [id_ for entries in listed(self._stage.node).values() for _, id_ in entries]
+        except grpc.RpcError:
+            return
+        twice = sorted(id_ for id_, count in Counter(holders).items() if count > 1)
+        if twice:
+            self.faults.append(f"given to two pods at once: {twice}")
+
+    def _all_there(self) -> None:
+        """Everybody agrees: the Node, the kubelet's podresources, the agent."""
+        node, agent = self._stage.node, self._stage.agent
+        node.wait_ready(self._stage.cluster.api)
+        wait_allocatable(self._stage.cluster.api, node, OURS, DEVICES, 60)
+        wait_until("the agent is ready", agent.ready, 60)
+        wait_until("the kubelet has cleaned up", lambda: not self._pods.on_disk(node), 120)
+        shown = sorted(agent.offered(OURS))
+        if allocatable_ids(node, OURS) != shown:
+            self.faults.append(f"the kubelet knows {allocatable_ids(node, OURS)}, the agent offers {shown}")
+        if held := {key: entries for key, entries in listed(node).items() if entries}:
+            self.faults.append(f"held after every pod is gone: {held}")
+        if left := self._stage.cluster.api.items(PODS):
+            self.faults.append(f"{len(left)} pods are left")
+
+    def _account(self) -> dict[str, float]:
+        """What could leak, as numbers."""
+        pid = self._stage.agent.process.pid
+        numbers: dict[str, float] = {
+            "bytes": _resident(pid),
+            "open files": len(list(Path(f"/proc/{pid}/fd").iterdir())),
+        }
+        for folder in ("kubelet/device-plugins", "kubelet/plugins_registry", "lib-ostler", "run-ostler", "cdi"):
+            numbers[folder] = len([path for path in (self._stage.node.folder / folder).rglob("*") if not path.is_dir()])
+        return numbers
+
+    def _compare(self, before: dict[str, float], after: dict[str, float]) -> None:
+        for name, number in after.items():
+            allowed = GROWTH if name == "bytes" else 0
+            print(f"{name}: {before[name]:g} before, {number:g} after")
+            if number - before[name] > allowed:
+                self.faults.append(f"{name} grew from {before[name]:g} to {number:g}")
+        if (sockets := after["kubelet/plugins_registry"]) != 1:
+            self.faults.append(f"{sockets:g} files in plugins_registry, where one socket belongs")
+
+    def report(self) -> Iterator[str]:
+        """What happened, for people."""
+        yield f"pods: {', '.join(f'{count} {end}' for end, count in sorted(self.ends.items()))}"
+        yield f"blows: {', '.join(f'{count} {blow}' for blow, count in sorted(self.blows.items()))}"
+        yield from (f"FAULT: {fault}" for fault in self.faults)
+
+
+def _resident(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = (line for line in fields if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.cluster.soak", description=__doc__)
+    parser.add_argument("--pods", type=int, default=PODS_IN_ALL, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the blows")
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}")
+    began = time.monotonic()
+    try:
+        with stage() as made:
+            soak = Soak(made, random.Random(arguments.seed))
+            soak.run(arguments.pods)
+            if soak.faults:
+                print(f"logs: {made.cluster.keep_logs('soak')}")
+    except FAULTS as error:
+        print(f"bench.cluster.soak: {error}", file=sys.stderr)
+        return 1
+    say("")
+    print("\n".join(soak.report()))
+    print(f"{time.monotonic() - began:.0f} s")
+    return 1 if soak.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
