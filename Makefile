@@ -13,6 +13,8 @@
 #   make cluster-test-all     the long ones too
 #   make cluster-bench        pods' start times with and without devices
 #   make soak                 a thousand pods while agent and kubelet are restarted and killed
+#   make image                the container image, by buildah; BASE=, TAG=, OUTPUT=
+#   make docs                 generate the configuration reference, the chart's pages and the manifests anew
 #   make protos               generate the gRPC stubs anew
 #   make lock                 resolve the dependencies anew
 #   make install              as root: ostler as a systemd service (docs/systemd.md); PREFIX=/opt/ostler DESTDIR= PYTHON=
@@ -30,7 +32,7 @@ K8S ?=
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system sandbox test check bench cluster-system cluster cluster-down cluster-test cluster-test-all cluster-bench soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image bench cluster-system cluster cluster-down cluster-test cluster-test-all cluster-bench soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -54,8 +56,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 setup: $(VENV)/.ready
 
-# Packages: the virtual environment's module, the compiler for the stub NVML library, libudev for the agent, and what
-# the tests of live hardware need: a mocked /sys with uevents, and ip for network namespaces.
+# Packages: the virtual environment's module, the compiler for the stub NVML library, libudev for the agent, what the
+# tests of live hardware need (a mocked /sys with uevents, and ip for network namespaces), those of the image (buildah, a
+# static shell) and of the unit (systemd-analyze).
 system:
 	@missing=""; \
 	$(PYTHON) -c 'import ensurepip' >/dev/null 2>&1 || missing="$$missing python3 python3-venv"; \
@@ -64,6 +67,9 @@ system:
 	case "$$libraries" in *libudev.so.1*) ;; *) missing="$$missing libudev1" ;; esac; \
 	case "$$libraries" in *libumockdev.so.0*) ;; *) missing="$$missing umockdev libumockdev0" ;; esac; \
 	PATH="$$PATH:/usr/sbin:/sbin" command -v ip >/dev/null 2>&1 || missing="$$missing iproute2"; \
+	command -v buildah >/dev/null 2>&1 || missing="$$missing buildah"; \
+	test -x /bin/busybox || missing="$$missing busybox-static"; \
+	command -v systemd-analyze >/dev/null 2>&1 || missing="$$missing systemd"; \
 	if [ -n "$$missing" ]; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 			echo "installing$$missing ..." >&2; \
@@ -78,8 +84,12 @@ sandbox: setup
 	@$(BIN)/ostler sandbox --node $(NODE) $(ARGS)
 
 test: TESTS ?= tests
-test: setup
+test: setup tools
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS) $(ARGS)
+
+# Built before the tests and not in one: it takes minutes, once.
+tools: setup
+	@$(BIN)/python -m tests.cluster.components tools >/dev/null || echo "tests of the chart and of grpcurl are skipped" >&2
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -87,19 +97,37 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
+	$(BIN)/python -m ostler.config.reference --check
+
+# What is generated from the configuration's schema and the chart: the reference, the chart's pages, plain manifests.
+docs: setup tools
+	$(BIN)/python -m ostler.config.reference
+	$(BIN)/python -m deploy.generate
+
+TAG ?= ostler:latest
+OUTPUT ?= build/ostler-image.tar
+image:
+	@mkdir -p $(dir $(OUTPUT))
+	buildah bud --layers --force-rm $(if $(BASE),--build-arg BASE=$(BASE)) \
+		--build-arg VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' ostler/__init__.py) \
+		--build-arg REVISION=$$(git rev-parse HEAD) --build-arg CREATED=$$(date -u +%Y-%m-%dT%H:%M:%SZ) \
+		--file deploy/image/Dockerfile --tag $(TAG) .
+	buildah push $(TAG) oci-archive:$(OUTPUT):$(TAG)
 
 bench: setup
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
 
-# What a cluster and the image need beyond 'system'; a machine that is not Debian is told what is missing.
-CLUSTER_PACKAGES := runc containernetworking-plugins busybox-static openssl iproute2 util-linux buildah systemd-container debootstrap
+# What a cluster, the image and the booted machine of the unit's tests need beyond 'system'; a machine that is not Debian
+# is told what is missing.
+CLUSTER_PACKAGES := runc containernetworking-plugins busybox-static openssl iproute2 util-linux buildah systemd-container \
+	debootstrap python3 python3-venv
 cluster-system: setup
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 		dpkg-query -W $(CLUSTER_PACKAGES) >/dev/null 2>&1 || { \
 			echo "installing $(CLUSTER_PACKAGES) ..." >&2; \
 			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(CLUSTER_PACKAGES) >/dev/null; }; \
 	fi
-	@$(BIN)/python -m tests.cluster.components $(K8S)
+	@$(BIN)/python -m tests.cluster.components cluster $(K8S) >/dev/null
 
 cluster: cluster-system
 	@$(BIN)/python -m tests.cluster up --nodes $(NODES) $(if $(K8S),--version $(K8S))
@@ -108,12 +136,12 @@ cluster-down: setup
 	@$(BIN)/python -m tests.cluster down
 
 # Two clusters side by side: a test waits more than it works.
-cluster-test cluster-test-all: TESTS ?= tests/cluster
+cluster-test cluster-test-all: TESTS ?= tests/cluster tests/systemd/booted
 cluster-test: cluster-system
-	K8S=$(K8S) $(BIN)/python -m pytest -n 2 -m "not long" $(TESTS) $(ARGS)
+	K8S=$(K8S) $(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" $(TESTS) $(ARGS)
 
 cluster-test-all: cluster-system
-	K8S=$(K8S) $(BIN)/python -m pytest -n 2 $(TESTS) $(ARGS)
+	K8S=$(K8S) $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS) $(ARGS)
 
 cluster-bench: cluster-system
 	$(BIN)/python -m bench.cluster $(if $(QUICK),--quick) $(ARGS)

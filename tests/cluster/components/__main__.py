@@ -1,21 +1,28 @@
-"""``python -m tests.cluster.components [VERSION]``: build what a cluster needs, and say where it is."""
+"""``python -m tests.cluster.components tools|cluster [VERSION]``: build what tests need, and say where it is."""
 
 from __future__ import annotations
 
+import argparse
+import subprocess
 import sys
 
-from tests.cluster.components.build import UnknownVersion, containerd, kubernetes, newest, tools
+from tests.cluster.components.build import VERSIONS, UnknownVersion, containerd, kubernetes, newest, tools
 from tests.cluster.components.toolchain import ToolchainMissing
 from tests.cluster.rig.prerequisites import Missing, check
 
 
 def main(arguments: list[str]) -> int:
-    """Build everything; 1 with what is missing on stderr."""
+    """Build what is named; 1 with what is missing on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.components", description=__doc__)
+    parser.add_argument("what", choices=("tools", "cluster"), help="tools: helm and grpcurl; cluster: everything")
+    parser.add_argument("version", nargs="?", default=newest(), help=f"of Kubernetes, one of {', '.join(VERSIONS)}")
+    given = parser.parse_args(arguments)
     try:
-        check()
-        for folder in (kubernetes(arguments[0] if arguments else newest()), containerd(), tools()):
-            print(folder)  # the answer of this command
-    except (Missing, ToolchainMissing, UnknownVersion) as error:
+        if given.what == "cluster":
+            check()
+            print(f"{kubernetes(given.version)}\n{containerd()}")
+        print(tools())
+    except (Missing, ToolchainMissing, UnknownVersion, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
