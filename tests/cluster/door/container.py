@@ -20,7 +20,7 @@ STAY = f"{LOOK}\n{FOREVER}"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``env`` by name, ``devices`` (major and minor in hexadecimal) by path, ``mounts`` and ``said``: all other lines."""
+    """``env`` by name, ``devices`` (hexadecimal major:minor) by path, paths of ``mounts``; ``said`` is all else."""
 
     env: dict[str, str]
     devices: dict[str, str]

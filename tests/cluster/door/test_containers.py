@@ -45,9 +45,9 @@ def test_an_init_containers_device_goes_on_to_the_app_and_a_sidecars_stays_its_o
     run_agent(configuration("l4-2"))
     # Three containers and two devices: without the init container's the pod would not be admitted.
     wait_allocatable(api, node, GPU, 2)
-    first = container("first", LOOK, {GPU: 1})
     sidecar = container("sidecar", STAY, {GPU: 1}, restartPolicy="Always")
-    pods.run(pod("staged", container("app", STAY, {GPU: 1}), initContainers=[first, sidecar]))
+    first = container("first", LOOK, {GPU: 1})
+    pods.run(pod("staged", container("app", STAY, {GPU: 1}), initContainers=[sidecar, first]))
     told = {name: ids(pods, "staged", name) for name in ("first", "sidecar", "app")}
     assert all(len(each) == 1 for each in told.values())
     assert told["app"] == told["first"]

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster.door.container import LOOK, STAY, Seen, seen
+from tests.cluster.door.container import STAY, Seen, seen
 from tests.cluster.rig.agent import NodeAgent, configuration, forget, wait_allocatable
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
-from tests.cluster.rig.podresources import devices_of
+from tests.cluster.rig.podresources import devices_of, listed
 from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.processes import wait_until
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 FOLDER = "/var/run/nvidia-container-devices"
@@ -45,7 +46,7 @@ SCRIPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The device of a pod by its id, the agent's account of it, and what the container saw."""
+    """The id of a pod's device ("" for none), the agent's account of it, and what the container saw."""
 
     id: str
     device: Object
@@ -59,7 +60,7 @@ class Given:
 
 @pytest.fixture(scope="module")
 def given(cluster: Cluster) -> Iterator[dict[str, Given]]:
-    """What the pod of every strategy was given; "foreign" has none, its GPU is for nobody."""
+    """What the pod of every strategy was given; that of "plain" nothing, and "foreign" has none."""
     node, pods = cluster.nodes[0], Pods(cluster.api)
     rules = [
         {"name": resource(name), "devices": {"pciAddress": address}, **options}
@@ -71,20 +72,23 @@ def given(cluster: Cluster) -> Iterator[dict[str, Given]]:
         agent.start()
         devices = {id_: device for name in OPTIONS for id_, device in agent.offered(resource(name)).items()}
         renumbered = _own(agent, "guarded") | _own(agent, "foreign")
-        # Numbers for experiments, without a driver: who may open one learns that there is none, others are forbidden to.
+        # Numbers for experiments: who may open such a file learns that it has no driver, others that they may not.
         for name, minor in (("guarded", 0), ("foreign", 1)):
             for path in _own(agent, name):
                 node.run("sh", "-c", f"rm -f {path} && mknod -m 666 {path} c 60 {minor}")
         wait_allocatable(cluster.api, node, resource("foreign"), 1)
-        names = [name for name in OPTIONS if name != "foreign"]
-        for name in names:
+        pods.create(simple("plain", STAY))
+        for name in OPTIONS.keys() - {"foreign"}:
             pods.create(simple(name, f"{SCRIPTS.get(name, '')}\n{STAY}", {resource(name): 1}))
-        for name in names:
+        found = {}
+        for name in OPTIONS.keys() - {"foreign"} | {"plain"}:
             pods.wait_phase(name, "Running")
-        ids = {name: devices_of(node, name) for name in names}
-        yield {name: Given(id_, devices[id_], seen(pods, name)) for name, (id_,) in ids.items()}
+            id_ = next(iter(devices_of(node, name)), "")
+            found[name] = Given(id_, devices.get(id_, {}), seen(pods, name))
+        yield found
     finally:
         pods.delete_all()
+        wait_until("the kubelet has forgotten the pods", lambda: listed(node) == {})
         agent.stop()
         forget(node)
         if renumbered:
@@ -160,9 +164,8 @@ def test_the_cdi_spec_names_the_devices_that_are_given_by_cdi(given: dict[str, G
     assert {device["name"] for device in spec["devices"]} >= {given["field"].id, given["annotation"].id}
 
 
-def test_a_container_without_devices_sees_none(given: dict[str, Given], api: Api) -> None:
-    pods = Pods(api)
-    pods.finish(simple("plain", LOOK))
-    inside = seen(pods, "plain")
-    assert inside.below("/dev/nvidia") == set()
-    assert VARIABLE not in inside.env
+def test_a_container_without_devices_sees_none(given: dict[str, Given]) -> None:
+    one = given["plain"]
+    assert one.id == ""
+    assert one.inside.below("/dev/nvidia") == set()
+    assert VARIABLE not in one.inside.env

@@ -15,6 +15,8 @@ PACKAGES = {
     "openssl": "openssl",
 }
 """Commands by the Debian package that has them."""
+SYSTEM_FOLDERS = "/usr/sbin:/sbin"
+"""Where Debian has commands that an ordinary user's path lacks."""
 FILES = {"/usr/lib/cni/ptp": "containernetworking-plugins", "/bin/busybox": "busybox-static"}
 
 
@@ -24,7 +26,7 @@ class Missing(Exception):
 
 def check() -> None:
     """Raise ``Missing`` unless a cluster can be started here."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    path = f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}"
     packages = {package for command, package in PACKAGES.items() if not shutil.which(command, path=path)}
     packages |= {package for file, package in FILES.items() if not Path(file).exists()}
     faults = []

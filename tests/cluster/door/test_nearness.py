@@ -1,0 +1,38 @@
+"""GPUs with the NICs beside them."""
+
+from __future__ import annotations
+
+from google.protobuf import json_format
+
+from protos.agent.v1alpha1 import agent_pb2
+from sandbox.nearness import Nearness
+from tests.cluster.conftest import RunAgent
+from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
+from tests.cluster.rig.api import Api
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.podresources import listed
+from tests.cluster.rig.pods import Pods, simple
+
+GPU, RDMA = "nvidia.com/gpu", "example.com/rdma"
+
+
+def nearness(agent: NodeAgent) -> Nearness:
+    """Distances by the devices' own paths; nothing has moved them."""
+    devices = json_format.ParseDict(agent.ask("devices"), agent_pb2.ListDevicesResponse(), ignore_unknown_fields=True)
+    return Nearness(devices, agent_pb2.GetTopologyResponse())
+
+
+def test_pods_one_after_the_other_get_each_a_gpu_and_the_nic_beside_it(
+    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+) -> None:
+    """On a node that fills up, in whichever order the kubelet takes the two resources: a new one for every pod."""
+    rules = ({"name": GPU, "devices": {"kind": "gpu"}}, {"name": RDMA, "devices": {"kind": "rdma"}})
+    agent = run_agent(configuration("h100-sxm-8", *rules, defaults={"rdmaDevices": False}))
+    near = nearness(agent)
+    for resource in (GPU, RDMA):
+        wait_allocatable(api, node, resource, 8)
+    for index in range(8):
+        pods.run(simple(f"near-{index}", resources={GPU: 1, RDMA: 1}))
+    given = [dict(entries) for entries in listed(node).values()]
+    assert [near.between(each[GPU], each[RDMA]) for each in given] == ["PXB"] * 8
+    assert len({id_ for each in given for id_ in each.values()}) == 16

@@ -1,0 +1,1 @@
+"""The parts of the cluster's rig that can be tested without a cluster."""
