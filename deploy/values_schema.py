@@ -3,6 +3,9 @@
 Draft 7, because Helm before 3.18 knows nothing newer; ostler's schema uses no keyword that came later. Helm compiles
 patterns with Go's regular expressions, which have no lookaround: such a pattern is left out, and the agent, which
 checks everything anyway, is then the first to refuse what it forbids.
+
+Every value is required but maps and lists that may be empty: a value that is not there (``--set image=null``, or
+``helm upgrade --reuse-values`` to a chart that has new values) is named here, and not by a template that stumbles.
 """
 
 from __future__ import annotations
@@ -16,6 +19,32 @@ from ostler.config.schema import json_schema
 _LOOKAROUND = re.compile(r"\(\?<?[=!]")
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
+_LABEL_KEY = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
+_QUANTITY = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?"
+_REPOSITORY = r"(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]+)?/)?[a-z0-9]+(([._/]|__|-+)[a-z0-9]+)*"
+_OCTET = r"(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+_ADDRESS = rf"({_OCTET}(\.{_OCTET}){{3}}|\[[0-9A-Fa-f:.]+\]|\[?\$\(POD_IP\)\]?)?"
+_FOLDER = r"(/(\.?[^/.\s][^/\s]*|\.\.[^/\s]+))+/?"
+"""A folder of the node that is not its root, without ``.`` and ``..``, which the API server refuses."""
+_MAY_BE_EMPTY = frozenset(
+    {
+        "global",
+        "imagePullSecrets",
+        "nodeSelector",
+        "nodeFeatureDiscovery",
+        "affinity",
+        "tolerations",
+        "resources",
+        "seLinuxOptions",
+        "commonLabels",
+        "podLabels",
+        "podAnnotations",
+        "annotations",
+        "labels",
+    }
+)
+"""Values for which null says the same as an empty one."""
 
 CHARTS_OWN = (
     ("nodeName",),
@@ -63,7 +92,7 @@ def values_schema() -> JsonObject:
 
 def _image() -> dict[str, JsonObject]:
     image: dict[str, JsonObject] = {
-        "repository": _text(r"[^\s:@]+(:[0-9]+/[^\s:@]+)?"),
+        "repository": _text(_REPOSITORY),
         "tag": _text(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"),
         "digest": _text(r"(sha256:[0-9a-f]{64})?"),
         "pullPolicy": {"enum": ["IfNotPresent", "Always", "Never"]},
@@ -95,15 +124,16 @@ def _hardware() -> dict[str, JsonObject]:
         "visibleDevices": _text(r"\S+"),
         "mig": _boolean(),
     }
-    folders = ("driverRoot", "kubeletRoot", "devicePluginDir", "cdiRoot", "stateDir")
+    folders = ("kubeletRoot", "devicePluginDir", "cdiRoot", "stateDir")
     return {
         "runtimeClassName": _text(rf"({_SUBDOMAIN})?"),
         "nvidia": _section(nvidia),
         "nics": _section({"enabled": _boolean(), "udev": _boolean()}),
         "cdiAccess": {"enum": ["auto", "always"]},
-        **{name: _text(r"/.*") for name in folders},
-        "devRoot": _text(r"(/.*)?"),
-        "machineIdFile": _text(r"(/.*)?"),
+        **{name: _text(_FOLDER) for name in folders},
+        "driverRoot": _text(rf"(/|{_FOLDER})"),
+        "devRoot": _text(rf"(/|{_FOLDER})?"),
+        "machineIdFile": _text(rf"({_FOLDER})?"),
     }
 
 
@@ -115,7 +145,8 @@ def _pods() -> dict[str, JsonObject]:
         "effect": {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
         "tolerationSeconds": {"type": "integer"},
     }
-    amounts: JsonObject = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+    amount: JsonObject = {"anyOf": [{"type": "number", "minimum": 0}, _text(_QUANTITY)]}
+    amounts: JsonObject = {"type": "object", "additionalProperties": amount}
     affinity: dict[str, JsonObject] = {
         name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")
     }
@@ -123,20 +154,20 @@ def _pods() -> dict[str, JsonObject]:
     return {
         "fullnameOverride": _text(rf"({_LABEL})?"),
         "priorityClassName": _text(rf"({_SUBDOMAIN})?"),
-        "nodeSelector": _texts(),
+        "nodeSelector": _labels(),
         "nodeFeatureDiscovery": {"type": "array", "items": vendors, "uniqueItems": True},
-        "affinity": _section(affinity),
-        "tolerations": {"type": "array", "items": _section(toleration)},
+        "affinity": _shape(affinity),
+        "tolerations": {"type": "array", "items": _shape(toleration)},
         "maxSurge": {"anyOf": [{"type": "integer", "minimum": 1}, _text(r"([1-9][0-9]?|100)%")]},
-        "resources": _section({"requests": amounts, "limits": amounts}),
-        "seLinuxOptions": _section({name: _text(r"\S+") for name in ("user", "role", "type", "level")}),
-        "commonLabels": _texts(),
-        "podLabels": _texts(),
+        "resources": _shape({"requests": amounts, "limits": amounts}),
+        "seLinuxOptions": _shape({name: _text(r"\S+") for name in ("user", "role", "type", "level")}),
+        "commonLabels": _labels(),
+        "podLabels": _labels(),
         "podAnnotations": _texts(),
         "http": _section(
             {
                 "port": {"type": "integer", "minimum": 1, "maximum": 65535},
-                "address": _text(r"([0-9]{1,3}(\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:.]+\]|\[\$\(POD_IP\)\])?"),
+                "address": _text(_ADDRESS),
             }
         ),
     }
@@ -156,16 +187,23 @@ def _api_server() -> dict[str, JsonObject]:
 def _monitoring() -> dict[str, JsonObject]:
     monitor: dict[str, JsonObject] = {
         "enabled": _boolean(),
-        "labels": _texts(),
+        "labels": _labels(),
         "interval": _text(r"([0-9]+(ms|s|m|h))+"),
     }
     return {
         "podMonitor": _section(monitor),
-        "prometheusRule": _section({"enabled": _boolean(), "labels": _texts()}),
+        "prometheusRule": _section({"enabled": _boolean(), "labels": _labels()}),
     }
 
 
 def _section(properties: Mapping[str, JsonObject]) -> JsonObject:
+    """Values of the chart's own: all are there, as values.yaml has them."""
+    required: list[Json] = [name for name in properties if name not in _MAY_BE_EMPTY]
+    return {**_shape(properties), "required": required}
+
+
+def _shape(properties: Mapping[str, JsonObject]) -> JsonObject:
+    """A part of Kubernetes' own, of which anything may be left out."""
     return {"type": "object", "properties": dict(properties), "additionalProperties": False}
 
 
@@ -175,6 +213,11 @@ def _boolean() -> JsonObject:
 
 def _text(pattern: str) -> JsonObject:
     return {"type": "string", "pattern": f"^{pattern}$"}
+
+
+def _labels() -> JsonObject:
+    keys: JsonObject = {"pattern": f"^{_LABEL_KEY}$"}
+    return {"type": "object", "propertyNames": keys, "additionalProperties": _text(_LABEL_VALUE)}
 
 
 def _texts() -> JsonObject:

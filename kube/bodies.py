@@ -23,3 +23,13 @@ def text_at(body: Json, *keys: str) -> str:
     """The text at a path of keys, empty where there is none."""
     found = object_at(body, *keys[:-1]).get(keys[-1])
     return found if isinstance(found, str) else ""
+
+
+def one_line(text: str, most: int) -> str:
+    """A text of somebody else as one line of printable characters, cut to ``most`` of them.
+
+    What is shown to people also goes into logs and messages, which cannot hold a lone surrogate.
+    """
+    begin = text[: 4 * most]
+    line = " ".join("".join(char if char.isprintable() else " " for char in begin).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."

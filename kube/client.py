@@ -23,9 +23,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from kube.backoff import Backoff, BackoffPolicy
-from kube.bodies import Json, JsonObject, text_at
+from kube.bodies import Json, JsonObject, one_line, text_at
 from kube.configuration import Access
 from kube.credentials import Certificate
+from kube.deadline import bound_answers
 from kube.errors import (
     BadAnswer,
     CertificateRefused,
@@ -47,6 +48,10 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 _PIECE = 1 << 16
+_GLIMPSE = 120
+"""Characters that are shown of an answer that is not what it should be."""
+_MESSAGE, _REASON = 1024, 128
+"""Characters that are kept of what the server says about a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +175,9 @@ class Client:
             headers["Authorization"] = credential.authorization
         if data is not None:
             headers["Content-Type"] = content_type
-        pool = self._pool_for(credential.certificate)
-        deadline = self._monotonic() + self._limits.whole
         timeout = urllib3.Timeout(connect=self._limits.connect, read=self._limits.whole)
         try:
-            response = pool.request(
+            response = self._pool_for(credential.certificate).request(
                 method,
                 self._access.server + target,
                 body=data,
@@ -185,17 +188,18 @@ class Client:
                 preload_content=False,
             )
             try:
-                content = self._content(response, method, path, deadline)
+                content = self._content(response, method, path)
             except BaseException:
                 response.close()
                 raise
             response.release_conn()
             return _Answer(response.status, content, response.headers.get("Retry-After", ""))
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            # ValueError: names of hosts that are none, which encoders and TLS refuse.
             raise self._no_answer(method, path, error) from error
 
-    def _content(self, response: Any, method: str, path: str, deadline: float) -> bytes:
-        """The answer's body, piece by piece: a limit per piece alone would let a dripping server hold us for ever."""
+    def _content(self, response: Any, method: str, path: str) -> bytes:
+        """The answer's body, no more of it than it may have."""
         pieces, size = [], 0
         while piece := response.read1(_PIECE):
             pieces.append(piece)
@@ -203,8 +207,6 @@ class Client:
             if size > self._limits.largest:
                 text = f"the answer has more than {self._limits.largest} bytes"
                 raise BadAnswer(method, path, response.status, "", text)
-            if self._monotonic() > deadline:
-                raise TimedOut(method, path, f"the answer took more than {self._limits.whole:g} s", sent=True)
         return b"".join(pieces)
 
     def _no_answer(self, method: str, path: str, error: Exception) -> RequestError:
@@ -217,20 +219,25 @@ class Client:
                 f"{server} and we do not trust each other ({reason}); check CA, server name and certificate in {origin}"
             )
             return CertificateRefused(method, path, text, sent=False)
-        if isinstance(error, (exceptions.ConnectTimeoutError, exceptions.NewConnectionError)):
+        if isinstance(error, exceptions.ProxyError):
+            # Not by its URL, which may hold a password.
+            return Unreachable(method, path, f"{server} cannot be reached through its proxy ({reason})", sent=False)
+        if isinstance(error, (exceptions.ConnectTimeoutError, exceptions.NewConnectionError, ValueError)):
             return Unreachable(method, path, f"{server} cannot be reached ({reason})", sent=False)
         if isinstance(error, exceptions.TimeoutError):
-            return TimedOut(method, path, f"{server} did not answer within {self._limits.whole:g} s", sent=True)
+            text = f"{server} did not answer, or not to the end, within {self._limits.whole:g} s"
+            return TimedOut(method, path, text, sent=True)
         return Unreachable(method, path, f"{server}: the connection broke ({reason})", sent=True)
 
     def _refusal(self, method: str, path: str, answer: _Answer) -> RequestError:
         body = _decoded(answer.data)
-        message = text_at(body, "message") or _glimpse(answer.data) or _phrase(answer.status)
+        message = one_line(text_at(body, "message"), _MESSAGE) or _glimpse(answer.data) or _phrase(answer.status)
         if answer.status == HTTPStatus.UNAUTHORIZED:
             origin = self._access.credentials.origin
             message = f"the API server does not accept {origin} ({message}); check it, and that it is for this server"
         seconds = float(answer.retry_after) if answer.retry_after.isascii() and answer.retry_after.isdigit() else None
-        return refusal(method, path, answer.status, text_at(body, "reason"), message, retry_after=seconds)
+        reason = one_line(text_at(body, "reason"), _REASON)
+        return refusal(method, path, answer.status, reason, message, retry_after=seconds)
 
     def _pool_for(self, certificate: Certificate | None) -> Any:
         with self._lock:
@@ -252,7 +259,9 @@ class Client:
             configuration.proxy = access.proxy
         if certificate is not None:
             configuration.cert_file, configuration.key_file = certificate.certificate, certificate.key
-        return parts.rest_client(configuration).pool_manager
+        pool = parts.rest_client(configuration).pool_manager
+        bound_answers(pool, self._limits.whole, self._monotonic)
+        return pool
 
     def _renew(self) -> None:
         """A connection goes on with the certificate that it began with, which may have ended meanwhile."""
@@ -290,10 +299,8 @@ def _decoded(data: bytes) -> Json:
 
 
 def _glimpse(data: bytes) -> str:
-    """The beginning of a text that is not what it should be, safe to print."""
-    text = data[:400].decode("utf-8", "replace")
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= 120 else f"{line[:117]}..."
+    """The beginning of an answer that is not what it should be, safe to print."""
+    return one_line(data[: 4 * _GLIMPSE].decode("utf-8", "replace"), _GLIMPSE)
 
 
 def _phrase(status: int) -> str:
@@ -311,4 +318,4 @@ def _reason(error: BaseException) -> str:
             return getattr(inner, "verify_message", "") or inner.strerror
         error, inner = inner, inner.__cause__ or inner.__context__
     arguments = [argument for argument in error.args if isinstance(argument, str)]
-    return (arguments[0] if arguments else "") or type(error).__name__
+    return one_line(arguments[0] if arguments else "", _GLIMPSE) or type(error).__name__

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kube.configuration import Access, check_authority, check_certificate
@@ -17,7 +18,12 @@ from kube.credentials import Certificate, Credential, Credentials, Fixed, Plugin
 from kube.errors import ConfigurationError
 from kube.memory_file import MemoryFile
 
-_LARGEST = 4 << 20
+if TYPE_CHECKING:
+    import yaml
+
+_LARGEST = 1 << 20
+_DEEPEST = 32
+"""Levels of a file: what ``exec`` may hold has six."""
 _UNSUPPORTED = {
     "auth-provider": "use exec, which took its place",
     "as": "use an account that has the rights itself",
@@ -46,8 +52,8 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Access:
         credentials=Fixed(f"no credential ({path} names no user)") if user is None else _credentials(user, cluster),
         ca=ca,
         verify=not cluster.flag("insecure-skip-tls-verify"),
-        server_name=cluster.text("tls-server-name") or None,
-        proxy=cluster.text("proxy-url") or None,
+        server_name=_server_name(cluster),
+        proxy=_proxy(cluster),
         held=held,
     )
 
@@ -71,6 +77,8 @@ class _Section:
             return ""
         if not isinstance(value, str):
             raise self.error(key, "is no text", "write it in quotes")
+        if "\0" in value:
+            raise self.error(key, "has a zero byte", "write it without")
         return value
 
     def flag(self, key: str) -> bool:
@@ -125,12 +133,29 @@ def _parse(path: Path) -> object:
     if len(data) > _LARGEST:
         raise ConfigurationError(source, "", f"has more than {_LARGEST} bytes", "give the path of a kubeconfig")
     try:
-        return yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        _check_depth(source, yaml.parse(data, Loader=loader))
+        return yaml.load(data, Loader=loader)  # noqa: S506 - both are safe loaders
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:
+        # The last two: of values that are not what their own tag says, such as "!!bool x".
         # Never the error's own text: it quotes the file, which holds secrets.
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark is not None else ""
         raise ConfigurationError(source, where, "is not valid YAML", "correct it, or write the file anew") from None
+
+
+def _check_depth(source: str, events: Iterable[yaml.Event]) -> None:
+    """Raise ``ConfigurationError`` before anything is built: deep input kills the process in the loader's C code."""
+    from yaml import CollectionEndEvent, CollectionStartEvent
+
+    depth = 0
+    for event in events:
+        if isinstance(event, CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        if depth > _DEEPEST:
+            raise ConfigurationError(source, "", f"has more than {_DEEPEST} levels", "give the path of a kubeconfig")
 
 
 def _find(document: _Section, known: Mapping[str, _Section], field: str, name: str) -> _Section:
@@ -146,12 +171,41 @@ def _server(cluster: _Section) -> str:
     try:
         parts = urlsplit(server)
         usable = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+        secret, more = "@" in parts.netloc, bool(parts.query or parts.fragment)
+    except ValueError:
+        usable = secret = more = False
+    fix = "give a URL, such as https://10.0.0.1:6443"
+    if secret:
+        # Not shown: the server's address goes into logs.
+        raise cluster.error("server", "has a name or password in it", "give them as username and password of the user")
+    if not usable or more or not server.isprintable() or " " in server:
+        raise cluster.error("server", f"is {server!r}" if server else "is missing", fix)
+    return server
+
+
+def _proxy(cluster: _Section) -> str | None:
+    url = cluster.text("proxy-url")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or not server.isprintable() or " " in server:
-        problem = f"is {server!r}" if server else "is missing"
-        raise cluster.error("server", problem, "give a URL, such as https://10.0.0.1:6443")
-    return server
+    if url and not usable:
+        # Not shown: it may hold a password.
+        raise cluster.error("proxy-url", "is not the URL of an HTTP proxy", "give one, such as http://10.0.0.1:3128")
+    return url or None
+
+
+def _server_name(cluster: _Section) -> str | None:
+    name = cluster.text("tls-server-name")
+    try:
+        usable = not name.startswith(".")
+        name.encode("idna")
+    except UnicodeError:
+        usable = False
+    if not usable:
+        raise cluster.error("tls-server-name", f"is {name!r}, no name of a host", "give a name from the certificate")
+    return name or None
 
 
 def _authority(cluster: _Section) -> tuple[str | None, tuple[MemoryFile, ...]]:

@@ -7,7 +7,6 @@ compared: a container without the host's /etc/machine-id still has the firmware'
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from kube.backoff import Backoff
-from kube.bodies import JsonObject, object_at, text_at
+from kube.bodies import JsonObject, object_at, one_line, text_at
 from kube.client import path_of
-from kube.errors import KubeError, NodeNotOurs
+from kube.errors import KubeError, NodeNotOurs, RequestError
 
-log = logging.getLogger("ostler.kube")
+_LONGEST = 128
+"""Characters of an id that are compared and shown; real ones have 32 to 36."""
 
 
 class Reads(Protocol):
@@ -58,7 +58,7 @@ def _line(path: Path) -> str:
 def check_node(node: JsonObject, name: str, machine: Machine) -> None:
     """Raise ``NodeNotOurs`` when the Node object is another machine's."""
     info = object_at(node, "status", "nodeInfo")
-    machine_id, system_uuid = text_at(info, "machineID"), text_at(info, "systemUUID")
+    machine_id, system_uuid = (one_line(text_at(info, key), _LONGEST) for key in ("machineID", "systemUUID"))
     if _differ(system_uuid, machine.system_uuid) and not _same(system_uuid, machine_id):
         # Where a kubelet cannot read DMI, it publishes the machine id twice.
         raise NodeNotOurs(name, "systemUUID", system_uuid, machine.system_uuid, str(machine.system_uuid_file))
@@ -94,8 +94,7 @@ def await_node(
             check_node(node, name, machine())
         except KubeError as error:
             told(error)
-            closed.wait(backoff.delay())
+            closed.wait(backoff.delay(error.retry_after if isinstance(error, RequestError) else None))
         else:
-            backoff.reset()
             return node
     return None

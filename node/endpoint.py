@@ -82,8 +82,8 @@ class Endpoint:
         """Whether the socket file is still there and still ours."""
         return self._socket.intact
 
-    async def start(self) -> None:
-        """Bind, serve, and put the socket in place."""
+    async def start(self, replacing: Sequence[Path] = ()) -> None:
+        """Bind, serve, and put the socket in place; names of sockets that it replaces go in the same moment."""
         for service in ("", *self._services):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         try:
@@ -92,7 +92,7 @@ class Endpoint:
             raise SocketError(self.path, "gRPC cannot listen there", "see the log above for its reason") from error
         await self._server.start()
         try:
-            self._socket.publish()
+            self._socket.publish(replacing=replacing)
         except SocketError:
             await self._server.stop(None)
             raise

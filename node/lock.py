@@ -1,7 +1,10 @@
-"""One active instance per node: a lock file held from before the first socket until after the last.
+"""One active instance per node: a lock file held for as long as anything is decided or written.
 
 Two live instances would be two ledgers. The lock is the kernel's (flock), so it falls free the moment its holder dies,
 however it dies; the file itself stays for ever, because removing a lock file lets two processes hold two files.
+
+A standby says that it is there by holding a second lock of this kind; the active instance asks for it with ``taken``.
+That one keeps nobody from anything: who cannot have it waits for the first all the same.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 POLL = 0.05
@@ -61,10 +65,28 @@ class InstanceLock:
             os.write(descriptor, f"{os.getpid()}\n".encode())
         return True
 
-    async def acquire(self) -> None:
-        """Wait until the lock is ours."""
-        while not self.try_acquire():  # noqa: ASYNC110  # flock gives no event to wait for
+    async def acquire(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Wait until the lock is ours; ``meanwhile`` is called after every attempt that failed."""
+        while not self.try_acquire():
+            meanwhile()
             await asyncio.sleep(POLL)
+
+    def taken(self) -> bool:
+        """Whether somebody else holds the lock now; False where there is no file to ask."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            # Shared, so that two who ask do not see each other; one who wants the lock tries again anyway.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return not self.held
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return False
 
     def holder(self) -> str:
         """Process id of the holder as it wrote it, empty when unknown; for messages only."""

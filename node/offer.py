@@ -36,6 +36,8 @@ class Cause(StrEnum):
     NODE_USE = "node_use"
     """The node itself needs it, or its virtual functions are offered in its place."""
     HEALTH = "health"
+    GONE = "gone"
+    """It is not there any more: destroyed on purpose (MIG instances, virtual functions), or fallen off the bus."""
     LINK_DOWN = "link_down"
     UNFIT = "unfit"
     """Something that its containers would need is not there."""
@@ -136,7 +138,8 @@ def _not_uniform(devices: list[Device], snapshot: Snapshot) -> str:
     shapes = {(device.kind, device.text("profile")) for device in devices}
     if len(shapes) > 1:
         kinds = ", ".join(sorted(profile or kind.value for kind, profile in shapes))
-        return f"the MIG strategy single needs devices of one kind, found {kinds}"
+        asking = "the MIG strategy single" if any(kind is DeviceKind.MIG for kind, _ in shapes) else "uniform: true"
+        return f"{asking} needs devices of one kind, found {kinds}"
     parents = {device.parent for device in devices}
     for gpu in snapshot.devices:
         if is_gone(gpu) or gpu.kind is not DeviceKind.GPU:
@@ -156,7 +159,8 @@ def _offered(device: Device, rule: Rule, snapshot: Snapshot, holds: Mapping[str,
 
 def _not_given(device: Device, rule: Rule, snapshot: Snapshot, hold: Hold | None, door: Door) -> _Why:
     if not device.health.usable:
-        return device.health.reason or device.health.state.value, Cause.HEALTH
+        gone = is_gone(device) and device.health.state is HealthState.UNHEALTHY
+        return device.health.reason or device.health.state.value, Cause.GONE if gone else Cause.HEALTH
     if hold is not None and hold.door is not door:
         return f"held through the {hold.door} door by {hold.holder}", Cause.OTHER_DOOR
     why = _kept_for_node(device, rule) or _link_down(device, rule)

@@ -12,6 +12,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from node.values import Value, value
@@ -119,10 +120,16 @@ class PlacedSocket:
         self.temporary = check_place(directory, f".{PREFIX}{os.urandom(4).hex()}")
         self._id: FileId | None = None
 
-    def publish(self, mode: int = 0o600) -> None:
-        """Give the bound socket its permissions and its name; raises ``SocketError``."""
+    def publish(self, mode: int = 0o600, replacing: Sequence[Path] = ()) -> None:
+        """Give the bound socket its permissions and its name; raises ``SocketError``.
+
+        ``replacing``: names that go in the same moment, just before. Whoever looks at the folder now and then, as the
+        kubelet does every second, sees all of it or nothing, but for some microseconds.
+        """
         try:
             self.temporary.chmod(mode)
+            for path in replacing:
+                path.unlink(missing_ok=True)
             self.temporary.rename(self.path)
         except OSError as error:
             raise SocketError(self.path, f"cannot be put in place ({error.strerror})", "check the folder") from error

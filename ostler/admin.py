@@ -6,6 +6,8 @@ Everything that changes something is here. The service holds no state: it asks t
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from pathlib import Path
 from typing import Protocol
 
@@ -13,15 +15,20 @@ import grpc
 import grpc.aio
 
 from node.endpoint import Endpoint
-from node.events import Event
+from node.events import Event, EventType
 from node.inventory.model import Device, Snapshot, SourceStatus, Version
 from node.offer import Offer
-from node.sockets import make_private_directory
+from node.sockets import SocketError, make_private_directory
 from ostler.errors import ReloadFailed, ResumeFailed
+from ostler.eventlog import EventLog
 from ostler.status import AgentStatus
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
+log = logging.getLogger("ostler.agent")
+
 Context = grpc.aio.ServicerContext[object, object]
+CHECK = 10.0
+"""Seconds between looks whether the agent's own socket is still there."""
 SERVICE = agent_pb2.DESCRIPTOR.services_by_name["Agent"].full_name
 
 
@@ -127,6 +134,34 @@ def admin_endpoint(path: Path, view: AgentView) -> Endpoint:
         [SERVICE],
         lambda server: agent_pb2_grpc.add_AgentServicer_to_server(AgentServicer(view), server),
     )
+
+
+async def serve_admin(path: Path, view: AgentView, events: EventLog) -> None:
+    """Keep the agent's own socket served at ``path`` until cancelled; where that fails, ``events`` tells of it."""
+    endpoint: Endpoint | None = None
+    try:
+        while True:
+            if endpoint is None or not endpoint.intact:
+                endpoint = await _replaced(endpoint, path, view, events)
+            await asyncio.sleep(CHECK)
+    finally:
+        if endpoint is not None:
+            await endpoint.stop()
+
+
+async def _replaced(old: Endpoint | None, path: Path, view: AgentView, events: EventLog) -> Endpoint | None:
+    """The agent's own socket served anew; where that fails, people are told and the kubelet is served on."""
+    if old is not None:
+        log.warning("the agent's socket is gone or replaced, serving anew", extra={"path": str(old.path)})
+        await old.stop()
+    try:
+        endpoint = admin_endpoint(path, view)
+        await endpoint.start()
+    except SocketError as error:
+        if not any(str(error) in event.message for event in events.recent):
+            events.emit(EventType.WARNING, "SocketFailed", f"the agent's own socket: {error}")
+        return None
+    return endpoint
 
 
 def status_message(status: AgentStatus) -> agent_pb2.GetStatusResponse:

@@ -4,6 +4,9 @@ Order at the start: scan (a standby does it too), take the instance lock, then a
 fails takes the process with it, because half an agent is worse than a restarted one. The publisher is the only way from
 a snapshot to the doors: it decides the offer, writes CDI specs where rules use them, and shows the lists afterwards, so
 that no device is shown whose answer would name a spec that is not there yet.
+
+At the end every part has ended before the lock falls free. What then still answers the kubelet, where a standby takes
+over (``ostler.handover``), writes nothing and decides nothing.
 """
 
 from __future__ import annotations
@@ -27,17 +30,18 @@ from node.inventory.identity import IdentityStore
 from node.inventory.loop import Inventory
 from node.inventory.model import Snapshot
 from node.inventory.source import Source
-from node.lock import InstanceLock
 from node.offer import Offer
 from node.quiesce import Quiesce
 from node.rules import offers_nics
-from node.sockets import SocketError, remove_dead
+from node.sockets import remove_dead
 from node.values import Value, replace, value
 from ostler import __version__
+from ostler.changes import changes, kept
 from ostler.config.settings import EventsChoice, RegistrationChoice, Settings
 from ostler.counters import Counters
 from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
+from ostler.handover import Handover
 from ostler.publisher import Publisher
 from ostler.status import AgentStatus, in_view_of, readiness
 from ostler.systemd import Notifier
@@ -46,15 +50,12 @@ from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders, RegistrationPath
 
 if TYPE_CHECKING:
-    from node.endpoint import Endpoint
     from node.inventory.live.hardware import LiveHardware
     from ostler.node_events import NodeEvents
     from ostler.probes import Probes
 
 log = logging.getLogger("ostler.agent")
 
-ADMIN_CHECK = 10.0
-"""Seconds between looks whether the agent's own socket is still there."""
 HEARTBEAT = 5.0
 """Seconds between signs of life of the loop."""
 LATEST = 1.0
@@ -100,7 +101,6 @@ class Agent:
         self._settings = settings
         self._load = load
         self._edges = edges or Edges()
-        self._lock = InstanceLock(settings.state_dir / "lock")
         self._events = EventLog(self._edges.clock)
         self._counters = Counters(self._edges.clock)
         self._quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
@@ -124,6 +124,8 @@ class Agent:
             changed=self._streams_changed,
         )
         self._publisher = Publisher(settings, self._door, self._events)
+        registers_by_registry = settings.kubelet.registration is not RegistrationChoice.REGISTER
+        self.handover = Handover(settings.state_dir, self._door, relieves=registers_by_registry)
         self._live: LiveHardware | None = None
         self.node_events: NodeEvents | None = None
         self._active = False
@@ -133,7 +135,10 @@ class Agent:
         self._told = ""
 
     async def run(self) -> None:
-        """Run until cancelled; every socket is gone and every source closed afterwards."""
+        """Run until cancelled; every socket is gone and every source closed afterwards.
+
+        With ``handover`` begun before, it ends when the kubelet has changed over; cancelled again, at once.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._inventory.run(), name="inventory")
@@ -155,8 +160,10 @@ class Agent:
                 await self._publisher.published.wait()
                 self._streams_changed()
         finally:
-            await self._inventory.close()
-            self._lock.release()
+            try:
+                await self._inventory.close()
+            finally:
+                await self.handover.leave()
 
     def status(self) -> AgentStatus:
         """How the agent is."""
@@ -224,7 +231,7 @@ class Agent:
             self._settings,
             replace(self._settings, rules=new.rules, log=new.log, topology_overrides=new.topology_overrides),
         )
-        changes = _changes(old, new)
+        found = changes(old, new)
         if new.log != old.log:
             # Here and not above: only a reload needs it.
             from ostler.logs import configure
@@ -233,9 +240,9 @@ class Agent:
         self._publisher.use(self._settings)
         self._publisher.submit(self._inventory.snapshot)
         self._inventory.override(self._settings.topology_overrides)
-        self._counters.config.reloaded(self._edges.clock(), pending=len(_kept(old, new)))
-        log.info("configuration read again", extra={"changes": changes})
-        return changes
+        self._counters.config.reloaded(self._edges.clock(), pending=len(kept(old, new)))
+        log.info("configuration read again", extra={"changes": found})
+        return found
 
     async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
         """Let go of the driver and answer when nothing of it is open any more; what changed, as for ``rescan``."""
@@ -285,14 +292,17 @@ class Agent:
                 self._inventory.wake()
 
     async def _become_active(self) -> None:
-        if not self._lock.try_acquire():
-            log.info("standby: another instance is active", extra={"pid": self._lock.holder()})
+        lock = self.handover.lock
+        if not lock.try_acquire():
+            # Before the scan: what it misses of a predecessor that ends meanwhile is less than the whole of it.
+            self.handover.stand_by()
+            log.info("standby: another instance is active", extra={"pid": lock.holder()})
             await self._inventory.first.wait()
             self._settled.set()
             self._tell_systemd()
-            await self._lock.acquire()
+            await self.handover.wait()
         self._active = True
-        log.info("active", extra={"lock": str(self._lock.path), "version": __version__})
+        log.info("active", extra={"lock": str(lock.path), "version": __version__})
         for directory in (self._settings.kubelet.device_plugin_dir, self._settings.kubelet.registry_dir):
             for path in remove_dead(directory):
                 log.info("dead socket of a predecessor removed", extra={"path": str(path)})
@@ -302,31 +312,9 @@ class Agent:
 
     async def _serve_admin(self) -> None:
         await self._wait_until_settled()
-        from ostler.admin import admin_endpoint
+        from ostler.admin import serve_admin
 
-        endpoint: Endpoint | None = None
-        try:
-            while True:
-                if endpoint is None or not endpoint.intact:
-                    endpoint = await self._replaced(endpoint, lambda: admin_endpoint(self._settings.socket, self))
-                await asyncio.sleep(ADMIN_CHECK)
-        finally:
-            if endpoint is not None:
-                await endpoint.stop()
-
-    async def _replaced(self, old: Endpoint | None, make: Callable[[], Endpoint]) -> Endpoint | None:
-        """The agent's own socket served anew; where that fails, people are told and the kubelet is served on."""
-        if old is not None:
-            log.warning("the agent's socket is gone or replaced, serving anew", extra={"path": str(old.path)})
-            await old.stop()
-        try:
-            endpoint = make()
-            await endpoint.start()
-        except SocketError as error:
-            if not any(str(error) in event.message for event in self._events.recent):
-                self._events.emit(EventType.WARNING, "SocketFailed", f"the agent's own socket: {error}")
-            return None
-        return endpoint
+        await serve_admin(self._settings.socket, self, self._events)
 
     async def _wait_until_settled(self) -> None:
         """What people look at waits a moment for the kubelet: each module loaded before it costs start-up time."""
@@ -401,20 +389,3 @@ class Agent:
         # What systemd did not take is said again with the next change.
         if words != self._told and self._edges.notifier.send("READY=1", f"STATUS={words}"):
             self._told = words
-
-
-def _changes(old: Settings, new: Settings) -> tuple[str, ...]:
-    changes = []
-    if new.rules != old.rules:
-        changes.append(f"rules: {len(old.rules)} before, {len(new.rules)} now, in force")
-    if new.log != old.log:
-        changes.append(f"log: {new.log.level} {new.log.format}, in force")
-    if new.topology_overrides != old.topology_overrides:
-        changes.append(f"topology: {len(new.topology_overrides)} devices placed by the file, in force")
-    return (*changes, *(f"{name}: needs a restart, the old value stays in force" for name in _kept(old, new)))
-
-
-def _kept(old: Settings, new: Settings) -> tuple[str, ...]:
-    """Names of settings that differ and take effect only with a restart."""
-    fixed = ("node_name", "kubelet", "roots", "nvidia", "cdi", "inventory", "state_dir", "socket", "http", "instance")
-    return tuple(name for name in (*fixed, "kubernetes") if getattr(new, name) != getattr(old, name))

@@ -139,6 +139,7 @@ class Counters:
         self.registrations: dict[tuple[str, str], int] = {}
         self.failures: dict[tuple[str, str], int] = {}
         self.conflicts: dict[str, int] = {}
+        self.losses: dict[str, int] = {}
         self.registered_at: dict[str, float] = {}
         self.kubelet_restarts = 0
 
@@ -180,6 +181,10 @@ class Counters:
     def contested(self, resource: str) -> None:
         """Another plugin was found."""
         _count(self.conflicts, resource)
+
+    def lost(self, resource: str) -> None:
+        """The kubelet had other devices."""
+        _count(self.losses, resource)
 
 
 def _count(counts: dict[Key, int], key: Key) -> None:

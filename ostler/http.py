@@ -8,13 +8,17 @@ bound, and what happens when it cannot be, is its caller's business (see ``ostle
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.server
 import logging
 import socket
 import socketserver
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 log = logging.getLogger("ostler.http")
 
@@ -22,6 +26,12 @@ BACKLOG = 16
 """Clients that may wait to be accepted: a kubelet, a scraper, and people."""
 REQUEST_TIMEOUT = 10.0
 """Seconds a client may take for its request; half-open connections end then."""
+MOST_CLIENTS = 64
+"""Connections at once. One more costs the oldest its place: a probe is answered within milliseconds, so it is never the
+oldest, and clients that send nothing take neither probes nor the files that the kubelet's sockets need."""
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_RECOVERY = 0.1
+"""Seconds until the next client is accepted when the process or the machine has no file or memory left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,40 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().__init__(("", 0), handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
+        self._clients: dict[socket.socket, None] = {}
+        self._changing = threading.Lock()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                # Whoever waits stays there to be accepted, so that asking again at once would never rest.
+                time.sleep(_RECOVERY)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        oldest = None
+        with self._changing:
+            self._clients[request] = None
+            if len(self._clients) > MOST_CLIENTS:
+                oldest = next(iter(self._clients))
+                del self._clients[oldest]
+        if oldest is not None:
+            with contextlib.suppress(OSError):
+                # Its thread may have closed it by now.
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._changing:
+            self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients go away when they like, which is nobody's fault."""
+        expected = isinstance(sys.exc_info()[1], OSError)
+        log.log(logging.DEBUG if expected else logging.ERROR, "request failed", exc_info=not expected)
 
 
 class HttpServer:
@@ -122,7 +166,12 @@ def _handler(pages: Pages, elsewhere: Elsewhere | None) -> type[http.server.Base
         def do_GET(self) -> None:  # the name is http.server's
             path = self.path.partition("?")[0]
             make = pages.get(path)
-            page = make() if make is not None else elsewhere(path) if elsewhere is not None else None
+            try:
+                page = make() if make is not None else elsewhere(path) if elsewhere is not None else None
+            except Exception:
+                # Whoever asked learns of it here, and the log says why: a connection without an answer says nothing.
+                log.exception("a page failed", extra={"path": path})
+                page = Page.text(500, "this page failed; the agent's log says why")
             self._answer(page or Page.text(404, _index(pages)))
 
         do_HEAD = do_GET  # noqa: N815  # the name is http.server's

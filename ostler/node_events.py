@@ -94,7 +94,7 @@ class NodeEvents:
         self._closed = threading.Event()
         self._poster: EventPoster | None = None
         self._api: Client | None = None
-        self._waiting_for = "the API server was not asked yet"
+        self._waiting_for = "the API server has not answered yet"
 
     @property
     def posted(self) -> int:

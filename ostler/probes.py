@@ -151,6 +151,11 @@ def remove_gone(state_dir: Path) -> list[Path]:
     for path in paths:
         seen = FileId.of(path)
         if is_socket(path) and not is_answered(path) and FileId.of(path) == seen:
-            path.unlink(missing_ok=True)
-            removed.append(path)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                # A folder that became read-only: it stays named as dead, which is no reason to stop serving.
+                log.warning("a dead socket stays", extra={"path": str(path), "error": error.strerror or str(error)})
+            else:
+                removed.append(path)
     return removed

@@ -3,6 +3,10 @@
 Resources come and go with the offer while the process runs. A resource whose devices have all gone stays registered
 with an empty list, because the kubelet would keep its last devices for five minutes otherwise; it is dropped only when
 the rules no longer know it.
+
+The end has two halves. When ``run`` is cancelled nothing is looked at, decided or shown any more. If ``hand_over`` was
+called before, what the kubelet has found by its registry goes on to be answered, from memory and for the devices of the
+last list, until it has changed over to a successor.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
 from plugin.kubelet import KubeletFolders
+from plugin.kubelet_view import KubeletView, Pace
 from plugin.listing import Listing, TooLarge
 from plugin.observer import Observer
 from plugin.preferred import Ground
 from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
-from plugin.registration import RegistrationState, RegistrationStatus
+from plugin.registration import Predecessors, RegistrationState, RegistrationStatus
 from plugin.servicer import DevicePluginServicer, Render
 
 log = logging.getLogger("ostler.plugin")
@@ -67,6 +72,7 @@ class PluginDoor:
         random: Callable[[], float],
         changed: Callable[[], None] = lambda: None,
         open_watch: Callable[[], Inotify] = open_inotify,
+        pace: Pace | None = None,
     ) -> None:
         self._folders = folders
         self._render_for = render_for
@@ -76,9 +82,12 @@ class PluginDoor:
         self._random = random
         self._changed = changed
         self._open_watch = open_watch
+        self._pace = pace or Pace()
+        self._view = KubeletView(folders.pod_resources, self._wake, clock=clock, pace=self._pace)
         self._recent = RecentGrants(clock)
         self._ground = Ground()
         self._resources: dict[str, _Resource] = {}
+        self._predecessors: Predecessors | None = None
         self._group: asyncio.TaskGroup | None = None
 
     def apply(self, offer: Offer, topology: Topology | None = None, *, forget_missing: bool = False) -> None:
@@ -99,7 +108,9 @@ class PluginDoor:
         self._changed()
 
     async def run(self) -> None:
-        """Serve until cancelled; sockets are gone afterwards. A failing part ends all of it with its error."""
+        """Serve until cancelled; sockets are gone afterwards, unless handed over. A failing part ends all of it."""
+        # Before the first socket of our own: what is there now belongs to a process that has handed over to this one.
+        self._predecessors = Predecessors(self._folders.registry)
         # The kubelet's own socket is always in the first; folders that no path uses are not looked at.
         watched = (self._folders.device_plugins, *map(self._folders.directory, self._folders.paths))
         try:
@@ -108,9 +119,27 @@ class PluginDoor:
                 for name in sorted(self._resources):
                     self._start(name)
                 group.create_task(DirectoryWatcher(watched, self._wake, self._open_watch).run(), name="directories")
+                group.create_task(self._view.run(), name="kubelet view")
                 await asyncio.get_running_loop().create_future()
         finally:
             self._group = None
+
+    def hand_over(self) -> None:
+        """Have the end of ``run`` leave the kubelet what a successor can take over; ``leave`` is to follow it."""
+        for resource in self._resources.values():
+            resource.registrar.hand_over()
+
+    async def leave(self, seconds: float) -> bool:
+        """Whether the kubelet has changed over within ``seconds``; no stream and no socket is left afterwards."""
+        registrars = [resource.registrar for resource in self._resources.values()]
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(registrar.relieved() for registrar in registrars))
+        except TimeoutError:
+            return False
+        finally:
+            await asyncio.gather(*(registrar.stop() for registrar in registrars))
+        return True
 
     def status(self) -> tuple[ResourceStatus, ...]:
         """Every resource, by name."""
@@ -162,6 +191,9 @@ class PluginDoor:
             observer=self._observer,
             clock=self._clock,
             random=self._random,
+            view=self._view,
+            pace=self._pace,
+            predecessors=lambda: () if self._predecessors is None else self._predecessors.of(offer.resource),
         )
         return _Resource(listing, servicer, registrar)
 
@@ -192,6 +224,7 @@ class PluginDoor:
 
     def _drop(self, name: str) -> None:
         resource = self._resources.pop(name)
+        self._recent.expected.withdrawn(name)
         if resource.task is not None:
             resource.task.cancel()
         log.info("resource dropped, no rule offers it any more", extra={"resource": name})

@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
+from node.podresources import socket_below
 from node.sockets import FileId, is_socket
 from node.values import Value, value
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
@@ -56,6 +57,16 @@ class KubeletFolders(Value):
     def socket(self) -> Path:
         """The kubelet's registration socket; its presence tells that a kubelet is there."""
         return self.device_plugins / KUBELET_SOCKET
+
+    @property
+    def pod_resources(self) -> Path:
+        """Where the kubelet tells which devices it has; the folder follows its root, as the registry does."""
+        return socket_below(self.registry.parent)
+
+    @property
+    def plugin_folders(self) -> tuple[Path, Path]:
+        """Where plugins have their sockets, ours and those of others."""
+        return self.device_plugins, self.registry
 
     def directory(self, path: RegistrationPath) -> Path:
         """The folder that a plugin's socket must be in for this way of registering."""

@@ -53,6 +53,8 @@ class Listing:
         self.resource = resource
         self.devices: dict[str, OfferedDevice] = {}
         self.streams = 0
+        self.held = False
+        self._ended = False
         self._streams_changed = streams_changed
         self._message = api_pb2.ListAndWatchResponse()
         self._version = 0
@@ -69,9 +71,41 @@ class Listing:
             return False
         self._message = message
         self._version += 1
+        self._notify()
+        return True
+
+    def hold(self) -> None:
+        """Keep changes from streams that have a list; ``release`` sends what was kept back."""
+        self.held = True
+
+    def release(self) -> None:
+        """Streams follow again."""
+        if self.held:
+            self.held = False
+            self._notify()
+
+    def end(self) -> None:
+        """End every stream, those to come as well, until ``begin``."""
+        self._ended = True
+        self._notify()
+
+    def begin(self) -> None:
+        """Let streams be opened again."""
+        self._ended = False
+
+    async def followed(self, *, by_any: bool = True) -> None:
+        """Wait until a stream is open, or until none is."""
+        while (self.streams > 0) != by_any:
+            await self._changed.wait()
+
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-        return True
+
+    @property
+    def version(self) -> int:
+        """Which list this is, counted from 1; 0: none yet."""
+        return self._version
 
     @property
     def shown(self) -> bool:
@@ -88,10 +122,11 @@ class Listing:
         sent = 0
         self.streams += 1
         self._streams_changed()
+        self._notify()
         try:
-            while True:
+            while not self._ended:
                 changed = self._changed
-                if sent != self._version:
+                if sent != self._version and not (self.held and sent):
                     sent = self._version
                     yield self._message
                 else:
@@ -99,3 +134,4 @@ class Listing:
         finally:
             self.streams -= 1
             self._streams_changed()
+            self._notify()

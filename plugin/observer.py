@@ -45,6 +45,10 @@ class Observer(Protocol):
         """Another plugin was found that takes the resource."""
         ...
 
+    def lost(self, resource: str) -> None:
+        """The kubelet had other devices than those shown, although the device stream was open."""
+        ...
+
 
 class Silent:
     """Observes nothing."""
@@ -71,4 +75,7 @@ class Silent:
         """Drop the figure."""
 
     def contested(self, resource: str) -> None:
+        """Drop the figure."""
+
+    def lost(self, resource: str) -> None:
         """Drop the figure."""

@@ -2,15 +2,16 @@
 
 The kubelet takes the answer as advice and turns an error into a refused pod, so odd requests (a size below the number
 of required devices, too few available, unknown ids) get the best answer there is. GPUs and their parts follow the cell
-tree (``node.topology.packing``). NICs go near the GPUs that were handed out a moment ago; where there are none they are
-packed: on one physical function, else on one NUMA node. What depends on the devices alone is worked out when they
-change; a call maps ids to leaves of a tree and back. What is taken from is what the kubelet says is available: it knows
-what pods hold, and has left out devices of other NUMA nodes already.
+tree (``node.topology.packing``), of equally large cells one near the NICs that the container has already. NICs go near
+the GPUs of their container, those that it has or is expected to get; where there are none they are packed: on one
+physical function, else on one NUMA node. What depends on the devices alone is worked out when they change; a call maps
+ids to leaves of a tree and back. What is taken from is what the kubelet says is available: it knows what pods hold, and
+has left out devices of other NUMA nodes already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from node.inventory.model import NIC_KINDS, Device
 from node.inventory.places import place_of
@@ -44,30 +45,31 @@ class Ground:
 
 
 class Preference:
-    """Chooses among the devices of one resource; ``near``: GPUs that NICs should be near to, asked at every choice."""
+    """Chooses among the devices of one resource."""
 
-    def __init__(
-        self,
-        devices: Mapping[str, OfferedDevice],
-        ground: Ground,
-        near: Callable[[], Sequence[str]] = tuple,
-    ) -> None:
+    def __init__(self, devices: Mapping[str, OfferedDevice], ground: Ground) -> None:
         self._order = {id_: position for position, id_ in enumerate(devices)}
         self._healthy = frozenset(id_ for id_, offered in devices.items() if offered.healthy)
-        self._near = near
-        self.gpus = {id_: gpu for id_, offered in devices.items() if (gpu := ground.gpu_of(offered.device))}
+        gpus = {id_: gpu for id_, offered in devices.items() if (gpu := ground.gpu_of(offered.device))}
+        self.gpus = {id_: ground.places[gpu] for id_, gpu in gpus.items()}
         """The GPU of every device that is one or a part of one."""
-        self.nics = bool(devices) and all(offered.device.kind in NIC_KINDS for offered in devices.values())
-        """Whether there are NICs and nothing else."""
-        elsewhere = {id_: ground.place_of(offered.device) for id_, offered in devices.items() if id_ not in self.gpus}
-        self._tree = _tree(ground, bool(self.gpus), elsewhere.values())
+        elsewhere = {id_: ground.place_of(offered.device) for id_, offered in devices.items() if id_ not in gpus}
+        only_nics = all(offered.device.kind in NIC_KINDS for offered in devices.values())
+        self.nics = elsewhere if only_nics else {}
+        """Where every NIC is, virtual functions with their physical one; empty unless all devices are NICs."""
+        self._tree = _tree(ground, bool(gpus), elsewhere.values())
         numbers = {name: number for number, name in enumerate(self._tree.leaves)}
-        self._leaves = {id_: numbers[self.gpus[id_] if id_ in self.gpus else elsewhere[id_].name] for id_ in devices}
-        self._ranks = self._distances(ground, elsewhere.values()) if self.nics else {}
+        self._leaves = {id_: numbers[gpus[id_] if id_ in gpus else elsewhere[id_].name] for id_ in devices}
+        places = ground.places | {place.name: place for place in elsewhere.values()}
+        self._places = [places[name] for name in self._tree.leaves]
+        self._distances: dict[Place, Sequence[int]] = {}
 
-    def prefer(self, available: Iterable[str], required: Iterable[str], size: int) -> list[str]:
+    def prefer(
+        self, available: Iterable[str], required: Iterable[str], size: int, near: Sequence[Place] = ()
+    ) -> list[str]:
         """``size`` ids out of ``available``, those of ``required`` first; fewer when there are not enough.
 
+        ``near``: what they should be near to, GPUs for NICs and NICs for GPUs.
         Healthy known devices come before others. The order of the request decides nothing: it comes out of a set.
         """
         chosen = sorted(set(required), key=self._rank)[: max(size, 0)]
@@ -75,13 +77,13 @@ class Preference:
         needed = size - len(chosen)
         usable = [id_ for id_ in others if id_ in self._healthy]
         if 0 < needed < len(usable):
-            return chosen + self._best(chosen, usable, needed)
+            return chosen + self._best(chosen, usable, needed, near)
         return chosen + others[: max(needed, 0)]
 
     def _rank(self, id_: str) -> tuple[bool, int, str]:
         return id_ not in self._healthy, self._order.get(id_, len(self._order)), id_
 
-    def _best(self, chosen: Sequence[str], usable: Sequence[str], needed: int) -> list[str]:
+    def _best(self, chosen: Sequence[str], usable: Sequence[str], needed: int, near: Sequence[Place]) -> list[str]:
         """``needed`` of the usable ids, to go with those that are chosen already."""
         required = [0] * len(self._tree.leaves)
         for id_ in chosen:
@@ -91,8 +93,11 @@ class Preference:
         for id_ in usable:
             free[self._leaves[id_]] += 1
         size = sum(required) + needed
-        ranks = [self._ranks[gpu] for gpu in self._near() if gpu in self._ranks]
-        picks = nearest(ranks, free, required, size) if ranks else self._tree.choose(free, required, size)
+        ranks = [self._ranks(place) for place in near]
+        if ranks and self.nics:
+            picks = nearest(ranks, free, required, size)
+        else:
+            picks = self._tree.choose(free, required, size, [min(column) for column in zip(*ranks, strict=True)])
         left = [pick - fixed for pick, fixed in zip(picks, required, strict=True)]
         best: list[str] = []
         for id_ in usable:
@@ -102,12 +107,11 @@ class Preference:
                 best.append(id_)
         return best
 
-    def _distances(self, ground: Ground, places: Iterable[Place]) -> dict[str, tuple[int, ...]]:
-        """For every GPU how far every leaf is."""
-        by_name = {place.name: place for place in places}
-        nics = [by_name[name] for name in self._tree.leaves]
-        gpus = [place for place in ground.topology.places if place.gpu]
-        return {gpu.name: tuple(proximity(gpu, nic).rank for nic in nics) for gpu in gpus}
+    def _ranks(self, place: Place) -> Sequence[int]:
+        """How far every leaf is from there; kept, because there are few places and all of them come again."""
+        if place not in self._distances:
+            self._distances[place] = [proximity(place, leaf).rank for leaf in self._places]
+        return self._distances[place]
 
 
 def _tree(ground: Ground, gpus: bool, elsewhere: Iterable[Place]) -> CellTree:

@@ -24,7 +24,7 @@ class RegistrationState(StrEnum):
     """The socket is there and the kubelet has not opened a device stream yet."""
     REGISTERED = "registered"
     CONTESTED = "contested"
-    """Another plugin takes the resource; we wait."""
+    """Another plugin has the resource; we wait until it is gone."""
     FAILED = "failed"
 
 
@@ -51,18 +51,38 @@ class Memory(Record):
     streaming: bool = False
     stream_ended: float = 0.0
     registered_with: FileId | None = None
+    accepted: bool = False
     registered_at: float = 0.0
     not_before: float = 0.0
     losses: deque[float] = field(default_factory=lambda: deque(maxlen=2))
-    contested_until: float = 0.0
-    foreign: tuple[Path, ...] = ()
     unanswered: int = 0
 
 
 def socket_name(resource: str, directory: Path) -> str:
     """A new socket name for ``resource``: readable where the path's length allows it, else by hash."""
-    unique = os.urandom(4).hex()
+    return _name(resource, directory, os.urandom(4).hex())
+
+
+def _name(resource: str, directory: Path, unique: str) -> str:
     readable = f"{PREFIX}{re.sub(r'[^A-Za-z0-9.-]', '-', resource)}-{unique}.sock"
     if len(str(directory / readable).encode()) <= MAX_PATH:
         return readable
     return f"{PREFIX}{hashlib.sha256(resource.encode()).hexdigest()[:12]}-{unique}.sock"
+
+
+class Predecessors:
+    """The sockets of ours that are in ``directory`` now; make it before the first one of this process is there.
+
+    A predecessor that hands over still answers on them, and leaves it to its successor to remove their names.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        # The last eight digits tell one serving from the next.
+        self._paths = tuple(directory.glob(f"{PREFIX}*-????????.sock"))
+
+    def of(self, resource: str) -> tuple[Path, ...]:
+        """Those that serve a resource."""
+        return tuple(
+            path for path in self._paths if path.name == _name(resource, self._directory, path.stem.rpartition("-")[2])
+        )

@@ -1,8 +1,8 @@
 """The DevicePlugin service of one resource: every answer comes from memory alone.
 
-No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of GPUs handed out a
-moment ago, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a
-pod ends. Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error refuses a
+No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of what was handed
+out, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a pod
+ends. Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error refuses a
 pod for good, so only requests that name devices that cannot be given are refused.
 """
 
@@ -19,6 +19,7 @@ import grpc
 import grpc.aio
 
 from node.offer import OfferedDevice
+from node.topology.model import Place
 from plugin.errors import BadDevices, CallError, NoDevices
 from plugin.listing import Listing
 from plugin.observer import Observer
@@ -45,6 +46,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     def __init__(self, listing: Listing, render: Render, observer: Observer, recent: RecentGrants) -> None:
         self.render = render
+        self.leaving = False
+        """Whether no kubelet may begin with us any more."""
         self._listing = listing
         self._observer = observer
         self._recent = recent
@@ -52,15 +55,15 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     def use(self, ground: Ground) -> None:
         """Prefer among the devices that are listed now by this ground."""
-        self._preference = Preference(self._listing.devices, ground, self._granted)
-
-    def _granted(self) -> Sequence[str]:
-        return self._recent.waiting(self._listing.resource)
+        self._preference = Preference(self._listing.devices, ground)
+        self._recent.expected.offered(self._listing.resource, self._preference)
 
     async def GetDevicePluginOptions(  # noqa: N802  # the method names are gRPC's
         self, request: api_pb2.Empty, context: Context
     ) -> api_pb2.DevicePluginOptions:
-        """The options that hold for this connection."""
+        """The options that hold for this connection; UNAVAILABLE when a successor is about to take our place."""
+        if self.leaving:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "ostler hands over to another instance: this is no fault")
         return await self._answered("GetDevicePluginOptions", context, lambda: OPTIONS)
 
     async def ListAndWatch(  # noqa: N802
@@ -92,10 +95,19 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         response = api_pb2.PreferredAllocationResponse()
         for wanted in request.container_requests:
             chosen = self._preference.prefer(
-                wanted.available_deviceIDs, wanted.must_include_deviceIDs, wanted.allocation_size
+                wanted.available_deviceIDs, wanted.must_include_deviceIDs, wanted.allocation_size, self._near(wanted)
             )
             response.container_responses.add(deviceIDs=chosen)
         return response
+
+    def _near(self, wanted: api_pb2.ContainerPreferredAllocationRequest) -> Sequence[Place]:
+        """What the container's devices should be near to: its NICs for GPUs, its GPUs for NICs, come or to come."""
+        resource, recent = self._listing.resource, self._recent
+        recent.expected.free(wanted.available_deviceIDs)
+        nics = recent.nics(resource)
+        if not self._preference.nics:
+            return nics
+        return recent.gpus(resource) or recent.expected.gpus(wanted.allocation_size, nics)
 
     def _allocate(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
@@ -108,12 +120,13 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         return response
 
     def _remember(self, ids: Sequence[str]) -> None:
-        """GPUs for the NICs that may follow, and NICs as what has followed."""
-        if self._preference.nics:
-            self._recent.followed(self._listing.resource)
-        else:
-            gpus = self._preference.gpus
-            self._recent.given({id_: gpus[id_] for id_ in ids if id_ in gpus})
+        """GPUs for the NICs that may follow, and NICs for the GPUs."""
+        gpus, nics = self._preference.gpus, self._preference.nics
+        self._recent.given(
+            self._listing.resource,
+            {id_: gpus[id_] for id_ in ids if id_ in gpus},
+            {id_: nics[id_] for id_ in ids if id_ in nics},
+        )
 
     def _tell_given(self, ids: Sequence[str]) -> None:
         self._observer.given(self._listing.resource, len(ids))

@@ -19,6 +19,7 @@ from google.protobuf.json_format import MessageToDict
 
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.hardware import RecordedHardware
+from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Admission, Container, Pod
 from sandbox.process import AgentProcess
@@ -55,7 +56,8 @@ class SandboxNode:
     """One node; ``recorded`` None means this machine's own devices. Use it with ``async with``.
 
     ``arguments`` and ``flags`` are added to the agent's; ``configuration``: text of a file that is given to it as
-    ``--config``. ``reconcile_interval``: seconds between the kubelet's looks. Raises RecordingError.
+    ``--config``. ``reconcile_interval``: seconds between the kubelet's looks; ``order``: how it orders a container's
+    resources. Raises RecordingError.
     """
 
     def __init__(
@@ -66,10 +68,11 @@ class SandboxNode:
         flags: Mapping[str, str] | None = None,
         configuration: str | None = None,
         reconcile_interval: float = 1.0,
+        order: Order = sorted,
     ) -> None:
         # Short, because sockets' paths may have 107 bytes only.
         self.root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
-        self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval)
+        self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval, order=order)
         try:
             self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
         except BaseException:

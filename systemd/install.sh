@@ -5,6 +5,7 @@
 #
 # From the environment: PREFIX, DESTDIR (another root to install into; nothing is started), UNITDIR, PYTHON.
 set -euo pipefail
+umask 022
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # shellcheck source=systemd/places.sh
 . "$here/places.sh"
@@ -43,7 +44,7 @@ build() {
 	rm -rf "$root"/versions/.building.*
 	mkdir -p -m 0755 "$building"
 	"$python" -m venv "$building"
-	"$python" "$here/release.py" requirements >"$building/requirements.txt"
+	"$python" "$here/../deploy/image/lock.py" "$here/../requirements.lock" >"$building/requirements.txt"
 	"$building/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --only-binary=:all: \
 		--require-hashes --requirement "$building/requirements.txt" ||
 		fail "the packages of the lock file could not be installed (see above)" "check the way to the package index"
@@ -58,6 +59,7 @@ build() {
 	chmod 0755 "$script"
 	find "$building" -name __pycache__ -prune -exec rm -rf {} +
 	"$building/bin/python" -m compileall -q -j 0 -s "$building" -p "$PREFIX/versions/$identity" "$site"
+	rm -rf "${root:?}/versions/$identity" # without its command: somebody has taken it apart
 	mv -T "$building" "$root/versions/$identity"
 	trap - EXIT
 }
@@ -89,8 +91,9 @@ install_files() {
 }
 
 remove_old_versions() {
-	# The one before stays, for the way back.
+	# The one before stays, for the way back; where this one was there already, nobody knows which that is.
 	local version
+	[ "$previous" != "$identity" ] || return 0
 	for version in "$root"/versions/*; do
 		case "${version##*/}" in "$identity" | "$previous") ;; *) rm -rf "$version" ;; esac
 	done
@@ -114,6 +117,9 @@ if [ -z "$DESTDIR" ]; then
 	[ "$(id -u)" = 0 ] || fail "only root can install a system service" "run it as root, or give DESTDIR= to fill a folder"
 	[ -d /run/systemd/system ] || fail "this machine does not run systemd (no /run/systemd/system)" \
 		"use the Helm chart (deploy/helm), or give DESTDIR= to install into another machine's root"
+fi
+if [ -e "$root" ] && ! is_ours; then
+	fail "$root holds what is not ours, and could not be removed again" "give PREFIX= a folder of its own"
 fi
 find_python
 identity="$("$python" "$here/release.py" identity)" || fail "the sources are not complete" "use a clean checkout"

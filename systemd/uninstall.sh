@@ -6,22 +6,20 @@ set -euo pipefail
 # shellcheck source=systemd/places.sh
 . "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/places.sh"
 
-is_ours() {
-	# A folder that holds anything else than our layout is somebody's, whatever PREFIX says.
-	[ -L "$root/current" ] && [[ "$(readlink "$root/current")" = versions/* ]] &&
-		[ -z "$(find "$root" -mindepth 1 -maxdepth 1 ! -name current ! -name versions ! -name .current.new -print -quit)" ]
-}
-
 check_place
 if [ -z "$DESTDIR" ]; then
 	[ "$(id -u)" = 0 ] || fail "only root can remove a system service" "run it as root"
-	if [ -d /run/systemd/system ] && [ -e "$UNITDIR/ostler.service" ]; then
-		systemctl disable --now --quiet ostler.service
-		say "stopped   ostler.service"
-	fi
 fi
 if [ -e "$root" ] && ! is_ours; then
 	fail "$root is not as an installation leaves it and is not removed" "look at it, and remove it yourself"
+fi
+if [ -z "$DESTDIR" ]; then
+	if [ -d /run/systemd/system ] && [ -e "$UNITDIR/ostler.service" ]; then
+		systemctl disable --now --quiet ostler.service
+		say "stopped   ostler.service"
+	elif [ -d /run/systemd/system ] && systemctl is-active --quiet ostler.service; then
+		fail "ostler.service runs and its unit is not in $UNITDIR" "give UNITDIR= as it was given to the installation"
+	fi
 fi
 for path in "$DESTDIR$UNITDIR/ostler.service" "$DESTDIR$COMMAND" "$root"; do
 	if [ "$path" = "$DESTDIR$COMMAND" ] && [ "$(readlink "$path" || true)" != "$PREFIX/current/bin/ostler" ]; then continue; fi

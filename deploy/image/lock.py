@@ -1,6 +1,7 @@
-"""The part of the lock file that runs on nodes, so that an image has the very versions that the tests have run with.
+"""The part of the lock file that runs on nodes, so that an installation has the versions that the tests have run with.
 
-``python lock.py requirements.lock`` prints it. The lock file covers development, too, and says behind each package
+``python lock.py requirements.lock`` prints it, for the image and for the service (``systemd/install.sh``); it uses the
+standard library alone. The lock file covers development, too, and says behind each package
 what asked for it; followed from ostler's own dependencies those remarks give the rest. Nothing is resolved anew, so the
 subset cannot have other versions, and every hash stays.
 """
@@ -21,7 +22,11 @@ class LockError(Exception):
 
 def runtime_subset(lock: str) -> str:
     """The entries of ``lock`` that ostler needs at run time, unchanged and in order; raises ``LockError``."""
-    entries = [entry for entry in re.split(r"(?m)^(?=[A-Za-z0-9])", lock) if entry[:1].isalnum()]
+    entries = [entry for entry in re.split(r"(?m)^(?=[^#\s])", lock) if re.match(r"[^#\s]", entry)]
+    for entry in entries:
+        if not re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*==\S", entry):
+            line = entry.splitlines()[0]
+            raise LockError(f"not understood in the lock file: {line!r}; make it anew with 'make lock'")
     asked_by = {_name(entry): _asked_by(entry) for entry in entries}
     wanted = {ROOT}
     while True:

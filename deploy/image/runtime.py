@@ -94,7 +94,7 @@ def assemble(target: Path, folders: Iterable[Path]) -> None:
         _copy_library(target, loaded)
     _write_accounts(target)
     _write_loader_cache(target)
-    compileall.compile_dir(
+    compiled = compileall.compile_dir(
         _inside(target, library),
         stripdir=target,
         quiet=1,
@@ -102,6 +102,8 @@ def assemble(target: Path, folders: Iterable[Path]) -> None:
         # Nothing in an image changes, so nothing has to be compared with its source at each start.
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
     )
+    if not compiled:
+        raise RuntimeIncomplete(f"modules in {library} do not compile; the messages above say which")
     _settle(target)
 
 

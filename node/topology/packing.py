@@ -4,15 +4,20 @@ Pure. A tree's leaves are GPUs (or, by the same rule, physical functions of NICs
 one for a whole GPU, several where a GPU or a function is divided. The choice is the least by this key:
 
 1. the smallest cell that has enough free units and holds what is required: the *host*;
-2. of equal hosts the one with the fewest free units in it, then in its parent, its grandparent, up to the root: what is
-   split already is split further before anything whole is;
-3. in the host the fewest leaves, then the fewest units left over on them (divided GPUs are packed);
-4. the highest link score of the chosen leaves;
-5. the least link score taken from the leaves that stay free;
-6. the lowest leaves, in the order of the tree.
+2. of equal hosts the one whose leaves are nearest to what the units should be near to, where that is given: the least
+   total distance of as many units;
+3. of these the one with the fewest free units in it, then in its parent, its grandparent, up to the root: what is split
+   already is split further before anything whole is;
+4. in the host the fewest leaves, then the fewest units left over on them (divided GPUs are packed);
+5. the highest link score of the chosen leaves;
+6. the least total distance of the chosen leaves;
+7. the least link score taken from the leaves that stay free;
+8. the lowest leaves, in the order of the tree.
+
+A single unit is so as near as one can be, and several get an island as small as without a distance, if not the fullest.
 
 Exact wherever a table of all sets is affordable (cells of up to 16 scored leaves); a larger host, or one without
-scores, is filled child by child under rules 1 and 2 again. Scores are tables made once for each topology, because the
+scores, is filled child by child under rules 1 and 3 again. Scores are tables made once for each topology, because the
 kubelet asks in the one thread that admits pods.
 """
 
@@ -56,25 +61,27 @@ class CellTree:
         self._chains = tuple(_chains(self._root, ()))
         self._depth = max(len(chain) for chain in self._chains)
 
-    def choose(self, free: Units, required: Units, size: int) -> list[int]:
+    def choose(self, free: Units, required: Units, size: int, far: Units = ()) -> list[int]:
         """How many units to take of each leaf: ``size`` in all, ``required`` among them.
 
-        ``free`` counts the required ones, too. Raises ``ValueError`` for what cannot be: more than is free, more
-        required than ``size``, or a leaf with more required than free.
+        ``free`` counts the required ones, too. ``far``: every leaf's distance (``Proximity.rank``) from what the units
+        should be near to, empty for nothing. Raises ``ValueError`` for what cannot be: more than is free, more required
+        than ``size``, or a leaf with more required than free.
         """
         if not sum(required) <= size <= sum(free) or any(map(int.__gt__, required, free)):
             raise ValueError(f"{size} units of {sum(free)} free ones, {sum(required)} of them required, cannot be")
-        hosts = self._hosts(free, required, size)
+        hosts = self._hosts(free, required, size, far)
         if hosts[0].table is None:
             picks = list(required)
             spare = [some - fixed for some, fixed in zip(free, required, strict=True)]
             _descend(hosts[0], spare, picks, size - sum(picks))
             return picks
-        best = min((_best_set(host, host.table, free, required, size) for host in hosts if host.table), key=_by_rank)
+        found = (_best_set(host, host.table, free, required, size, far=far) for host in hosts if host.table)
+        best = min(found, key=_by_rank)
         return _taken(best[1], free, required, size)
 
-    def _hosts(self, free: Units, required: Units, size: int) -> list[_Spot]:
-        """The best hosts by rules 1 and 2, in the order of the tree; several where only position tells them apart."""
+    def _hosts(self, free: Units, required: Units, size: int, far: Units) -> list[_Spot]:
+        """The best hosts by rules 1 to 3, in the order of the tree; several where only position tells them apart."""
         sums = [0, *accumulate(free)]
         fixed = [leaf for leaf, count in enumerate(required) if count]
         low, high = (fixed[0], fixed[-1]) if fixed else (len(free), -1)
@@ -88,7 +95,9 @@ class CellTree:
         for chain in fitting:
             if chain[0].size == smallest:
                 counts = [sums[spot.stop] - sums[spot.start] for spot in chain]
-                ranked.setdefault((*counts, *[sums[-1]] * (self._depth - len(chain))), []).append(chain[0])
+                distance = _distance(chain[0], free, required, size, far) if far else 0
+                key = (distance, *counts, *[sums[-1]] * (self._depth - len(chain)))
+                ranked.setdefault(key, []).append(chain[0])
         return ranked[min(ranked)]
 
     def _spot(self, cell: Cell, start: int, table: ScoreTable | None, places: Mapping[str, Place]) -> _Spot:
@@ -126,15 +135,24 @@ def _chains(spot: _Spot, around: tuple[_Spot, ...]) -> Iterator[tuple[_Spot, ...
     yield chain
 
 
-_Rank = tuple[int, int, int, int]
+_Rank = tuple[int, int, int, int, int]
 
 
 def _by_rank(found: tuple[_Rank, int]) -> _Rank:
     return found[0]
 
 
-def _best_set(host: _Spot, table: ScoreTable, free: Units, required: Units, size: int) -> tuple[_Rank, int]:
-    """The best set of leaves in ``host`` by rules 3 to 6 as a mask, and its rank by rules 3 to 5 (less is better)."""
+def _distance(host: _Spot, free: Units, required: Units, size: int, far: Units) -> int:
+    """The least total distance of ``size`` units in the host, the required ones among them."""
+    leaves = range(host.start, host.stop)
+    spare = sorted(far[leaf] for leaf in leaves for _ in range(free[leaf] - required[leaf]))
+    return sum(far[leaf] * required[leaf] for leaf in leaves) + sum(spare[: size - sum(required)])
+
+
+def _best_set(
+    host: _Spot, table: ScoreTable, free: Units, required: Units, size: int, *, far: Units
+) -> tuple[_Rank, int]:
+    """The best set of leaves in ``host`` by rules 4 to 8 as a mask, and its rank by rules 4 to 7 (less is better)."""
     fixed = [leaf for leaf in range(host.start, host.stop) if required[leaf]]
     others = [leaf for leaf in range(host.start, host.stop) if free[leaf] and not required[leaf]]
     have = sum(free[leaf] for leaf in fixed)
@@ -144,7 +162,7 @@ def _best_set(host: _Spot, table: ScoreTable, free: Units, required: Units, size
     if any(free[leaf] > 1 for leaf in others):
         waste, sets = _tightest(others, extra, free, size - have)
     else:
-        # Combinations come in the order of the tree, which is rule 6: the first of several best ones is taken.
+        # Combinations come in the order of the tree, which is rule 8: the first of several best ones is taken.
         waste, sets = have + extra - size, combinations([1 << leaf for leaf in others], extra)
     masks = [base + sum(bits) for bits in sets]
     sums, first = table.sums, table.first
@@ -153,11 +171,24 @@ def _best_set(host: _Spot, table: ScoreTable, free: Units, required: Units, size
     scores = [sums[mask] for mask in masks]
     score = max(scores)
     masks = [mask for mask, reached in zip(masks, scores, strict=True) if reached == score]
+    distance = 0
+    if far:
+        distances = _sums(far[first : first + table.count])
+        distance = min([distances[mask] for mask in masks])
+        masks = [mask for mask in masks if distances[mask] == distance]
     everything = sum(1 << leaf - first for leaf in range(first, first + table.count) if free[leaf])
     kept = [sums[everything ^ mask] for mask in masks]
     most = max(kept)
-    rank = (len(fixed) + extra, waste, -score, sums[everything] - most)
+    rank = (len(fixed) + extra, waste, -score, distance, sums[everything] - most)
     return rank, masks[kept.index(most)] << first
+
+
+def _sums(numbers: Units) -> list[int]:
+    """The sum of every set of these numbers, by its mask."""
+    sums = [0]
+    for number in numbers:
+        sums += [total + number for total in sums]
+    return sums
 
 
 def _fewest(units: Units, needed: int) -> int:

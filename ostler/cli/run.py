@@ -1,4 +1,8 @@
-"""``ostler run``: the agent itself, until a signal ends it."""
+"""``ostler run``: the agent itself, until a signal ends it.
+
+The end is bounded by a thread, because a driver call that hangs must not keep the process; while the agent hands over
+to a standby the bound is that of the hand-over. A second signal ends it at once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from node.inventory.source import Source
 from node.lock import LockError
@@ -23,12 +27,13 @@ from ostler.config.load import Loaded
 from ostler.config.notes import Note, NoteKind
 from ostler.config.settings import Settings
 from ostler.errors import ReloadFailed
+from ostler.handover import LINGER
 from ostler.logs import configure
 
 log = logging.getLogger("ostler.agent")
 
 GRACE = 0.8
-"""Seconds from a signal to the end of the process, however the hardware hangs."""
+"""Seconds from a signal to the end of what decides and writes, however the hardware hangs; mostly of the process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run the agent on this node: find devices, register with the kubelet, serve them.\n"
         "SIGTERM and SIGINT end it cleanly within a second; SIGHUP reads the configuration again.\n"
-        "A second instance on the same node waits as standby until the first one ends."
+        "A second instance on the same node waits as standby until the first one ends, which then answers the kubelet\n"
+        "for another two seconds, until that has changed over; a second signal ends it at once."
     )
     add_settings(parser)
 
@@ -89,8 +95,8 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
         task.add_done_callback(reloads.discard)
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, _end, running, signal.SIGTERM)
-    loop.add_signal_handler(signal.SIGINT, _end, running, signal.SIGINT)
+    loop.add_signal_handler(signal.SIGTERM, _end, agent, running, signal.SIGTERM)
+    loop.add_signal_handler(signal.SIGINT, _end, agent, running, signal.SIGINT)
     loop.add_signal_handler(signal.SIGHUP, reload)
     try:
         await running
@@ -109,10 +115,23 @@ async def _reload(agent: Agent) -> None:
         log.warning("the configuration is not usable, the old one stays in force", extra={"problems": str(error)})
 
 
-def _end(running: asyncio.Task[None], number: signal.Signals) -> None:
-    log.info("ending", extra={"signal": number.name})
+def _end(agent: Agent, running: asyncio.Task[None], number: signal.Signals) -> None:
+    handing_over = agent.handover.begin()
+    log.info("ending", extra={"signal": number.name, "to": "a standby"} if handing_over else {"signal": number.name})
     running.cancel()
-    deadline = threading.Timer(GRACE, _leave, (Exit.FAILED,))
+    _after(GRACE, _overdue, agent if handing_over else None)
+
+
+def _overdue(agent: Agent | None) -> None:
+    """In a thread of its own: end the process, unless only the kubelet is waited for."""
+    if agent is not None and agent.handover.lingering:
+        _after(LINGER + GRACE, _overdue, None)
+    else:
+        _leave(Exit.FAILED)
+
+
+def _after(seconds: float, call: Callable[[Agent | None], None], agent: Agent | None) -> None:
+    deadline = threading.Timer(seconds, call, (agent,))
     deadline.daemon = True
     deadline.start()
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ostler import __version__
-from ostler.doctor import agent_lock
+from ostler.doctor import agent_lock, health_page
 from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.node import NodeView
 from ostler.doctor.verdict import Finding, failed, ok, several, skipped, warning
 
-_HTTP_TIMEOUT = 3.0
 _OTHERS_WRITE = 0o022
 
 
@@ -76,16 +74,8 @@ def ask_http(address: str) -> str:
     """What is wrong with the answer of ``/healthz``; empty for nothing."""
     host, _, port = address.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "": "127.0.0.1"}.get(host, host.strip("[]"))
-    connection = http.client.HTTPConnection(host, int(port), timeout=_HTTP_TIMEOUT)
-    try:
-        connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        body = answer.read(500).decode(errors="replace").strip()
-    except (OSError, http.client.HTTPException) as error:
-        return str(error) or type(error).__name__
-    finally:
-        connection.close()
-    return "" if answer.status == http.HTTPStatus.OK else f"{answer.status} {body}"
+    page = health_page.ask(host, int(port))
+    return "" if page.well else page.fault or f"{page.status} {page.text[:500]}"
 
 
 @dataclass(frozen=True, slots=True)

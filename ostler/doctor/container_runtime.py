@@ -1,12 +1,14 @@
 """The container runtime as its configuration files describe it: containerd or CRI-O; no process is asked or started.
 
 Read are the places of the plain packages and those of k3s, rke2, k0s and microk8s. containerd's ``imports`` are
-followed, later files over earlier ones, as containerd does it. What a file leaves out has the runtime's default, which
+followed, later files over earlier ones, as containerd does it; one whose CRI plugin is disabled (Docker's package ships
+it so) serves no kubelet and is passed over. What a file leaves out has the runtime's default, which
 may depend on a version that files do not tell; such a value is None.
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import tomllib
 from collections.abc import Mapping
@@ -14,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CONTAINERD_FILES = (
-    "etc/containerd/config.toml",
     "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
     "var/lib/rancher/rke2/agent/etc/containerd/config.toml",
     "run/k0s/containerd-cri.toml",
     "etc/k0s/containerd.toml",
     "var/snap/microk8s/current/args/containerd.toml",
+    "etc/containerd/config.toml",
 )
+"""Distributions' own come first: beside them the plain one belongs to a containerd of others, such as Docker's."""
 CRIO_FILE, CRIO_FOLDER = "etc/crio/crio.conf", "etc/crio/crio.conf.d"
 DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 """Where both runtimes look for CDI specs unless told otherwise."""
@@ -57,17 +60,23 @@ def find_runtime(host: Path) -> Runtime | None:
     """The runtime whose configuration lies below ``host``; None where there is none to be seen."""
     for place in CONTAINERD_FILES:
         if os.path.exists(host / place):  # noqa: PTH110 - False for what this user may not see
-            return _containerd(host, host / place)
+            found = _containerd(host, host / place)
+            if found is not None:
+                return found
     crio = [host / CRIO_FILE, *sorted((host / CRIO_FOLDER).glob("*"))]
     files = [file for file in crio if os.path.isfile(file)]  # noqa: PTH113 - as above
     return _crio(files) if files else None
 
 
-def _containerd(host: Path, file: Path) -> Runtime:
+def _containerd(host: Path, file: Path) -> Runtime | None:
+    """None where it has nothing to do with pods."""
     try:
         tables = _with_imports(host, file)
     except (OSError, ValueError) as error:
         return Runtime("containerd", file, fault=" ".join(str(error).split()))
+    disabled = [table.get("disabled_plugins") for table in tables]
+    if any(section in names for names in disabled if isinstance(names, list) for section in _SECTIONS):
+        return None
     version = 1
     merged: dict[str, object] = {}
     for table in tables:
@@ -98,14 +107,25 @@ def _runtime_of(file: Path, version: int, section: Table) -> Runtime:
 
 def _with_imports(host: Path, file: Path) -> list[Table]:
     """The file and what it imports, in the order in which later ones win. Raises OSError, ValueError."""
-    table = tomllib.loads(file.read_text(encoding="utf-8"))
-    found: list[Table] = [table]
-    imports = table.get("imports")
-    for pattern in _texts(imports) if isinstance(imports, list) else ():
-        place = Path(pattern)
-        folder = host / place.parent.relative_to("/") if place.is_absolute() else file.parent / place.parent
-        found += [tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(place.name))]
+    found: list[Table] = []
+    seen, waiting = {file}, [file]
+    while waiting:
+        current = waiting.pop(0)
+        table = tomllib.loads(current.read_text(encoding="utf-8"))
+        found.append(table)
+        imports = table.get("imports")
+        for pattern in _texts(imports) if isinstance(imports, list) else ():
+            named = [path for path in _matching(host, current.parent, pattern) if path not in seen]
+            seen.update(named)
+            waiting += named
     return found
+
+
+def _matching(host: Path, folder: Path, pattern: str) -> list[Path]:
+    """Files that an import names; folders may have wildcards, too."""
+    base = host if pattern.startswith("/") else folder
+    found = glob.glob(pattern.lstrip("/"), root_dir=base)  # noqa: PTH207 - Path.glob refuses an empty pattern
+    return [base / name for name in sorted(found)]
 
 
 def _crio(files: list[Path]) -> Runtime:

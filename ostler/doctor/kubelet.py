@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 from pathlib import Path
 
 from node.sockets import PREFIX, SocketError, check_place
 from ostler.config.settings import RegistrationChoice
+from ostler.doctor import health_page
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.kubelet_answers import ANSWERED, DEAD, HIDDEN, LISTENING, MISSING, KubeletAnswers, socket_state
 from ostler.doctor.node import NodeView
@@ -18,7 +18,6 @@ _NAMES = ("kubelet", "kubelite")
 """Programs that are a kubelet: the plain one, and that of microk8s."""
 _SAMPLE = f"{PREFIX}nvidia.com-gpu-00000000.sock"
 """A socket name as long as ours usually are."""
-_TIMEOUT = 3.0
 _START_KUBELET = "start the kubelet; for another root folder set kubelet.devicePluginDir and kubelet.pluginsRegistryDir"
 
 
@@ -121,19 +120,13 @@ def judge_health(answer: str | None, address: str) -> Finding:
 def ask_health(address: str) -> str | None:
     """The kubelet's own words where it is not well, empty where it is, None where nobody answers."""
     host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=_TIMEOUT)
-    try:
-        connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        body = answer.read(2000).decode(errors="replace")
-    except (OSError, http.client.HTTPException):
+    page = health_page.ask(host, int(port))
+    if page.fault:
         return None  # Not here, or not HTTP: the reader sees that nobody answers.
-    finally:
-        connection.close()
-    if answer.status == http.HTTPStatus.OK:
+    if page.well:
         return ""
-    bad = [line for line in body.splitlines() if line.startswith("[-]")]
-    return f"{answer.status} {several(bad, 3) or body.strip()[:200]}"
+    bad = [line for line in page.text.splitlines() if line.startswith("[-]")]
+    return f"{page.status} {several(bad, 3) or page.text[:200]}"
 
 
 def kubelets(processes: tuple[Process, ...]) -> tuple[Process, ...]:

@@ -14,18 +14,11 @@ from typing import cast
 
 import grpc
 
+from node.podresources import OPTIONS, TIMEOUT, ids_by_resource
 from node.sockets import is_answered, is_socket
 from ostler.doctor.reading import hidden
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 
-TIMEOUT = 3.0
-"""Seconds for each question."""
-_OPTIONS = (
-    # Connections to a predecessor at the same path are never reused.
-    ("grpc.use_local_subchannel_pool", 1),
-    # A node with many devices has more to say than the default of 4 MiB.
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-)
 ANSWERED = ""
 HIDDEN, MISSING, DEAD, LISTENING = "hidden", "missing", "dead", "answered"
 
@@ -60,7 +53,7 @@ def ask_kubelet(socket: Path, timeout: float = TIMEOUT) -> KubeletAnswers:
     if state != LISTENING:
         return KubeletAnswers(state)
     faults: dict[str, str] = {}
-    with grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
+    with grpc.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
         stub = api_pb2_grpc.PodResourcesListerStub(channel)
         answer: list[api_pb2.AllocatableResourcesResponse] = []
         faults["GetAllocatableResources"] = _fault(
@@ -68,7 +61,7 @@ def ask_kubelet(socket: Path, timeout: float = TIMEOUT) -> KubeletAnswers:
         )
         nobody = api_pb2.GetPodResourcesRequest(pod_name="-", pod_namespace="-")
         faults["Get"] = _fault(lambda: stub.Get(nobody, timeout=timeout))
-    return KubeletAnswers(LISTENING, faults, _by_resource(answer[0]) if answer else None)
+    return KubeletAnswers(LISTENING, faults, ids_by_resource(answer[0]) if answer else None)
 
 
 def _fault(question: Callable[[], object]) -> str:
@@ -78,11 +71,3 @@ def _fault(question: Callable[[], object]) -> str:
         call = cast("grpc.Call", error)  # What a call raises is always the call itself, too.
         return f"{call.code().name}: {call.details() or ''}"
     return ANSWERED
-
-
-def _by_resource(answer: api_pb2.AllocatableResourcesResponse) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
-    # One entry per device and NUMA node, so the same id may come twice.
-    for entry in answer.devices:
-        found.setdefault(entry.resource_name, set()).update(entry.device_ids)
-    return {resource: frozenset(ids) for resource, ids in found.items()}

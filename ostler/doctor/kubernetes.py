@@ -16,6 +16,7 @@ from ostler.doctor.node_object import NodeAnswer
 from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
 
 _OFF = "the API server is not used (kubernetes.events, node name)"
+_UNITS = {"k": 10**3, "M": 10**6}
 _OLDEST = (1, 26)
 """Where the device plugin API became stable; ostler is tested from 1.34 on."""
 
@@ -53,10 +54,16 @@ def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) 
     findings = [
         warning(f"{name}: {allocatable.get(name, '0')} allocatable on the Node, the agent shows {count}", fix)
         for name, count in sorted(agent.items())
-        if allocatable.get(name, "0") != str(count)
+        if count_of(allocatable.get(name, "0")) != count
     ]
     shown = [f"{name}: {count}" for name, count in sorted(agent.items())]
     return joined(findings, several(shown) if shown else "nothing is offered")
+
+
+def count_of(quantity: str) -> int | None:
+    """Devices by a quantity as Kubernetes writes it: ``8``, and ``1k`` for 1000. None for what is no whole number."""
+    number, unit = (quantity[:-1], quantity[-1]) if quantity[-1:] in _UNITS else (quantity, "")
+    return int(number) * _UNITS.get(unit, 1) if number.isascii() and number.isdigit() else None
 
 
 def _number(version: str) -> tuple[int, int] | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.directories import Inotify, open_inotify
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.machine import whose
 from ostler.doctor.node import NodeView
@@ -36,8 +37,17 @@ class InotifyUse:
     watches: int
 
 
-def judge_instances(use: InotifyUse) -> Finding:
-    """Whether inotify can still be had."""
+def judge_instances(use: InotifyUse, refusal: str = "") -> Finding:
+    """Whether inotify can still be had; ``refusal``: why the kernel gave none when it was asked, empty if it did.
+
+    Asked besides counting, because a pod sees its own processes alone and the limit holds for all of the user's.
+    """
+    if refusal:
+        most = "" if use.max_instances is None else f" (the limit is {use.max_instances})"
+        return warning(
+            f"user {use.uid} gets no inotify instance any more: {refusal}{most}; the agent looks at folders instead",
+            f"sysctl fs.inotify.max_user_instances={max(8192, 2 * (use.max_instances or 0))}",
+        )
     if use.max_instances is None:
         return skipped("fs.inotify.max_user_instances cannot be read")
     found = f"user {use.uid} has {use.instances} of {use.max_instances} inotify instances in use"
@@ -75,6 +85,15 @@ def read_inotify(proc: Path, uid: int) -> InotifyUse:
     return InotifyUse(
         uid, number_of(limits / "max_user_instances"), instances, number_of(limits / "max_user_watches"), watches
     )
+
+
+def refused_inotify(open_watch: Callable[[], Inotify] = open_inotify) -> str:
+    """Why the kernel gives no inotify instance, empty where it does; it is given back at once."""
+    try:
+        open_watch().close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _inotify_descriptors(process: Path, uid: int) -> list[str]:
@@ -185,7 +204,7 @@ def _size(number: int) -> str:
 
 
 def _instances(view: NodeView) -> Finding:
-    return judge_instances(read_inotify(view.proc, os.geteuid()))
+    return judge_instances(read_inotify(view.proc, os.geteuid()), refused_inotify())
 
 
 def _watches(view: NodeView) -> Finding:

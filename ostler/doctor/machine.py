@@ -18,6 +18,8 @@ _UNSYNCHRONISED = 0x40
 """STA_UNSYNC of adjtimex(2)."""
 _STATUS_OFFSET = 40
 """Bytes before ``status`` in ``struct timex`` where a long has 8."""
+_RUNTIMES_PROFILES = ("cri-containerd.apparmor.d", "crio-default", "docker-default")
+"""AppArmor profiles that container runtimes give every container: they let it do all that an agent does."""
 _ALL_CAPABILITIES = "cap_last_cap"
 
 
@@ -135,6 +137,9 @@ def judge_security(facts: SecurityFacts) -> Finding:
         )
     if facts.selinux:
         return ok(f"SELinux is {facts.selinux}, the context is {facts.context or 'unknown'}")
+    profile, _, _ = facts.context.partition(" (")
+    if facts.apparmor and profile in _RUNTIMES_PROFILES:
+        return ok(f"AppArmor has the container runtime's own profile ({profile})")
     if facts.apparmor and facts.context and not facts.context.startswith("unconfined"):
         return warning(
             f"AppArmor confines it: {facts.context}",

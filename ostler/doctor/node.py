@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node.inventory.sysfs.device_files import StatDevice, stat_device
+from node.podresources import socket_below
 from node.quiesce import Quiesce
 from ostler.config.load import Loaded
 from ostler.doctor.agent_answers import AgentAnswers, ask_agent
@@ -105,7 +106,7 @@ class NodeView:
     @property
     def pod_resources(self) -> Path:
         """The socket of the kubelet's pod resources API."""
-        return self.kubelet_root / "pod-resources" / "kubelet.sock"
+        return socket_below(self.kubelet_root)
 
     @property
     def host_network(self) -> bool:

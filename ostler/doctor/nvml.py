@@ -97,7 +97,7 @@ def judge_answer(answer: NvmlAnswer, functions: Sequence[PciFunction]) -> Findin
             fix = "see 'dmesg' for the GPU that the driver did not initialise"
             return warning(f"NVML has {answer.gpus} GPUs, {len(bound)} are bound to its driver", fix)
         return ok(f"driver {answer.driver_version} answers for {answer.gpus} GPUs")
-    if not functions and answer.status in (LIBRARY_NOT_FOUND, "DRIVER_NOT_LOADED"):
+    if not functions and answer.status in (LIBRARY_NOT_FOUND, LIBRARY_NOT_LOADABLE, "DRIVER_NOT_LOADED"):
         return skipped(NO_GPU)
     return failed(answer.detail or answer.status, _FIXES.get(answer.status, _OTHERWISE))
 

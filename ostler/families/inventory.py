@@ -84,7 +84,12 @@ def _sources(figures: Figures, scans: ScanCounters) -> Iterator[Metric]:
 
 def _scans(figures: Figures, scans: ScanCounters) -> Iterator[Metric]:
     yield histograms("ostler_scan_duration_seconds", "Time to look at all hardware.", (), [((), scans.durations)])
-    yield gauge("ostler_last_scan_timestamp_seconds", "Unix time at which the last scan ended.", scans.last)
+    yield gauges(
+        "ostler_last_scan_timestamp_seconds",
+        "Unix time at which the last scan ended; there is no series before the first.",
+        (),
+        [((), scans.last)] if scans.last else [],
+    )
     yield gauge("ostler_scan_interval_seconds", "Most seconds between two scans.", figures.scan_interval)
     yield gauge(
         "ostler_snapshot_generation",

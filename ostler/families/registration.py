@@ -42,6 +42,12 @@ def registration(figures: Figures, counts: Counters) -> Iterator[Metric]:
         ("resource",),
         counted({**{each.name: 0 for each in figures.resources}, **counts.conflicts}),
     )
+    yield counters(
+        "ostler_registration_losses",
+        "Times that the kubelet had other devices than those shown, although its device stream was open.",
+        ("resource",),
+        counted({**{each.name: 0 for each in figures.resources}, **counts.losses}),
+    )
 
 
 def _present(figures: Figures, counts: Counters) -> Iterator[Metric]:
@@ -73,5 +79,5 @@ def _present(figures: Figures, counts: Counters) -> Iterator[Metric]:
         "ostler_registration_timestamp_seconds",
         "Unix time of the last registration; there is no series before the first.",
         ("resource",),
-        [((name,), at) for name, at in sorted(dict(counts.registered_at).items())],
+        [((each.name,), at) for each in figures.resources if (at := counts.registered_at.get(each.name))],
     )

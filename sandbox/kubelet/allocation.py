@@ -2,13 +2,14 @@
 
 One container is allocated at a time, as in the kubelet's admission, so a hanging plugin holds up every other one.
 Ids are reserved as soon as they are chosen and given back on any error; a released kubelet forgets to give them back
-in some cases, which ``keep_known_holes`` reproduces. Order is natural order wherever a kubelet's is random.
+in some cases, which ``keep_known_holes`` reproduces. Order is natural order wherever a kubelet's is random; that of a
+container's resources may be given.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from sandbox.kubelet.affinity import filter_by_affinity
@@ -17,6 +18,9 @@ from sandbox.kubelet.endpoint import Endpoint
 from sandbox.kubelet.errors import AllocationError, KubeletError
 from sandbox.kubelet.pods import Affinity, Container, Pod
 from sandbox.kubelet.records import Holder, Records, record_of
+
+Order = Callable[[Iterable[str]], Sequence[str]]
+"""Puts a container's resources into the order in which they are allocated."""
 
 
 class Node(Protocol):
@@ -44,12 +48,13 @@ class Node(Protocol):
 
 
 class Allocator:
-    """Allocates containers against ``node``, with what is held in ``records``."""
+    """Allocates containers against ``node``, with what is held in ``records``; resources in the ``order`` given."""
 
-    def __init__(self, node: Node, records: Records, *, keep_known_holes: bool = False) -> None:
+    def __init__(self, node: Node, records: Records, *, keep_known_holes: bool = False, order: Order = sorted) -> None:
         self._node = node
         self._records = records
         self._keep_holes = keep_known_holes
+        self._order = order
         self._turn = asyncio.Lock()
         self._reusable: dict[str, set[str]] = {}
         self._reusable_of = ""
@@ -76,7 +81,8 @@ class Allocator:
 
     async def _allocate_resources(self, pod: Pod, container: Container, affinity: Affinity) -> None:
         collected = written = False
-        for resource, quantity in sorted(container.limits.items()):
+        for resource in self._order(container.limits):
+            quantity = container.limits[resource]
             if (container.name, resource) in pod.claim_backed or not self.is_device_resource(resource):
                 continue
             if not collected:

@@ -2,7 +2,8 @@
 
 Up to 1.36 a second instance overwrites the slot of the first without closing it. When the first one's stream ends,
 the clean-up disconnects whatever is in the slot by then, that is the second; and a failed second registration empties
-the slot, so that the end of the first is never noticed. Both are reproduced, for plugins have to live with them.
+the slot, so that the end of the first is never noticed and it goes on to be asked. Both are reproduced, for plugins
+have to live with them.
 
 From 1.37 on instances coexist, each message of any of them replaces the list, the one connected last is asked to
 allocate, and only the end of the last one makes the devices unhealthy.
@@ -50,6 +51,7 @@ class Connections:
         self._slots: dict[Key, Endpoint] = {}
         self._streams: dict[Endpoint, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+        self._abandoned: list[Endpoint] = []
 
     async def connect(self, resource: str, socket: str, dial_seconds: float) -> None:
         """Connect a plugin and start to read its list; raises ``RegistrationError``."""
@@ -87,6 +89,8 @@ class Connections:
         for endpoint, task in tuple(self._streams.items()):
             del self._streams[endpoint]
             self._leave(self._end(endpoint, task))
+        while self._abandoned:
+            self._leave(self._abandoned.pop().close())
         while self._leaving:
             await asyncio.gather(*self._leaving)
 
@@ -98,11 +102,13 @@ class Connections:
                 self._listener.received(endpoint.resource, message)
         if self._streams.pop(endpoint, None) is None:
             return
-        self._leave(endpoint.close())
         # By slot and not by instance: this is where a kubelet up to 1.36 hits the wrong one.
         occupant = self._slots.get(self._key(endpoint.resource, endpoint.socket))
         if occupant is not None:
             self._drop(occupant)
+        if occupant is not endpoint:
+            # Nobody closes its connection: calls go on until another plugin takes the resource.
+            self._abandoned.append(endpoint)
 
     def _drop(self, endpoint: Endpoint) -> None:
         """Empty the endpoint's slot, tell of its end and let its connection close."""

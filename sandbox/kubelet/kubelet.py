@@ -16,6 +16,7 @@ from types import TracebackType
 
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.admission import admit_pod
+from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.containers import start_container
 from sandbox.kubelet.devicemanager import DeviceManager
@@ -34,7 +35,8 @@ class Kubelet:
     ``reconcile_interval``: seconds between two looks at the registered plugins. ``clock``: seconds for the grace
     period. ``watch_plugins`` false: a kubelet that never asks GetInfo. ``call_timeout``: seconds for Allocate,
     GetPreferredAllocation and GetDevicePluginOptions; None, as in real kubelets, lets a hanging plugin block
-    admissions until ``stop``. ``keep_known_holes``: keep ids after some errors, as released kubelets do.
+    admissions until ``stop``. ``keep_known_holes``: keep ids after some errors, as released kubelets do. ``order``
+    puts a container's resources into the order of their allocation, which is random in real kubelets.
 
     Usable as ``async with``; ``start`` after ``stop`` is a restart on the same checkpoint.
     """
@@ -51,6 +53,7 @@ class Kubelet:
         call_timeout: float | None = None,
         dial_timeout: float = DIAL_SECONDS,
         keep_known_holes: bool = False,
+        order: Order = sorted,
     ) -> None:
         self.settings = Settings(
             root,
@@ -62,6 +65,7 @@ class Kubelet:
             call_timeout,
             dial_timeout,
             keep_known_holes,
+            order,
         )
         self._feed = EventFeed()
         self._pods: dict[str, Pod] = {}

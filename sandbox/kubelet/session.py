@@ -18,7 +18,7 @@ import grpc.aio
 
 from protos.deviceplugin.v1beta1 import api_pb2_grpc as device_plugin
 from protos.podresources.v1 import api_pb2_grpc as pod_resources
-from sandbox.kubelet.allocation import Allocator
+from sandbox.kubelet.allocation import Allocator, Order
 from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.dialling import DIAL_SECONDS
@@ -48,6 +48,7 @@ class Settings:
     call_timeout: float | None
     dial_timeout: float
     keep_known_holes: bool
+    order: Order
 
     @property
     def registry_dir(self) -> Path:
@@ -78,7 +79,9 @@ class Session:
             emit=emit,
             call_seconds=settings.call_timeout,
         )
-        self.allocator = Allocator(self.manager, self.manager.records, keep_known_holes=settings.keep_known_holes)
+        self.allocator = Allocator(
+            self.manager, self.manager.records, keep_known_holes=settings.keep_known_holes, order=settings.order
+        )
         self.registration = RegistrationService(
             settings.device_plugin_dir, self._connect_registering, self._note_failed_register
         )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import socket
+import struct
+import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from ostler.http import AddressInvalid, HttpServer, Page, listen, split_address
+from ostler.http import MOST_CLIENTS, AddressInvalid, HttpServer, Page, listen, split_address
 
 
 @pytest.fixture
@@ -71,3 +76,74 @@ def test_addresses_are_host_and_port(address: str, expected: tuple[str, int]) ->
 def test_other_addresses_are_refused_with_an_example(address: str) -> None:
     with pytest.raises(AddressInvalid, match=r"is not host:port, such as 0\.0\.0\.0:9410"):
         split_address(address)
+
+
+def connected(server: HttpServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+def test_clients_that_send_nothing_cost_each_other_their_place_and_nobody_else(server: HttpServer) -> None:
+    threads = threading.active_count()
+    with ExitStack() as stack:
+        idle = [stack.enter_context(connected(server)) for _ in range(MOST_CLIENTS + 40)]
+        assert idle[0].recv(1) == b"", "the oldest had to go"
+        assert get(server, "/healthz") == (200, "ok\n")
+        until(lambda: threading.active_count() <= threads + MOST_CLIENTS)
+        last = idle[-1]
+        last.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert last.recv(12) == b"HTTP/1.0 200"
+
+
+def test_without_files_left_the_server_rests_and_goes_on_later(server: HttpServer) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with connected(server) as client:
+        client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        client.recv(100)
+    with socket.socket() as waiting:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (waiting.fileno() + 1, hard))
+        try:
+            waiting.connect(("127.0.0.1", server.port))
+            used = time.process_time()
+            waiting.settimeout(0.5)
+            waiting.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            with pytest.raises(TimeoutError):
+                waiting.recv(1)
+            assert time.process_time() - used < 0.1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        waiting.settimeout(5)
+        assert waiting.recv(12) == b"HTTP/1.0 200"
+
+
+def test_a_page_that_fails_is_500_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> Page:
+        raise RuntimeError("no figures")
+
+    made = HttpServer(listen("127.0.0.1:0"), {"/metrics": fails})
+    made.start()
+    assert get(made, "/metrics") == (500, "this page failed; the agent's log says why\n")
+    made.close()
+    assert "RuntimeError: no figures" in caplog.text
+
+
+def test_a_client_that_goes_away_is_nobodys_fault(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "ostler.http")
+    made = HttpServer(listen("127.0.0.1:0"), {"/": lambda: Page(200, "text/plain", b"x" * 50_000_000)})
+    made.start()
+    with connected(made) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        client.recv(10)
+    until(lambda: "request failed" in caplog.text)
+    made.close()
+    assert "Traceback" not in caplog.text
+    assert capfd.readouterr().err == ""
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.005)

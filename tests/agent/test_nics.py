@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -194,16 +194,26 @@ async def test_a_file_of_the_sriov_plugin_serves_the_same_pods() -> None:
         assert environment(given)["PCIDEVICE_EXAMPLE_COM_DPDK"] == given.devices[DPDK][0]
 
 
-async def test_a_pod_with_a_gpu_and_a_nic_gets_them_side_by_side_on_every_gpu() -> None:
-    async with node(configuration(mig=False), "h100-sxm-8") as box:
+async def test_pods_with_a_gpu_and_a_nic_get_them_side_by_side_in_whichever_order_the_kubelet_takes_them() -> None:
+    chance = random.Random(6)
+
+    def any_order(resources: Iterable[str]) -> list[str]:
+        return sorted(resources, key=lambda _: chance.random())
+
+    text = configuration(mig=False)
+    async with SandboxNode(path("h100-sxm-8"), configuration=text, reconcile_interval=0.05, order=any_order) as box:
         await box.registered()
         near = Nearness(await box.agent.devices(), await box.agent.topology())
-        seen = []
-        for _ in range(8):
+        running, seen = list[str](), list[str]()
+        for _ in range(32):
+            if len(running) == 8:
+                for _ in range(3):
+                    box.end(running.pop(chance.randrange(len(running))))
             pod = await box.give_together({GPU: 1, RDMA: 1})
             assert pod.admission.admitted
+            running.append(pod.pod)
             seen.append(near.between(pod.devices[GPU][0], pod.devices[RDMA][0]))
-        assert seen == ["PXB"] * 8
+        assert seen == ["PXB"] * 32
 
 
 async def test_killed_at_any_moment_with_nics_and_mig_nothing_is_given_twice() -> None:

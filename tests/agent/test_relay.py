@@ -7,6 +7,7 @@ import errno
 import signal
 import socket
 import stat
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -263,6 +264,23 @@ def test_only_sockets_that_nobody_answers_are_removed(living: Path) -> None:
     assert remove_gone(living) == [folder / "dead.sock"]
     assert sorted(found.name for found in folder.iterdir()) == [".ostler-00000000", "blue.sock", "file.sock"]
     assert remove_gone(living / "nowhere") == []
+
+
+@pytest.mark.needs_root
+def test_a_dead_socket_that_cannot_be_removed_stays_and_is_no_reason_to_stop(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = instance_socket(short_dir, "dead")
+    leave_dead(dead)
+    folder = str(dead.parent)
+    with ExitStack() as mounted:
+        subprocess.run(["mount", "--bind", folder, folder], check=True)
+        mounted.callback(subprocess.run, ["umount", folder], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+        assert remove_gone(short_dir) == []
+        assert is_socket(dead)
+    (entry,) = [entry for entry in caplog.records if entry.message == "a dead socket stays"]
+    assert vars(entry)["error"] == "Read-only file system"
 
 
 def test_a_server_on_an_address_asks_elsewhere_only_for_what_it_has_not(living: Path) -> None:

@@ -27,5 +27,5 @@ def test_a_network_that_cannot_be_read_is_told_whatever_the_rules_are_about() ->
 
 
 def test_a_rule_by_kind_or_by_a_fact_of_nics_makes_interfaces_matter() -> None:
-    for selector in (Selector((DeviceKind.RDMA,)), Selector(nic=NicSelector(interfaces=("eth1",)))):
+    for selector in (Selector((DeviceKind.RDMA,)), Selector(nic=NicSelector(rdma=True))):
         assert in_view_of(SOURCES, [GPUS, Rule("example.com/nic", selector)]) == SOURCES

@@ -89,6 +89,78 @@ def test_the_defaults_have_no_privilege() -> None:
     assert pod["priorityClassName"] == "system-node-critical"
 
 
+def test_the_pod_is_root_of_the_node_and_asks_for_nothing_of_the_cluster() -> None:
+    """The image's own user is another one, to whom the kubelet's folders are closed."""
+    pod = pod_of(render())
+    assert (pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]) == (0, 0)
+    assert pod["hostUsers"] is True
+    assert (pod["dnsPolicy"], pod["enableServiceLinks"]) == ("Default", False)
+
+
+def test_what_is_given_for_the_pods_arrives_in_them() -> None:
+    documents = render(
+        {
+            "seLinuxOptions": {"type": "spc_t"},
+            "imagePullSecrets": ["one", "two"],
+            "runtimeClassName": "nvidia",
+            "podLabels": {"team": "a"},
+            "podAnnotations": {"note": "b"},
+            "maxSurge": "10%",
+        }
+    )
+    daemon_set, pod = only(documents, "DaemonSet"), pod_of(documents)
+    assert pod["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+    assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+    assert pod["runtimeClassName"] == "nvidia"
+    template = daemon_set["spec"]["template"]["metadata"]
+    assert (template["labels"]["team"], template["annotations"]) == ("a", {"note": "b"})
+    assert daemon_set["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == "10%"
+
+
+def test_a_wrong_path_is_an_event_of_the_pod_and_only_our_own_folders_are_made() -> None:
+    values: Values = {
+        "cdiAccess": "always",
+        "config": {"defaults": {"deviceListStrategy": ["cdi-cri"], "cdiMode": "delegate"}},
+        "nvidia": {"access": "privileged"},
+        "nics": {"enabled": True},
+    }
+    volumes = pod_of(render(values))["volumes"]
+    types = {volume["name"]: volume["hostPath"]["type"] for volume in volumes if "hostPath" in volume}
+    made = {name for name, kind in types.items() if kind == "DirectoryOrCreate"}
+    assert made == {"state", "cdi", "etc-cdi"}
+    assert types.pop("machine-id") == "File"
+    assert {kind for name, kind in types.items() if name not in made} == {"Directory"}
+    (run,) = (volume for volume in volumes if volume["name"] == "run")
+    # In memory, so it counts as the container's: not more of it than a socket takes.
+    assert run["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Mi"}
+
+
+def test_a_start_may_take_a_minute_and_the_last_words_are_kept() -> None:
+    container = container_of(render())
+    startup, liveness = container["startupProbe"], container["livenessProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 60
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 30
+    assert container["terminationMessagePath"] == "/run/termination-log"
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_labels_annotations_and_the_interval_arrive() -> None:
+    labels = {"release": "prometheus"}
+    documents = render(
+        {
+            "commonLabels": {"team": "a"},
+            "podMonitor": {"enabled": True, "labels": labels, "interval": "1m"},
+            "prometheusRule": {"enabled": True, "labels": labels},
+            "serviceAccount": {"annotations": {"note": "b"}},
+        }
+    )
+    assert all(document["metadata"]["labels"]["team"] == "a" for document in documents)
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert only(documents, kind)["metadata"]["labels"]["release"] == "prometheus"
+    assert only(documents, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["interval"] == "1m"
+    assert only(documents, "ServiceAccount")["metadata"]["annotations"] == {"note": "b"}
+
+
 def test_rules_that_use_cdi_mount_its_folder_for_writing() -> None:
     rule = {"name": "nvidia.com/gpu", "devices": {"kind": "gpu"}, "deviceListStrategy": ["cdi-cri"]}
     documents = render({"config": {"resources": [rule]}, "cdiRoot": "/run/other/cdi"})
@@ -167,9 +239,8 @@ def test_node_feature_discovery_selects_nodes_of_the_vendors_named() -> None:
     terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     keys = {term["matchExpressions"][0]["key"] for term in terms}
     assert len(keys) == len(terms)
-    assert "feature.node.kubernetes.io/pci-10de.present" in keys
-    assert "feature.node.kubernetes.io/pci-1200_1002.present" in keys
-    assert not any("8086" in key for key in keys)
+    classes = {"10de", "0300_10de", "0302_10de", "1002", "0300_1002", "0380_1002", "1200_1002"}
+    assert keys == {f"feature.node.kubernetes.io/pci-{each}.present" for each in classes}
     assert "podAffinity" in affinity
 
 
@@ -214,6 +285,8 @@ def test_the_monitor_finds_pods_without_a_declared_port() -> None:
     monitor = only(documents, "PodMonitor")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert monitor["metadata"]["labels"]["release"] == "x"
+    pod = only(documents, "DaemonSet")["spec"]["template"]["metadata"]
+    assert pod["labels"][monitor["spec"]["jobLabel"]] == "ostler", "the alerts know agents by their job"
 
     def address(of: str) -> str:
         found = of

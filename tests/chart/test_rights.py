@@ -76,6 +76,23 @@ def test_policies_keep_each_agent_to_its_own_node() -> None:
     assert _users(documents) == {"system:serviceaccount:ostler-system:ostler"}
 
 
+def test_policies_ask_the_written_and_the_former_object_for_the_pods_own_node() -> None:
+    about = {
+        "ostler-slices": "written.spec.?nodeName.orValue('')",
+        "ostler-events": "(written.involvedObject.?kind.orValue('') == 'Node' ?"
+        " written.involvedObject.?name.orValue('') : '')",
+    }
+    for policy in of_kind(render(), "ValidatingAdmissionPolicy"):
+        spec, node = policy["spec"], about[policy["metadata"]["name"]]
+        variables = {each["name"]: each["expression"] for each in spec["variables"]}
+        assert variables == {
+            "node": "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')",
+            "written": "(object == null ? [] : [object]) + (oldObject == null ? [] : [oldObject])",
+        }
+        expected = f"variables.node != '' && variables.written.all(written, {node} == variables.node)"
+        assert spec["validations"][0]["expression"] == expected
+
+
 def test_policies_are_made_where_the_cluster_knows_them() -> None:
     assert len(of_kind(render({}, "--kube-version", "1.30.0"), "ValidatingAdmissionPolicy")) == 2
     assert not of_kind(render({}, "--kube-version", "1.29.9"), "ValidatingAdmissionPolicy")

@@ -97,5 +97,8 @@ def test_numbers_of_node_and_agent_are_compared() -> None:
     says(judge_allocatable({"nvidia.com/gpu": "8"}, {"nvidia.com/gpu": 8}), Verdict.OK, "nvidia.com/gpu: 8")
     says(judge_allocatable({}, {"nvidia.com/gpu": 0}), Verdict.OK, "nvidia.com/gpu: 0")
     says(judge_allocatable({}, {}), Verdict.OK, "nothing is offered")
+    says(judge_allocatable({"a.b/vf": "1k"}, {"a.b/vf": 1000}), Verdict.OK, "a.b/vf: 1000")
+    says(judge_allocatable({"a.b/vf": "12k"}, {"a.b/vf": 1200}), Verdict.WARNING, "a.b/vf: 12k allocatable", "wait")
+    says(judge_allocatable({"a.b/vf": "half"}, {"a.b/vf": 1}), Verdict.WARNING, "a.b/vf: half allocatable", "wait")
     fewer = judge_allocatable({"nvidia.com/gpu": "7"}, {"nvidia.com/gpu": 8})
     says(fewer, Verdict.WARNING, "nvidia.com/gpu: 7 allocatable on the Node, the agent shows 8", "wait some seconds")

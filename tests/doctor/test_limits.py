@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
-from node.directories import open_inotify
+from node.directories import Inotify, open_inotify
 from ostler.doctor.limits import (
     FileUse,
     InotifyUse,
@@ -17,6 +18,7 @@ from ostler.doctor.limits import (
     read_files,
     read_inotify,
     read_room,
+    refused_inotify,
 )
 from ostler.doctor.verdict import Verdict
 from tests.doctor.nodes import examined, says, view, write
@@ -51,6 +53,22 @@ def test_our_own_instance_is_counted() -> None:
 def test_few_instances_left_are_a_warning() -> None:
     finding = judge_instances(InotifyUse(0, 128, 121, None, 0))
     says(finding, Verdict.WARNING, "121 of 128", "sysctl fs.inotify.max_user_instances=8192")
+
+
+def test_an_instance_that_the_kernel_refuses_is_a_warning_however_few_are_seen() -> None:
+    def refusing() -> Inotify:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    refusal = refused_inotify(refusing)
+    finding = judge_instances(InotifyUse(0, 128, 2, None, 0), refusal)
+    says(finding, Verdict.WARNING, "no inotify instance any more: Too many open files (the limit is 128)", "=8192")
+    says(judge_instances(InotifyUse(0, None, 0, None, 0), refusal), Verdict.WARNING, "any more", "=8192")
+
+
+def test_an_instance_that_is_asked_for_is_given_back() -> None:
+    before = read_inotify(Path("/proc"), os.geteuid()).instances
+    assert refused_inotify() == ""
+    assert read_inotify(Path("/proc"), os.geteuid()).instances <= before + 4, "other processes may open some"
 
 
 def test_limits_that_cannot_be_read_are_skipped() -> None:

@@ -107,11 +107,14 @@ def test_selinux_with_a_context_that_may_is_well() -> None:
 
 
 def test_an_apparmor_profile_is_a_warning(tmp_path: Path) -> None:
-    write(
-        tmp_path, {"sys/module/apparmor/parameters/enabled": "Y", "proc/self/attr/current": "cri-containerd (enforce)"}
-    )
+    write(tmp_path, {"sys/module/apparmor/parameters/enabled": "Y", "proc/self/attr/current": "hardened (enforce)"})
     finding = judge_security(read_security(tmp_path / "sys", tmp_path / "proc", "self"))
-    says(finding, Verdict.WARNING, "AppArmor confines it: cri-containerd", "profile 'unconfined'")
+    says(finding, Verdict.WARNING, "AppArmor confines it: hardened", "profile 'unconfined'")
+
+
+@pytest.mark.parametrize("profile", ["cri-containerd.apparmor.d", "crio-default", "docker-default"])
+def test_the_profile_that_every_container_has_is_well(profile: str) -> None:
+    says(judge_security(SecurityFacts("", True, f"{profile} (enforce)")), Verdict.OK, f"own profile ({profile})")
 
 
 def test_no_security_module_is_well(tmp_path: Path) -> None:

@@ -50,6 +50,12 @@ def test_a_node_without_gpu_and_library_is_skipped(tmp_path: Path) -> None:
     says(examined(view(tmp_path), "nvml"), Verdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
 
 
+@pytest.mark.parametrize("status", ["LIBRARY_NOT_FOUND", "LIBRARY_NOT_LOADABLE", "DRIVER_NOT_LOADED"])
+def test_a_library_without_a_gpu_and_a_driver_is_nobodys_fault(status: str) -> None:
+    says(judge_answer(NvmlAnswer(status, "what NVML says"), []), Verdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
+    says(judge_answer(NvmlAnswer(HANGS, "no answer"), []), Verdict.FAILED, "no answer", "restart the node")
+
+
 def test_versions_are_compared_by_the_librarys_file(tmp_path: Path) -> None:
     folder = tmp_path / "usr/lib64"
     folder.mkdir(parents=True)

@@ -78,6 +78,32 @@ def test_distributions_have_it_in_places_of_their_own(tmp_path: Path, place: str
     assert found(tmp_path).file == tmp_path / place
 
 
+def test_imports_of_imports_and_folders_with_wildcards_are_followed(tmp_path: Path) -> None:
+    off = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'
+    write(
+        tmp_path,
+        {
+            CONTAINERD: 'imports = ["/etc/containerd/*/first.toml", "", "/etc/none.toml"]\n' + V2,
+            "etc/containerd/conf.d/first.toml": 'imports = ["../more/last.toml", "/etc/containerd/config.toml"]\n',
+            "etc/containerd/more/last.toml": off,
+        },
+    )
+    assert (found(tmp_path).cdi, found(tmp_path).fault) == (False, "")
+
+
+def test_a_containerd_without_its_cri_plugin_is_not_the_kubelets(tmp_path: Path) -> None:
+    write(tmp_path, {CONTAINERD: 'disabled_plugins = ["cri"]\n'})
+    assert find_runtime(tmp_path) is None
+    write(tmp_path, {"etc/crio/crio.conf": "[crio.runtime]\n"})
+    assert found(tmp_path).name == "CRI-O"
+
+
+def test_a_distributions_own_containerd_is_the_kubelets_and_not_one_beside_it(tmp_path: Path) -> None:
+    place = "var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+    write(tmp_path, {CONTAINERD: V2, place: V3})
+    assert found(tmp_path).file == tmp_path / place
+
+
 def test_crio_merges_its_folder(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy/image/Dockerfile"
 NAME = "localhost/ostler:test"
 """The image's name in its archive, and in the container runtime that imports it."""
+SECRET = "not-for-the-image"
+"""A password that the build is given for its packages, and that must be nowhere in what it makes."""
 KEPT = 3
 """Archives that stay in the cache folder; older ones are removed when one is made."""
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
@@ -94,6 +96,7 @@ def _build_on(base: str, wheels: Path, folder: Path) -> None:
         *("bud", "--layers", "--force-rm", "--isolation", "chroot", "--pull-never", "--quiet"),
         *("--file", str(DOCKERFILE), "--volume", f"{wheels}:/wheels:ro"),
         *_arguments(BASE=base, PIP_FIND_LINKS="/wheels", PIP_NO_INDEX="1", VERSION=__version__, REVISION="test"),
+        *_arguments(PIP_EXTRA_INDEX_URL=f"https://builder:{SECRET}@index.invalid/simple"),
         *("--tag", NAME, str(ROOT)),
     )
     buildah("push", "--quiet", NAME, f"oci-archive:{folder / 'image.tar'}:{NAME}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import stat
+import tarfile
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from deploy.image.packages import NOT_COMPILED
 from ostler import __version__
 from tests.image.archive import Image, run
-from tests.image.build import NAME
+from tests.image.build import NAME, SECRET
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.needs_root]
 
@@ -48,6 +50,17 @@ def test_nothing_of_the_build_is_in_it(image: Image) -> None:
     history = str(image.configuration["history"])
     assert "PIP_" not in history
     assert not [name for name in image.files if name.split("/")[0] in ("build", "builder", "source", "wheels", "tmp")]
+
+
+def test_a_password_for_the_build_is_in_none_of_its_layers(archive: Path) -> None:
+    blobs = 0
+    with tarfile.open(archive) as outer:
+        for member in outer.getmembers():
+            data = found.read() if (found := outer.extractfile(member)) is not None else b""
+            content = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+            assert SECRET.encode() not in content, member.name
+            blobs += b"ostler" in content
+    assert blobs >= 4, "the three layers and the configuration are read as they are"
 
 
 def test_there_is_no_program_but_python_and_ostler(image: Image) -> None:
@@ -128,3 +141,12 @@ print("loaded", len(sys.modules) > 500, os.getuid())
 def test_whatever_ostler_loads_is_there_and_compiled(image: Image, root: Path) -> None:
     done = run(image, root, "-c", LOADED, program_name="python3")
     assert (done.stderr, done.stdout) == ("", "loaded True 65532\n")
+
+
+def test_byte_code_is_used_and_nothing_is_compiled_at_a_start(image: Image, root: Path) -> None:
+    done = run(image, root, "-v", "-c", "import ostler.agent, ostler.cli.main, kube.client", program_name="python3")
+    assert done.returncode == 0, done.stderr[-2000:]
+    used = re.findall(r"(?m)^# code object from '(/.*\.pyc)'$", done.stderr)
+    assert len(used) > 200
+    # Of a module that had to be compiled, Python names the source, and without quotes.
+    assert re.findall(r"(?m)^# code object from (/.*\.py)$", done.stderr) == []

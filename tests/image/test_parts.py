@@ -48,6 +48,26 @@ def test_a_file_that_does_not_say_what_asked_for_packages_is_refused() -> None:
     )
 
 
+def test_what_others_than_the_lock_files_maker_write_is_refused() -> None:
+    with pytest.raises(lock.LockError) as refused:
+        lock.runtime_subset("# made by a tool\nalpha @ https://example.com/alpha.whl\n")
+    assert str(refused.value) == (
+        "not understood in the lock file: 'alpha @ https://example.com/alpha.whl'; make it anew with 'make lock'"
+    )
+
+
+def test_only_what_the_project_and_its_dependencies_ask_for_is_taken() -> None:
+    text = (
+        "alpha==1.0 \\\n    --hash=sha256:aa\n    # via ostler (pyproject.toml)\n"
+        "beta==2.0 ; sys_platform == 'linux' \\\n    --hash=sha256:bb\n    # via\n    #   alpha\n    #   gamma\n"
+        "gamma==3.0 \\\n    --hash=sha256:cc\n    # via ostler (pyproject.toml:dev)\n"
+        "delta==4.0 \\\n    --hash=sha256:dd\n    # via gamma\n"
+    )
+    subset = lock.runtime_subset("# made by a tool\n" + text)
+    assert names(subset) == ["alpha", "beta"]
+    assert "beta==2.0 ; sys_platform == 'linux'" in subset
+
+
 def test_what_makes_the_wheel_is_pinned_with_hashes() -> None:
     lines = (IMAGE / "build-requirements.txt").read_text().splitlines()
     pinned = [line for line in lines if line and not line.startswith("#")]

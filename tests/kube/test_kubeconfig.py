@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,33 @@ FAULTS: list[tuple[str, Any, str]] = [
         "clusters[main].cluster.server: is 'https://a:99999'; give a URL, such as https://10.0.0.1:6443",
     ),
     (
+        "password-in-server",
+        document(server="https://agent:secret@a:6443"),
+        "clusters[main].cluster.server: has a name or password in it; give them as username and password of the user",
+    ),
+    (
+        "query-in-server",
+        document(server="https://a:6443/?x=1"),
+        "clusters[main].cluster.server: is 'https://a:6443/?x=1'; give a URL, such as https://10.0.0.1:6443",
+    ),
+    *(
+        (
+            f"proxy-{number}",
+            document(None, **{"proxy-url": url}),
+            "clusters[main].cluster.proxy-url: is not the URL of an HTTP proxy; give one, such as http://10.0.0.1:3128",
+        )
+        for number, url in enumerate(("a:secret@b", "socks5://a:1", "http://", "http://[::1", "http://a:0"))
+    ),
+    *(
+        (
+            f"server-name-{number}",
+            document(None, **{"tls-server-name": name}),
+            f"clusters[main].cluster.tls-server-name: is {name!r}, no name of a host; give a name from the certificate",
+        )
+        for number, name in enumerate((".a", "a..b", "a" * 64))
+    ),
+    ("zero-byte", document({"tokenFile": "a\0b"}), "users[agent].user.tokenFile: has a zero byte; write it without"),
+    (
         "ca-missing",
         document(None, **{"certificate-authority": "/no/ca"}),
         (
@@ -315,6 +343,18 @@ def test_a_pair_that_does_not_fit_is_named(authority: Authority, tmp_path: Path)
     )
 
 
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(authority: Authority, tmp_path: Path) -> None:
+    pair, locked = authority.client("locked"), tmp_path / "locked.key"
+    words = ("openssl", "ec", "-in", str(pair.key), "-aes256", "-passout", "pass:word", "-out", str(locked))
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    path = written(tmp_path, document({"client-certificate": str(pair.certificate), "client-key": str(locked)}))
+    with pytest.raises(ConfigurationError) as caught:
+        from_kubeconfig(path)
+    assert str(caught.value) == (
+        f"{path}: users[agent].user.client-certificate: the key has a password; give a key without one"
+    )
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         from_kubeconfig(tmp_path / "none")
@@ -331,7 +371,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (b"a: b\nc: *secret\n", "line 2: is not valid YAML; correct it, or write the file anew"),
         (b"\xff\xff", "is not valid YAML; correct it, or write the file anew"),
         (b"", "is no mapping; write keys and values"),
-        (b"#" * (5 << 20), "has more than 4194304 bytes; give the path of a kubeconfig"),
+        (b"#" * (2 << 20), "has more than 1048576 bytes; give the path of a kubeconfig"),
+        (b"[" * 100_000, "has more than 32 levels; give the path of a kubeconfig"),
+        (b"- " * 50_000, "has more than 32 levels; give the path of a kubeconfig"),
+        (b"a: !!bool secret", "is not valid YAML; correct it, or write the file anew"),
+        (b"a: !!timestamp secret", "is not valid YAML; correct it, or write the file anew"),
+        (b'a: !!int ""', "is not valid YAML; correct it, or write the file anew"),
     ],
 )
 def test_what_is_no_yaml_is_said_without_showing_it(tmp_path: Path, data: bytes, words: str) -> None:

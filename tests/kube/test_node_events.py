@@ -169,7 +169,7 @@ async def test_a_server_that_hangs_does_not_hold_up_the_end(cluster: Cluster) ->
     cluster.server.respond = lambda _: Answer(wait=True)
     async with running(cluster, EventLog(time.time)) as part:
         await eventually(lambda: cluster.server.asked)
-        assert part.failing == "the API server was not asked yet"
+        assert part.failing == "the API server has not answered yet"
 
 
 async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from kube.backoff import Backoff
+from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject
-from kube.errors import KubeError, NodeNotOurs
+from kube.errors import KubeError, NodeNotOurs, refusal
 from kube.node_identity import Machine, await_node, check_node, read_machine
 from tests.kube.conftest import AT_ONCE, client_of
 from tests.kube.server import Answer, ApiServer, refused
@@ -106,3 +107,30 @@ def test_waiting_ends_when_closed(server: ApiServer) -> None:
         told=lambda _: closed.set(),
     )
     assert found is None
+
+
+def test_ids_that_are_none_are_shown_in_part_and_printable() -> None:
+    with pytest.raises(NodeNotOurs) as caught:
+        check_node(node("\ud800\x1b[31m\n" + "x" * 100_000), "worker-1", MACHINE)
+    assert str(caught.value).encode().isascii()
+    assert len(caught.value.theirs) == 128
+
+
+def test_a_busy_server_is_asked_again_when_it_says() -> None:
+    closed = threading.Event()
+    waits: list[float] = []
+
+    class Busy:
+        def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
+            raise refusal("GET", path, 429, "TooManyRequests", "busy", retry_after=7.0)
+
+    class Noted(Backoff):
+        def delay(self, retry_after: float | None = None) -> float:
+            waits.append(super().delay(retry_after))
+            closed.set()
+            return 0.0
+
+    backoff = Noted(BackoffPolicy(1.0, 60.0), lambda: 0.0)
+    found = await_node(Busy(), "a", lambda: MACHINE, backoff=backoff, closed=closed, told=lambda _: None)
+    assert found is None
+    assert waits == [7.5]

@@ -17,12 +17,13 @@ Series = dict[str, str]
 class Case:
     """With the series of ``fires`` it fires by minute ``at``, with these ``labels`` besides the scrape's.
 
-    It must not fire a minute before its ``for`` has passed, and never with the series of ``quiet``. ``value``: what
-    ``$value`` is shown as. ``scraped``: whether the alert tells of one agent.
+    It must not fire a minute before its ``for`` has passed, and never with the series of ``quiet`` or of one of
+    ``quiet_too``. ``value``: what ``$value`` is shown as. ``scraped``: whether the alert tells of one agent.
     """
 
     fires: Series
     quiet: Series
+    quiet_too: tuple[Series, ...] = ()
     at: int = 60
     labels: dict[str, str] = field(default_factory=dict)
     value: str = ""
@@ -42,11 +43,13 @@ GPU = {"resource": "nvidia.com/gpu"}
 DEVICE = {"device": "gpu-0000-3b-00-0", "kind": "gpu", **GPU}
 
 
-def _fault(health: str) -> str:
-    return (
-        f'ostler_device_fault_timestamp_seconds{{device="gpu-0000-3b-00-0",kind="gpu",resource="nvidia.com/gpu",'
-        f'health="{health}"}}'
-    )
+def _fault(health: str, kind: str = "gpu", resource: str = "nvidia.com/gpu", device: str = "gpu-0000-3b-00-0") -> str:
+    labels = f'device="{device}",kind="{kind}",resource="{resource}",health="{health}"'
+    return f"ostler_device_fault_timestamp_seconds{{{labels}}}"
+
+
+def _ill(cause: str, resource: str = "nvidia.com/gpu") -> str:
+    return f'ostler_resource_unhealthy_devices{{resource="{resource}",cause="{cause}"}}'
 
 
 def _shown(health: str) -> str:
@@ -57,19 +60,22 @@ def _allocations(result: str) -> str:
     return f'ostler_allocations_total{{resource="nvidia.com/gpu",result="{result}"}}'
 
 
-def _bucket(bound: str) -> str:
-    labels = f'resource="nvidia.com/gpu",method="Allocate",le="{bound}"'
+def _bucket(bound: str, method: str = "Allocate") -> str:
+    labels = f'resource="nvidia.com/gpu",method="{method}",le="{bound}"'
     return f"ostler_kubelet_call_duration_seconds_bucket{{{labels}}}"
 
 
 STREAMS = 'ostler_registration_streams{resource="nvidia.com/gpu"}'
 REGISTRATIONS = 'ostler_registrations_total{resource="nvidia.com/gpu",path="registry"}'
 FAILURES = 'ostler_registration_failures_total{resource="nvidia.com/gpu",path="register"}'
-TRANSITIONS = 'ostler_health_transitions_total{kind="gpu",from="healthy",to="unhealthy"}'
 REJECTED = 'ostler_resource_list_rejected{resource="nvidia.com/gpu"}'
 CONTESTED = 'ostler_registration_state{resource="nvidia.com/gpu",state="contested"}'
 WAITING = 'ostler_source_state{source="nvml",state="waiting"}'
+NETWORK_WAITING = 'ostler_source_state{source="network",state="waiting"}'
+NVML_OK = 'ostler_source_state{source="nvml",state="ok"}'
 KNOWN = 'ostler_devices{kind="gpu",vendor="nvidia",resource="nvidia.com/gpu",health="unknown"}'
+OTHERS = 'ostler_devices{kind="gpu",vendor="amd",resource="amd.com/gpu",health="healthy"}'
+ADAPTERS = 'ostler_devices{kind="rdma",vendor="nvidia",resource="example.com/rdma",health="healthy"}'
 INFO = 'ostler_build_info{version="1.0.0",revision="a"}'
 OTHER = 'ostler_build_info{version="1.0.1",revision="b"}'
 FAULT = 'ostler_config_notes{kind="fault"}'
@@ -80,21 +86,25 @@ HEARTBEAT, SCANNED, INTERVAL = (
 )
 
 CASES = {
-    "OstlerDown": Case(*_down("up"), at=5),
+    "OstlerDown": Case(*_down("up"), quiet_too=({'up{job="node"}': "0x60"},), at=5),
     "OstlerAbsent": Case({"up": "1x60"}, {INFO: "1x60"}, at=15, scraped=False),
     "OstlerNotReady": Case(*_down("ostler_ready"), at=5),
-    "OstlerLoopStuck": Case({HEARTBEAT: "0x60"}, {HEARTBEAT: "0+60x60"}, at=2, value="2m 0s"),
+    "OstlerLoopStuck": Case(
+        {HEARTBEAT: "0x60"}, {HEARTBEAT: "0+60x60"}, quiet_too=({HEARTBEAT: "-25+60x60"},), at=2, value="2m 0s"
+    ),
     "OstlerStandbyTooLong": Case(*_down("ostler_active"), at=30),
     "OstlerQuiescedTooLong": Case(*_up("ostler_quiesced"), at=120),
     "OstlerMemoryHigh": Case(
-        {"process_resident_memory_bytes": "300000000x60", INFO: "1x60"},
+        {"process_resident_memory_bytes": "160000000x60", INFO: "1x60"},
         {"process_resident_memory_bytes": "300000000x60"},
+        quiet_too=({"process_resident_memory_bytes": "150000000x60", INFO: "1x60"},),
         at=30,
-        value="286.1Mi",
+        value="152.6Mi",
     ),
     "OstlerFileDescriptorsLow": Case(
         {"process_open_fds": "90x60", "process_max_fds": "100x60", INFO: "1x60"},
         {"process_open_fds": "79x60", "process_max_fds": "100x60", INFO: "1x60"},
+        quiet_too=({"process_open_fds": "90x60", "process_max_fds": "100x60"},),
         at=10,
         value="90%",
     ),
@@ -106,21 +116,38 @@ CASES = {
         at=2,
         labels=GPU,
     ),
-    "OstlerForeignPlugin": Case(*_up(CONTESTED), at=1, labels={**GPU, "state": "contested"}),
-    "OstlerRegistrationFlapping": Case(
-        {REGISTRATIONS: "0+1x60"}, {REGISTRATIONS: "0 1 1 1 1 1 1 2 2 2 2 2 3x50"}, at=30, labels=GPU
+    "OstlerForeignPlugin": Case(
+        *_up(CONTESTED),
+        quiet_too=({'ostler_registration_state{resource="nvidia.com/gpu",state="registered"}': "1x60"},),
+        at=1,
+        labels={**GPU, "state": "contested"},
     ),
-    "OstlerRegistrationFailing": Case({FAILURES: "0+1x60"}, {FAILURES: "0 1 1 2x50"}, at=30, labels=GPU),
+    "OstlerRegistrationFlapping": Case(
+        {REGISTRATIONS: "0 0 1 2 3 4 5 6 6x30"}, {REGISTRATIONS: "0 0 1 2 3 4 5x40"}, at=20, labels=GPU
+    ),
+    # A kubelet that goes on refusing is asked every five minutes, in the end.
+    "OstlerRegistrationFailing": Case(
+        {FAILURES: "0x4 1x4 2x4 3x4 4x4 5x4 6x4 7x4 8x4 9x4"}, {FAILURES: "0 0 1 2 3x50"}, at=45, labels=GPU
+    ),
     "OstlerKubeletRestarting": Case(
-        {"ostler_kubelet_restarts_total": "0+1x60"}, {"ostler_kubelet_restarts_total": "0 1 1 2x50"}, at=60
+        {"ostler_kubelet_restarts_total": "0 0 1 2 3 4x60"}, {"ostler_kubelet_restarts_total": "0 0 1 2 3x60"}, at=20
     ),
     "OstlerListRejected": Case(*_up(REJECTED), at=5, labels=GPU),
     "OstlerDeviceUnhealthy": Case(
-        {_fault("unhealthy"): "5x60"}, {_fault("degraded"): "5x60"}, at=5, labels={**DEVICE, "health": "unhealthy"}
+        {_fault("unhealthy"): "5x60"},
+        {_fault("degraded"): "5x60"},
+        quiet_too=(
+            {_fault("unhealthy", "nic", resource=""): "5x60"},
+            {_fault("unhealthy", "mig"): "5x60", _ill("gone"): "1x60", _ill("health", "nvidia.com/mig"): "1x60"},
+            {_fault("degraded", "nic"): "5x60", _fault("degraded", "mig"): "5x60", _ill("health"): "1x60"},
+        ),
+        at=5,
+        labels={**DEVICE, "health": "unhealthy"},
     ),
     "OstlerDeviceUnknown": Case(
         {_fault("unknown"): "5x60", "ostler_quiesced": "0x60"},
         {_fault("unknown"): "5x60", "ostler_quiesced": "1x60"},
+        quiet_too=({_fault("unhealthy"): "5x60", "ostler_quiesced": "0x60"},),
         at=10,
         labels={**DEVICE, "health": "unknown"},
     ),
@@ -128,25 +155,42 @@ CASES = {
         {_fault("degraded"): "5x90"}, {_fault("unhealthy"): "5x90"}, at=60, labels={**DEVICE, "health": "degraded"}
     ),
     "OstlerNoHealthyDevices": Case(
-        {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", "ostler_quiesced": "0x60"},
-        {_shown("healthy"): "0x60", _shown("unhealthy"): "0x60", "ostler_quiesced": "0x60"},
+        {_shown("healthy"): "0x60", _shown("unhealthy"): "1x60", _ill("health"): "1x60", "ostler_quiesced": "0x60"},
+        {_shown("healthy"): "1x60", _shown("unhealthy"): "7x60", _ill("health"): "7x60", "ostler_quiesced": "0x60"},
+        quiet_too=(
+            {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", _ill("health"): "8x60", "ostler_quiesced": "1x60"},
+            {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", _ill("gone"): "8x60"},
+            {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", _ill("other_door"): "8x60"},
+            {_shown("healthy"): "0x60", _shown("unhealthy"): "0x60", _ill("health", "example.com/nic"): "1x60"},
+        ),
         at=5,
         labels={**GPU, "health": "healthy"},
     ),
-    "OstlerDeviceFlapping": Case({TRANSITIONS: "0+1x60"}, {TRANSITIONS: "0 1 1 2x50"}, at=60, labels={"kind": "gpu"}),
+    # It is well every other minute; then its series has a gap, and a later time.
+    "OstlerDeviceFlapping": Case(
+        {_fault("unhealthy"): "1 _ 2 _ 3 _ 4 _x60"},
+        {_fault("unhealthy"): "1 _ 2 _ 3 _x60"},
+        quiet_too=(
+            {_fault("unhealthy", device=f"gpu-{number}"): "1 1 _x60" for number in range(8)},
+            {_fault("unhealthy", "nic", resource=""): "1 _ 2 _ 3 _ 4 _x60"},
+            {_fault("degraded"): "1 _ 2 _ 3 _ 4 _x60"},
+        ),
+        at=15,
+        labels={**DEVICE, "health": "unhealthy"},
+    ),
     "OstlerDevicesUnfit": Case(
-        {'ostler_resource_unhealthy_devices{resource="nvidia.com/gpu",cause="unfit"}': "2x60"},
-        {'ostler_resource_unhealthy_devices{resource="nvidia.com/gpu",cause="health"}': "2x60"},
+        {_ill("unfit"): "1x60"},
+        {_ill("health"): "2x60"},
         at=10,
         labels={**GPU, "cause": "unfit"},
-        value="2",
+        value="1",
     ),
     "OstlerRulesFaulty": Case(
-        {'ostler_devices_withheld{kind="gpu",cause="bad_name"}': "2x60"},
+        {'ostler_devices_withheld{kind="gpu",cause="bad_name"}': "1x60"},
         {'ostler_devices_withheld{kind="gpu",cause="no_rule"}': "2x60"},
         at=10,
         labels={"cause": "bad_name"},
-        value="2",
+        value="1",
     ),
     "OstlerCdiWriteFailed": Case(*_up("ostler_cdi_write_failed"), at=5),
     "OstlerAllocationsRefused": Case(
@@ -164,6 +208,9 @@ CASES = {
     "OstlerAllocateSlow": Case(
         {_bucket("0.1"): "0x60", _bucket("0.5"): "0+60x60", _bucket("+Inf"): "0+60x60"},
         {_bucket("0.1"): "0+60x60", _bucket("0.5"): "0+60x60", _bucket("+Inf"): "0+60x60"},
+        quiet_too=(
+            {_bucket("0.1", "GetPreferredAllocation"): "0x60", _bucket("+Inf", "GetPreferredAllocation"): "0+1x60"},
+        ),
         at=30,
         value="496ms",
     ),
@@ -183,8 +230,13 @@ CASES = {
         labels={"source": "nvml", "state": "failed"},
     ),
     "OstlerDriverMissing": Case(
-        {WAITING: "1x60", KNOWN: "8x60", "ostler_quiesced": "0x60"},
+        {WAITING: "1x60", KNOWN: "1x60", "ostler_quiesced": "0x60"},
         {WAITING: "1x60", "ostler_quiesced": "0x60"},
+        quiet_too=(
+            {WAITING: "1x60", KNOWN: "8x60", "ostler_quiesced": "1x60"},
+            {WAITING: "1x60", OTHERS: "8x60", ADAPTERS: "8x60"},
+            {NETWORK_WAITING: "1x60", NVML_OK: "1x60", KNOWN: "8x60"},
+        ),
         at=15,
         labels={"source": "nvml", "state": "waiting"},
     ),
@@ -195,6 +247,51 @@ CASES = {
         labels={"source": "polling"},
     ),
     "OstlerConfigReloadFailed": Case(*_down("ostler_config_last_reload_successful"), at=5),
-    "OstlerConfigFault": Case(*_up(FAULT), at=10, labels={"kind": "fault"}),
+    "OstlerConfigFault": Case(
+        *_up(FAULT), quiet_too=({'ostler_config_notes{kind="remark"}': "3x60"},), at=10, labels={"kind": "fault"}
+    ),
     "OstlerRestartPending": Case(*_up("ostler_config_pending_settings"), at=1440, value="1"),
 }
+
+NIC = {"device": "nic-0000-17-00-0", "kind": "nic", "resource": "example.com/nic", "health": "unhealthy"}
+MIG = {**NIC, "device": "mig-0000-1b-00-0-0-1", "kind": "mig"}
+
+
+def _labelled(name: str, labels: dict[str, str]) -> str:
+    inner = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    return f"{name}{{{inner}}}"
+
+
+def _withheld(cause: str) -> Case:
+    series = f'ostler_devices_withheld{{kind="gpu",cause="{cause}"}}'
+    return Case(*_up(series), at=10, labels={"cause": cause}, value="1")
+
+
+FURTHER: tuple[tuple[str, Case], ...] = (
+    (
+        "OstlerDeviceUnhealthy",
+        Case({_labelled("ostler_device_fault_timestamp_seconds", NIC): "5x60"}, {}, at=5, labels=NIC),
+    ),
+    (
+        "OstlerDeviceUnhealthy",
+        Case(
+            {_labelled("ostler_device_fault_timestamp_seconds", MIG): "5x60", _ill("health", NIC["resource"]): "1x60"},
+            {_labelled("ostler_device_fault_timestamp_seconds", MIG): "5x60", _ill("health", NIC["resource"]): "0x60"},
+            at=5,
+            labels=MIG,
+        ),
+    ),
+    (
+        "OstlerDeviceUnhealthy",
+        Case(
+            {_fault("unhealthy", resource=""): "5x60"},
+            {},
+            at=5,
+            labels={**DEVICE, "resource": "", "health": "unhealthy"},
+        ),
+    ),
+    ("OstlerDevicesUnfit", Case(*_up(_ill("link_down")), at=10, labels={**GPU, "cause": "link_down"}, value="1")),
+    ("OstlerRulesFaulty", _withheld("rule_conflict")),
+    ("OstlerRulesFaulty", _withheld("not_uniform")),
+)
+"""Other ways for an alert to fire."""

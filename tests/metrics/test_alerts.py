@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.metrics.alert_cases import AGENT, CASES, Case, Series
+from tests.metrics.alert_cases import AGENT, CASES, FURTHER, Case, Series
 from tests.metrics.promtool import run
-from tests.metrics.test_table import documented
+from tests.metrics.test_table import documented, documented_values
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RULES = ROOT / "deploy/alerts/ostler.rules.yaml"
@@ -49,7 +49,7 @@ def scraped(series: Series) -> list[dict[str, str]]:
     found = []
     for name, values in series.items():
         bare, _, labels = name.partition("{")
-        own = ",".join(f'{label}="{value}"' for label, value in AGENT.items())
+        own = ",".join(f'{label}="{value}"' for label, value in AGENT.items() if f'{label}="' not in labels)
         found.append({"series": f"{bare}{{{own}{',' if labels else ''}{labels or '}'}", "values": values})
     return found
 
@@ -59,27 +59,22 @@ def expected(name: str, case: Case) -> dict[str, object]:
     assert isinstance(rule["labels"], dict)
     labels = {**(AGENT if case.scraped else {}), **case.labels}
     return {
-        "exp_labels": {**labels, **rule["labels"]},
+        "exp_labels": {name: value for name, value in {**labels, **rule["labels"]}.items() if value},
         "exp_annotations": {key: rendered(text, labels, case.value) for key, text in texts_of(name).items()},
     }
 
 
-def runs(name: str) -> list[dict[str, object]]:
-    """promtool's two runs for one alert: the one in which it fires and the one in which it stays quiet."""
-    case, pending = CASES[name], seconds(alerts()[name]["for"]) - 60
+def runs(name: str, case: Case) -> list[dict[str, object]]:
+    """promtool's runs for one alert: the one in which it fires and those in which it stays quiet."""
+    pending = seconds(alerts()[name]["for"]) - 60
 
     def asked(at: int, *alert: dict[str, object]) -> dict[str, object]:
         return {"eval_time": f"{at}s", "alertname": name, "exp_alerts": list(alert)}
 
     fires = [asked(case.at * 60, expected(name, case))]
-    return [
-        {
-            "interval": "1m",
-            "input_series": scraped(case.fires),
-            "alert_rule_test": [asked(pending), *fires] if pending else fires,
-        },
-        {"interval": "1m", "input_series": scraped(case.quiet), "alert_rule_test": [asked(case.at * 60)]},
-    ]
+    found = [(case.fires, [asked(pending), *fires] if pending else fires)]
+    found += [(series, [asked(case.at * 60)]) for series in (case.quiet, *case.quiet_too)]
+    return [{"interval": "1m", "input_series": scraped(series), "alert_rule_test": tests} for series, tests in found]
 
 
 def judged(folder: Path, *tests: Mapping[str, object]) -> tuple[int, str]:
@@ -100,7 +95,7 @@ def test_every_alert_has_a_case() -> None:
 
 
 def test_each_fires_when_it_must_and_only_then(tmp_path: Path) -> None:
-    code, said = judged(tmp_path, *(each for name in CASES for each in runs(name)))
+    code, said = judged(tmp_path, *(each for name, case in (*CASES.items(), *FURTHER) for each in runs(name, case)))
     assert code == 0, said
 
 
@@ -142,6 +137,16 @@ def test_alerts_ask_only_for_metrics_that_there_are() -> None:
         assert asked or name == "OstlerDown"
         plain = {re.sub(r"_(bucket|sum|count)$", "", metric) for metric in asked}
         assert plain <= known | asked & known, f"{name}: {plain - known}"
+
+
+def test_alerts_ask_only_for_labels_and_values_that_there_are() -> None:
+    labels = {name: set(re.findall(r"`(\w+)`", row["labels"])) for name, row in documented().items()}
+    values = documented_values()
+    for name, rule in alerts().items():
+        for metric, matchers in re.findall(r"\b(ostler_[a-z_]+){(.*?)}", str(rule["expr"])):
+            for label, _, value in re.findall(r"(\w+)(=~|!~|!=|=)\"(.*?)\"", matchers):
+                assert label in labels[re.sub(r"_bucket$", "", metric)], f"{name}: {label}"
+                assert label not in values or set(value.split("|")) <= values[label], f"{name}: {value}"
 
 
 def test_no_runbook_is_left_without_its_alert() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from node.edits.options import EditOptions
+from node.health.state import Health, HealthState
 from node.inventory.model import Device, DeviceKind
 from node.ledger import Hold
 from node.offer import Cause, OfferedDevice, Withheld, offer
@@ -35,6 +36,8 @@ def causes(rules: tuple[Rule, ...], *devices: Device, held: str = "") -> set[Cau
         ((replace(GPUS, door=Door.DRA),), (gpu(1),), Cause.OTHER_DOOR),
         ((replace(GPUS, resource="gpu"),), (gpu(1),), Cause.BAD_NAME),
         ((GPUS,), (gpu(1, health=ill("lost")),), Cause.HEALTH),
+        ((GPUS,), (gpu(1, health=ill("gone from its GPU; it was destroyed, or made anew")),), Cause.GONE),
+        ((GPUS,), (gpu(1, health=Health(HealthState.UNKNOWN, "gone from sight: no answer")),), Cause.HEALTH),
         ((ALL,), (replace(nic(3), host_use=USE),), Cause.NODE_USE),
         ((ALL,), (pf(8),), Cause.NODE_USE),
         ((replace(ALL, link_health=True),), (nic(3, linkUp=False),), Cause.LINK_DOWN),

@@ -12,6 +12,7 @@ from node.inventory.model import DeviceKind, Host, Snapshot
 from node.ledger import Hold
 from node.offer import Offer, offer
 from node.rules import Door, Rule, Selector
+from tests.edits.others import nic
 from tests.offer.making import gpu, ill, mig, snapshot
 
 GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)))
@@ -189,6 +190,15 @@ def test_mig_strategy_single_refuses_a_gpu_without_instances() -> None:
         "resource nvidia.com/gpu: the MIG strategy single needs at least one instance on every GPU in MIG mode, "
         "gpu-0000-2b-00-0 has none"
     )
+
+
+def test_a_uniform_rule_of_other_kinds_is_not_told_of_mig() -> None:
+    devices = replace(nic(1), kind=DeviceKind.RDMA), nic(2)
+    rule = Rule("example.com/nic", Selector(kinds=(DeviceKind.NIC, DeviceKind.RDMA)), uniform=True)
+    found = offer(snapshot(*devices), (rule,), {}, Door.PLUGIN)
+    text = "resource example.com/nic: uniform: true needs devices of one kind, found nic, rdma"
+    assert set(withheld(found).values()) == {text}
+    assert offer(snapshot(*devices), (replace(rule, uniform=False),), {}, Door.PLUGIN).withheld == ()
 
 
 def test_resources_and_devices_are_sorted_and_found_by_name() -> None:

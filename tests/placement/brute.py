@@ -17,8 +17,13 @@ def cells(root: Cell) -> Iterator[Cell]:
         yield from cells(child)
 
 
-def best(topology: Topology, free: Mapping[str, int], required: Mapping[str, int], size: int) -> frozenset[str]:
-    """The GPUs to take ``size`` units from; ``free`` and ``required`` by GPU, the required ones counted in both."""
+def best(
+    topology: Topology, free: Mapping[str, int], required: Mapping[str, int], size: int, far: Mapping[str, int]
+) -> frozenset[str]:
+    """The GPUs to take ``size`` units from; ``free`` and ``required`` by GPU, the required ones counted in both.
+
+    ``far`` by GPU.
+    """
     assert topology.root is not None
     usable = [name for name in leaves(topology.root) if free.get(name)]
     sets = (frozenset(chosen) for count in range(1, len(usable) + 1) for chosen in combinations(usable, count))
@@ -27,10 +32,18 @@ def best(topology: Topology, free: Mapping[str, int], required: Mapping[str, int
         for chosen in sets
         if {name for name, count in required.items() if count} <= chosen and sum(free[name] for name in chosen) >= size
     )
-    return min(possible, key=lambda chosen: key(topology, free, chosen, size))
+    return min(possible, key=lambda chosen: key(topology, free, required, chosen, size, far=far))
 
 
-def key(topology: Topology, free: Mapping[str, int], chosen: frozenset[str], size: int) -> Key:
+def key(
+    topology: Topology,
+    free: Mapping[str, int],
+    required: Mapping[str, int],
+    chosen: frozenset[str],
+    size: int,
+    *,
+    far: Mapping[str, int],
+) -> Key:
     root = topology.root
     assert root is not None
     around = sorted((cell for cell in cells(root) if chosen <= set(cell.gpus)), key=lambda cell: len(cell.gpus))
@@ -39,13 +52,23 @@ def key(topology: Topology, free: Mapping[str, int], chosen: frozenset[str], siz
     usable = {name for name in root.gpus if free.get(name)}
     return (
         len(around[0].gpus),
+        distance(around[0].gpus, free, required, size, far),
         counts + [counts[-1]] * (deep - len(counts)),
         len(chosen),
         sum(free[name] for name in chosen) - size,
         -score(topology, chosen),
+        sum(far[name] for name in chosen),
         score(topology, usable) - score(topology, usable - chosen),
         sorted(leaves(root).index(name) for name in chosen),
     )
+
+
+def distance(
+    gpus: Iterable[str], free: Mapping[str, int], required: Mapping[str, int], size: int, far: Mapping[str, int]
+) -> int:
+    """The least of all ways to take ``size`` units."""
+    rest = sorted(far[name] for name in gpus for _ in range(free.get(name, 0) - required.get(name, 0)))
+    return sum(far[name] * count for name, count in required.items()) + sum(rest[: size - sum(required.values())])
 
 
 def score(topology: Topology, names: Iterable[str]) -> int:

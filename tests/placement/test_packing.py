@@ -73,8 +73,12 @@ def test_four_gpus_of_a_cube_mesh_are_a_quad() -> None:
     assert chosen(cube_mesh(), ALL - {1}, 4) == [4, 5, 6, 7]
 
 
+Request = tuple[Topology, dict[str, int], dict[str, int], int, dict[str, int]]
+
+
 @st.composite
-def requests(draw: st.DrawFn, most_units: int) -> tuple[Topology, dict[str, int], dict[str, int], int]:
+def requests(draw: st.DrawFn, most_units: int) -> Request:
+    """A node, free and required units by GPU, how many are asked for, and distances by GPU, which may all be equal."""
     topology = draw(nodes())
     free = {place.name: draw(st.integers(0, most_units)) for place in topology.places}
     total = sum(free.values())
@@ -83,36 +87,50 @@ def requests(draw: st.DrawFn, most_units: int) -> tuple[Topology, dict[str, int]
     required = {
         name: draw(st.integers(0, count)) if draw(st.integers(0, 3)) == 0 else 0 for name, count in free.items()
     }
-    return topology, free, required, draw(st.integers(max(1, sum(required.values())), total))
+    far = {name: draw(st.integers(1, 5)) if draw(st.booleans()) else 5 for name in free}
+    return topology, free, required, draw(st.integers(max(1, sum(required.values())), total)), far
+
+
+def picks_of(request: Request) -> dict[str, int]:
+    """What the tree takes, by GPU; equal distances are left out."""
+    topology, free, required, size, far = request
+    tree = tree_of(topology)
+    distances = [far[name] for name in tree.leaves] if len(set(far.values())) > 1 else ()
+    some, fixed = ([units[name] for name in tree.leaves] for units in (free, required))
+    picks = tree.choose(some, fixed, size, distances)
+    return {name: pick for name, pick in zip(tree.leaves, picks, strict=True) if pick}
 
 
 @given(requests(1))
 @settings(max_examples=400)
-def test_brute_force_chooses_the_same_gpus(
-    request: tuple[Topology, dict[str, int], dict[str, int], int],
-) -> None:
-    topology, free, required, size = request
-    tree = tree_of(topology)
-    picks = tree.choose([free[name] for name in tree.leaves], [required[name] for name in tree.leaves], size)
-    assert {name for name, pick in zip(tree.leaves, picks, strict=True) if pick} == brute.best(
-        topology, free, required, size
-    )
+def test_brute_force_chooses_the_same_gpus(request: Request) -> None:
+    assert set(picks_of(request)) == brute.best(*request)
 
 
 @given(requests(4))
 @settings(max_examples=200)
-def test_brute_force_chooses_the_same_divided_gpus(
-    request: tuple[Topology, dict[str, int], dict[str, int], int],
-) -> None:
-    topology, free, required, size = request
-    tree = tree_of(topology)
-    picks = tree.choose([free[name] for name in tree.leaves], [required[name] for name in tree.leaves], size)
-    taken = {name: pick for name, pick in zip(tree.leaves, picks, strict=True) if pick}
-    assert set(taken) == brute.best(topology, free, required, size)
+def test_brute_force_chooses_the_same_divided_gpus(request: Request) -> None:
+    _, free, required, size, _ = request
+    taken = picks_of(request)
+    assert set(taken) == brute.best(*request)
     assert sum(taken.values()) == size
     assert all(required[name] <= taken.get(name, 0) <= free[name] for name in free)
     partly = [name for name, count in taken.items() if count < free[name]]
     assert len(partly) <= 1 or all(required[name] for name in partly[:-1]), "at most one GPU is left with a rest"
+
+
+@given(requests(1))
+def test_a_distance_never_costs_a_request_its_island_and_a_single_gpu_is_the_nearest(request: Request) -> None:
+    topology, free, required, size, far = request
+    taken = picks_of(request)
+    assert topology.root is not None
+    around, without = (
+        min(len(cell.gpus) for cell in brute.cells(topology.root) if chosen <= set(cell.gpus))
+        for chosen in (set(taken), set(picks_of((topology, free, required, size, dict.fromkeys(free, 1)))))
+    )
+    assert around == without
+    if size == 1 and not any(required.values()):
+        assert far[min(taken)] == min(far[name] for name, count in free.items() if count)
 
 
 @given(st.sampled_from([2, 4, 8, 16]), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99)), max_size=40))

@@ -16,11 +16,14 @@ from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders, RegistrationPath
+from plugin.kubelet_view import Pace
 from plugin.observer import Observer, Silent
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2
 
 BOTH = (RegistrationPath.REGISTRY, RegistrationPath.REGISTER)
+QUICK = Pace(soon=0.1, again=0.1, sure=0.2, every=1.0, alive=0.05)
+"""A registrar that is in a hurry, as tests are."""
 
 
 def offered(id_: str, numa: int | None = None, *, healthy: bool = True, reason: str = "") -> OfferedDevice:
@@ -66,6 +69,7 @@ def door(
     answer: Render = render,
     patience: float = 5.0,
     open_watch: Callable[[], Inotify] = open_inotify,
+    pace: Pace = QUICK,
 ) -> PluginDoor:
     """A door at the kubelet below ``root``."""
     return PluginDoor(
@@ -76,6 +80,7 @@ def door(
         clock=time.monotonic,
         random=random.Random(0).random,
         open_watch=open_watch,
+        pace=pace,
     )
 
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
-import grpc
-import grpc.aio
 import pytest
 
 from ostler.counters import Counters
+from plugin.foreign import foreign_sockets, newcomers_with, sockets_of_others
 from plugin.kubelet import RegistrationPath
-from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from protos.deviceplugin.v1beta1 import api_pb2
+from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from sandbox.kubelet.kubelet import Kubelet
+from tests.plugin.foreigners import GPU, Foreign, in_registry, registering
 from tests.plugin.making import Told, door, offer_of, offered, running, state
 from tests.waiting import eventually
 
-GPU = "nvidia.com/gpu"
 REGISTRY = (RegistrationPath.REGISTRY,)
 REGISTER = (RegistrationPath.REGISTER,)
 EITHER = pytest.mark.parametrize("paths", [REGISTRY, REGISTER], ids=["registry", "register"])
@@ -31,34 +32,11 @@ async def kubelet(short_dir: Path) -> AsyncIterator[Kubelet]:
         yield started
 
 
-class Foreign(api_pb2_grpc.DevicePluginServicer):
-    """Another plugin that serves the same devices."""
-
-    async def GetDevicePluginOptions(self, request: api_pb2.Empty, context: object) -> api_pb2.DevicePluginOptions:
-        return api_pb2.DevicePluginOptions()
-
-    async def ListAndWatch(
-        self, request: api_pb2.Empty, context: object
-    ) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
-        yield api_pb2.ListAndWatchResponse(devices=[api_pb2.Device(ID="g0", health="Healthy")])
-        await asyncio.get_running_loop().create_future()
-
-
 @asynccontextmanager
 async def foreign_plugin(root: Path) -> AsyncIterator[None]:
-    """Serves, registers, and dies with its context."""
-    server = grpc.aio.server()
-    api_pb2_grpc.add_DevicePluginServicer_to_server(Foreign(), server)
-    server.add_insecure_port(f"unix:{root}/device-plugins/nvidia-gpu.sock")
-    await server.start()
-    async with grpc.aio.insecure_channel(
-        f"unix:{root}/device-plugins/kubelet.sock", options=(("grpc.use_local_subchannel_pool", 1),)
-    ) as channel:
-        await api_pb2_grpc.RegistrationStub(channel).Register(
-            api_pb2.RegisterRequest(version="v1beta1", endpoint="nvidia-gpu.sock", resource_name=GPU), timeout=10
-        )
-    yield
-    await server.stop(None)
+    """A plugin with one of our devices."""
+    async with registering(root, Foreign("g0")):
+        yield
 
 
 @EITHER
@@ -116,3 +94,44 @@ async def test_two_losses_without_anybody_else_are_no_fight(short_dir: Path, kub
             await eventually(lambda: state(served) != "registered")
         await eventually(lambda: state(served) == "registered")
     assert told.messages("ForeignPlugin") == []
+
+
+async def test_sockets_are_found_below_the_registry_as_well_and_hidden_ones_nowhere(short_dir: Path) -> None:
+    (short_dir / "plugins_registry" / "vendor").mkdir(parents=True)
+    names = [
+        "plugins_registry/vendor/deep.sock",
+        "plugins_registry/top.sock",
+        "plugins_registry/.hidden",
+        "kubelet.sock",
+    ]
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(socket.socket(socket.AF_UNIX)).bind(str(short_dir / name))
+        (short_dir / "plugins_registry" / "file").touch()
+        found = sockets_of_others((short_dir, short_dir / "missing"), [short_dir / "plugins_registry/top.sock"])
+    assert found == [short_dir / "plugins_registry/vendor/deep.sock"]
+
+
+async def test_a_newcomer_that_names_our_resource_counts_only_with_our_devices(short_dir: Path) -> None:
+    (short_dir / "plugins_registry").mkdir()
+    ours, strange = Foreign("g0"), Foreign("strange-1")
+    async with in_registry(short_dir, ours, "a.sock") as same, in_registry(short_dir, strange, "b.sock") as other:
+        assert await newcomers_with([same, other], GPU, ["g0", "g1"]) == [same]
+        assert await foreign_sockets([same, other], GPU, ["g0", "g1"]) == [same, other]
+        assert await foreign_sockets([same, other], "a.b/c", ["x"], frozenset(["strange-1"])) == [other]
+
+
+async def test_who_prefers_whatever_it_is_asked_for_is_no_proof(short_dir: Path) -> None:
+    class Echo(Foreign):
+        async def GetPreferredAllocation(
+            self, request: api_pb2.PreferredAllocationRequest, context: object
+        ) -> api_pb2.PreferredAllocationResponse:
+            asked = request.container_requests[0].available_deviceIDs
+            return api_pb2.PreferredAllocationResponse(container_responses=[{"deviceIDs": asked}])
+
+        async def GetInfo(self, request: object, context: object) -> registration_pb2.PluginInfo:
+            return registration_pb2.PluginInfo(type="CSIPlugin", name="x")
+
+    (short_dir / "plugins_registry").mkdir()
+    async with in_registry(short_dir, Echo("g0")) as path:
+        assert await newcomers_with([path], GPU, ["g0"]) == []

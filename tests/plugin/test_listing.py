@@ -116,3 +116,20 @@ def test_a_thousand_devices_are_a_small_list() -> None:
     shown = listing()
     shown.update(tuple(offered(f"GPU-{index:036d}", index % 2) for index in range(1000)))
     assert shown.healthy == 1000
+
+
+async def test_a_stream_is_told_nothing_while_changes_are_held_and_the_newest_afterwards() -> None:
+    shown = listing()
+    shown.update((offered("a"),))
+    stream = shown.follow()
+    assert await following(stream) == ["aH"]
+    shown.hold()
+    shown.update((offered("b"),))
+    shown.update((offered("c"),))
+    waiting = asyncio.ensure_future(anext(stream))
+    late = shown.follow()
+    # A stream that opens now needs a list; what the kubelet makes of it is its own choice.
+    assert await following(late) == ["cH"]
+    assert not waiting.done()
+    shown.release()
+    assert [device.ID for device in (await asyncio.wait_for(waiting, 5)).devices] == ["c"]

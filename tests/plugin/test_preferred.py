@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from node.inventory.model import Attribute, Device, DeviceKind
 from node.offer import OfferedDevice
 from node.topology.build import topology_of
-from node.topology.model import Topology
+from node.topology.model import Place, Topology
 from plugin.preferred import Ground, Preference
 from tests.placement.making import even, gpu, nic, path_of
 from tests.plugin.making import offered
@@ -131,14 +131,21 @@ def virtual(of: int, count: int, **how: str) -> list[OfferedDevice]:
     return [device(f"vf-{of}-{number}", DeviceKind.NIC, parent, **how) for number in range(count)]
 
 
-def near(devices: Mapping[str, OfferedDevice], *gpus: int) -> Preference:
-    return Preference(devices, Ground(WITH_NICS), lambda: [f"gpu-{number}" for number in gpus])
+class Near:
+    """A preference of devices near to these GPUs."""
+
+    def __init__(self, devices: Mapping[str, OfferedDevice], *gpus: int) -> None:
+        self._preference = Preference(devices, Ground(WITH_NICS))
+        self._places = [PLACES[number] for number in gpus]
+
+    def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> list[str]:
+        return self._preference.prefer(available, required, size, self._places)
 
 
 def test_a_nic_comes_from_beside_the_fresh_gpu() -> None:
-    assert near(NICS, 5).prefer(list(NICS), [], 1) == ["nic-4"]
-    assert near(NICS, 5).prefer(["nic-0", "nic-2", "nic-6"], [], 1) == ["nic-6"]
-    assert near(NICS, 7, 1).prefer(list(NICS), [], 2) == ["nic-0", "nic-6"]
+    assert Near(NICS, 5).prefer(list(NICS), [], 1) == ["nic-4"]
+    assert Near(NICS, 5).prefer(["nic-0", "nic-2", "nic-6"], [], 1) == ["nic-6"]
+    assert Near(NICS, 7, 1).prefer(list(NICS), [], 2) == ["nic-0", "nic-6"]
 
 
 def test_virtual_functions_are_where_their_physical_function_is() -> None:
@@ -146,21 +153,21 @@ def test_virtual_functions_are_where_their_physical_function_is() -> None:
         by_id(*virtual(0, 4), *virtual(6, 4)),
         by_id(*(virtual(0, 4, pfPciAddress="0000:80:00.0")), *virtual(6, 4, pfPciAddress="0000:86:00.0")),
     ):
-        assert near(devices, 6).prefer(list(devices), [], 1) == ["vf-6-0"]
-        assert near(devices, 0, 6).prefer(list(devices), [], 2) == ["vf-0-0", "vf-6-0"]
+        assert Near(devices, 6).prefer(list(devices), [], 1) == ["vf-6-0"]
+        assert Near(devices, 0, 6).prefer(list(devices), [], 2) == ["vf-0-0", "vf-6-0"]
 
 
 def test_without_a_fresh_gpu_functions_are_packed() -> None:
     devices = by_id(*virtual(0, 4), *virtual(2, 4), *virtual(6, 4))
     available = [id_ for id_ in devices if id_ != "vf-2-0"]
-    assert near(devices).prefer(available, [], 1) == ["vf-2-1"]
-    assert near(devices).prefer(available, [], 3) == ["vf-2-1", "vf-2-2", "vf-2-3"]
-    assert near(devices).prefer(available, [], 4) == [f"vf-0-{number}" for number in range(4)]
-    assert near(devices).prefer(available, [], 6) == ["vf-0-0", "vf-0-1", "vf-0-2", "vf-0-3", "vf-2-1", "vf-2-2"]
+    assert Near(devices).prefer(available, [], 1) == ["vf-2-1"]
+    assert Near(devices).prefer(available, [], 3) == ["vf-2-1", "vf-2-2", "vf-2-3"]
+    assert Near(devices).prefer(available, [], 4) == [f"vf-0-{number}" for number in range(4)]
+    assert Near(devices).prefer(available, [], 6) == ["vf-0-0", "vf-0-1", "vf-0-2", "vf-0-3", "vf-2-1", "vf-2-2"]
 
 
 def test_nics_without_a_fresh_gpu_come_from_one_numa_node() -> None:
-    assert near(NICS).prefer(["nic-2", "nic-4", "nic-6"], [], 2) == ["nic-4", "nic-6"]
+    assert Near(NICS).prefer(["nic-2", "nic-4", "nic-6"], [], 2) == ["nic-4", "nic-6"]
 
 
 def test_functions_whose_place_nobody_knows_are_packed_by_numa_node() -> None:
@@ -169,14 +176,37 @@ def test_functions_whose_place_nobody_knows_are_packed_by_numa_node() -> None:
     assert prefer(devices, list(devices), [], 2) == ["n1", "n3"]
 
 
-def test_a_fresh_gpu_that_is_in_no_topology_is_passed_over() -> None:
-    assert near(NICS, 77).prefer(["nic-2", "nic-4", "nic-6"], [], 2) == ["nic-4", "nic-6"]
+def beside_nics(devices: Mapping[str, OfferedDevice], available: Sequence[str], size: int, *nics: int) -> list[str]:
+    """What is chosen near NICs at these GPUs."""
+    places = [nic(number, beside(number), number // 4) for number in nics]
+    return Preference(devices, Ground(WITH_NICS)).prefer(available, [], size, places)
+
+
+def test_a_gpu_comes_from_beside_the_nic_that_its_container_has() -> None:
+    assert beside_nics(GPUS, list(GPUS), 1, 5) == ["gpu-4"]
+    assert beside_nics(GPUS, [name for name in GPUS if name != "gpu-4"], 1, 5) == ["gpu-5"]
+    assert beside_nics(GPUS, ["gpu-0", "gpu-1", "gpu-6", "gpu-7"], 1, 5) == ["gpu-6"]
+    assert beside_nics(GPUS, [name for name in GPUS if name != "gpu-1"], 1, 5) == ["gpu-4"], "though a pair is broken"
+
+
+def test_several_gpus_get_the_smallest_island_and_of_equal_ones_that_beside_the_nic() -> None:
+    assert beside_nics(GPUS, list(GPUS), 2, 5) == ["gpu-4", "gpu-5"]
+    assert beside_nics(GPUS, [name for name in GPUS if name != "gpu-5"], 2, 5) == ["gpu-6", "gpu-7"]
+    assert beside_nics(GPUS, ["gpu-0", "gpu-1", "gpu-4", "gpu-7"], 2, 5) == ["gpu-0", "gpu-1"]
+    assert beside_nics(GPUS, list(GPUS), 4, 5) == ["gpu-4", "gpu-5", "gpu-6", "gpu-7"]
+
+
+def test_instances_come_from_the_gpu_beside_the_nic() -> None:
+    devices = by_id(*parts(0, 7), *parts(1, 3), *parts(6, 7))
+    assert beside_nics(devices, list(devices), 1, 6) == ["part-6-0"]
+    assert beside_nics(devices, list(devices), 2, 0) == ["part-1-0", "part-1-1"], "of two that are as near"
 
 
 def test_resources_know_their_gpus_and_whether_they_are_nics() -> None:
     ground = Ground(WITH_NICS)
-    assert Preference(by_id(*parts(3, 2)), ground).gpus == {"part-3-0": "gpu-3", "part-3-1": "gpu-3"}
-    assert [Preference(devices, ground).nics for devices in (NICS, GPUS, {**NICS, **GPUS}, {})] == [
+    assert Preference(by_id(*parts(3, 2)), ground).gpus == {"part-3-0": PLACES[3], "part-3-1": PLACES[3]}
+    assert Preference(by_id(*virtual(2, 1)), ground).nics == {"vf-2-0": PORTS[1]}
+    assert [bool(Preference(devices, ground).nics) for devices in (NICS, GPUS, {**NICS, **GPUS}, {})] == [
         True,
         False,
         False,
@@ -189,28 +219,28 @@ ids = st.sampled_from([*MIXED, "unknown-1", "unknown-2"])
 
 
 @st.composite
-def preferences(draw: st.DrawFn) -> tuple[dict[str, OfferedDevice], Preference]:
-    """Any devices, some of them sick, on any ground, after GPUs were given or not."""
+def preferences(draw: st.DrawFn) -> tuple[dict[str, OfferedDevice], Preference, Sequence[Place]]:
+    """Any devices, some of them sick, on any ground, and what they should be near to."""
     present, sick = (draw(st.sets(st.sampled_from(sorted(MIXED)))) for _ in range(2))
     devices = {id_: replace(each, healthy=id_ not in sick) for id_, each in MIXED.items() if id_ in present}
     ground = Ground(draw(st.sampled_from([Topology(), WITH_NICS, even(8)])))
-    fresh = draw(st.sampled_from([(), ("gpu-3", "gpu-4")]))
-    return devices, Preference(devices, ground, lambda: fresh)
+    near: Sequence[Place] = draw(st.sampled_from([(), PLACES[3:5], PORTS[1:3], [gpu(77)]]))
+    return devices, Preference(devices, ground), near
 
 
 @given(preferences(), st.lists(ids), st.lists(ids), st.integers(-3, 24), st.randoms())
 def test_an_answer_is_always_possible_right_and_the_same(
-    made: tuple[dict[str, OfferedDevice], Preference],
+    made: tuple[dict[str, OfferedDevice], Preference, Sequence[Place]],
     available: list[str],
     required: list[str],
     size: int,
     shuffler: Random,
 ) -> None:
-    devices, preference = made
-    chosen = preference.prefer(available, required, size)
+    devices, preference, near = made
+    chosen = preference.prefer(available, required, size, near)
     shuffler.shuffle(available)
     shuffler.shuffle(required)
-    assert chosen == preference.prefer(available, required, size), "the order of the request decides nothing"
+    assert chosen == preference.prefer(available, required, size, near), "the order of the request decides nothing"
     assert len(set(chosen)) == len(chosen) == min(max(size, 0), len(set(available) | set(required)))
     assert set(chosen) <= set(available) | set(required)
     assert set(required) <= set(chosen) or (len(set(required)) > size and set(chosen) <= set(required))

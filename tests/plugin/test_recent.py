@@ -1,8 +1,10 @@
-"""What is remembered of GPUs handed out: the newest first, for each NIC resource once, and not for long."""
+"""What one container got: both ways round, for each resource once, and not after a pause."""
 
 from __future__ import annotations
 
-from plugin.recent import MOST, WINDOW, RecentGrants
+from node.topology.model import Place
+from plugin.recent import PAUSE, RecentGrants
+from tests.placement.making import gpu, nic
 
 
 class Clock:
@@ -13,54 +15,93 @@ class Clock:
         return self.now
 
 
-def test_a_grant_waits_for_each_nic_resource_once() -> None:
+def gpus(*numbers: int) -> dict[str, Place]:
+    return {f"u{number}": gpu(number) for number in numbers}
+
+
+def nics(*numbers: int) -> dict[str, Place]:
+    return {f"p{number}": nic(number) for number in numbers}
+
+
+def names(places: tuple[Place, ...]) -> list[str]:
+    return [place.name for place in places]
+
+
+def test_nothing_is_recent_at_the_start() -> None:
+    recent = RecentGrants(lambda: 0.0)
+    assert recent.gpus("nic") == recent.nics("gpu") == ()
+
+
+def test_the_nics_of_a_container_follow_its_gpus_each_resource_once() -> None:
     recent = RecentGrants(Clock())
-    recent.given({"u0": "gpu-0", "u1": "gpu-1"})
-    assert recent.waiting("rdma/a") == ("gpu-0", "gpu-1")
-    recent.followed("rdma/a")
-    assert recent.waiting("rdma/a") == ()
-    assert recent.waiting("rdma/b") == ("gpu-0", "gpu-1")
+    recent.given("gpu", gpus(0, 1), {})
+    assert names(recent.gpus("nic/a")) == ["gpu-0", "gpu-1"]
+    recent.given("nic/a", {}, nics(0))
+    assert recent.gpus("nic/a") == (), "that is the next container's"
+    assert names(recent.gpus("nic/b")) == ["gpu-0", "gpu-1"]
 
 
-def test_the_newest_grant_is_followed_first() -> None:
+def test_the_gpus_of_a_container_follow_its_nics_of_all_resources() -> None:
     recent = RecentGrants(Clock())
-    recent.given({"u0": "gpu-0"})
-    recent.given({"u1": "gpu-1"})
-    assert recent.waiting("nic") == ("gpu-1",)
-    recent.followed("nic")
-    assert recent.waiting("nic") == ("gpu-0",)
+    recent.given("nic/a", {}, nics(3))
+    recent.given("nic/b", {}, nics(4, 5))
+    assert names(recent.nics("gpu")) == ["nic-3", "nic-4", "nic-5"]
+    recent.given("gpu", gpus(3), {})
+    assert recent.nics("gpu") == ()
 
 
-def test_a_grant_is_forgotten_after_the_window() -> None:
+def test_a_resource_that_is_given_once_more_begins_another_container() -> None:
+    recent = RecentGrants(Clock())
+    recent.given("gpu", gpus(0), {})
+    recent.given("gpu", gpus(1), {})
+    assert names(recent.gpus("nic")) == ["gpu-1"]
+    recent.given("nic", {}, nics(1))
+    recent.given("nic", {}, nics(2))
+    assert names(recent.nics("gpu")) == ["nic-2"]
+    assert recent.gpus("other nic") == (), "the GPUs are the former container's"
+
+
+def test_containers_of_both_orders_are_told_apart() -> None:
+    recent = RecentGrants(Clock())
+    for number, gpus_first in enumerate([True, False, False, True, True, False]):
+        if gpus_first:
+            assert recent.nics("gpu") == ()
+            recent.given("gpu", gpus(number), {})
+            assert names(recent.gpus("nic")) == [f"gpu-{number}"]
+            recent.given("nic", {}, nics(number))
+        else:
+            assert recent.gpus("nic") == ()
+            recent.given("nic", {}, nics(number))
+            assert names(recent.nics("gpu")) == [f"nic-{number}"]
+            recent.given("gpu", gpus(number), {})
+
+
+def test_a_container_is_over_after_a_pause() -> None:
     clock = Clock()
     recent = RecentGrants(clock)
-    recent.given({"u0": "gpu-0"})
-    clock.now += WINDOW - 0.001
-    assert recent.waiting("nic") == ("gpu-0",)
+    recent.given("gpu", gpus(0), {})
+    clock.now += PAUSE - 0.001
+    recent.given("mig", gpus(4), {})
+    clock.now += PAUSE - 0.001
+    assert names(recent.gpus("nic")) == ["gpu-0", "gpu-4"]
     clock.now += 0.001
-    assert recent.waiting("nic") == ()
-    recent.followed("nic")
+    assert recent.gpus("nic") == ()
+    recent.given("nic", {}, nics(1))
+    assert names(recent.nics("gpu")) == ["nic-1"]
+    assert recent.gpus("other nic") == ()
 
 
-def test_a_device_given_once_more_takes_its_former_grant_along() -> None:
+def test_parts_of_one_gpu_and_functions_of_one_nic_are_that_device_once() -> None:
     recent = RecentGrants(Clock())
-    recent.given({"u0": "gpu-0", "u1": "gpu-1"})
-    recent.given({"u1": "gpu-1"})
-    recent.followed("nic")
-    assert recent.waiting("nic") == ()
+    recent.given("mig", {"m0": gpu(0), "m1": gpu(0), "m2": gpu(1)}, {})
+    recent.given("vf", {}, {"v0": nic(0), "v1": nic(0)})
+    assert names(recent.gpus("nic")) == ["gpu-0", "gpu-1"]
+    assert names(recent.nics("gpu")) == ["nic-0"]
 
 
-def test_parts_of_one_gpu_are_that_gpu_once() -> None:
+def test_a_resource_of_neither_kind_changes_nothing() -> None:
     recent = RecentGrants(Clock())
-    recent.given({"m0": "gpu-0", "m1": "gpu-0", "m2": "gpu-1"})
-    recent.given({})
-    assert recent.waiting("nic") == ("gpu-0", "gpu-1")
-
-
-def test_memory_is_bounded() -> None:
-    recent = RecentGrants(Clock())
-    for number in range(MOST + 10):
-        recent.given({f"u{number}": f"gpu-{number}"})
-    for _ in range(MOST):
-        recent.followed("nic")
-    assert recent.waiting("nic") == ()
+    recent.given("gpu", gpus(0), {})
+    recent.given("other", {}, {})
+    recent.given("other", {}, {})
+    assert names(recent.gpus("nic")) == ["gpu-0"]

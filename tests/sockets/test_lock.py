@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import subprocess
 import sys
@@ -69,3 +70,39 @@ def test_a_full_disk_does_not_keep_the_lock_from_being_taken() -> None:
     assert lock.try_acquire()
     assert not InstanceLock(Path("/dev/full")).try_acquire()
     lock.release()
+
+
+def test_who_asks_whether_a_lock_is_taken_neither_takes_it_nor_makes_a_file(tmp_path: Path) -> None:
+    lock, asking = InstanceLock(tmp_path / "lock"), InstanceLock(tmp_path / "lock")
+    assert not asking.taken()
+    assert not (tmp_path / "lock").exists()
+    assert lock.try_acquire()
+    assert asking.taken()
+    assert not lock.taken(), "held by nobody else"
+    lock.release()
+    assert not asking.taken()
+    assert lock.try_acquire()
+    lock.release()
+
+
+def test_two_who_ask_at_once_do_not_see_each_other(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not InstanceLock(tmp_path / "lock").taken()
+
+
+async def test_what_is_done_while_waiting_for_a_lock_is_done_after_every_attempt(tmp_path: Path) -> None:
+    first, second = InstanceLock(tmp_path / "lock"), InstanceLock(tmp_path / "lock")
+    assert first.try_acquire()
+    attempts = 0
+
+    def attempted() -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 3:
+            first.release()
+
+    await asyncio.wait_for(second.acquire(attempted), 5)
+    assert attempts == 3
+    second.release()

@@ -140,6 +140,24 @@ def test_a_new_mode_or_label_makes_no_other_socket(short_dir: Path) -> None:
         placed.remove()
 
 
+def test_names_that_a_socket_replaces_go_when_it_gets_its_own_and_their_listeners_stay(short_dir: Path) -> None:
+    old, gone = short_dir / "ostler-old.sock", short_dir / "ostler-gone.sock"
+    with socket.socket(socket.AF_UNIX) as predecessor, socket.socket(socket.AF_UNIX) as client:
+        predecessor.bind(str(old))
+        predecessor.listen()
+        client.connect(str(old))
+        connection, _ = predecessor.accept()
+        placed = PlacedSocket(short_dir, "ostler-new.sock")
+        with socket.socket(socket.AF_UNIX) as server, connection:
+            server.bind(str(placed.temporary))
+            assert old.exists()
+            placed.publish(replacing=(old, gone))
+            assert (old.exists(), placed.intact) == (False, True)
+            client.sendall(b"x")
+            assert connection.recv(1) == b"x"
+            placed.remove()
+
+
 def test_publishing_into_a_directory_that_vanished_is_an_error(short_dir: Path) -> None:
     directory = short_dir / "d"
     directory.mkdir()

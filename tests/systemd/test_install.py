@@ -38,6 +38,8 @@ def _refused(script: str, **environment: str) -> str:
         ({"PREFIX": "/opt/o s"}, "PREFIX=/opt/o s is not an absolute path of letters"),
         ({"PREFIX": "/home/me/o"}, "PREFIX=/home/me/o lies where the service cannot see it"),
         ({"PREFIX": "/run/o"}, "PREFIX=/run/o lies where the service cannot see it or a reboot clears it"),
+        ({"PREFIX": "/opt/../root/o"}, "PREFIX=/opt/../root/o is not an absolute path of letters"),
+        ({"UNITDIR": "units"}, "UNITDIR=units is not an absolute path; give the whole path"),
         ({"DESTDIR": "image"}, "DESTDIR=image is not an absolute path; give the whole path"),
         ({"DESTDIR": "/nonexistent/image"}, "DESTDIR=/nonexistent/image does not exist; create it or correct it"),
     ],
@@ -121,6 +123,25 @@ def test_uninstalling_leaves_alone_what_is_not_ours(tmp_path: Path) -> None:
     told = _refused("uninstall.sh", DESTDIR=str(tmp_path))
     assert f"{tmp_path}/opt/ostler is not as an installation leaves it and is not removed" in told
     assert theirs.read_text() == "mine"
+
+
+def test_a_folder_that_is_not_ours_is_not_filled(tmp_path: Path) -> None:
+    theirs = tmp_path / "opt/ostler/notes.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("mine")
+    told = _refused("install.sh", DESTDIR=str(tmp_path))
+    assert told == (
+        f"ostler: {tmp_path}/opt/ostler holds what is not ours, and could not be removed again; "
+        "give PREFIX= a folder of its own"
+    )
+    assert [path.name for path in theirs.parent.iterdir()] == ["notes.txt"]
+
+
+def test_what_an_interrupted_installation_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / "a b/opt/ostler/versions/.building.7"
+    left.mkdir(parents=True)
+    done = _run("uninstall.sh", DESTDIR=str(tmp_path / "a b"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"removed   {tmp_path}/a b/opt/ostler\n", "")
 
 
 def test_uninstalling_nothing_is_no_failure(tmp_path: Path) -> None:

@@ -1,57 +1,13 @@
-"""What is installed: the runtime's part of the lock file, and the project's packages."""
+"""What is installed besides the packages of the lock file: the project's own, under a name of their content."""
 
 from __future__ import annotations
 
-import tomllib
+import shutil
 from pathlib import Path
 
 import pytest
 
-from systemd.release import SOURCE, copy, identity, packages, runtime
-
-LOCK = (SOURCE / "requirements.lock").read_text()
-EXAMPLE = """\
-# made by a tool
-alpha==1.0 \\
-    --hash=sha256:aa
-    # via ostler (pyproject.toml)
-beta==2.0 ; sys_platform == 'linux' \\
-    --hash=sha256:bb
-    # via
-    #   alpha
-    #   gamma
-gamma==3.0 \\
-    --hash=sha256:cc
-    # via ostler (pyproject.toml:dev)
-delta==4.0 \\
-    --hash=sha256:dd
-    # via gamma
-"""
-
-
-def test_only_what_the_project_and_its_dependencies_ask_for_is_taken() -> None:
-    found = runtime(EXAMPLE)
-    assert [pin.name for pin in found] == ["alpha", "beta"]
-    assert "sys_platform == 'linux'" in found[1].text
-    assert all("--hash=sha256:" in pin.text and "#" not in pin.text for pin in found)
-
-
-def test_every_dependency_of_the_project_is_taken_and_no_tool() -> None:
-    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())
-    wanted = {line.split(">")[0].split("=")[0].lower().replace("_", "-") for line in project["project"]["dependencies"]}
-    taken = {pin.name for pin in runtime(LOCK)}
-    assert wanted <= taken
-    assert taken.isdisjoint({"pytest", "mypy", "ruff", "grpcio-tools", "setuptools", "hypothesis"})
-
-
-def test_a_lock_file_that_does_not_say_who_asks_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"nothing that ostler \(pyproject.toml\) asks for; make it anew by"):
-        runtime("alpha==1.0 \\\n    --hash=sha256:aa\n")
-
-
-def test_a_line_that_is_not_understood_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"not understood in the lock file: 'alpha @ https://.*'; make it anew"):
-        runtime("alpha @ https://example.com/alpha.whl\n")
+from systemd.release import INSTALLS, SOURCE, copy, identity, packages
 
 
 def test_packages_are_copied_without_leftovers(tmp_path: Path) -> None:
@@ -67,3 +23,21 @@ def test_packages_are_copied_without_leftovers(tmp_path: Path) -> None:
 def test_the_same_content_has_the_same_name_and_another_interpreter_another() -> None:
     assert identity(SOURCE, "a") == identity(SOURCE, "a")
     assert identity(SOURCE, "a") != identity(SOURCE, "b")
+
+
+@pytest.mark.parametrize("changed", [*INSTALLS, "kube/client.py"])
+def test_whatever_decides_what_is_installed_gives_another_name(changed: str, tmp_path: Path) -> None:
+    for name in (*INSTALLS, "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SOURCE / name, tmp_path / name)
+    shutil.copytree(SOURCE / "kube", tmp_path / "kube")
+    before = identity(tmp_path, "a")
+    with (tmp_path / changed).open("a") as file:
+        file.write("# another\n")
+    assert identity(tmp_path, "a") != before
+
+
+def test_the_installation_takes_the_same_part_of_the_lock_file_as_the_image() -> None:
+    command = 'lock.py" "$here/../requirements.lock"'
+    assert command in (SOURCE / "systemd/install.sh").read_text()
+    assert "python3 lock.py requirements.lock" in (SOURCE / "deploy/image/Dockerfile").read_text()

@@ -1,12 +1,17 @@
-"""Another plugin that takes the same resource."""
+"""Another plugin that takes the same resource: named, waited for, and its devices never made to flap by us."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from tests.cluster.conftest import RunAgent
-from tests.cluster.rig.agent import configuration, wait_allocatable
+from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
 from tests.cluster.rig.api import Api
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.podresources import allocatable_ids, devices_of
@@ -14,45 +19,130 @@ from tests.cluster.rig.pods import Pods, phase, simple
 from tests.cluster.rig.processes import Inside, wait_until
 
 GPU = "nvidia.com/gpu"
-PLUGINS = "/var/lib/kubelet/device-plugins"
+STRANGE = ("strange-1", "strange-2", "strange-3")
+SOCKETS = {
+    "register": "/var/lib/kubelet/device-plugins/nvidia-gpu.sock",
+    "registry": "/var/lib/kubelet/plugins_registry/gpu-plugin.sock",
+}
+WAYS = [("registry", "register"), ("register", "registry")]
+"""How we register, and how the other plugin does."""
+DETECTED = 15.0
+"""Seconds from the other plugin's devices to the event that names it."""
+LOOKS = 4.0
+"""Seconds in which an agent has taken all looks that follow its registration."""
+RECOVERED = 10.0
+"""Seconds from the other plugin's death to our devices."""
 
 
-def foreign_plugin(node: Node, *ids: str) -> Inside:
-    """A bare plugin with devices of its own that registers once and for all."""
-    return node.spawn("foreign", sys.executable, "-m", "bench.floor", PLUGINS, ",".join(ids), "", GPU)
+@pytest.fixture(autouse=True)
+def no_foreign_sockets(node: Node) -> Iterator[None]:
+    """What killed plugins leave behind is gone after the test."""
+    yield
+    for path in SOCKETS.values():
+        (node.kubelet_folder / Path(path).relative_to("/var/lib/kubelet")).unlink(missing_ok=True)
 
 
+def foreign_plugin(node: Node, way: str, *ids: str) -> Inside:
+    """A plugin that registers ``GPU`` once and for all."""
+    return node.spawn("foreign", sys.executable, "-m", "tests.cluster.rig.foreign_plugin", way, *ids)
+
+
+@pytest.mark.parametrize("ways", WAYS, ids="-".join)
 def test_a_foreign_plugin_is_named_and_the_resource_is_ours_again_when_it_is_gone(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: Api, node: Node, pods: Pods, run_agent: RunAgent, ways: tuple[str, str]
 ) -> None:
-    agent = run_agent(configuration("l4-2"))
-    ours = set(allocatable_ids_of(node, 2))
+    ours, theirs = ways
+    agent = run_agent(configuration("l4-2", kubelet={"registration": ours}))
+    shown = known_devices(node, 2)
     wait_allocatable(api, node, GPU, 2)
     pods.run(simple("user", resources={GPU: 1}))
     held = devices_of(node, "user")
 
-    foreign = foreign_plugin(node, "strange-1", "strange-2", "strange-3")
+    foreign = foreign_plugin(node, theirs, *STRANGE)
     try:
-        wait_until("the kubelet has the foreign devices", lambda: "strange-1" in allocatable_ids(node, GPU))
-        wait_until("the agent has seen it", lambda: bool(foreign_events(agent.ask("status"))), timeout=90)
-        event = foreign_events(agent.ask("status"))[0]
-        assert GPU in event["message"]
-        assert "floor-" in event["message"]
+        wait_until("the kubelet has the foreign devices", lambda: allocatable_ids(node, GPU) == list(STRANGE))
+        named_within(agent, SOCKETS[theirs], DETECTED)
+        wait_allocatable(api, node, GPU, 3)
+        # What the kubelet gives out meanwhile is not ours, and stays what it is afterwards.
+        pods.run(simple("guest", resources={GPU: 1}))
+        assert set(devices_of(node, "guest")) < set(STRANGE)
     finally:
         foreign.end(signal.SIGKILL)
-    wait_until("our devices are back", lambda: set(allocatable_ids(node, GPU)) == ours, timeout=90)
+    began = time.monotonic()
+    wait_until("our devices are back", lambda: allocatable_ids(node, GPU) == shown, timeout=RECOVERED)
+    print(f"taken back {time.monotonic() - began:.2f} s after the other plugin was killed")
     wait_allocatable(api, node, GPU, 2)
-    assert phase(pods.get("user")) == "Running"
+    assert [phase(pods.get(name)) for name in ("user", "guest")] == ["Running", "Running"]
     assert devices_of(node, "user") == held
+    # For the scheduler a device is a device: the guest takes the place of one of ours until it ends.
+    pods.delete("guest")
     pods.run(simple("next", resources={GPU: 1}))
-    assert not set(devices_of(node, "next")) & set(held)
+    assert devices_of(node, "next") == sorted(set(shown) - set(held))
 
 
-def allocatable_ids_of(node: Node, count: int) -> list[str]:
-    wait_until(f"the kubelet knows {count} devices", lambda: len(allocatable_ids(node, GPU)) == count)
+def test_a_foreign_plugin_with_the_same_devices_is_named(api: Api, node: Node, run_agent: RunAgent) -> None:
+    agent = run_agent(configuration("l4-2"))
+    shown = known_devices(node, 2)
+    foreign = foreign_plugin(node, "register", *shown)
+    try:
+        named_within(agent, SOCKETS["register"], DETECTED)
+        assert allocatable_ids(node, GPU) == shown
+    finally:
+        foreign.end(signal.SIGKILL)
+    wait_until("our devices are back", lambda: agent.ready() and allocatable_ids(node, GPU) == shown)
+    wait_allocatable(api, node, GPU, 2)
+
+
+@pytest.mark.parametrize("theirs", ["registry", "register"])
+def test_a_foreign_plugin_that_was_there_first_and_stays_makes_nothing_flap(
+    api: Api, node: Node, pods: Pods, run_agent: RunAgent, theirs: str
+) -> None:
+    foreign = foreign_plugin(node, theirs, *STRANGE)
+    try:
+        wait_until("the kubelet has the foreign devices", lambda: allocatable_ids(node, GPU) == list(STRANGE))
+        wait_allocatable(api, node, GPU, 3)
+        pods.run(simple("guest", resources={GPU: 1}))
+        agent = run_agent(configuration("l4-2"))
+        shown = known_devices(node, 2)
+        wait_allocatable(api, node, GPU, 2)
+        # Long enough for every look that an agent takes after its registration.
+        deadline = time.monotonic() + 2 * LOOKS
+        while time.monotonic() < deadline:
+            assert allocatable_ids(node, GPU) == shown
+            time.sleep(0.05)
+        assert agent.ready()
+        assert foreign_events(agent) == []
+        assert phase(pods.get("guest")) == "Running"
+        pods.run(simple("user", resources={GPU: 1}))
+        assert set(devices_of(node, "user")) < set(shown)
+    finally:
+        foreign.end(signal.SIGKILL)
+    # Kubelets up to 1.36 disconnect us at its end; by the registry they forget it by its name, which is ours as well.
+    wait_until("our devices are there", lambda: agent.ready() and allocatable_ids(node, GPU) == shown)
+    wait_allocatable(api, node, GPU, 2)
+
+
+def known_devices(node: Node, count: int) -> list[str]:
+    """The ids that the kubelet has of the resource, once none of them is strange."""
+    wait_until(
+        f"the kubelet knows {count} devices",
+        lambda: len(found := allocatable_ids(node, GPU)) == count and not set(found) & set(STRANGE),
+    )
     return allocatable_ids(node, GPU)
 
 
-def foreign_events(status: dict[str, list[dict[str, str]]]) -> list[dict[str, str]]:
+def named_within(agent: NodeAgent, socket: str, seconds: float) -> None:
+    began = time.monotonic()
+    wait_until("the agent has seen it", lambda: bool(foreign_events(agent)), timeout=seconds)
+    print(f"named {time.monotonic() - began:.2f} s after the kubelet had its devices")
+    assert foreign_events(agent) == [
+        f"{GPU}: another plugin serves it at {socket}; remove that plugin, ostler waits meanwhile"
+    ]
+    status = agent.ask("status")
+    assert not status.get("ready")
+    assert "contested" in " ".join(status["reasons"])
+
+
+def foreign_events(agent: NodeAgent) -> list[str]:
     """What the agent told people of other plugins."""
-    return [event for event in status.get("events", []) if event["reason"] in {"ForeignPlugin", "ResourceContested"}]
+    return [event["message"] for event in agent.ask("status").get("events", []) if event["reason"] == "ForeignPlugin"]

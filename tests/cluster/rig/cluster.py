@@ -57,7 +57,7 @@ class Cluster:
         """Run a client with the administrator's kubeconfig; its output. Raises OSError with its words."""
         done = subprocess.run(
             [command, *arguments], check=False, capture_output=True, text=True, input=text, timeout=300,
-            env={**os.environ, "KUBECONFIG": str(self.place.kubeconfig)},
+            env={**os.environ, "KUBECONFIG": str(self.place.kubeconfig), **self._caches()},
         )  # fmt: skip
         if check and done.returncode:
             raise OSError(f"{command.name} {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
@@ -69,6 +69,14 @@ class Cluster:
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(self.place.log_folder, kept)
         return kept
+
+    def _caches(self) -> dict[str, str]:
+        """Where clients keep what they know of API servers: the next cluster at this address may be another version."""
+        folder = self.place.root / "clients"
+        return {
+            "KUBECACHEDIR": str(folder),
+            **{f"HELM_{kind}_HOME": str(folder) for kind in ("CACHE", "CONFIG", "DATA")},
+        }
 
     def start(self) -> None:
         """Start everything; returns when pods can be created."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deploy.image.lock import runtime_subset
 from systemd.release import SOURCE
 from tests.cache import cached, digest
 
@@ -51,14 +52,13 @@ def debian() -> Path:
 
 def wheels() -> Path:
     """The wheels that an installation downloads, so that installing again needs no network."""
+    subset = runtime_subset((SOURCE / "requirements.lock").read_text())
 
     def make(folder: Path) -> None:
         wanted = folder / "requirements.txt"
-        release = [sys.executable, str(SOURCE / "systemd/release.py"), "requirements"]
-        wanted.write_text(subprocess.run(release, capture_output=True, text=True, check=True).stdout)
+        wanted.write_text(subset)
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         pip += ["--only-binary=:all:", "--python-version=3.11", "--implementation=cp", "--require-hashes"]
         made([*pip, "--dest", str(folder), "--requirement", str(wanted)], "the folder of wheels")
 
-    lock = (SOURCE / "requirements.lock").read_bytes()
-    return cached(f"systemd-wheels-{digest(lock, (SOURCE / 'systemd/release.py').read_bytes())}", make)
+    return cached(f"systemd-wheels-{digest(subset)}", make)

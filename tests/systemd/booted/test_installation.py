@@ -23,8 +23,9 @@ def checkout(tmp_path: Path) -> Path:
     """A copy of what is installed, which a test may change."""
     folder = tmp_path / "checkout"
     _, names = packages(SOURCE)
-    for source in (*names, SOURCE / "systemd"):
-        shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for source in (*names, SOURCE / "systemd", SOURCE / "deploy/image"):
+        place = folder / source.relative_to(SOURCE)
+        shutil.copytree(source, place, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "requirements.lock", "LICENSE"):
         shutil.copy(SOURCE / name, folder / name)
     return folder
@@ -70,6 +71,23 @@ def test_an_installation_lives_through_updates_and_goes_when_told(fresh: Machine
     assert sorted(fresh.run("ls", "/opt/ostler/versions").split()) == sorted(
         Path(each).name for each in (first, second)
     )
+
+    # Once more: the one before is still the way back.
+    assert "not restarted" in _install(fresh)
+    assert len(fresh.run("ls", "/opt/ostler/versions").split()) == 2
+
+    with pytest.raises(MachineError, match="runs and its unit is not in /usr/lib/systemd/system; give UNITDIR= as it"):
+        fresh.run("sh", "-c", "UNITDIR=/usr/lib/systemd/system /checkout/systemd/uninstall.sh", errors=True)
+    (fresh.root / "opt/ostler/notes.txt").write_text("mine")
+    with pytest.raises(MachineError, match="is not as an installation leaves it and is not removed"):
+        fresh.run("/checkout/systemd/uninstall.sh", errors=True)
+    (fresh.root / "opt/ostler/notes.txt").unlink()
+    assert fresh.pid() != 0, "what is refused stops nothing"
+
+    unit = checkout / "systemd/ostler.service"
+    unit.write_text(unit.read_text().replace("RestartSec=1", "RestartSec=2"))
+    assert "restarted with this version" in _install(fresh)
+    assert fresh.show("RestartUSec") == "2s"
 
     removed = fresh.run("/checkout/systemd/uninstall.sh", errors=True)
     assert fresh.pid() == 0

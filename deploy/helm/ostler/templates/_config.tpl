@@ -69,8 +69,25 @@
 {{- fail "config.inventory.recorded and recording are both given: remove one of them" -}}
 {{- end -}}
 {{- include "ostler.checkRules" . -}}
-{{- if and .Values.nodeFeatureDiscovery .Values.affinity.nodeAffinity -}}
+{{- include "ostler.checkLabels" . -}}
+{{- if regexMatch "^(127[.]|\\[::1\\]$)" .Values.http.address -}}
+{{- fail "http.address is one of the machine's own alone, and the kubelet's probes come to the address of the pod: give that one, or leave it empty" -}}
+{{- end -}}
+{{- if and .Values.nodeFeatureDiscovery (.Values.affinity | default dict).nodeAffinity -}}
 {{- fail "affinity.nodeAffinity and nodeFeatureDiscovery are both given: remove one of them" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that the chart gives itself: one of them given again would either be lost or keep objects from being found. */}}
+{{- define "ostler.checkLabels" -}}
+{{- $ofObjects := include "ostler.labels" (dict "Values" dict "Release" .Release "Chart" .Chart) | fromYaml -}}
+{{- $ofPods := include "ostler.selectorLabels" . | fromYaml -}}
+{{- range $value, $labels := dict "commonLabels" .Values.commonLabels "podLabels" .Values.podLabels "podMonitor.labels" .Values.podMonitor.labels "prometheusRule.labels" .Values.prometheusRule.labels -}}
+{{- range $key, $_ := $labels -}}
+{{- if hasKey (ternary $ofPods $ofObjects (eq $value "podLabels")) $key -}}
+{{- fail (printf "%s: the chart gives the label %s itself: remove it" $value $key) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -90,6 +107,9 @@
 {{- if and $nic (not $.Values.nics.enabled) (not $.Values.recording) -}}
 {{- fail (printf "config.resources[%d] selects NICs, which a pod sees only in the network namespace of the node: set nics.enabled=true" $index) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (regexMatch "\"?resourceList\"?\\s*:" .Values.configText) (not .Values.nics.enabled) (not .Values.recording) -}}
+{{- fail "configText is a file of the SR-IOV network device plugin, whose NICs a pod sees only in the network namespace of the node: set nics.enabled=true" -}}
 {{- end -}}
 {{- if and $mig (eq .Values.nvidia.access "runtime") (not .Values.nvidia.mig) (not .Values.recording) -}}
 {{- fail "config offers MIG devices, whose state NVIDIA's container runtime shows only to a container with SYS_ADMIN: set nvidia.mig=true, or nvidia.access=privileged" -}}

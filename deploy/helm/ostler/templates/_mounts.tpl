@@ -67,19 +67,19 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 {{- $devRoot := .Values.devRoot | default .Values.driverRoot -}}
 - name: device-plugins
   hostPath:
-    path: {{ .Values.devicePluginDir }}
+    path: {{ .Values.devicePluginDir | quote }}
     type: Directory
 - name: plugins-registry
   hostPath:
-    path: {{ .Values.kubeletRoot | trimSuffix "/" }}/plugins_registry
+    path: {{ printf "%s/plugins_registry" (.Values.kubeletRoot | trimSuffix "/") | quote }}
     type: Directory
 - name: pod-resources
   hostPath:
-    path: {{ .Values.kubeletRoot | trimSuffix "/" }}/pod-resources
+    path: {{ printf "%s/pod-resources" (.Values.kubeletRoot | trimSuffix "/") | quote }}
     type: Directory
 - name: state
   hostPath:
-    path: {{ .Values.stateDir }}
+    path: {{ .Values.stateDir | quote }}
     type: DirectoryOrCreate
 - name: run
   emptyDir:
@@ -87,21 +87,21 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
     sizeLimit: 1Mi
 - name: config
   configMap:
-    name: {{ include "ostler.fullname" . }}
+    name: {{ include "ostler.fullname" . | quote }}
 - name: dev
   hostPath:
-    path: {{ $devRoot | trimSuffix "/" }}/dev
+    path: {{ printf "%s/dev" ($devRoot | trimSuffix "/") | quote }}
     type: Directory
 {{- if .Values.machineIdFile }}
 - name: machine-id
   hostPath:
-    path: {{ .Values.machineIdFile }}
+    path: {{ .Values.machineIdFile | quote }}
     type: File
 {{- end }}
 {{- if include "ostler.usesCdi" . }}
 - name: cdi
   hostPath:
-    path: {{ .Values.cdiRoot }}
+    path: {{ .Values.cdiRoot | quote }}
     type: DirectoryOrCreate
 {{- end }}
 {{- if include "ostler.usesMode" (list . "delegate") }}
@@ -113,7 +113,7 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 {{- if include "ostler.mountsDriver" . }}
 - name: driver
   hostPath:
-    path: {{ printf "%s%s" (.Values.driverRoot | trimSuffix "/") (include "ostler.driverFolder" .) | default "/" }}
+    path: {{ printf "%s%s" (.Values.driverRoot | trimSuffix "/") (include "ostler.driverFolder" .) | default "/" | quote }}
     type: Directory
 {{- end }}
 {{- if and .Values.nics.enabled .Values.nics.udev }}

@@ -1,18 +1,20 @@
-{{/* Names and labels. */}}
+{{/*
+Names and labels. What a user or Helm gives is quoted wherever it is written: a name such as 123 or true is text, too.
+*/}}
 
 {{- define "ostler.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 50 | trimAll "-." -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimAll "-." -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "ostler.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "ostler.labels" -}}

@@ -12,7 +12,7 @@ mellanox: [pci-15b3, pci-0200_15b3, pci-0207_15b3]
 {{- end -}}
 
 {{- define "ostler.affinity" -}}
-{{- $affinity := deepCopy .Values.affinity -}}
+{{- $affinity := deepCopy (.Values.affinity | default dict) -}}
 {{- if .Values.nodeFeatureDiscovery -}}
 {{- $labels := include "ostler.discoveryLabels" . | fromYaml -}}
 {{- $terms := list -}}

@@ -27,20 +27,20 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 spec:
-  serviceAccountName: {{ include "ostler.serviceAccountName" $ }}
+  serviceAccountName: {{ include "ostler.serviceAccountName" $ | quote }}
   automountServiceAccountToken: {{ include "ostler.apiServer" $ | eq "true" }}
-  # The agent ends within a second; what is left is for the container runtime.
+  # The agent ends within a second, or within four when it hands over; what is left is for the container runtime.
   terminationGracePeriodSeconds: 5
   {{- with $values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with $values.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
   {{- with $values.imagePullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ . }}
+    - name: {{ . | quote }}
     {{- end }}
   {{- end }}
   # Folders of the kubelet are root's, and uevents are sent to the first user namespace alone.
@@ -65,7 +65,7 @@ spec:
     {{- end }}
   containers:
     - name: ostler
-      image: {{ include "ostler.image" $ }}
+      image: {{ include "ostler.image" $ | quote }}
       imagePullPolicy: {{ $values.image.pullPolicy }}
       args:
         - run
@@ -73,9 +73,9 @@ spec:
         - --instance={{ .instance }}
         - --http={{ $values.http.address | default (ternary "$(POD_IP)" "0.0.0.0" $values.nics.enabled) }}:{{ $values.http.port }}
         - --kubernetes-events={{ ternary "on" "off" $values.events.enabled }}
-        - --nvidia-driver-root={{ $values.driverRoot }}
+        - {{ printf "--nvidia-driver-root=%s" $values.driverRoot | quote }}
         - --nvidia-driver-root-mount={{ include "ostler.mountsDriver" $ | eq "true" | ternary "/driver-root" "/" }}
-        - --nvidia-dev-root={{ $devRoot }}
+        - {{ printf "--nvidia-dev-root=%s" $devRoot | quote }}
         - --nvidia-dev-root-mount={{ ternary "/" "/host" $privileged }}
         {{- if $values.topology }}
         - --topology-file=/etc/ostler/topology
@@ -95,7 +95,7 @@ spec:
         {{- if eq $values.nvidia.access "runtime" }}
         # Words to NVIDIA's container runtime; no other one knows them.
         - name: NVIDIA_VISIBLE_DEVICES
-          value: {{ $values.nvidia.visibleDevices }}
+          value: {{ $values.nvidia.visibleDevices | quote }}
         - name: NVIDIA_DRIVER_CAPABILITIES
           value: utility
         {{- if $values.nvidia.mig }}
@@ -146,13 +146,13 @@ spec:
         timeoutSeconds: 5
         failureThreshold: 3
       resources:
-        {{- toYaml $values.resources | nindent 8 }}
+        {{- toYaml ($values.resources | default dict) | nindent 8 }}
       volumeMounts:
         {{- include "ostler.mounts" $ | nindent 8 }}
   volumes:
     {{- include "ostler.volumes" $ | nindent 4 }}
   nodeSelector:
-    {{- toYaml $values.nodeSelector | nindent 4 }}
+    {{- toYaml ($values.nodeSelector | default dict) | nindent 4 }}
   {{- with include "ostler.affinity" $ | fromYaml }}
   affinity:
     {{- toYaml . | nindent 4 }}

@@ -17,7 +17,7 @@ is replaced or deleted is asked the same. A token without a node, such as one ma
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   labels:
     {{- include "ostler.labels" .root | nindent 4 }}
 spec:
@@ -48,10 +48,10 @@ spec:
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: {{ $name }}
+  name: {{ $name | quote }}
   labels:
     {{- include "ostler.labels" .root | nindent 4 }}
 spec:
-  policyName: {{ $name }}
+  policyName: {{ $name | quote }}
   validationActions: [Deny]
 {{- end -}}

@@ -1,0 +1,71 @@
+"""The kubelet's pod resources API: which devices it has, whoever told it of them.
+
+It is the only place where the kubelet says what it believes. Its server takes 100 questions a second and 10 at once
+from all clients of the node together, so questions are few and for all resources at a time. A device that its plugin
+showed with a topology of no nodes is missing in ``GetAllocatableResources`` (kubelet 1.36); ours never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+if TYPE_CHECKING:
+    from protos.podresources.v1 import api_pb2
+
+OPTIONS = (
+    # Connections to a predecessor at the same path are never reused.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A node with many devices has more to say than the default of 4 MiB.
+    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+)
+"""Of every channel to this API."""
+TIMEOUT = 3.0
+"""Seconds for each question."""
+
+
+class PodResourcesRefused(Exception):
+    """The API gave no answer; ``passing``: another time it may, because it is there and was busy."""
+
+    def __init__(self, socket: Path, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"{socket}: {code.name}: {details}")
+        self.socket = socket
+        self.code = code
+        self.details = details
+        self.passing = code in (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            grpc.StatusCode.UNAVAILABLE,
+        )
+
+
+def socket_below(kubelet_root: Path) -> Path:
+    """The API's socket of a kubelet with this root folder."""
+    return kubelet_root / "pod-resources" / "kubelet.sock"
+
+
+def ids_by_resource(answer: api_pb2.AllocatableResourcesResponse) -> dict[str, frozenset[str]]:
+    """Ids of healthy devices, in use or not, by resource."""
+    found: dict[str, set[str]] = {}
+    # One entry per device and NUMA node, so the same id may come twice.
+    for entry in answer.devices:
+        found.setdefault(entry.resource_name, set()).update(entry.device_ids)
+    return {resource: frozenset(ids) for resource, ids in found.items()}
+
+
+async def healthy_ids(socket: Path, seconds: float = TIMEOUT) -> Mapping[str, frozenset[str]]:
+    """Ask once for the healthy devices of every resource, by name; raises ``PodResourcesRefused``."""
+    # Here and not above: a node asks this some time after its start, and a standby never.
+    from protos.podresources.v1 import api_pb2, api_pb2_grpc
+
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
+        lister = api_pb2_grpc.PodResourcesListerStub(channel)
+        try:
+            answer = await lister.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise PodResourcesRefused(socket, error.code(), error.details() or "") from error
+    return ids_by_resource(answer)

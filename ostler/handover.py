@@ -1,0 +1,96 @@
+"""Who is active, and how the active instance leaves it to a standby without the kubelet losing the devices.
+
+An agent that ends takes its device streams with it, and the kubelet, which looks into its registry every second, has no
+healthy devices until it has found the successor's sockets: a pod admitted meanwhile fails for good. So an agent that is
+told to end while a standby waits ends in two steps. First everything that decides or writes ends (inventory, publisher,
+CDI specs, the agent's socket, probes), and the instance lock falls free: from here on the standby is the active one and
+its ledger the only one. Then the kubelet's calls are answered until it has changed over: from memory, for the devices
+of the last list. Nothing is written and nothing new is decided in this time; a device that fails in it is the
+successor's to tell, within a second. How the kubelet is made to change over is the door's (``plugin.slot``).
+
+Both locks are the kernel's: whoever is killed, wherever, leaves nothing to be waited for. If the successor dies, the
+devices go ``LINGER`` seconds later than they would have without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Protocol
+
+from node.lock import InstanceLock, LockError
+
+log = logging.getLogger("ostler.agent")
+
+LINGER = 3.0
+"""Seconds that the kubelet and the standby have for the change-over; the kubelet looks every second."""
+
+
+class Streams(Protocol):
+    """What is left to the kubelet: the plugin door."""
+
+    def hand_over(self) -> None:
+        """Keep the streams when everything else ends."""
+        ...
+
+    async def leave(self, seconds: float) -> bool:
+        """Whether the kubelet has ended them all within ``seconds``; none is left afterwards."""
+        ...
+
+
+class Handover:
+    """The instance lock of one process, from waiting for it to leaving it.
+
+    ``relieves``: whether this process, as a standby, can take over streams that are still open. A kubelet that is told
+    by Register disconnects the wrong one, so who may register that way first does not offer it.
+    """
+
+    def __init__(self, state_dir: Path, streams: Streams, *, relieves: bool, linger: float = LINGER) -> None:
+        self.lock = InstanceLock(state_dir / "lock")
+        self.lingering = False
+        """Whether only the kubelet is waited for."""
+        self._standby = InstanceLock(state_dir / "standby")
+        self._streams = streams
+        self._relieves = relieves
+        self._linger = linger
+        self._begun = False
+        self._refused = False
+
+    async def wait(self) -> None:
+        """Wait as a standby until active; ``stand_by`` is called all the while."""
+        try:
+            await self.lock.acquire(self.stand_by)
+        finally:
+            self._standby.release()
+
+    def stand_by(self) -> None:
+        """Say that somebody waits, or is about to; a second standby cannot, and tries on."""
+        if not self._relieves or self._refused:
+            return
+        try:
+            self._standby.try_acquire()
+        except LockError as error:
+            # The kubelet is served without it, after a gap; people learn of it here.
+            self._refused = True
+            log.warning("the active instance cannot hand over to this one", extra={"reason": str(error)})
+
+    def begin(self) -> bool:
+        """Whether what is about to end is handed over to a standby; when asked again it is not."""
+        self._begun = not self._begun and self.lock.held and self._standby.taken()
+        if self._begun:
+            self._streams.hand_over()
+        return self._begun
+
+    async def leave(self) -> None:
+        """When all else has ended: let the lock fall free, and wait for the kubelet if it was handed over."""
+        self.lock.release()
+        self._standby.release()
+        if not self._begun:
+            await self._streams.leave(0.0)
+            return
+        log.info("handed over, the kubelet is answered until it has changed over")
+        self.lingering = True
+        if await self._streams.leave(self._linger):
+            log.info("the kubelet has changed over")
+        else:
+            log.warning("the kubelet has not changed over in time", extra={"seconds": self._linger})

@@ -1,0 +1,137 @@
+"""The socket on which one resource is served, and how it is left to a successor.
+
+Every serving has a new socket name: kubelets from 1.37 confuse instances that follow each other under one path.
+
+A hand-over to another process is the one time when two of them answer for a resource. The one that ends leaves the
+kubelet's slot first (``Slot``), and answers from memory, doing nothing else, until the kubelet has found the other.
+For kubelets that have no slot it keeps its stream, and the successor removes the old name in the moment in which it
+puts its own there: at one of its looks, every second, the kubelet then disconnects the one and connects the other at
+once. Only the kubelet's registry allows either; where Register is used the old one just ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc.aio
+
+from node.endpoint import Endpoint
+from plugin.kubelet import KubeletFolders, RegistrationPath
+from plugin.listing import Listing
+from plugin.registration import socket_name
+from plugin.servicer import DevicePluginServicer
+from plugin.slot import Slot
+from plugin.watcher_service import RegistrationServicer
+from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from protos.pluginregistration.v1 import api_pb2 as registration_pb2
+from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
+
+KUBELET_LOOK = 1.5
+"""Seconds in which a kubelet finds a new socket in its registry and connects to it; it looks every second."""
+SERVICES = (
+    api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name,
+    registration_pb2.DESCRIPTOR.services_by_name["Registration"].full_name,
+)
+
+
+class Serving:
+    """At most one socket at a time; ``path`` is the way to register that it was made for."""
+
+    def __init__(
+        self,
+        folders: KubeletFolders,
+        listing: Listing,
+        servicer: DevicePluginServicer,
+        *,
+        asked: Callable[[], None],
+        notified: Callable[[str], None],
+        predecessors: Callable[[], Sequence[Path]],
+    ) -> None:
+        """``asked``, ``notified``: what the kubelet does on the registry path, an empty text for success.
+
+        ``predecessors``: sockets of other processes in the kubelet's registry that this one takes the place of.
+        """
+        self.endpoint: Endpoint | None = None
+        self.path = folders.paths[0]
+        self.gave_up_registry = False
+        self._resource = listing.resource
+        self._folders = folders
+        self._listing = listing
+        self._servicer = servicer
+        self._asked = asked
+        self._notified = notified
+        self._predecessors = predecessors
+        self._left: Slot | None = None
+
+    @property
+    def intact(self) -> bool:
+        """Whether the socket is there and ours."""
+        return self.endpoint is not None and self.endpoint.intact
+
+    @property
+    def own(self) -> tuple[Path, ...]:
+        """The socket's path, if there is one."""
+        return (self.endpoint.path,) if self.endpoint is not None else ()
+
+    def prefers_registry(self) -> bool:
+        """Whether a registry folder came up after we had to serve without it."""
+        return (
+            self.path is RegistrationPath.REGISTER
+            and self._folders.paths[0] is RegistrationPath.REGISTRY
+            and not self.gave_up_registry
+            and self._folders.registry.is_dir()
+        )
+
+    async def start(self) -> Endpoint | None:
+        """Serve on a new socket; the old one, which the caller stops. Raises ``SocketError``."""
+        old = self.endpoint
+        self.path = self._choose_path()
+        directory = self._folders.directory(self.path)
+        endpoint = Endpoint(directory, socket_name(self._resource, directory), SERVICES, self._add_services)
+        registry = self.path is RegistrationPath.REGISTRY
+        await endpoint.start(replacing=self._predecessors() if registry else ())
+        self.endpoint = endpoint
+        return old
+
+    def reopen(self) -> None:
+        """Take the socket's name away, so that the next look serves on a new one and the kubelet starts over."""
+        if self.endpoint is not None:
+            self.endpoint.withdraw()
+
+    async def leave(self) -> None:
+        """Leave the kubelet what a successor can take over; without streams of its registry there is nothing."""
+        if self.path is not RegistrationPath.REGISTRY or not self._listing.streams or self.endpoint is None:
+            await self.stop()
+            return
+        slot = Slot(self._resource, self.endpoint.path, self._folders, self._listing, self._servicer)
+        self._left = slot if await slot.empty() else None
+
+    async def wait_name_gone(self) -> None:
+        """After ``leave``: return when a successor has put its socket in place of ours and the kubelet has seen it."""
+        if self._left is not None:
+            while self.intact:  # noqa: ASYNC110  # a file that goes tells nobody
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(KUBELET_LOOK)
+
+    async def stop(self) -> None:
+        """Remove the socket and end every stream."""
+        endpoint, self.endpoint = self.endpoint, None
+        if endpoint is not None:
+            if self._left is not None and endpoint.intact:
+                await self._left.fill()
+            await endpoint.stop()
+
+    def _choose_path(self) -> RegistrationPath:
+        paths = self._folders.paths
+        if len(paths) == 1:
+            return paths[0]
+        if self.gave_up_registry or not self._folders.registry.is_dir():
+            return RegistrationPath.REGISTER
+        return RegistrationPath.REGISTRY
+
+    def _add_services(self, server: grpc.aio.Server) -> None:
+        watcher = RegistrationServicer(self._resource, self._asked, self._notified)
+        api_pb2_grpc.add_DevicePluginServicer_to_server(self._servicer, server)
+        registration_pb2_grpc.add_RegistrationServicer_to_server(watcher, server)

@@ -1,0 +1,259 @@
+"""What the agents' account may do at the API server, as a table: this and nothing else.
+
+A right is what a role says; a call is what becomes of it in the end, after the admission policies. Whoever gives the
+account a right adds it to ``RIGHTS``, and to the calls at least one that it makes possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from deploy.generate import NAMESPACE
+from tests.cluster.rig.api import MERGE, Api, Object, Refused
+
+Right = tuple[str, str, str, str]
+"""Namespace (empty: everywhere), API group with resource, name (empty: any), verb."""
+
+RIGHTS: set[Right] = {
+    ("", "nodes", "", "get"),
+    *(("default", "events", "", verb) for verb in ("create", "patch")),
+}
+"""With the chart's defaults."""
+DRA_RIGHTS: set[Right] = {
+    *(
+        ("", "resource.k8s.io/resourceslices", "", verb)
+        for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
+    ),
+    ("", "resource.k8s.io/resourceclaims", "", "get"),
+    *(("", "resource.k8s.io/resourceclaims/status", "", verb) for verb in ("update", "patch")),
+    *(
+        ("", "resource.k8s.io/resourceclaims/driver", "ostler.dev", f"associated-node:{verb}")
+        for verb in ("update", "patch")
+    ),
+}
+"""On top of them with ``dra.enabled``."""
+
+ALLOWED = "allowed"
+BY_ROLE = "by the role"
+BY_POLICY = "by the policy"
+
+OWN, OTHER = "node-1", "stranger"
+"""Names of Nodes: the one whose agent asks, and another one."""
+
+CORE, RBAC, APPS = "/api/v1", "/apis/rbac.authorization.k8s.io/v1", "/apis/apps/v1"
+DRA = "/apis/resource.k8s.io/v1"
+EVENTS = f"{CORE}/namespaces/default/events"
+OURS = f"{CORE}/namespaces/{NAMESPACE}"
+SLICES = f"{DRA}/resourceslices"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request and who refuses it, if anybody: written requests are dry runs, so that nothing is left of them."""
+
+    method: str
+    path: str
+    answer: str
+    body: Object | None = field(default=None, hash=False)
+    about: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(word for word in (self.method, self.path, self.about) if word)
+
+    def outcome(self, api: Api) -> str:
+        """What the API server says."""
+        write = self.method != "GET"
+        kind = MERGE if self.method == "PATCH" else "application/json"
+        path = self.path + ("?dryRun=All" if write and "?" not in self.path else "")
+        try:
+            api.request(self.method, path, self.body, kind)
+        except Refused as refused:
+            if refused.status == 404:
+                # Whoever may not ask is not told whether it is there.
+                return ALLOWED
+            if "ValidatingAdmissionPolicy" in str(refused):
+                return BY_POLICY
+            return BY_ROLE if refused.status == 403 else str(refused)
+        return ALLOWED
+
+
+def event(kind: str, name: str) -> Object:
+    """An event about an object."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"of-{name}", "namespace": "default"},
+        "involvedObject": {"kind": kind, "name": name},
+        "reason": "Tried",
+        "message": "a test",
+        "type": "Normal",
+    }
+
+
+def resource_slice(name: str, **where: Any) -> Object:
+    """A slice without devices, of a node, of all nodes, or of those with a label."""
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "ostler.dev", "pool": pool, "devices": [], **where}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+def refused(*calls: tuple[str, str]) -> list[Call]:
+    """Calls that no role allows."""
+    return [Call(method, path, BY_ROLE, {} if method in {"POST", "PUT", "PATCH"} else None) for method, path in calls]
+
+
+LABEL: Object = {"metadata": {"labels": {"tried": "yes"}}}
+POD: Object = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "tried"},
+    "spec": {"containers": [{"name": "tried", "image": "tried"}]},
+}
+
+CALLS: list[Call] = [
+    # It compares the Node of its name with the machine that it runs on. A role cannot say "its own".
+    Call("GET", f"{CORE}/nodes/{OWN}", ALLOWED),
+    Call("GET", f"{CORE}/nodes/{OTHER}", ALLOWED),
+    *refused(
+        ("GET", f"{CORE}/nodes"),
+        ("GET", f"{CORE}/nodes?watch=true&timeoutSeconds=1"),
+        ("POST", f"{CORE}/nodes"),
+        ("PATCH", f"{CORE}/nodes/{OWN}"),
+        ("PATCH", f"{CORE}/nodes/{OWN}/status"),
+        ("DELETE", f"{CORE}/nodes/{OTHER}"),
+        ("GET", f"{CORE}/nodes/{OWN}/proxy/pods"),
+    ),
+    Call("POST", EVENTS, ALLOWED, event("Node", OWN), "about its own Node"),
+    Call("PATCH", f"{EVENTS}/own", ALLOWED, {"count": 2}, "which is about its own Node"),
+    Call("POST", EVENTS, BY_POLICY, event("Node", OTHER), "about another Node"),
+    Call("POST", EVENTS, BY_POLICY, event("Pod", OWN), "about a Pod with its Node's name"),
+    Call("PATCH", f"{EVENTS}/other", BY_POLICY, {"count": 2}, "which is about another Node"),
+    *refused(
+        ("GET", EVENTS),
+        ("GET", f"{EVENTS}/own"),
+        ("PUT", f"{EVENTS}/own"),
+        ("DELETE", f"{EVENTS}/own"),
+        ("POST", f"{OURS}/events"),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/default/events"),
+    ),
+    *refused(
+        ("GET", f"{CORE}/pods"),
+        ("GET", f"{OURS}/pods"),
+        ("DELETE", f"{OURS}/pods"),
+        ("POST", f"{OURS}/pods/any/exec"),
+        ("GET", f"{CORE}/secrets"),
+        ("GET", f"{OURS}/secrets"),
+        ("GET", f"{CORE}/namespaces/kube-system/secrets/any"),
+        ("GET", f"{OURS}/configmaps/ostler"),
+        ("PATCH", f"{OURS}/configmaps/ostler"),
+        ("POST", f"{OURS}/serviceaccounts/ostler/token"),
+        ("GET", f"{CORE}/namespaces"),
+        ("GET", f"{APPS}/namespaces/{NAMESPACE}/daemonsets/ostler"),
+        ("PATCH", f"{APPS}/namespaces/{NAMESPACE}/daemonsets/ostler"),
+        ("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
+        ("GET", f"{RBAC}/clusterroles"),
+        ("PATCH", f"{RBAC}/clusterroles/ostler"),
+        ("POST", f"{RBAC}/clusterrolebindings"),
+        ("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/ostler-events"),
+        ("GET", "/metrics"),
+    ),
+    Call("POST", f"{CORE}/namespaces/default/pods", BY_ROLE, POD),
+]
+"""With the chart's defaults."""
+
+NO_DRA: list[Call] = refused(
+    ("GET", SLICES),
+    ("POST", SLICES),
+    ("DELETE", f"{SLICES}/own"),
+    ("GET", f"{DRA}/namespaces/default/resourceclaims/claim"),
+    ("GET", f"{DRA}/deviceclasses"),
+)
+"""Without ``dra.enabled``."""
+
+DRA_CALLS: list[Call] = [
+    Call("GET", SLICES, ALLOWED),
+    Call("GET", f"{SLICES}?watch=true&timeoutSeconds=1", ALLOWED),
+    Call("GET", f"{SLICES}/other", ALLOWED),
+    Call("POST", SLICES, ALLOWED, resource_slice("new", nodeName=OWN), "of its own node"),
+    Call("PATCH", f"{SLICES}/own", ALLOWED, LABEL, "of its own node"),
+    Call("DELETE", f"{SLICES}/own", ALLOWED, None, "of its own node"),
+    Call("POST", SLICES, BY_POLICY, resource_slice("new", nodeName=OTHER), "of another node"),
+    Call("POST", SLICES, BY_POLICY, resource_slice("new", allNodes=True), "of all nodes"),
+    Call("PATCH", f"{SLICES}/other", BY_POLICY, LABEL, "of another node"),
+    Call("DELETE", f"{SLICES}/other", BY_POLICY, None, "of another node"),
+    Call("DELETE", f"{SLICES}/all", BY_POLICY, None, "of all nodes"),
+    *refused(("DELETE", SLICES)),
+    Call("GET", f"{DRA}/namespaces/default/resourceclaims/claim", ALLOWED),
+    Call("PATCH", f"{DRA}/namespaces/default/resourceclaims/claim/status", ALLOWED, {"status": {}}),
+    *refused(
+        ("GET", f"{DRA}/resourceclaims"),
+        ("POST", f"{DRA}/namespaces/default/resourceclaims"),
+        ("PATCH", f"{DRA}/namespaces/default/resourceclaims/claim"),
+        ("DELETE", f"{DRA}/namespaces/default/resourceclaims/claim"),
+        ("GET", f"{DRA}/deviceclasses"),
+        ("POST", f"{DRA}/deviceclasses"),
+    ),
+]
+"""With ``dra.enabled``."""
+
+UNBOUND: list[Call] = [
+    Call("GET", f"{CORE}/nodes/{OWN}", ALLOWED),
+    Call("POST", EVENTS, BY_POLICY, event("Node", OWN), "about any Node"),
+    Call("PATCH", f"{EVENTS}/own", BY_POLICY, {"count": 2}),
+]
+"""With a token of the account that is bound to no pod, and so says no node."""
+UNBOUND_DRA: list[Call] = [
+    replace(call, answer=BY_POLICY)
+    for call in DRA_CALLS
+    if call.method != "GET" and call.path.startswith(SLICES) and call.answer != BY_ROLE
+]
+
+
+def held_objects() -> list[tuple[str, Object]]:
+    """Collections and objects that calls are about; they are there before."""
+    own, other = event("Node", OWN), event("Node", OTHER)
+    own["metadata"]["name"], other["metadata"]["name"] = "own", "other"
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "claim", "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "any"}}]}},
+    }
+    return [
+        (f"{CORE}/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OTHER}}),
+        (EVENTS, own),
+        (EVENTS, other),
+        (SLICES, resource_slice("own", nodeName=OWN)),
+        (SLICES, resource_slice("other", nodeName=OTHER)),
+        (SLICES, resource_slice("all", allNodes=True)),
+        (f"{DRA}/namespaces/default/resourceclaims", claim),
+    ]
+
+
+def rights_of(api: Api) -> set[Right]:
+    """The rights that the API server says whoever asks has."""
+    found: set[Right] = set()
+    per_namespace = {name: _rules(api, name) for name in ("default", NAMESPACE, "kube-system")}
+    everywhere = set.intersection(*per_namespace.values())
+    found |= {("", *rule) for rule in everywhere}
+    for namespace, rules in per_namespace.items():
+        found |= {(namespace, *rule) for rule in rules - everywhere}
+    return found
+
+
+def _rules(api: Api, namespace: str) -> set[tuple[str, str, str]]:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    status = api.create("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)["status"]
+    return {
+        (f"{group}/{resource}".lstrip("/"), name, verb)
+        for rule in status["resourceRules"]
+        for group in rule.get("apiGroups", [])
+        for resource in rule.get("resources", [])
+        for name in rule.get("resourceNames") or [""]
+        for verb in rule["verbs"]
+    }

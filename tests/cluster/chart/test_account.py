@@ -1,0 +1,89 @@
+"""The account of the agents, tried with its own token: it can do what the agent does and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from deploy.generate import NAMESPACE
+from tests.cluster.chart.account import (
+    BY_POLICY,
+    CALLS,
+    DRA_CALLS,
+    DRA_RIGHTS,
+    NO_DRA,
+    OWN,
+    RIGHTS,
+    UNBOUND,
+    UNBOUND_DRA,
+    Call,
+    held_objects,
+    rights_of,
+)
+from tests.cluster.chart.release import Release
+from tests.cluster.rig.api import Api
+from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.processes import wait_until
+
+pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
+
+
+@pytest.fixture
+def objects(cluster: Cluster) -> Iterator[None]:
+    """What calls are about."""
+    api = cluster.api
+    held = held_objects()
+    for collection, body in held:
+        api.create(collection, body)
+    yield
+    for collection, body in held:
+        api.delete(f"{collection}/{body['metadata']['name']}")
+
+
+def token_for(api: Api, account: str) -> str:
+    """A token of an account that is bound to no pod."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    return str(api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})["status"]["token"])
+
+
+def wrong(api: Api, calls: Sequence[Call]) -> dict[str, str]:
+    """Calls whose outcome is another than the table has it, with that outcome."""
+    # Every call takes milliseconds, and all are in one failure's message: one test for the table says more.
+    outcomes = {str(call): (call.outcome(api), call.answer) for call in calls}
+    return {call: outcome for call, (outcome, answer) in outcomes.items() if outcome != answer}
+
+
+def wait_policies(api: Api, calls: Sequence[Call]) -> None:
+    """The API server reads new policies a second or two after they were made."""
+    for path in {call.path for call in calls if call.answer == BY_POLICY}:
+        first = next(call for call in calls if call.answer == BY_POLICY and call.path == path)
+        wait_until("the policies are in force", lambda first=first: first.outcome(api) == BY_POLICY)  # type: ignore[misc]
+
+
+@pytest.mark.usefixtures("objects")
+def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Release, api: Api, node: Node) -> None:
+    assert node.name == OWN
+    release.install()
+    agents = release.api_as(release.token(node))
+    unbound, anybody = (release.api_as(token_for(api, account)) for account in ("ostler", "default"))
+    calls = [*CALLS, *NO_DRA]
+    wait_policies(agents, calls)
+    assert wrong(agents, calls) == {}
+    assert wrong(unbound, UNBOUND) == {}
+    # Every account may ask who it is; what this one may besides is the table.
+    assert rights_of(agents) - rights_of(anybody) == RIGHTS
+
+    release.upgrade(values={"dra": {"enabled": True}})
+    calls = [*CALLS, *DRA_CALLS]
+    wait_policies(agents, calls)
+    assert wrong(agents, calls) == {}
+    assert wrong(unbound, [*UNBOUND, *UNBOUND_DRA]) == {}
+    assert rights_of(agents) - rights_of(anybody) == RIGHTS | DRA_RIGHTS
+
+    release.upgrade(values={"events": {"enabled": False}})
+    assert rights_of(unbound) == rights_of(anybody)
+    with pytest.raises(OSError, match="No such file"):
+        release.token(node)
+    assert release.ask("status")["ready"] is True

@@ -1,0 +1,47 @@
+"""The plain manifests, taken by a real API server; one of them is run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from deploy.generate import MANIFESTS, NAMESPACE, VARIANTS
+from tests.cluster.chart.release import Release
+from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.processes import wait_until
+from tests.image.build import NAME
+
+pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> None:
+    """The namespace of the manifests: a dry run makes none, and then refuses what would be in it."""
+    cluster.kubectl("create", "namespace", NAMESPACE, check=False)
+
+
+@pytest.mark.usefixtures("namespace")
+def test_the_api_server_takes_every_manifest(cluster: Cluster) -> None:
+    assert sorted(path.stem for path in MANIFESTS.glob("*.yaml")) == sorted(VARIANTS)
+    files = [word for name in VARIANTS for word in ("-f", str(MANIFESTS / f"{name}.yaml"))]
+    # Strict: an unknown or a doubled field is refused, too.
+    shown = cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-o", "name", *files).split()
+    assert shown.count("daemonset.apps/ostler") == len(VARIANTS)
+    assert shown.count("validatingadmissionpolicy.admissionregistration.k8s.io/ostler-events") == len(VARIANTS)
+
+
+def test_the_plain_manifest_is_applied_serves_and_is_deleted(release: Release, cluster: Cluster, node: Node) -> None:
+    text = (MANIFESTS / "ostler.yaml").read_text()
+    own, images = re.subn(r"image: .*", f"image: {NAME}", text)
+    assert images == 1
+    cluster.kubectl("apply", "-f", "-", text=own)
+    try:
+        cluster.kubectl("-n", NAMESPACE, "rollout", "status", "daemonset/ostler", "--timeout=90s")
+        status = release.ask("status")
+        assert (status["role"], status["ready"], status["node_name"]) == ("active", True, node.name)
+    finally:
+        cluster.kubectl("delete", "-f", "-", "--timeout=90s", text=own)
+    wait_until("nothing is left", lambda: not release.agents())
+    assert release.objects() == []

@@ -1,0 +1,32 @@
+"""Whose sockets a new one takes the place of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plugin.registration import Predecessors, socket_name
+
+
+@pytest.mark.parametrize("folder", ["registry", "x" * 60], ids=["readable names", "names by hash"])
+def test_sockets_of_the_same_resource_are_found_and_those_of_others_are_not(folder: str, short_dir: Path) -> None:
+    directory = short_dir / folder
+    directory.mkdir()
+    names = {resource: socket_name(resource, directory) for resource in ("nvidia.com/gpu", "nvidia.com/gpu-shared")}
+    for name in (*names.values(), ".ostler-0123abcd", "nvidia.com-gpu-01234567.sock", "ostler-driver.sock"):
+        (directory / name).touch()
+    found = Predecessors(directory)
+    for resource, name in names.items():
+        assert found.of(resource) == (directory / name,)
+    assert found.of("nvidia.com/mig-1g.10gb") == ()
+
+
+def test_what_comes_later_is_nobodys_predecessor(tmp_path: Path) -> None:
+    found = Predecessors(tmp_path)
+    (tmp_path / socket_name("nvidia.com/gpu", tmp_path)).touch()
+    assert found.of("nvidia.com/gpu") == ()
+
+
+def test_a_missing_folder_holds_no_predecessors(tmp_path: Path) -> None:
+    assert Predecessors(tmp_path / "missing").of("nvidia.com/gpu") == ()
