@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -254,5 +256,11 @@ class Prompt:
 
 async def _standard_input() -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    if sys.stdin.isatty() or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    else:
+        # A file or /dev/null cannot be waited on (epoll refuses them), and need not be.
+        reader.feed_data(await asyncio.to_thread(sys.stdin.buffer.read))
+        reader.feed_eof()
     return reader

@@ -94,16 +94,7 @@ def assemble(target: Path, folders: Iterable[Path]) -> None:
         _copy_library(target, loaded)
     _write_accounts(target)
     _write_loader_cache(target)
-    compiled = compileall.compile_dir(
-        _inside(target, library),
-        stripdir=target,
-        quiet=1,
-        workers=0,
-        # Nothing in an image changes, so nothing has to be compared with its source at each start.
-        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-    )
-    if not compiled:
-        raise RuntimeIncomplete(f"modules in {library} do not compile; the messages above say which")
+    _compile(target, library)
     _settle(target)
 
 
@@ -176,6 +167,19 @@ def _write_loader_cache(target: Path) -> None:
             shutil.copy2(configuration, _place(_inside(target, configuration)))
     subprocess.run([program, "-r", str(target)], check=True)
     shutil.rmtree(target / "var", ignore_errors=True)  # ldconfig's own notes
+
+
+def _compile(target: Path, library: Path) -> None:
+    compiled = compileall.compile_dir(
+        _inside(target, library),
+        stripdir=target,
+        quiet=1,
+        workers=0,
+        # Nothing in an image changes, so nothing has to be compared with its source at each start.
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    if not compiled:
+        raise RuntimeIncomplete(f"modules in {library} do not compile; the messages above say which")
 
 
 def _settle(target: Path) -> None:

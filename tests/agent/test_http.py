@@ -94,6 +94,18 @@ def test_clients_that_send_nothing_cost_each_other_their_place_and_nobody_else(s
         assert last.recv(12) == b"HTTP/1.0 200"
 
 
+def test_clients_that_are_gone_cost_nobody_a_place(server: HttpServer) -> None:
+    with connected(server) as patient:
+        for _ in range(MOST_CLIENTS + 10):
+            assert get(server, "/healthz") == (200, "ok\n")
+        patient.sendall(b"HEAD /healthz HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: patient.recv(1000), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 OK")
+    assert b"Content-Length: 3" in head
+    assert body == b"", "who asks for the head gets no more"
+
+
 def test_without_files_left_the_server_rests_and_goes_on_later(server: HttpServer) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with connected(server) as client:

@@ -24,7 +24,7 @@ from ostler.config.settings import Settings, instance_socket
 from ostler.eventlog import EventLog
 from ostler.http import HttpServer, Page, Pages, listen
 from ostler.probes import InstanceSocket, Probes, remove_gone
-from ostler.relay import TIMEOUT, Relay
+from ostler.relay import LONGEST, TIMEOUT, Relay
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.process import AgentProcess
@@ -163,6 +163,8 @@ async def test_a_socket_that_cannot_be_is_told_once_and_the_address_is_served_on
     assert [event.message for event in events.recent] == [
         f"the instance's socket for probes: {at}: something that is not a socket is in the way; remove it"
     ]
+    assert probes._replaced(None, at) is None
+    assert len(events.recent) == 1, "however often it is tried"
     at.unlink()
     await eventually(lambda: is_socket(at), "served once nothing is in the way")
     running.cancel()
@@ -184,6 +186,15 @@ def test_an_answer_is_handed_on_with_its_status(short_dir: Path) -> None:
         relay = Relay(short_dir)
         assert relay.answer("/livez/blue") == Page.text(200, "ok")
         assert relay.answer("/readyz/blue") == Page.text(503, "not ready")
+    finally:
+        served.close()
+
+
+def test_of_an_endless_answer_only_its_beginning_is_handed_on(short_dir: Path) -> None:
+    pages: Pages = {"/livez/blue": lambda: Page(200, "text/plain", b"x" * (3 * LONGEST))}
+    served = InstanceSocket(instance_socket(short_dir, "blue"), pages)
+    try:
+        assert Relay(short_dir).answer("/livez/blue") == Page(200, "text/plain", b"x" * LONGEST)
     finally:
         served.close()
 

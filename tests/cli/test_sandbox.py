@@ -173,3 +173,16 @@ def test_an_agent_that_cannot_start_is_told_with_its_log(tmp_path: object) -> No
     _, err = sandbox("--config", "/nonexistent.yaml", "--once", code=1)
     assert "the agent ended with exit code 3; the end of its log" in err
     assert "/nonexistent.yaml" in err
+
+
+@pytest.mark.parametrize("typed", ["", "capacity\n"])
+def test_the_prompt_reads_a_file_and_ends_with_it(tmp_path: Path, typed: str) -> None:
+    """/dev/null too; neither can be waited on."""
+    file = tmp_path / "typed"
+    file.write_text(typed)
+    command = [sys.executable, "-m", "ostler", "sandbox", "--node", "l4-2"]
+    with (file if typed else Path("/dev/null")).open() as given:
+        done = subprocess.run(command, stdin=given, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("ostler> ")
+    assert ("allocatable" in done.stdout.rpartition("quit  ")[2]) is bool(typed)

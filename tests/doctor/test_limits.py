@@ -38,6 +38,7 @@ def test_inotify_instances_and_watches_are_counted_from_proc(tmp_path: Path) -> 
         (tmp_path / "proc/7/fd" / number).symlink_to(target)
     node = view(tmp_path)
     says(examined(node, "inotify-instances"), Verdict.OK, "2 of 10 inotify instances in use")
+    assert read_inotify(tmp_path / "proc", os.geteuid() + 1).instances == 0, "the limit is one of each user"
     finding = examined(node, "inotify-watches")
     says(finding, Verdict.WARNING, "3 of 3 inotify watches", "fs.inotify.max_user_watches=524288")
 

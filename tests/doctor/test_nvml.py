@@ -99,6 +99,14 @@ class TestAgainstTheStubLibrary:
         assert (answer.status, answer.gpus, answer.lost) == ("ok", 2, ())
         assert answer.driver_version
 
+    def test_nothing_of_the_working_directory_is_run(
+        self, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "somebodys").mkdir()
+        (tmp_path / "somebodys/json.py").write_text("raise SystemExit('run as root')")
+        monkeypatch.chdir(tmp_path / "somebodys")
+        assert ask_nvml(tmp_path, library, tmp_path).status == "ok"
+
     def test_a_lost_gpu_is_named(self, library: Path, tmp_path: Path) -> None:
         with (tmp_path / "hardware.txt").open("a") as description:
             description.write(f"{stub.lost(1)}\n")

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from node.checkpoint import Checkpoint, encode
+from node.sockets import PREFIX
 from ostler.doctor.agent_answers import AgentAnswers
 from ostler.doctor.foreign_plugins import PluginSocket, judge, read_sockets
+from ostler.doctor.kubelet_answers import LISTENING, KubeletAnswers
+from ostler.doctor.once import Once
 from ostler.doctor.registration import judge_checkpoint, judge_devices, judge_states, read_checkpoint
 from ostler.doctor.verdict import Verdict
 from protos.agent.v1alpha1 import agent_pb2
@@ -93,6 +96,14 @@ async def test_a_real_agent_and_kubelet_agree() -> None:
             says(await asyncio.to_thread(examined, node, name), Verdict.OK, found)
 
 
+async def test_a_difference_that_is_gone_when_asked_again_was_only_on_its_way() -> None:
+    async with SandboxNode(path("l4-2"), reconcile_interval=0.05) as box:
+        await box.registered()
+        node = view(box.root)
+        node.kubelet = Once(lambda: KubeletAnswers(LISTENING, {}, {}))
+        says(await asyncio.to_thread(examined, node, "kubelet-devices"), Verdict.OK, "both sides agree")
+
+
 async def test_a_kubelet_that_lost_us_is_seen() -> None:
     async with SandboxNode(path("l4-2"), reconcile_interval=0.05) as box:
         await box.registered()
@@ -139,6 +150,19 @@ def test_a_dead_socket_in_the_registry_is_a_warning(short_dir: Path) -> None:
     assert read_sockets((registry,)) == (PluginSocket(registry / "old.sock", answered=False),)
     finding = examined(view(short_dir), "foreign-plugins")
     says(finding, Verdict.WARNING, f"nobody listens at {registry}/old.sock", f"rm {registry}/old.sock")
+
+
+def test_a_dead_socket_of_our_own_is_told_as_well_where_no_agent_answers(short_dir: Path) -> None:
+    registry = short_dir / "kubelet" / "plugins_registry"
+    registry.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(registry / f"{PREFIX}x.sock"))
+    says(examined(view(short_dir), "foreign-plugins"), Verdict.WARNING, "nobody listens at", f"{PREFIX}x.sock")
+
+
+def test_a_socket_of_another_agent_of_ours_is_no_other_plugin() -> None:
+    ours = PluginSocket(REGISTRY / f"{PREFIX}x.sock", answered=True, type="DevicePlugin", name="example.com/x")
+    says(judge([ours], frozenset(), (GPU,), REGISTRY), Verdict.OK, "no other plugin")
 
 
 @pytest.mark.parametrize(

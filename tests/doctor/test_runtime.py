@@ -10,6 +10,7 @@ from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.facts import CdiFacts
 from ostler.doctor.cdi import judge_hooks, judge_runtime, judge_specs
 from ostler.doctor.container_runtime import DEFAULT_DIRECTORIES, Runtime, find_runtime
+from ostler.doctor.node import NodeView
 from ostler.doctor.verdict import Verdict
 from tests.doctor.nodes import configured, examined, says, view, write
 
@@ -203,3 +204,9 @@ def test_the_hook_is_looked_for_in_the_nodes_file_system(tmp_path: Path) -> None
     write(tmp_path, {"host/opt/hook": ""})
     (tmp_path / "host/opt/hook").chmod(0o755)
     says(examined(node, "cdi-hook"), Verdict.OK, "/opt/hook")
+
+
+def test_the_hook_of_the_node_is_not_looked_for_in_a_pods_own_file_system(tmp_path: Path) -> None:
+    loaded = configured("defaults: {deviceListStrategy: [cdi-cri], cdiMode: full, hook: /opt/hook}\n", tmp_path)
+    pod = NodeView(loaded, environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    says(examined(pod, "cdi-hook"), Verdict.SKIPPED, "the node's file system cannot be seen from here")

@@ -126,6 +126,17 @@ def test_a_package_that_does_not_compile_stops_the_build(tmp_path: Path, capfd: 
     assert "good.py" in capfd.readouterr().out
 
 
+def test_a_standard_library_that_does_not_compile_stops_the_build(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "usr/lib/python3").mkdir(parents=True)
+    (tmp_path / "usr/lib/python3/broken.py").write_text("def\n")
+    with pytest.raises(runtime.RuntimeIncomplete) as refused:
+        runtime._compile(tmp_path, Path("/usr/lib/python3"))
+    assert str(refused.value) == "modules in /usr/lib/python3 do not compile; the messages above say which"
+    assert "broken.py" in capfd.readouterr().out
+
+
 def test_a_base_without_a_library_is_named_with_it(tmp_path: Path) -> None:
     with pytest.raises(runtime.RuntimeIncomplete) as refused:
         runtime._loaded([tmp_path / "lacking.so"])

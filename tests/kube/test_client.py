@@ -241,7 +241,15 @@ def test_an_answer_that_drips_ends_in_time(server: ApiServer) -> None:
     assert time.monotonic() - begun < 5
 
 
-@pytest.mark.parametrize(("begin", "again"), [(b"HTTP/1.1 200 OK\r\n", b"x"), (b"", b"HTTP/1.1 100 Continue\r\n\r\n")])
+@pytest.mark.parametrize(
+    ("begin", "again"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"x"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000),
+    ],
+    ids=["header", "continue", "continue-without-a-pause"],
+)
 def test_an_answer_that_never_gets_to_its_body_ends_in_time(begin: bytes, again: bytes) -> None:
     with dripping(begin, again) as url, pytest.raises(TimedOut, match=r"not to the end, within 0\.3 s"):
         client(Access(url, "a test", Fixed("none")), Limits(whole=0.3)).create("/x", {})
@@ -343,8 +351,15 @@ def test_a_redirect_is_not_followed(server: ApiServer) -> None:
 def test_another_authority_is_refused(secure: ApiServer, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other", "other")
     access = Access(secure.url, "kubeconfig x", Fixed("none"), ca=str(other.certificate))
+    waits: list[float] = []
+
+    def chance() -> float:
+        waits.append(0.5)
+        return 0.5
+
     with pytest.raises(CertificateRefused) as caught:
-        client(access).get("/x")
+        Client(access, random=chance, policy=AT_ONCE).get("/x")
+    assert waits == [], "asking again would change nothing"
     # The reason in between is OpenSSL's, and differs with what the server sends of its chain.
     assert str(caught.value).startswith(f"GET /x: {secure.url} and we do not trust each other (")
     assert str(caught.value).endswith("certificate); check CA, server name and certificate in kubeconfig x") or str(

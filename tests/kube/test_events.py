@@ -305,6 +305,70 @@ def test_only_so_many_posted_events_are_remembered(recorder: Recorder) -> None:
     assert recorder.patched == []
 
 
+def test_those_that_happen_are_remembered_and_those_that_do_not_are_forgotten(recorder: Recorder) -> None:
+    events = poster(Limits(remembered=2))
+    with Running(events, recorder):
+        for number, reason in enumerate("ABACA"):
+            events.offer("Warning", reason, "text", 0.0)
+            until(lambda: events.posted == number + 1)  # noqa: B023 - waited for inside the loop
+    assert [body["reason"] for body in recorder.created] == ["A", "B", "C"]
+    assert len(recorder.patched) == 2
+
+
+def test_a_conflict_that_is_none_of_names_is_tried_again_and_patches_nothing(recorder: Recorder) -> None:
+    recorder.faults = [refusal("POST", EVENTS, 409, "Conflict", "the namespace is changing")]
+    with Running(poster(), recorder) as events:
+        events.offer("Warning", "A", "text", 0.0)
+        until(lambda: events.posted == 1)
+    assert (len(recorder.created), recorder.patched) == (1, [])
+
+
+def test_one_that_fails_while_others_fill_its_place_is_dropped() -> None:
+    on_its_way, gate = threading.Event(), threading.Event()
+
+    class Away(Recorder):
+        def create(self, path: str, body: JsonObject) -> JsonObject:
+            if body["reason"] == "First":
+                on_its_way.set()
+                gate.wait(10)
+                raise Unreachable("POST", path, "away", sent=False)
+            return super().create(path, body)
+
+    away, events = Away(), poster(Limits(waiting=2))
+    with Running(events, away):
+        events.offer("Warning", "First", "text", 0.0)
+        assert on_its_way.wait(10)
+        for reason in "AB":
+            events.offer("Warning", reason, "text", 0.0)
+        gate.set()
+        until(lambda: events.posted == 2)
+    assert [body["reason"] for body in away.created] == ["A", "B"]
+    assert (events.dropped, events.failed) == (1, 1)
+
+
+def test_waits_are_short_again_once_it_has_worked(recorder: Recorder) -> None:
+    policy = BackoffPolicy(first=0.001, most=600.0)
+    many = Limits(burst=100)
+    events = EventPoster(Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy, limits=many)
+    with Running(events, recorder):
+        for number in range(20):
+            recorder.faults = [Unreachable("POST", EVENTS, "away", sent=False)]
+            events.offer("Warning", f"{number}", "text", 0.0)
+            until(lambda: events.posted == number + 1)  # noqa: B023 - waited for inside the loop
+    assert events.failed == 20
+
+
+def test_the_wait_that_a_busy_server_asks_for_is_kept(recorder: Recorder) -> None:
+    recorder.faults = [refusal("POST", EVENTS, 429, "TooManyRequests", "busy", retry_after=300.0)]
+    policy = BackoffPolicy(first=0.001, most=0.001, longest=300.0)
+    events = EventPoster(Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy)
+    with Running(events, recorder):
+        events.offer("Warning", "A", "text", 0.0)
+        until(lambda: events.failed == 1)
+        assert not threading.Event().wait(0.1), "time enough for a hundred attempts"
+        assert recorder.created == []
+
+
 def test_a_patch_that_fails_is_repeated_with_the_same_count(recorder: Recorder) -> None:
     events = poster()
     with Running(events, recorder):

@@ -15,6 +15,7 @@ import yaml
 
 from kube.client import Client, Limits
 from kube.configuration import Access
+from kube.credentials import Plugin
 from kube.errors import ConfigurationError, Unauthorized
 from kube.kubeconfig import from_kubeconfig
 from tests.kube.authority import Authority
@@ -133,6 +134,22 @@ def test_another_context_can_be_chosen(tmp_path: Path) -> None:
     access = from_kubeconfig(written(tmp_path, content), context="there")
     assert (access.server, access.server_name) == ("https://there:1", "api")
     assert access.credentials.current().authorization == ""
+
+
+def test_the_first_of_a_name_counts(tmp_path: Path) -> None:
+    content = document()
+    content["clusters"].append({"name": "main", "cluster": {"server": "https://10.9.9.9:1"}})
+    assert from_kubeconfig(written(tmp_path, content)).server == SERVER
+
+
+def test_a_plugin_is_asked_again_a_minute_before_its_answer_ends(tmp_path: Path) -> None:
+    user = plugin(tmp_path, {"token": "one", "expirationTimestamp": "1970-01-01T00:10:00Z"})
+    now = [539.0]
+    asked = Plugin(user["exec"], {}, str(tmp_path / "kubeconfig"), "exec", clock=lambda: now[0])
+    for at, times in ((0.0, 1), (539.0, 1), (541.0, 2), (100.0, 2)):
+        now[0] = at
+        assert asked.current().authorization == "Bearer one"
+        assert calls(tmp_path) == times
 
 
 def test_json_is_read(tmp_path: Path) -> None:

@@ -24,6 +24,20 @@ from kube.library import library
 assert library().configuration is kubernetes.client.Configuration
 """
 
+ANOTHER_VERSION = """
+import sys
+from kube.library import library
+# As if its transport needed what cannot be had without the packages above it.
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kubernetes.utils.retry" and not hasattr(sys.modules["kubernetes"], "__version__"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Missing())
+loaded = library()
+import kubernetes.client
+assert loaded.configuration is kubernetes.client.Configuration
+"""
+
 AGENT = """
 import sys
 import ostler.cli.run, ostler.agent
@@ -43,7 +57,9 @@ assert not heavy, heavy
 
 
 @pytest.mark.parametrize(
-    "script", [ALONE, BESIDE, AGENT, POSTING], ids=["alone", "beside-the-whole-one", "agent", "before-a-request"]
+    "script",
+    [ALONE, BESIDE, ANOTHER_VERSION, AGENT, POSTING],
+    ids=["alone", "beside-the-whole-one", "another-version", "agent", "before-a-request"],
 )
 def test_no_more_is_loaded_than_is_needed(script: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -85,6 +86,10 @@ async def running(cluster: Cluster, log: EventLog, **flags: str) -> AsyncIterato
         assert time.monotonic() - begun < 0.5, "the end waits for nobody"
 
 
+def posting() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "kubernetes events"]
+
+
 async def test_events_of_before_and_after_the_start_are_posted(cluster: Cluster) -> None:
     log = EventLog(lambda: 1_700_000_000.0)
     log.emit(EventType.WARNING, "ForeignPlugin", "nvidia.com/gpu is served by another plugin")
@@ -94,6 +99,9 @@ async def test_events_of_before_and_after_the_start_are_posted(cluster: Cluster)
         await eventually(lambda: part.posted == 2)
         assert part.reasons() == ()
         assert (part.dropped, part.failed, part.failing) == (0, 0, "")
+        (thread,) = posting()
+        assert thread.daemon, "a request on its way must not hold up the end of the process"
+    await eventually(lambda: not posting(), "the thread ends with its part")
     assert cluster.reasons == ["ForeignPlugin", "Quiesced"]
     body = cluster.server.requests("POST")[0].body
     assert body["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "worker-1", "uid": "worker-1"}

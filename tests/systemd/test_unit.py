@@ -63,6 +63,42 @@ def test_every_folder_and_device_it_names_is_on_the_page(name: str) -> None:
     assert [value for value in values if f"`{value}`" not in page] == []
 
 
+def test_it_is_there_before_the_kubelet_and_bound_to_nobody() -> None:
+    assert "kubelet.service" in _settings("Before")
+    assert "systemd-udevd.service" in _settings("After")[0].split()
+    assert "nvidia-persistenced.service" in _settings("After")[0].split()
+    assert set(_settings("RequiresMountsFor")[0].split()) == {"/var/lib/kubelet", "/var/lib/ostler"}
+    for bond in ("Requires", "Requisite", "Wants", "BindsTo", "PartOf", "Upholds", "Conflicts"):
+        assert _settings(bond) == []
+    assert _settings("WantedBy") == ["multi-user.target"]
+
+
+def test_it_is_started_again_for_ever_and_told_of_itself_often_enough() -> None:
+    assert (_settings("Restart"), _settings("StartLimitIntervalSec")) == (["always"], ["0"])
+    assert (_settings("RestartSec"), _settings("WatchdogSec"), _settings("WatchdogSignal")) == (
+        ["1"],
+        ["30"],
+        ["SIGABRT"],
+    )
+    # The page says how long a kubelet waits at boot.
+    (start,) = _settings("TimeoutStartSec")
+    assert f"no longer than {start} s" in PAGE.read_text()
+    # An agent that hands over takes four seconds.
+    assert int(_settings("TimeoutStopSec")[0]) > 4
+    assert _settings("KillMode") == ["mixed"]
+
+
+def test_its_folders_are_its_own_and_the_node_keeps_it() -> None:
+    assert _settings("RuntimeDirectoryMode") == _settings("StateDirectoryMode") == ["0700"]
+    assert _settings("UMask") == ["0077"]
+    # The minus: neither has to be there.
+    assert _settings("EnvironmentFile") == ["-/etc/default/ostler"]
+    assert int(_settings("OOMScoreAdjust")[0]) < -500
+    # A core would hold the kubelet's answers and, as the node itself, its token.
+    assert _settings("LimitCORE") == ["0"]
+    assert _settings("SystemCallErrorNumber") == ["EPERM"]
+
+
 def test_what_the_defaults_write_to_can_be_written() -> None:
     settings = Settings()
     writable = [Path(value.lstrip("-")) for value in _settings("ReadWritePaths")]

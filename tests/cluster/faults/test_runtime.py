@@ -65,7 +65,7 @@ def test_a_deleted_socket_of_the_agent_comes_back_by_itself(
     wait_allocatable(api, node, GPU, 2)
     node.run("sh", "-c", "rm /var/lib/kubelet/plugins_registry/*.sock")
     # The kubelet drops a plugin whose socket vanished, and finds the new one at its next look, both within seconds.
-    wait_until("the old stream has ended", lambda: "device stream ended" in agent.process.output)
+    wait_until("it is registered again", lambda: agent.process.output.count("msg=registered") == 2)
     wait_until("the kubelet has the devices again", lambda: len(allocatable_ids(node, GPU)) == 2)
     pods.run(simple("all", resources={GPU: 2}))
     assert len(devices_of(node, "all")) == 2
