@@ -326,7 +326,7 @@ def _check_update(documents: list[Document]) -> None:
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     # A declared port of a pod in the node's network would keep the second pod of an update off the node.
     assert "ports" not in container_of(documents)
-    assert pod_of(documents)["terminationGracePeriodSeconds"] <= 5
+    assert pod_of(documents)["terminationGracePeriodSeconds"] == 10
 
 
 def _check_mounts(documents: list[Document]) -> None:

@@ -192,6 +192,32 @@ def test_in_the_agents_pod_its_flags_are_taken_over_where_none_are_given(
     assert "no agent answers" in printed.out, "probes are on, as given here"
 
 
+def test_in_a_pod_that_sees_several_agents_no_flags_are_taken_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = {f"proc/{pid}/cmdline": f"ostler\0run\0--state-dir={tmp_path}/{pid}\0" for pid in (1, 2)}
+    write(tmp_path, {**agents, "proc/self/x": ""})
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    main(["doctor", "state-folder", "--proc-root", str(tmp_path / "proc")])
+    assert capsys.readouterr().err == ""
+
+
+def test_a_configuration_that_is_given_stands_against_the_agents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = "apiVersion: ostler.dev/v1alpha1\nkind: Config\n"
+    given = tmp_path / "given.yaml"
+    given.write_text(f"{head}resources: [{{name: a.b/c, devices: {{kind: gpu}}}}]\n")
+    write(tmp_path, {"proc/1/cmdline": "ostler\0run\0--config=/nonexistent.yaml\0", "proc/self/x": ""})
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    words = ["doctor", "configuration", "--proc-root", str(tmp_path / "proc")]
+    assert main([*words, "--config", str(given)]) == 0
+    printed = capsys.readouterr()
+    assert (printed.err, "offers a.b/c" in printed.out) == ("", True)
+    assert main(words) == 1
+    assert "/nonexistent.yaml" in capsys.readouterr().out
+
+
 def test_an_unknown_check_is_a_mistake_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "kubelt"]) == 2
     assert capsys.readouterr().err == "ostler: no such check: kubelt; 'ostler doctor --help' lists them\n"

@@ -46,6 +46,8 @@ def test_a_check_that_hangs_is_left_behind_at_its_deadline(tmp_path: Path) -> No
             (Subject("s", (_check("hang", hang, 0.05), _check("well", lambda _: ok("fine")))),), view(tmp_path)
         )
         assert time.monotonic() - began < 5
+        left = [thread for thread in threading.enumerate() if thread.name == "check hang"]
+        assert [thread.daemon for thread in left] == [True], "it would keep the command from ending"
     finally:
         ending.set()
     says(hung.finding, Verdict.ERROR, "failed to check: no result within 0.05 s", "run it again")

@@ -30,7 +30,7 @@ spec:
   serviceAccountName: {{ include "ostler.serviceAccountName" $ | quote }}
   automountServiceAccountToken: {{ include "ostler.apiServer" $ | eq "true" }}
   # The agent ends within a second, or within four when it hands over; what is left is for the container runtime.
-  terminationGracePeriodSeconds: 5
+  terminationGracePeriodSeconds: 10
   {{- with $values.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
