@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -81,6 +82,9 @@ class CdiSpecSource:
             return ""
         except OSError as error:
             return error.strerror or str(error)
+        if not stat.S_ISREG(status.st_mode):
+            # Reading a pipe would wait for a writer, and the scan with it.
+            return "no regular file"
         key = (status.st_ino, status.st_mtime_ns, status.st_size)
         known = self._known.get(path)
         if known is None or known[0] != key:

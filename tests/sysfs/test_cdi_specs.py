@@ -150,3 +150,10 @@ def test_a_file_is_read_again_only_when_it_changed(directory: Path) -> None:
 
     file.unlink()
     assert source.read().cdi == CdiFacts()
+
+
+def test_a_pipe_is_named_and_not_waited_for(directory: Path) -> None:
+    os.mkfifo(directory / "pipe.json")
+    (directory / "nvidia.json").write_text(spec("nvidia.com/gpu", "0"))
+
+    assert read(directory) == CdiFacts(("nvidia.com/gpu=0",), (f"{directory}/pipe.json: no regular file",))
