@@ -108,7 +108,7 @@ def test_a_file_that_is_a_link_to_itself_is_an_error(directory: Path) -> None:
 def test_a_folder_with_the_name_of_a_spec_is_an_error(directory: Path) -> None:
     (directory / "a.json").mkdir()
 
-    assert read(directory).errors == (f"{directory}/a.json: Is a directory",)
+    assert read(directory).errors == (f"{directory}/a.json: no regular file",)
 
 
 def test_a_name_that_two_files_of_a_directory_define_belongs_to_neither(directory: Path) -> None:
