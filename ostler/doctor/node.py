@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from node.inventory.facts import NodeFacts, PciFunction
     from node.inventory.model import Device
     from ostler.doctor.node_object import NodeAnswer
-    from ostler.doctor.nvml import NvmlAnswer
+    from ostler.doctor.nvml_answer import NvmlAnswer
 
 _DISPLAY_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 """PCI classes of GPUs: VGA and 3D controllers, other display controllers, processing accelerators."""
@@ -154,6 +154,6 @@ class NodeView:
         return ask_node(self.settings, Surroundings(self.environment, etc=self.host / "etc"))
 
     def _ask_nvml(self) -> NvmlAnswer:
-        from ostler.doctor.nvml import ask_nvml
+        from ostler.doctor.nvml_answer import ask_nvml
 
         return ask_nvml(self.settings.nvidia.driver_root_mount, self.settings.nvidia.library, self.proc)

@@ -10,7 +10,8 @@ import pytest
 from node.inventory.facts import PciFunction
 from node.inventory.recordings.source import read
 from node.quiesce import Quiesce
-from ostler.doctor.nvml import HANGS, NvmlAnswer, ask_nvml, judge_answer, judge_versions, library_version
+from ostler.doctor.nvml import judge_answer, judge_versions, library_version
+from ostler.doctor.nvml_answer import HANGS, NvmlAnswer, ask_nvml
 from ostler.doctor.verdict import Verdict
 from sandbox.nodes import path
 from tests.doctor.nodes import examined, says, view
