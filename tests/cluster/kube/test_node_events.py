@@ -12,6 +12,7 @@ from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
 
 EVENTS = "/api/v1/namespaces/default/events"
+WORDS = "a driver for kubectl to show"
 
 
 def posting(kubeconfig: object) -> Object:
@@ -23,6 +24,11 @@ def of_ours(api: Api, node: str) -> list[Object]:
     return [event for event in found if event["reportingComponent"] == "ostler"]
 
 
+def counts(api: Api, node: str) -> list[int]:
+    """How often the event of this file was told; other tests leave events on the Node, too."""
+    return [event["count"] for event in of_ours(api, node) if WORDS in event["message"]]
+
+
 def not_posted(agent: NodeAgent) -> list[str]:
     return [reason for reason in agent.ask("status").get("reasons", []) if "not posted" in reason]
 
@@ -32,14 +38,14 @@ def test_kubectl_describe_shows_what_the_agent_posts_as_the_nodes_own_identity(
 ) -> None:
     agent = run_agent(posting(node.folder / "kubelet.kubeconfig"))
     for _ in range(2):
-        agent.command("quiesce", "--reason", "new driver")
-    wait_until("the event is counted", lambda: [event["count"] for event in of_ours(api, node.name)] == [2])
+        agent.command("quiesce", "--reason", WORDS)
+    wait_until("the event is counted", lambda: counts(api, node.name) == [2])
     assert not_posted(agent) == []
     shown = cluster.kubectl("describe", "node", node.name)
-    line = next(line for line in shown[shown.index("Events:") :].splitlines() if "Quiesced" in line)
+    line = next(line for line in shown[shown.index("Events:") :].splitlines() if WORDS in line)
     assert line.split()[:2] == ["Normal", "Quiesced"]
     assert "(x2 over" in line
-    assert line.split("ostler", 1)[1].strip() == "the driver is left alone until it is resumed: new driver"
+    assert line.split("ostler", 1)[1].strip() == f"the driver is left alone until it is resumed: {WORDS}"
     agent.command("resume")
 
 
