@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import signal
 import sys
 import time
@@ -150,6 +151,11 @@ class Soak:
         yield f"pods: {', '.join(f'{count} {end}' for end, count in sorted(self.ends.items()))}"
         yield f"blows: {', '.join(f'{count} {blow}' for blow, count in sorted(self.blows.items()))}"
         yield from (f"FAULT: {fault}" for fault in self.faults)
+
+
+def _is_the_kubelets(path: Path) -> bool:
+    """A kubelet that is killed while it writes its checkpoint leaves the half of it: a dot and a number."""
+    return re.fullmatch(r"\.[0-9]+|kubelet_internal_checkpoint", path.name) is not None
 
 
 def _resident(pid: int) -> float:
