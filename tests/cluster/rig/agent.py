@@ -95,8 +95,8 @@ class NodeAgent:
 
 
 def forget(node: Node) -> None:
-    """Remove configuration and state of the agents that have been on the node; none may run."""
-    for folder in ("lib-ostler", "run-ostler", "etc-ostler"):
+    """Remove configuration, state and CDI specs of the agents that have been on the node; none may run."""
+    for folder in ("lib-ostler", "run-ostler", "etc-ostler", "cdi"):
         for entry in (node.folder / folder).iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
