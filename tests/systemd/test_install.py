@@ -38,7 +38,7 @@ def _refused(script: str, **environment: str) -> str:
         ({"PREFIX": "/opt/o s"}, "PREFIX=/opt/o s is not an absolute path of letters"),
         ({"PREFIX": "/home/me/o"}, "PREFIX=/home/me/o lies where the service cannot see it"),
         ({"PREFIX": "/run/o"}, "PREFIX=/run/o lies where the service cannot see it or a reboot clears it"),
-        ({"PREFIX": "/opt/../root/o"}, "PREFIX=/opt/../root/o is not an absolute path of letters"),
+        ({"PREFIX": "/opt/../srv/o"}, "PREFIX=/opt/../srv/o is not an absolute path of letters"),
         ({"UNITDIR": "units"}, "UNITDIR=units is not an absolute path; give the whole path"),
         ({"DESTDIR": "image"}, "DESTDIR=image is not an absolute path; give the whole path"),
         ({"DESTDIR": "/nonexistent/image"}, "DESTDIR=/nonexistent/image does not exist; create it or correct it"),
@@ -96,7 +96,7 @@ def _python(folder: Path, before: str) -> str:
     ("before", "refusal"),
     [
         ("import sys; sys.version_info = (3, 9, 2)", "is Python 3.9; 3.11 or later is needed"),
-        ('import sys; sys.base_prefix = "/root/.pyenv"', "lies in /root/.pyenv, which the service cannot see; use the"),
+        ('import sys; sys.base_prefix = "/home/somebody/.pyenv"', "lies in /home/somebody/.pyenv, which the service cannot see; use the"),
         (
             'import sys; sys.base_prefix = "/usr"; sys.modules["ensurepip"] = None',
             "has no venv module; install it (on Debian and Ubuntu: apt-get install python3-venv)",
