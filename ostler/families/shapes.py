@@ -11,6 +11,7 @@ from ostler.counters import Histogram
 
 Labels = tuple[str, ...]
 Key = TypeVar("Key", bound=tuple[str, ...])
+Family = TypeVar("Family", GaugeMetricFamily, CounterMetricFamily)
 Samples = Iterable[tuple[Labels, float]]
 """The values of the labels in their order, and the number."""
 
@@ -22,10 +23,7 @@ def gauge(name: str, meaning: str, value: float) -> GaugeMetricFamily:
 
 def gauges(name: str, meaning: str, labels: Labels, samples: Samples) -> GaugeMetricFamily:
     """Such numbers with labels."""
-    family = GaugeMetricFamily(name, meaning, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family
+    return _filled(GaugeMetricFamily(name, meaning, labels=labels), samples)
 
 
 def counter(name: str, meaning: str, value: float) -> CounterMetricFamily:
@@ -35,10 +33,7 @@ def counter(name: str, meaning: str, value: float) -> CounterMetricFamily:
 
 def counters(name: str, meaning: str, labels: Labels, samples: Samples) -> CounterMetricFamily:
     """Such numbers with labels."""
-    family = CounterMetricFamily(name, meaning, labels=labels)
-    for values, number in samples:
-        family.add_metric(values, number)
-    return family
+    return _filled(CounterMetricFamily(name, meaning, labels=labels), samples)
 
 
 def histograms(
@@ -71,3 +66,9 @@ def grown(counts: Mapping[Key, int], always: Iterable[Key] = ()) -> Samples:
     counts = dict(counts)
     absent = [(values, 0) for values in dict.fromkeys(always) if values not in counts]
     return sorted([*absent, *counts.items()])
+
+
+def _filled(family: Family, samples: Samples) -> Family:
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -256,21 +256,19 @@ async def test_a_persons_stream_does_not_hide_that_the_kubelet_has_ended_its_own
     assert "missing: g0, g1, g2 and 1 more" in told.messages("RegistrationLost")[0]
 
 
+def contest_of(folder: Path, view: KubeletView, clock: Callable[[], float]) -> Contest:
+    """A contest about the GPUs, without chance."""
+    listing = Listing(GPU, lambda: None)
+    return Contest(folders(folder), listing, view, events=Told(), observer=Silent(), clock=clock, random=lambda: 0.0)
+
+
 @pytest.mark.parametrize(("had", "over"), [({}, True), ({GPU: frozenset(STRANGE)}, False), (None, True)])
 async def test_a_plugin_that_lives_but_has_lost_the_resource_is_waited_for_a_minute_only(
     short_dir: Path, had: dict[str, frozenset[str]] | None, *, over: bool
 ) -> None:
     now = 1000.0
     view = KubeletView(short_dir / "kubelet.sock", lambda: None, clock=lambda: now, pace=Pace())
-    contest = Contest(
-        folders(short_dir),
-        Listing(GPU, lambda: None),
-        view,
-        events=Told(),
-        observer=Silent(),
-        clock=lambda: now,
-        random=lambda: 0.0,
-    )
+    contest = contest_of(short_dir, view, lambda: now)
     path = short_dir / "other.sock"
     with socket.socket(socket.AF_UNIX) as living:
         living.bind(str(path))
@@ -287,15 +285,7 @@ async def test_a_plugin_that_lives_but_has_lost_the_resource_is_waited_for_a_min
 def test_losses_to_nobody_are_answered_at_once_and_then_less_and_less_often(short_dir: Path) -> None:
     now = 0.0
     view = KubeletView(short_dir / "kubelet.sock", lambda: None, clock=lambda: now, pace=Pace())
-    contest = Contest(
-        folders(short_dir),
-        Listing(GPU, lambda: None),
-        view,
-        events=Told(),
-        observer=Silent(),
-        clock=lambda: now,
-        random=lambda: 0.0,
-    )
+    contest = contest_of(short_dir, view, lambda: now)
     delays = []
     loss = Loss("missing: g0", frozenset(), frozenset())
     for _ in range(4):

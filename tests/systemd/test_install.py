@@ -96,7 +96,10 @@ def _python(folder: Path, before: str) -> str:
     ("before", "refusal"),
     [
         ("import sys; sys.version_info = (3, 9, 2)", "is Python 3.9; 3.11 or later is needed"),
-        ('import sys; sys.base_prefix = "/home/somebody/.pyenv"', "lies in /home/somebody/.pyenv, which the service cannot see; use the"),
+        (
+            'import sys; sys.base_prefix = "/home/a/.pyenv"',
+            "lies in /home/a/.pyenv, which the service cannot see; use the",
+        ),
         (
             'import sys; sys.base_prefix = "/usr"; sys.modules["ensurepip"] = None',
             "has no venv module; install it (on Debian and Ubuntu: apt-get install python3-venv)",
