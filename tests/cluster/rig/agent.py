@@ -103,12 +103,17 @@ def forget(node: Node) -> None:
 
 def allocatable(node: Object, resource: str) -> int:
     """How many devices of a resource a Node object offers to pods."""
-    return int(node["status"].get("allocatable", {}).get(resource, "0"))
+    return _whole(node["status"].get("allocatable", {}).get(resource, "0"))
 
 
 def capacity(node: Object, resource: str) -> int:
     """How many devices of a resource a Node object has, healthy or not."""
-    return int(node["status"].get("capacity", {}).get(resource, "0"))
+    return _whole(node["status"].get("capacity", {}).get(resource, "0"))
+
+
+def _whole(quantity: str) -> int:
+    """A whole number as Kubernetes writes it: 1000 is 1k."""
+    return int(quantity.removesuffix("k")) * (1000 if quantity.endswith("k") else 1)
 
 
 def wait_allocatable(api: Api, node: Node, resource: str, count: int, timeout: float = 30.0) -> Object:
