@@ -1,0 +1,112 @@
+"""The types of CEL, as the checker knows them.
+
+A type is a value: a kind, a name and parameters. `DYN` agrees with everything; `ANY` is what Kubernetes gives the values
+of attributes while list attributes are off (it agrees with everything too, and is told apart only in the type of a
+result).
+Types of Kubernetes' own (`kubernetes.Quantity`, `kubernetes.Semver`, ...) are opaque ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What a type is."""
+
+    NULL = "null_type"
+    BOOL = "bool"
+    INT = "int"
+    UINT = "uint"
+    DOUBLE = "double"
+    STRING = "string"
+    BYTES = "bytes"
+    TIMESTAMP = "google.protobuf.Timestamp"
+    DURATION = "google.protobuf.Duration"
+    DYN = "dyn"
+    ANY = "google.protobuf.Any"
+    ERROR = "*error*"
+    LIST = "list"
+    MAP = "map"
+    TYPE = "type"
+    STRUCT = "struct"  # a message: the device
+    OPAQUE = "opaque"  # named, with parameters: optional_type, kubernetes.Quantity, ...
+    PARAMETER = "type_param"  # stands for any one type in a declaration
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """One type. `name` is the kind's value except for messages, opaque types and parameters, which have their own."""
+
+    kind: Kind
+    name: str
+    parameters: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        """As the compiler's messages show it: `list(int)`, `map(string, dyn)`, `kubernetes.Quantity`."""
+        if not self.parameters:
+            return self.name
+        return f"{self.name}({', '.join(str(each) for each in self.parameters)})"
+
+
+def _simple(kind: Kind) -> Type:
+    return Type(kind, kind.value)
+
+
+NULL = _simple(Kind.NULL)
+BOOL = _simple(Kind.BOOL)
+INT = _simple(Kind.INT)
+UINT = _simple(Kind.UINT)
+DOUBLE = _simple(Kind.DOUBLE)
+STRING = _simple(Kind.STRING)
+BYTES = _simple(Kind.BYTES)
+TIMESTAMP = _simple(Kind.TIMESTAMP)
+DURATION = _simple(Kind.DURATION)
+DYN = _simple(Kind.DYN)
+ANY = _simple(Kind.ANY)
+ERROR = _simple(Kind.ERROR)
+
+
+def list_of(element: Type) -> Type:
+    """`list(element)`."""
+    return Type(Kind.LIST, "list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """`map(key, value)`."""
+    return Type(Kind.MAP, "map", (key, value))
+
+
+def type_of(of: Type) -> Type:
+    """The type of a type: what `int` or `type(x)` is."""
+    return Type(Kind.TYPE, "type", (of,))
+
+
+def message(name: str) -> Type:
+    """A message type."""
+    return Type(Kind.STRUCT, name)
+
+
+def opaque(name: str, *parameters: Type) -> Type:
+    """A type of an extension."""
+    return Type(Kind.OPAQUE, name, parameters)
+
+
+def optional_of(of: Type) -> Type:
+    """`optional_type(of)`."""
+    return opaque("optional_type", of)
+
+
+def parameter(name: str) -> Type:
+    """A type parameter of a declaration."""
+    return Type(Kind.PARAMETER, name)
+
+
+QUANTITY = opaque("kubernetes.Quantity")
+SEMVER = opaque("kubernetes.Semver")
+URL = opaque("kubernetes.URL")
+IP = opaque("net.IP")
+CIDR = opaque("net.CIDR")
+NAMED_FORMAT = opaque("kubernetes.NamedFormat")
+DEVICE = message("kubernetes.DRADevice")

@@ -1,0 +1,1 @@
+"""Tests of the object rules of resource.k8s.io."""
