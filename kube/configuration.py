@@ -26,7 +26,8 @@ class Access:
 
     ``server``: ``https://host:port``, possibly with a path, without a slash at its end. ``origin``: where this was
     read, for people. ``ca``: path of a PEM file, None for the system's. ``server_name``: name to expect in the
-    certificate, where it is not the host's. ``proxy``: URL, None for what the environment says.
+    certificate, where it is not the host's. ``proxy``: URL, None for what the environment says. ``namespace``: the one
+    that is meant where none is named, empty where nothing says.
     """
 
     server: str
@@ -36,6 +37,7 @@ class Access:
     verify: bool = True
     server_name: str | None = None
     proxy: str | None = None
+    namespace: str = ""
     held: tuple[MemoryFile, ...] = ()
 
 
@@ -57,7 +59,12 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -
     ca = folder / "ca.crt"
     check_authority(str(ca), str(folder), "ca.crt")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Access(server, f"service account in {folder}", token, ca=str(ca))
+    try:
+        namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        # Its absence hinders nobody who names a namespace.
+        namespace = ""
+    return Access(server, f"service account in {folder}", token, ca=str(ca), namespace=namespace)
 
 
 def check_authority(path: str, source: str, field: str) -> None:

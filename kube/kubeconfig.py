@@ -54,6 +54,7 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Access:
         verify=not cluster.flag("insecure-skip-tls-verify"),
         server_name=_server_name(cluster),
         proxy=_proxy(cluster),
+        namespace=chosen.text("namespace"),
         held=held,
     )
 

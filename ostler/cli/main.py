@@ -30,6 +30,8 @@ COMMANDS = {
     "sandbox": "run the agent against an embedded kubelet on a recorded node",
     "doctor": "check this node and say what to do about what is wrong",
     "probe": "show what is behind a Unix socket: services, methods, devices",
+    "explain": "say why a pod or claim waits for its devices, or where it would go",
+    "snapshot": "write down what decides allocations in a cluster",
     "config": "check or convert a configuration file, or print the format's JSON Schema",
 }
 EPILOG = """\

@@ -1,1 +1,1 @@
-"""Tests of the object rules of resource.k8s.io."""
+"""The object rules, against a real API server's verdicts."""

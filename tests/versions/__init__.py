@@ -1,1 +1,1 @@
-"""Tests of the conversion between versions of resource.k8s.io."""
+"""Conversion between versions of resource.k8s.io."""

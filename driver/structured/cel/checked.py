@@ -13,9 +13,9 @@ from driver.structured.cel.types import Type
 class Reference:
     """What a node of a checked tree refers to.
 
-    For a name (an identifier, or a selection that is a qualified name): `name` in full and no overloads. For a call: the
-    identifiers of the overloads that are possible by the static types of the arguments, in declaration order; `name` is
-    empty, except for a function that was written with a namespace (`optional.of`), where it is the full name.
+    For a name (an identifier, or a selection that is a qualified name): `name` in full and no overloads. For a call:
+    the identifiers of the overloads that are possible by the static types of the arguments, in declaration order;
+    `name` is empty, except for a function that was written with a namespace (`optional.of`): there the full name.
     """
 
     name: str = ""

@@ -2,8 +2,8 @@
 
 The shape follows the CEL specification (`cel.expr.Expr`), because two things that must equal Kubernetes are counted
 on it: the estimate of the worst cost and the cost of an evaluation. Operators are calls with the specification's names
-(`_&&_`, `_[_]`, `_?_:_`, `@in`, `!_`, `-_`, `_?._`, `_[?_]`). Every node has a number that is unique in its tree; places
-in the source are kept beside the tree, by number.
+(`_&&_`, `_[_]`, `_?_:_`, `@in`, `!_`, `-_`, `_?._`, `_[?_]`). Every node has a number that is unique in its tree;
+places in the source are kept beside the tree, by number.
 
 Invariant: a tree never holds a macro; `Ast.macros` tells for the number of an expanded node what the user wrote.
 """

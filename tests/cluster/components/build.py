@@ -49,7 +49,7 @@ def kubernetes(version: str = "") -> Path:
     flags = f"-s -w -X {stamp}.gitVersion=v{version} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
 
     def make(folder: Path) -> None:
-        _build(f"Kubernetes {version}", files, folder, ["build", "-ldflags", flags, "-o", "bin/kubernetes", "."])
+        build_module(f"Kubernetes {version}", files, folder, ["build", "-ldflags", flags, "-o", "bin/kubernetes", "."])
         for component in COMPONENTS:
             (folder / "bin" / component).symlink_to("kubernetes")
 
@@ -71,13 +71,13 @@ def _tools_of(name: str) -> Path:
     return (
         cached(
             f"components/{name}-{digest(*files.values())}",
-            lambda folder: _build(name, files, folder, ["install", "-ldflags", "-s -w", "tool"]),
+            lambda folder: build_module(name, files, folder, ["install", "-ldflags", "-s -w", "tool"]),
         )
         / "bin"
     )
 
 
-def _build(what: str, files: dict[str, bytes], folder: Path, command: list[str]) -> None:
+def build_module(what: str, files: dict[str, bytes], folder: Path, command: list[str]) -> None:
     """Run ``go command`` on a module of ``files`` in ``folder``; the binaries are in ``bin`` afterwards."""
     sys.stderr.write(f"building {what} (once; kept in {folder.parent}) ...\n")
     for name, content in files.items():

@@ -1,0 +1,245 @@
+"""Closures of calls: evaluating the arguments, failing as cel-go fails, and charging.
+
+With one or two arguments all of them are evaluated and the call is charged even when one failed. With more, or where
+an implementation takes all arguments at once (`variadic`), evaluation stops at the first failed argument and the call
+is charged only if that was the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+
+from driver.structured.cel.frame import UNSET, Frame, Run, charge
+from driver.structured.cel.functions.costs import TEXT, Cost, equality
+from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.types import Type
+from driver.structured.cel.values import Call, Fault, TooExpensive, Value, accepts, equal, no_such_overload, size_of
+
+
+def guarded(overload: Overload, static: Sequence[Type]) -> Call:
+    """The implementation, with a look at the types of arguments that the checker could not tell."""
+    checks = [
+        (position, declared)
+        for position, (declared, known) in enumerate(zip(overload.accepts, static, strict=True))
+        if declared != known and not _anything(declared)
+    ]
+    call = overload.call
+    if not checks:
+        return call
+
+    def run(*arguments: Value) -> Value:
+        for position, declared in checks:
+            if not accepts(declared, arguments[position]):
+                raise no_such_overload(overload.function, *arguments)
+        return call(*arguments)
+
+    return run
+
+
+def _anything(declared: Type) -> bool:
+    return declared.name in ("dyn", "google.protobuf.Any") or declared.kind.value == "type_param"
+
+
+def dispatched(function: str, overloads: Sequence[Overload], count: int) -> Call:
+    """One of several implementations, by the types at run time."""
+    candidates = [each for each in overloads if len(each.accepts) == count]
+
+    def run(*arguments: Value) -> Value:
+        for each in candidates:
+            if all(accepts(declared, value) for declared, value in zip(each.accepts, arguments, strict=True)):
+                return each.call(*arguments)
+        raise no_such_overload(function, *arguments)
+
+    return run
+
+
+def unary(node: int, argument: Run, call: Call, cost: Cost | None) -> Run:
+    """A call with one argument."""
+
+    def priced(frame: Frame) -> Value:
+        value: Value = UNSET
+        try:
+            value = argument(frame)
+            result = call(value)
+        except Fault as fault:
+            fault.node = fault.node or node
+            assert cost is not None
+            charge(frame, cost((fault if value is UNSET else value,), fault))
+            raise
+        assert cost is not None
+        charge(frame, cost((value,), result))
+        return result
+
+    def run(frame: Frame) -> Value:
+        try:
+            result = call(argument(frame))
+        except Fault as fault:
+            fault.node = fault.node or node
+            charge(frame, 1)
+            raise
+        frame.cost += 1
+        if frame.cost > frame.limit:
+            raise TooExpensive
+        return result
+
+    return run if cost is None else priced
+
+
+def _charge_failed(frame: Frame, cost: Cost | None, fault: Fault, arguments: tuple[Value, Value], second: Run) -> None:
+    """Charge for a call with two arguments that failed; an argument that is unset failed or was not evaluated."""
+    left, right = arguments
+    if left is UNSET:
+        left = fault
+        try:
+            right = second(frame)
+        except Fault as other:
+            right = other
+    elif right is UNSET:
+        right = fault
+    charge(frame, 1 if cost is None else cost((left, right), fault))
+
+
+def binary(node: int, first: Run, second: Run, call: Call, cost: Cost | None) -> Run:
+    """A call with two arguments."""
+
+    def run(frame: Frame) -> Value:
+        left: Value = UNSET
+        right: Value = UNSET
+        try:
+            left = first(frame)
+            right = second(frame)
+            result = call(left, right)
+        except Fault as fault:
+            fault.node = fault.node or node
+            _charge_failed(frame, cost, fault, (left, right), second)
+            raise
+        frame.cost += 1 if cost is None else cost((left, right), result)
+        if frame.cost > frame.limit:
+            raise TooExpensive
+        return result
+
+    return run
+
+
+def variadic(node: int, arguments: Sequence[Run], call: Call, cost: Cost | None) -> Run:
+    """A call that stops at the first failed argument."""
+    last = len(arguments) - 1
+
+    def run(frame: Frame) -> Value:
+        values: list[Value] = []
+        for position, each in enumerate(arguments):
+            try:
+                values.append(each(frame))
+            except Fault as fault:
+                if position == last:
+                    charge(frame, 1 if cost is None else cost([*values, fault], fault))
+                raise
+        try:
+            result = call(*values)
+        except Fault as fault:
+            fault.node = fault.node or node
+            charge(frame, 1 if cost is None else cost(values, fault))
+            raise
+        charge(frame, 1 if cost is None else cost(values, result))
+        return result
+
+    return run
+
+
+def constant_call(node: int, arguments: Sequence[Value], call: Call, cost: Cost | None) -> Run:
+    """A call whose arguments are constants: made once, charged every time."""
+    known: list[tuple[Value, int]] = []
+
+    def once() -> tuple[Value, int]:
+        try:
+            result = call(*arguments)
+        except Fault as fault:
+            fault.node = fault.node or node
+            result = fault
+        return result, 1 if cost is None else cost(arguments, result)
+
+    def run(frame: Frame) -> Value:
+        if not known:
+            known.append(once())
+        result, units = known[0]
+        frame.cost += units
+        if frame.cost > frame.limit:
+            raise TooExpensive
+        if isinstance(result, Fault):
+            raise Fault(result.message, result.node)
+        return result
+
+    return run
+
+
+def equals(node: int, first: Run, second: Run) -> Run:
+    """`==`."""
+
+    def run(frame: Frame) -> Value:
+        left: Value = UNSET
+        right: Value = UNSET
+        try:
+            left = first(frame)
+            right = second(frame)
+            if type(left) is str and type(right) is str:
+                result = left == right
+                length = min(len(left), len(right))
+                frame.cost += (1 if length else 0) if length <= 10 else ceil(length * TEXT)
+                if frame.cost > frame.limit:
+                    raise TooExpensive
+                return result
+            result = equal(left, right)
+        except Fault as fault:
+            fault.node = fault.node or node
+            _charge_failed(frame, _equality, fault, (left, right), second)
+            raise
+        charge(frame, equality(left, right))
+        return result
+
+    return run
+
+
+def _equality(arguments: Sequence[Value], _result: Value) -> int:
+    return equality(arguments[0], arguments[1])
+
+
+def _difference(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil(min(size_of(arguments[0]), size_of(arguments[1])) * TEXT)
+
+
+def differs(node: int, first: Run, second: Run) -> Run:
+    """`!=`: true too for values whose comparison is an error."""
+
+    def different(left: Value, right: Value) -> Value:
+        try:
+            return not equal(left, right)
+        except Fault:
+            return True
+
+    return binary(node, first, second, different, _difference)
+
+
+def member_of(argument: Run, members: frozenset[object], key: Callable[[Value], object]) -> Run:
+    """`x in [...]` with constants: costs nothing, as upstream makes a set of them."""
+
+    def run(frame: Frame) -> Value:
+        return key(argument(frame)) in members
+
+    return run
+
+
+def not_strictly_false(argument: Run) -> Run:
+    """The condition of `all` and `exists`: an error does not end the loop."""
+
+    def run(frame: Frame) -> Value:
+        try:
+            value = argument(frame)
+        except Fault:
+            value = True
+        frame.cost += 1
+        if frame.cost > frame.limit:
+            raise TooExpensive
+        return value if value is False else True
+
+    return run

@@ -1,0 +1,271 @@
+"""The worst-case cost of one call of a function, by function and overload.
+
+Three sources that Kubernetes asks in this order: the estimates that cel-go's libraries of lists and sets bring for
+their overloads (`of_overload`), those of the API server for functions by name (`of_function`), and those of cel-go for
+the language itself (`of_language`). What none of them knows costs one unit. Costs are those of the call alone, without
+its arguments; the operators that do not evaluate all of their arguments are estimated where the tree is walked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from driver.structured.cel.ranges import NOTHING, ONE, UNBOUNDED, UNKNOWN, Range, exactly
+from driver.structured.cel.sizes import size_of
+from driver.structured.cel.syntax import Expr, Literal
+from driver.structured.cel.types import Kind, Type
+
+TRAVERSAL = 0.1
+"""Units per character of a string that is read once."""
+REGEX = 0.25
+"""Units per character of a regular expression, for every unit of the string."""
+LIST, MAP, MESSAGE = 10, 30, 40
+"""Units of making one."""
+
+_FORMAT_REGEX = 128  # longest regular expression of a named format
+_FORMAT_NAME = 64  # longest name of a format
+_ADDRESS = Range(4, 16)  # bytes of an address
+_TEXTS = frozenset((Kind.STRING, Kind.BYTES))
+_CHEAP_EQUALITY = frozenset(("kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR"))
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A target or an argument. `path` is empty if it is no part of a variable; `size` is None if not known."""
+
+    expression: Expr
+    type: Type
+    path: Sequence[str]
+    size: Range | None
+
+    def known(self) -> Range:
+        """The size as far as it is known already."""
+        return self.size or UNKNOWN
+
+    def range(self) -> Range:
+        """The size, looked up by the path where it is not known otherwise."""
+        return self.size or size_of(self.path) or UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The cost of a call and the size of its result, None where nothing is known of that."""
+
+    cost: Range
+    size: Range | None = None
+
+
+_ORDER = frozenset(
+    f"{order}_{kind}" for order in ("less", "greater", "less_equals", "greater_equals") for kind in ("string", "bytes")
+)
+
+
+def of_overload(overload: str, target: Operand | None, arguments: Sequence[Operand]) -> Charge | None:
+    """The estimate that a library of cel-go has for one of its overloads."""
+    if overload.startswith("list_sets_"):
+        factor = 2.0 if overload == "list_sets_equivalent_list" else 1.0
+        return Charge((arguments[0].range() * arguments[1].range()).times(factor) + ONE)
+    if overload == "lists_range":
+        return _new_list(1, exactly(_number(arguments[0], UNBOUNDED)))
+    if target is None:
+        return None
+    size = target.range()
+    match overload:
+        case "list_slice":
+            start, end = _number(arguments[0], 0), _number(arguments[1], size.most)
+            return _new_list(1, exactly((end - start) % 2**64))
+        case "list_flatten" | "list_flatten_int":
+            return _new_list(float(_number(arguments[0], UNBOUNDED)) if arguments else 1, size)
+        case "list_reverse":
+            return _new_list(1, size)
+        case "list_distinct":
+            return _new_list(2, size * size)
+    if overload.startswith("list_") and overload.endswith(("_sort", "_sortByAssociatedKeys")):
+        keys = arguments[0].range() if arguments else size
+        element = overload.split("_")[1]
+        return _new_list(2 + TRAVERSAL if element in {"string", "bytes"} else 2, keys * keys)
+    return None
+
+
+def of_function(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> Charge | None:
+    """The estimate that the API server has for a function."""
+    if function in _NOMINAL or (function == "ip" and overload == "cidr_ip"):
+        return Charge(ONE)
+    if function in _BY_FIRST and arguments:
+        return Charge(arguments[0].range().times(_BY_FIRST[function]))
+    match function:
+        case "url" | "jsonpatch.escapeKey" if len(arguments) == 1:
+            return Charge(arguments[0].range().times(TRAVERSAL), arguments[0].range())
+        case "validate" if arguments:
+            return Charge(arguments[0].range().times(TRAVERSAL).times(_FORMAT_REGEX * REGEX))
+        case "containsIP" | "containsCIDR" if arguments:
+            return _containment(overload, arguments[0])
+        case "check":
+            return Charge(exactly(350_000))
+        case "fieldSelector" | "labelSelector" if len(arguments) == 1:
+            size = arguments[0].range()
+            return Charge(exactly(LIST) + size.times(TRAVERSAL) + size.times(0.5).times(LIST + MESSAGE))
+        case "_==_" if len(arguments) == 2:
+            return _equality(arguments[0], arguments[1])
+    return None if target is None else _of_text_or_list(function, target, arguments)
+
+
+def of_language(overload: str, target: Operand | None, arguments: Sequence[Operand]) -> Charge | None:
+    """The estimate for functions of the language itself; None for those of one unit."""
+    if overload in _ORDER or overload in {"equals", "not_equals"}:
+        most = min(arguments[0].known().most, arguments[1].known().most)
+        return Charge(Range(1 if most else 0, most).times(TRAVERSAL))
+    match overload:
+        case "string_format" if target is not None:
+            return Charge(target.known().times(TRAVERSAL))
+        case "string_to_bytes":  # every character may become four bytes; the bound wraps around at 64 bits
+            size = arguments[0].known()
+            return Charge(size.times(TRAVERSAL), Range(size.least, size.most * 4 % 2**64))
+        case "bytes_to_string":
+            size = arguments[0].known()
+            return Charge(size.times(TRAVERSAL), Range(size.least // 4, size.most))
+        case "strings_quote":
+            size = arguments[0].known()
+            return Charge(size.times(TRAVERSAL), Range((size.least + 2) % 2**64, (size.most * 2 + 2) % 2**64))
+        case "starts_with_string" | "ends_with_string":
+            return Charge(arguments[0].known().times(TRAVERSAL))
+        case "in_list":
+            return Charge(arguments[1].known().times(1))
+        case "matches" | "matches_string":
+            text, pattern = arguments if target is None else (target, arguments[0])
+            return Charge((text.known() + ONE).times(TRAVERSAL) * pattern.known().times(REGEX))
+        case "contains_string" if target is not None:
+            return Charge(target.known().times(TRAVERSAL) * arguments[0].known().times(TRAVERSAL))
+        case "add_string" | "add_bytes" | "add_list":
+            size = arguments[0].known() + arguments[1].known()
+            return Charge(ONE if overload == "add_list" else size.times(TRAVERSAL), size)
+    return None
+
+
+_ACCESSORS = (
+    "serviceAccount path group resource subresource namespace name allowed reason error errored masked prefixLength"
+    " family isUnspecified isLoopback isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast format.named sign"
+    " asInteger isInteger asApproximateFloat isGreaterThan isLessThan compareTo add sub major minor patch getScheme"
+    " getHostname getHost getPort getEscapedPath getQuery"
+)
+_NOMINAL = frozenset(_ACCESSORS.split())
+_BY_FIRST = dict.fromkeys(
+    ("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), TRAVERSAL
+) | {"ip.isCanonical": 2 * TRAVERSAL}
+
+
+def _of_text_or_list(function: str, target: Operand, arguments: Sequence[Operand]) -> Charge | None:
+    size = target.range()
+    match function:
+        case "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes":
+            return _scan(function, target)
+        case "lowerAscii" | "upperAscii" | "substring" | "trim":
+            return Charge(size.times(TRAVERSAL), size)
+        case "replace" if len(arguments) >= 2:
+            result = _replaced(size, arguments[0].range(), arguments[1].range())
+            return Charge(size.times(2 * TRAVERSAL), result)
+        case "split":
+            most = size.most
+            limit = arguments[1].expression if len(arguments) > 1 else None
+            if isinstance(limit, Literal) and type(limit.value) is int:
+                most = limit.value % 2**64
+            return Charge(size.times(2 * TRAVERSAL), Range(0, most))
+        case "join":
+            return _join(target, arguments)
+        case "find" | "findAll" if arguments:
+            cost = (size + ONE).times(TRAVERSAL) * arguments[0].range().times(REGEX)
+            return Charge(cost, Range(0, size.most))
+    return None
+
+
+def _scan(function: str, target: Operand) -> Charge:
+    """One comparison per element, and reading the elements where they are texts; or reading the target, a text."""
+    element = _element(target)
+    if element is not None:
+        each = ONE
+        if element.type.kind in _TEXTS:
+            each += element.range().times(TRAVERSAL)
+        return Charge(target.range() * each)
+    if function == "includes":
+        return Charge(target.range() * ONE)
+    return Charge(target.range().times(TRAVERSAL))
+
+
+def _element(target: Operand) -> Operand | None:
+    """What the target is a list of; None if it is no list."""
+    if not target.type.parameters:
+        return None
+    path = (*target.path, "@items") if target.path else ()
+    return Operand(target.expression, target.type.parameters[0], path, None)
+
+
+def _join(target: Operand, arguments: Sequence[Operand]) -> Charge:
+    count = target.range()
+    element = _element(target)
+    size = count * element.range() if element is not None else NOTHING
+    if arguments:
+        size += arguments[0].range() * Range(max(count.least - 1, 0), max(count.most - 1, 0))
+    return Charge(size.times(TRAVERSAL), size)
+
+
+def _replaced(text: Range, old: Range, new: Range) -> Range:
+    """The size of a text in which every `old` became `new`."""
+    kept_most, kept_least = 0, 0
+    if old.least == 0:  # an empty text stands between all characters
+        most, kept_most = min(text.most + 1, UNBOUNDED), text.most
+    elif new.most <= old.least:
+        most, kept_most = 0, text.most
+    else:
+        most = _parts(text.most, old.least)
+    if old.most == 0:
+        least, kept_least = min(text.least + 1, UNBOUNDED), text.least
+    elif old.most <= new.least:
+        least, kept_least = 0, text.least
+    else:
+        least = _parts(text.least, old.most)
+    return Range(least, most) * new + Range(kept_least, kept_most)
+
+
+def _parts(size: int, part: int) -> int:
+    count = math.ceil(float(size) / float(part))
+    return count if count < 2**64 else 2**63  # what the conversion of a float that is too large gives on amd64
+
+
+def _containment(overload: str, other: Operand) -> Charge:
+    """Two addresses are compared; a network is masked before; a text is read before."""
+    cost = (_ADDRESS + _ADDRESS).times(TRAVERSAL)
+    if overload.startswith("cidr_contains_cidr"):
+        cost += _ADDRESS.times(TRAVERSAL) + ONE
+    if overload in {"cidr_contains_ip_string", "cidr_contains_cidr_string"}:
+        cost += other.range().times(TRAVERSAL)
+    return Charge(cost)
+
+
+def _equality(left: Operand, right: Operand) -> Charge | None:
+    """Equality of Kubernetes' own types."""
+    name = left.type.name
+    if name != right.type.name:
+        return None
+    if name in _CHEAP_EQUALITY:
+        return Charge(ONE)
+    if name == "kubernetes.NamedFormat":
+        return Charge(Range(1, _FORMAT_NAME).times(TRAVERSAL))
+    if name == "kubernetes.URL":
+        most = right.size.most if right.size is not None else 1
+        return Charge(Range(1, most).times(TRAVERSAL))
+    return None
+
+
+def _new_list(factor: float, size: Range) -> Charge:
+    """A new list of that size, with some units per element."""
+    return Charge(size.times(factor) + exactly(1 + LIST), size)
+
+
+def _number(operand: Operand, otherwise: int) -> int:
+    """The value of an argument that was written as an int; a negative one counts as 0."""
+    literal = operand.expression
+    if isinstance(literal, Literal) and type(literal.value) is int:
+        return max(literal.value, 0)
+    return otherwise

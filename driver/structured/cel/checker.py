@@ -1,0 +1,455 @@
+"""Gives every node of a tree its type and every name its meaning, or says what does not fit.
+
+The rules are those of Kubernetes' CEL: what compiles there compiles here, with the same types and the same overloads
+in the same order.
+
+The walk is a list of steps instead of recursion (see `tree`): a step looks at a node and puts the steps for the nodes
+below it, and for what is to be done after them, in front. After a fault the checking goes on with the type of an error,
+which agrees with everything, so that one mistake is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from driver.structured.cel import advice
+from driver.structured.cel.checked import Checked, Reference
+from driver.structured.cel.declarations.overloads import Overload
+from driver.structured.cel.environment import Environment
+from driver.structured.cel.errors import Fault, TypeFault
+from driver.structured.cel.syntax import (
+    Ast,
+    Call,
+    Comprehension,
+    Expr,
+    Identifier,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    MessageLiteral,
+    Select,
+    Uint,
+)
+from driver.structured.cel.types import (
+    BOOL,
+    BYTES,
+    DEVICE,
+    DOUBLE,
+    DYN,
+    ERROR,
+    INT,
+    NULL,
+    STRING,
+    UINT,
+    Kind,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+)
+from driver.structured.cel.unification import (
+    TypeTooDeep,
+    Unifier,
+    is_dynamic,
+    more_general,
+    require_shallow,
+    same,
+    unwrapped,
+)
+
+_MOST_FAULTS = 20
+
+_LITERALS: dict[type, Type] = {
+    bool: BOOL,
+    int: INT,
+    Uint: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    type(None): NULL,
+}
+
+
+def check(ast: Ast, environment: Environment) -> Checked:
+    """The tree with its types. Raises `TypeFault` with everything that does not fit, at most twenty faults."""
+    return _Checker(ast, environment).run()
+
+
+class _TooManyFaults(Exception):
+    """Enough is known to be wrong."""
+
+
+class _Checker:
+    def __init__(self, ast: Ast, environment: Environment) -> None:
+        self.ast = ast
+        self.environment = environment
+        self.unifier = Unifier()
+        self.types: dict[int, Type] = {}
+        self.references: dict[int, Reference] = {}
+        self.scopes: list[dict[str, Type]] = []
+        self.faults: list[Fault] = []
+        self.steps: list[tuple[Callable[..., None], Expr]] = []
+
+    def run(self) -> Checked:
+        root = self.ast.root
+        self.steps.append((self._start, root))
+        try:
+            while self.steps:
+                step, node = self.steps.pop()
+                step(node)
+            if not self.faults:
+                resolved = self.unifier.resolved
+                types = {number: resolved(of, final=True) for number, of in self.types.items()}
+                return Checked(self.ast, types, self.references, types[root.id])
+        except TypeTooDeep:
+            self.faults.append(Fault(0, "the types of this expression are nested too deep"))
+        except _TooManyFaults:
+            pass  # the first twenty are told
+        raise TypeFault(tuple(sorted(self.faults, key=lambda each: each.offset)))
+
+    # --- helpers
+
+    def _then(self, *steps: tuple[Callable[..., None], Expr]) -> None:
+        """These steps come next, in this order."""
+        self.steps.extend(reversed(steps))
+
+    def _fault(self, node: Expr, message: str) -> None:
+        self._fault_at(node.id, message)
+
+    def _fault_at(self, number: int, message: str) -> None:
+        self.faults.append(Fault(self.ast.offsets.get(number, 0), message))
+        if len(self.faults) >= _MOST_FAULTS:
+            raise _TooManyFaults
+
+    def _set(self, node: Expr, of: Type) -> None:
+        if of.parameters:
+            require_shallow(of)
+        self.types[node.id] = of
+
+    def _type(self, node: Expr) -> Type:
+        return self.types[node.id]
+
+    def _start(self, node: Expr) -> None:
+        _STARTS[type(node)](self, node)
+
+    # --- names
+
+    def _literal(self, node: Literal) -> None:
+        self.types[node.id] = _LITERALS[type(node.value)]
+
+    def _local(self, name: str) -> Type | None:
+        name = name.removeprefix(".")
+        for scope in reversed(self.scopes):
+            found = scope.get(name)
+            if found is not None:
+                return found
+        return None
+
+    def _identifier(self, node: Identifier) -> None:
+        name = node.name
+        local = self._local(name)
+        if local is not None and not name.startswith("."):
+            self.references[node.id] = Reference(name)
+            self.types[node.id] = local
+        elif not self._global(node, name, shadowed=local is not None):
+            self.types[node.id] = ERROR
+            device = self.environment.messages[DEVICE.name]
+            self._fault(node, advice.unknown_name(name, self.environment.names, device))
+
+    def _global(self, node: Expr, name: str, *, shadowed: bool) -> bool:
+        """Makes the node a reference to a variable or type of that name, if there is one."""
+        name = name.removeprefix(".")
+        found = self.environment.names.get(name)
+        if found is None:
+            return False
+        self.references[node.id] = Reference(f".{name}" if shadowed else name)
+        self._set(node, found)
+        return True
+
+    def _select(self, node: Select) -> None:
+        name = _qualified(node)
+        if name is not None:
+            first = name.partition(".")[0] if not name.startswith(".") else name.split(".")[1]
+            local = self._local(first)
+            if (local is None or name.startswith(".")) and self._global(node, name, shadowed=local is not None):
+                return
+        self._then((self._start, node.operand), (self._selected, node))
+
+    def _selected(self, node: Select) -> None:
+        found = self._field(node, node.operand, node.field, optional=False)
+        self._set(node, BOOL if node.test_only else self.unifier.resolved(found))
+
+    def _field(self, node: Expr, operand: Expr, name: str, *, optional: bool) -> Type:
+        """The type of a field of an operand that is checked."""
+        target, wrapped = unwrapped(self.unifier.resolved(self._type(operand)))
+        result = ERROR
+        if target.kind is Kind.MAP:
+            result = target.parameters[1]
+        elif target.kind is Kind.STRUCT:
+            result = self._message_field(node.id, target, name)
+        elif target.kind is Kind.PARAMETER:
+            self.unifier.agree(DYN, target)
+            result = DYN
+        else:
+            if target.kind is not Kind.ERROR and not is_dynamic(target):
+                self._fault(node, f"a value of type {advice.shown(target)} has no fields")
+            result = DYN
+        return optional_of(result) if wrapped or optional else result
+
+    def _message_field(self, number: int, of: Type, name: str) -> Type:
+        fields = self.environment.messages.get(of.name, {})
+        found = fields.get(name)
+        if found is None:
+            self._fault_at(number, advice.unknown_field(of, name, fields))
+            return ERROR
+        return found
+
+    # --- calls
+
+    def _call(self, node: Call) -> None:
+        if node.function == "_?._" and node.target is None:
+            self._then((self._start, node.arguments[0]), (self._optional_select, node))
+            return
+        self.steps.append((self._called, node))
+        for each in reversed(node.arguments):
+            self.steps.append((self._start, each))
+
+    def _optional_select(self, node: Call) -> None:
+        operand, field = node.arguments
+        assert isinstance(field, Literal)
+        self.types[field.id] = STRING
+        found = self._field(node, operand, str(field.value), optional=True)
+        self._set(node, self.unifier.resolved(found))
+        self.references[node.id] = Reference(overloads=("select_optional_field",))
+
+    def _called(self, node: Call) -> None:
+        """The arguments are checked: is it a function, one with a namespace, or a method?"""
+        functions = self.environment.functions
+        if node.target is None:
+            name = node.function.removeprefix(".")
+            overloads = functions.get(name)
+            if overloads is None:
+                self.types[node.id] = ERROR
+                self._fault(node, advice.unknown_function(node.function, functions, method=False))
+                return
+            self._resolve(node, name, overloads, None, "" if name == node.function else name)
+            return
+        prefix = _qualified(node.target)
+        if prefix is not None:
+            name = f"{prefix}.{node.function}".removeprefix(".")
+            overloads = functions.get(name)
+            if overloads is not None:
+                self._resolve(node, name, overloads, None, name)
+                return
+        self._then((self._start, node.target), (self._method, node))
+
+    def _method(self, node: Call) -> None:
+        overloads = self.environment.functions.get(node.function)
+        if overloads is None:
+            self.types[node.id] = ERROR
+            self._fault(node, advice.unknown_function(node.function, self.environment.functions, method=True))
+            return
+        self._resolve(node, node.function, overloads, node.target, "")
+
+    def _resolve(
+        self, node: Call, name: str, overloads: tuple[Overload, ...], target: Expr | None, written: str
+    ) -> None:
+        """Finds the overloads that fit. `written`: the name to keep in the reference."""
+        method = target is not None
+        if not method and name in ("_&&_", "_||_"):
+            self._resolve_logical(node, overloads[0])
+            return
+        given = [self._type(each) for each in node.arguments]
+        if target is not None:
+            given.insert(0, self._type(target))
+        unifier = self.unifier
+        result: Type | None = None
+        fitting: list[str] = []
+        for overload in overloads:
+            if overload.method is not method or len(overload.arguments) != len(given):
+                continue
+            arguments: list[Type] | tuple[Type, ...] = overload.arguments
+            returned = overload.result
+            if overload.parameters:
+                *arguments, returned = unifier.instance((*arguments, returned), overload.parameters)
+            if not unifier.all_agree(given, arguments):
+                continue
+            fitting.append(overload.id)
+            returned = unifier.resolved(returned)
+            if result is None:
+                result = returned
+            elif not is_dynamic(result) and not same(returned, result):
+                result = DYN
+        if result is None:
+            self.types[node.id] = ERROR
+            shown = [unifier.resolved(each, final=True) for each in given]
+            self._fault(node, advice.no_overload(name, shown, overloads, method=method))
+            return
+        self._set(node, result)
+        self.references[node.id] = Reference(written, tuple(fitting))
+
+    def _resolve_logical(self, node: Call, overload: Overload) -> None:
+        fits = True
+        for each in node.arguments:
+            if not self.unifier.agree(self._type(each), BOOL):
+                fits = False
+                symbol = node.function.strip("_")
+                found = advice.shown(self.unifier.resolved(self._type(each), final=True))
+                self._fault(each, f"'{symbol}' joins conditions, but this is of type {found}")
+        self.types[node.id] = BOOL if fits else ERROR
+        if fits:
+            self.references[node.id] = Reference(overloads=(overload.id,))
+
+    # --- literals of lists, maps and messages
+
+    def _list(self, node: ListLiteral) -> None:
+        self.steps.append((self._listed, node))
+        for each in reversed(node.elements):
+            self.steps.append((self._start, each))
+
+    def _listed(self, node: ListLiteral) -> None:
+        joined: Type | None = None
+        for index, each in enumerate(node.elements):
+            of = self._type(each)
+            if index in node.optional:
+                of = self._present(each, of)
+            joined = self._joined(joined, of)
+        self._set(node, list_of(self.unifier.fresh() if joined is None else joined))
+
+    def _map(self, node: MapLiteral) -> None:
+        self.steps.append((self._mapped, node))
+        for entry in reversed(node.entries):
+            self._then((self._start, entry.key), (self._start, entry.value))
+
+    def _mapped(self, node: MapLiteral) -> None:
+        key: Type | None = None
+        value: Type | None = None
+        for entry in node.entries:
+            key = self._joined(key, self._type(entry.key))
+            of = self._type(entry.value)
+            if entry.optional:
+                of = self._present(entry.value, of)
+            value = self._joined(value, of)
+        if key is None or value is None:
+            key, value = self.unifier.fresh(), self.unifier.fresh()
+        self._set(node, map_of(key, value))
+
+    def _present(self, node: Expr, of: Type) -> Type:
+        """What an element written with a question mark gives when it is there."""
+        inner, wrapped = unwrapped(of)
+        if not wrapped and not is_dynamic(of):
+            self._fault(node, f"'?' needs an optional value, but this is of type {advice.shown(of)}")
+        return inner
+
+    def _joined(self, before: Type | None, of: Type) -> Type:
+        """The type of elements of both types. Whether they may be mixed is for `validators` to say."""
+        if before is None:
+            return of
+        return more_general(before, of) if self.unifier.agree(before, of) else DYN
+
+    def _message(self, node: MessageLiteral) -> None:
+        name = node.type_name.removeprefix(".")
+        found = self.environment.names.get(name)
+        if found is None or name in self.environment.constants:
+            self.types[node.id] = ERROR
+            self._fault(node, f"there is no message type '{node.type_name}'")
+            return
+        self.references[node.id] = Reference(name)
+        fields = self.environment.messages.get(name)
+        if found.kind is not Kind.TYPE or fields is None:
+            self._set(node, ERROR)
+            self._fault(node, f"'{node.type_name}' is not a message type")
+            return
+        self._set(node, found.parameters[0])
+        self.steps.append((self._message_filled, node))
+        for each in reversed(node.fields):
+            self.steps.append((self._start, each.value))
+
+    def _message_filled(self, node: MessageLiteral) -> None:
+        name = node.type_name.removeprefix(".")
+        for field in node.fields:
+            wanted = self._message_field(field.id, Type(Kind.STRUCT, name), field.name)
+            of = self._type(field.value)
+            if field.optional:
+                of = self._present(field.value, of)
+            if not self.unifier.agree(wanted, of):
+                text = f"field '{field.name}' is of type {advice.shown(wanted)}, but {advice.shown(of)} is given"
+                self._fault_at(field.id, text)
+
+    # --- comprehensions
+
+    def _comprehension(self, node: Comprehension) -> None:
+        self._then(
+            (self._start, node.range),
+            (self._start, node.initial),
+            (self._enter, node),
+            (self._start, node.condition),
+            (self._condition_checked, node),
+            (self._start, node.step),
+            (self._step_checked, node),
+            (self._start, node.result),
+            (self._leave, node),
+        )
+
+    def _enter(self, node: Comprehension) -> None:
+        over = self.unifier.resolved(self._type(node.range))
+        first: Type
+        second: Type
+        if over.kind is Kind.LIST:
+            first, second = (INT, over.parameters[0]) if node.variable2 else (over.parameters[0], ERROR)
+        elif over.kind is Kind.MAP:
+            first, second = over.parameters
+        elif over.kind in (Kind.DYN, Kind.ERROR, Kind.PARAMETER):
+            self.unifier.agree(DYN, over)
+            first, second = DYN, DYN
+        else:
+            text = f"a value of type {advice.shown(over)} has no elements: only lists and maps have"
+            if over.kind is Kind.ANY:
+                text = "the elements of an attribute can be used only while list attributes are on"
+            self._fault(node.range, text)
+            first, second = ERROR, ERROR
+        self.scopes.append({node.accumulator: self._type(node.initial)})
+        loop = {node.variable: first}
+        if node.variable2:
+            loop[node.variable2] = second
+        self.scopes.append(loop)
+
+    def _condition_checked(self, node: Comprehension) -> None:
+        self._require(node.condition, BOOL)
+
+    def _step_checked(self, node: Comprehension) -> None:
+        self._require(node.step, self._type(node.initial))
+        self.scopes.pop()
+
+    def _leave(self, node: Comprehension) -> None:
+        self.scopes.pop()
+        self._set(node, self.unifier.resolved(self._type(node.result)))
+
+    def _require(self, node: Expr, wanted: Type) -> None:
+        if not self.unifier.agree(wanted, self._type(node)):
+            shown = [advice.shown(self.unifier.resolved(each, final=True)) for each in (wanted, self._type(node))]
+            self._fault(node, f"this must be of type {shown[0]}, but is {shown[1]}")
+
+
+def _qualified(node: Expr) -> str | None:
+    """`a.b.c` as a name, or None for anything else."""
+    parts: list[str] = []
+    while isinstance(node, Select) and not node.test_only:
+        parts.append(node.field)
+        node = node.operand
+    if not isinstance(node, Identifier):
+        return None
+    parts.append(node.name)
+    return ".".join(reversed(parts))
+
+
+_STARTS: dict[type, Callable[..., None]] = {
+    Literal: _Checker._literal,
+    Identifier: _Checker._identifier,
+    Select: _Checker._select,
+    Call: _Checker._call,
+    ListLiteral: _Checker._list,
+    MapLiteral: _Checker._map,
+    MessageLiteral: _Checker._message,
+    Comprehension: _Checker._comprehension,
+}

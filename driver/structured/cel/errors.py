@@ -1,0 +1,95 @@
+"""What can go wrong with an expression, as one small tree with fields.
+
+Two moments, two errors: an expression that cannot be compiled is wrong for every device; one that fails while it is
+evaluated is wrong for the device at hand. Kubernetes refuses the first at admission (reason `Invalid`), and lets the
+second stop the scheduling of the whole pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from driver.structured.cel.syntax import Place
+
+_SHOWN = 60
+"""Longest piece of the expression's line that a message repeats, in characters."""
+
+
+class CelError(Exception):
+    """Any fault of an expression. `message` says what is wrong, without the place."""
+
+    def __init__(self, expression: str, message: str, place: Place | None) -> None:
+        super().__init__(f"{place.line}:{place.column + 1}: {message}" if place is not None else message)
+        self.expression = expression
+        self.message = message
+        self.place = place
+
+    def excerpt(self) -> str:
+        """The line of the expression that is meant, with a mark under the place; empty without a place."""
+        if self.place is None:
+            return ""
+        lines = self.expression.split("\n")
+        line = lines[self.place.line - 1] if self.place.line <= len(lines) else ""
+        column = self.place.column
+        start = max(0, min(column - _SHOWN // 2, len(line) - _SHOWN))
+        shown = "".join(each if each.isprintable() else " " for each in line[start : start + _SHOWN])
+        return f"{shown}\n{' ' * (column - start)}^"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with an expression: `offset` is the place in the source, in characters from 0."""
+
+    offset: int
+    message: str
+
+
+class SyntaxFault(Exception):
+    """The text is not an expression. `faults` in order of their places, at least one."""
+
+    def __init__(self, faults: tuple[Fault, ...]) -> None:
+        super().__init__("; ".join(each.message for each in faults))
+        self.faults = faults
+
+
+class TypeFault(Exception):
+    """The expression is well formed but means nothing: names, types. `faults` in order of their places, at least one."""
+
+    def __init__(self, faults: tuple[Fault, ...]) -> None:
+        super().__init__("; ".join(each.message for each in faults))
+        self.faults = faults
+
+
+class CompileError(CelError):
+    """The expression cannot be compiled.
+
+    `kind` is Kubernetes' word: `Invalid` (the expression is wrong) or `Internal`. `place` is None when the expression as
+    a whole is meant (its type, its length). `others` holds the further faults that were found, with their places.
+    """
+
+    def __init__(
+        self,
+        expression: str,
+        message: str,
+        place: Place | None,
+        kind: Literal["Invalid", "Internal"] = "Invalid",
+        others: tuple[tuple[Place, str], ...] = (),
+    ) -> None:
+        super().__init__(expression, message, place)
+        self.kind = kind
+        self.others = others
+
+
+class EvaluationError(CelError):
+    """The evaluation for one device failed.
+
+    `cost` is what was spent until then; `cost_exceeded` marks the cost limit as the reason.
+    """
+
+    def __init__(
+        self, expression: str, message: str, place: Place | None, cost: int = 0, *, cost_exceeded: bool = False
+    ) -> None:
+        super().__init__(expression, message, place)
+        self.cost = cost
+        self.cost_exceeded = cost_exceeded

@@ -1,0 +1,1 @@
+"""The functions of CEL in Kubernetes, by library; `registry` says what an implementation is."""

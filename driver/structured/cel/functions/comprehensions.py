@@ -1,0 +1,34 @@
+"""What the macros with two variables are made of: inserting into the map that they collect."""
+
+from __future__ import annotations
+
+from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.types import DYN, map_of, parameter
+from driver.structured.cel.values import Fault, GrowingMap, Value, find, map_key, unmap_key
+
+_Map = dict[object, Value]
+
+
+def _insert(target: _Map, key: Value, value: Value) -> Value:
+    if find(target, key)[0]:
+        raise Fault("insert failed: the key already exists")
+    if type(target) is not GrowingMap:
+        target = dict(target)
+    target[map_key(key)] = value
+    return target
+
+
+def _insert_all(target: _Map, entries: _Map) -> Value:
+    for stored, value in entries.items():
+        inserted = _insert(target, unmap_key(stored), value)
+        assert isinstance(inserted, dict)
+        target = inserted
+    return target
+
+
+_MAP = map_of(parameter("K"), parameter("V"))
+
+OVERLOADS = (
+    Overload("@mapInsert_map_key_value", "cel.@mapInsert", (_MAP, DYN, DYN), _insert, variadic=True),
+    Overload("@mapInsert_map_map", "cel.@mapInsert", (_MAP, _MAP), _insert_all),
+)

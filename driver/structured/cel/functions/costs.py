@@ -1,0 +1,222 @@
+"""What a call costs when it is evaluated: the numbers of cel-go's cost tracker and of the API server.
+
+Three rules are asked in this order: trackers of single overloads (lists, sets), the API server's costs by the name
+of the function, cel-go's own by overload. What none of them knows costs one unit. The overload is empty where the
+static types left several possible: then only the rules by name apply, however the call is dispatched.
+
+Sizes are of values as cel-go sees them; a failed argument or result (a `Fault`) has size 1. Factors are kept as the
+doubles they are upstream, so that rounding agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+
+from driver.structured.cel.values import Opaque, Stop, Value, elements, is_list, list_size, size_of, traversal
+
+Cost = Callable[[Sequence[Value], Value], int]
+
+TEXT = 0.1
+"""Units per character gone through."""
+REGEX = 0.25
+"""Units per character of a regular expression: about four of them make one instruction."""
+LIST = 10
+"""Making a list."""
+MAP = 30
+"""Making a map."""
+MESSAGE = 40
+"""Making a message."""
+MAX_UNITS = 2**64 - 1
+
+
+def _one(_arguments: Sequence[Value], _result: Value) -> int:
+    return 1
+
+
+def _first(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil(size_of(arguments[0]) * TEXT)
+
+
+def _first_twice(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil(size_of(arguments[0]) * 2 * TEXT)
+
+
+def _second(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil(size_of(arguments[1]) * TEXT)
+
+
+def _result_twice(_arguments: Sequence[Value], result: Value) -> int:
+    return ceil(size_of(result) * 2 * TEXT)
+
+
+def _traversal(arguments: Sequence[Value], _result: Value) -> int:
+    return traversal(arguments[0])
+
+
+def _regex(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil((1.0 + size_of(arguments[0])) * TEXT) * ceil(size_of(arguments[1]) * REGEX)
+
+
+def _smaller(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil(min(size_of(arguments[0]), size_of(arguments[1])) * TEXT)
+
+
+def _both(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil((size_of(arguments[0]) + size_of(arguments[1])) * TEXT)
+
+
+def _product(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil(size_of(arguments[0]) * TEXT) * ceil(size_of(arguments[1]) * TEXT)
+
+
+def _elements(arguments: Sequence[Value], _result: Value) -> int:
+    return size_of(arguments[1])
+
+
+def _network(*, twice: bool, parses: bool) -> Cost:
+    def cost(arguments: Sequence[Value], _result: Value) -> int:
+        size = size_of(arguments[0])
+        units = ceil((size + size) * TEXT)
+        if twice:
+            units += ceil(size * TEXT) + 1
+        if parses:
+            units += ceil(size_of(arguments[1]) * TEXT)
+        return units
+
+    return cost
+
+
+def _validate(arguments: Sequence[Value], _result: Value) -> int:
+    longest = getattr(arguments[0], "regex_size", None)
+    if type(longest) is not int:
+        return 1
+    return ceil((1.0 + size_of(arguments[1])) * TEXT) * ceil(longest * REGEX)
+
+
+def equality(left: Value, right: Value) -> int:
+    """Units of `==`: one for Kubernetes' own types on the left, else a tenth of the smaller size."""
+    if isinstance(left, Opaque):
+        return 1
+    return ceil(min(size_of(left), size_of(right)) * TEXT)
+
+
+def _bounded(units: int) -> int:
+    return min(units, MAX_UNITS)
+
+
+def _list_result(_arguments: Sequence[Value], result: Value) -> int:
+    return size_of(result) + 1 + LIST
+
+
+def _flatten(arguments: Sequence[Value], _result: Value) -> int:
+    depth = 1
+    if len(arguments) == 2:
+        if type(arguments[1]) is not int:
+            raise Stop("internal error: the depth of flatten is no int")
+        depth = arguments[1]
+    return _bounded(int(float(size_of(arguments[0])) * float(max(depth, 1) if depth < 0 else depth))) + 1 + LIST
+
+
+def _self_comparison(position: int) -> Cost:
+    def cost(arguments: Sequence[Value], _result: Value) -> int:
+        compared = arguments[position]
+        if not is_list(compared):
+            raise Stop("internal error: sorting what is no list")
+        size = list_size(compared)
+        factor = 2.0
+        if size and type(elements(compared)[0]) in (str, bytes):
+            factor += TEXT
+        return int(float(size * size) * factor) + 1 + LIST
+
+    return cost
+
+
+def _sets(factor: float) -> Cost:
+    def cost(arguments: Sequence[Value], _result: Value) -> int:
+        return int(float(size_of(arguments[0]) * size_of(arguments[1])) * factor) + 1
+
+    return cost
+
+
+_COMPARABLE = (
+    "bool",
+    "bytes",
+    "double",
+    "google.protobuf.Duration",
+    "int",
+    "string",
+    "google.protobuf.Timestamp",
+    "uint",
+)
+
+_TRACKED: Mapping[str, Cost] = {
+    "list_slice": _list_result,
+    "list_flatten": _flatten,
+    "list_flatten_int": _flatten,
+    "lists_range": _list_result,
+    "list_reverse": _list_result,
+    "list_distinct": _self_comparison(0),
+    "list_sets_contains_list": _sets(1),
+    "list_sets_intersects_list": _sets(1),
+    "list_sets_equivalent_list": _sets(2),
+} | {
+    f"list_{name}_{ending}": _self_comparison(position)
+    for name in _COMPARABLE
+    for ending, position in (("sort", 0), ("sortByAssociatedKeys", 1))
+}
+
+_BY_NAME: Mapping[str, Cost] = (
+    dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"), _traversal)
+    | dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim"), _first)
+    | dict.fromkeys(("replace", "split"), _first_twice)
+    | {"join": _result_twice}
+    | dict.fromkeys(("find", "findAll"), _regex)
+    | dict.fromkeys(("ip", "cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _first)
+    | {"ip.isCanonical": _first_twice, "validate": _validate}
+    | dict.fromkeys(
+        (
+            *("masked", "prefixLength", "family", "isUnspecified", "isLoopback"),
+            *("isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast", "format.named"),
+            *("sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo"),
+            *("add", "sub", "major", "minor", "patch"),
+            *("getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery"),
+        ),
+        _one,
+    )
+    | {
+        "containsIP": _network(twice=False, parses=False),
+        "containsCIDR": _network(twice=True, parses=False),
+    }
+)
+
+_BY_NAME_AND_OVERLOAD: dict[str, Cost] = {
+    "cidr_ip": _one,
+    "cidr_contains_ip_string": _network(twice=False, parses=True),
+    "cidr_contains_cidr_string": _network(twice=True, parses=True),
+}
+
+_ORDERS = ("less", "greater", "less_equals", "greater_equals")
+
+_BY_OVERLOAD: Mapping[str, Cost] = (
+    dict.fromkeys(("starts_with_string", "ends_with_string"), _second)
+    | dict.fromkeys(("string_to_bytes", "bytes_to_string", "strings_quote", "string_format"), _first)
+    | dict.fromkeys([f"{order}_{kind}" for order in _ORDERS for kind in ("string", "bytes")], _smaller)
+    | dict.fromkeys(("add_string", "add_bytes"), _both)
+    | dict.fromkeys(("matches", "matches_string"), _regex)
+    | {"in_list": _elements, "contains_string": _product}
+)
+
+
+def cost_of(function: str, overload: str) -> Cost | None:
+    """The rule for a call of `function`, `overload` empty when the checker could not choose; None is one unit."""
+    tracked = _TRACKED.get(overload)
+    if tracked is not None:
+        return tracked
+    special = _BY_NAME_AND_OVERLOAD.get(overload)
+    if special is not None:
+        return special
+    named = _BY_NAME.get(function)
+    if named is not None:
+        return None if named is _one else named
+    return _BY_OVERLOAD.get(overload)

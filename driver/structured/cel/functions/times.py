@@ -1,0 +1,182 @@
+"""Timestamps and durations: reading and writing as Go's package time does, and their parts.
+
+Parts of a timestamp are in UTC unless a time zone is given: a name of the IANA database, or `+hh:mm`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.types import DURATION, STRING, TIMESTAMP
+from driver.structured.cel.values import INT_MAX, Duration, Fault, Timestamp, Value
+
+_SECOND = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "μs": 1_000,
+    "ms": 1_000_000,
+    "s": _SECOND,
+    "m": 60 * _SECOND,
+    "h": 3600 * _SECOND,
+}
+_PART = re.compile(r"([0-9]*)(\.([0-9]*))?([^0-9.]+)")
+_MOMENT = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})T(\d{1,2}):(\d{2}):(\d{2})(?:[.,](\d+))?(?:(Z)|([+-])(\d{2}):(\d{2}))",
+    re.ASCII,
+)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def parse_duration(text: str) -> int | None:
+    """Nanoseconds of a text like `-1h30m` or `1.5s`, rounded down to whole ones; None when it is none."""
+    rest = text
+    negative = rest[:1] == "-"
+    if rest[:1] in ("+", "-"):
+        rest = rest[1:]
+    if rest == "0":
+        return 0
+    if not rest:
+        return None
+    total = 0
+    while rest:
+        part = _PART.match(rest)
+        if part is None:
+            return None
+        whole, point, fraction, unit = part.groups()
+        if unit not in _UNITS or (not whole and not fraction):
+            return None
+        total += int(whole or "0") * _UNITS[unit] if len(whole) < 20 else INT_MAX + 2
+        if point and fraction:
+            total += int(int(fraction[:18]) * (_UNITS[unit] / 10 ** len(fraction[:18])))
+        rest = rest[part.end() :]
+        if total > INT_MAX + 1:
+            return None
+    if negative:
+        return -total
+    return total if total <= INT_MAX else None
+
+
+def parse_timestamp(text: str) -> Timestamp | None:
+    """A timestamp in the form of RFC 3339, as leniently as Go; None when it is none."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second = (int(each) for each in found.groups()[:6])
+    fraction = (found[7] or "0")[:9].ljust(9, "0")
+    offset = 0
+    if found[8] is None:
+        if int(found[10]) > 24 or int(found[11]) > 60:
+            return None
+        offset = (int(found[10]) * 3600 + int(found[11]) * 60) * (-1 if found[9] == "-" else 1)
+    if not 1 <= month <= 12 or not 1 <= day <= _days(year, month) or hour > 23 or minute > 59 or second > 59:
+        return None
+    seconds = _day_number(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset
+    return Timestamp(seconds * _SECOND + int(fraction), offset)
+
+
+def _leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
+
+def _days(year: int, month: int) -> int:
+    if month == 2:
+        return 29 if _leap(year) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+def _day_number(year: int, month: int, day: int) -> int:
+    """Days since 1970; the year 0 is possible here, not in datetime."""
+    before = year - (month <= 2)
+    era = before // 400
+    of_era = before - era * 400
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+
+
+def timestamp_text(moment: Timestamp) -> str:
+    """RFC 3339 with as many fractional digits as needed, in the offset the timestamp was written with."""
+    local = _EPOCH + timedelta(seconds=moment.nanoseconds // _SECOND + moment.offset)
+    fraction = moment.nanoseconds % _SECOND
+    digits = f".{fraction:09d}".rstrip("0") if fraction else ""
+    zone = "Z"
+    if moment.offset:
+        minutes = abs(moment.offset) // 60
+        zone = f"{'-' if moment.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
+    return f"{local.year:04d}-{local:%m-%dT%H:%M:%S}{digits}{zone}"
+
+
+def _in_zone(moment: Timestamp, zone: str) -> datetime:
+    seconds = moment.nanoseconds // _SECOND
+    hours, colon, minutes = zone.partition(":")
+    try:
+        if colon:
+            if not _NUMBER.fullmatch(hours) or not _NUMBER.fullmatch(minutes):
+                raise Fault(f"no such time zone: {zone}")
+            span = int(hours) * 60 + (-int(minutes) if zone[0] == "-" else int(minutes))
+            return _EPOCH + timedelta(seconds=seconds + span * 60)
+        local = _EPOCH + timedelta(seconds=seconds)
+        if zone in ("", "UTC", "Local"):
+            return local
+        return local.astimezone(_named_zone(zone))
+    except OverflowError:
+        raise Fault("timestamp overflow") from None
+
+
+def _named_zone(zone: str) -> tzinfo:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # few expressions have a time zone; it loads a lot
+
+    try:
+        return ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise Fault(f"unknown time zone {zone}") from None
+
+
+_Part = Callable[[datetime, Timestamp], int]
+
+_PARTS: dict[str, tuple[str, _Part]] = {
+    "getFullYear": ("timestamp_to_year", lambda local, _: local.year),
+    "getMonth": ("timestamp_to_month", lambda local, _: local.month - 1),
+    "getDayOfYear": ("timestamp_to_day_of_year", lambda local, _: local.timetuple().tm_yday - 1),
+    "getDayOfMonth": ("timestamp_to_day_of_month", lambda local, _: local.day - 1),
+    "getDate": ("timestamp_to_day_of_month_1_based", lambda local, _: local.day),
+    "getDayOfWeek": ("timestamp_to_day_of_week", lambda local, _: local.isoweekday() % 7),
+    "getHours": ("timestamp_to_hours", lambda local, _: local.hour),
+    "getMinutes": ("timestamp_to_minutes", lambda local, _: local.minute),
+    "getSeconds": ("timestamp_to_seconds", lambda local, _: local.second),
+    "getMilliseconds": ("timestamp_to_milliseconds", lambda _, moment: moment.nanoseconds % _SECOND // 1_000_000),
+}
+
+
+def _part(part: _Part) -> Callable[[Timestamp], Value]:
+    return lambda moment: part(_in_zone(moment, "UTC"), moment)
+
+
+def _part_in_zone(part: _Part) -> Callable[[Timestamp, str], Value]:
+    return lambda moment, zone: part(_in_zone(moment, zone), moment)
+
+
+def _whole(unit: int) -> Callable[[Duration], Value]:
+    def call(span: Duration) -> Value:
+        count = abs(span.nanoseconds) // unit
+        return -count if span.nanoseconds < 0 else count
+
+    return call
+
+
+OVERLOADS = (
+    *(Overload(name, function, (TIMESTAMP,), _part(part)) for function, (name, part) in _PARTS.items()),
+    *(
+        Overload(f"{name}_with_tz", function, (TIMESTAMP, STRING), _part_in_zone(part))
+        for function, (name, part) in _PARTS.items()
+    ),
+    Overload("duration_to_hours", "getHours", (DURATION,), _whole(3600 * _SECOND)),
+    Overload("duration_to_minutes", "getMinutes", (DURATION,), _whole(60 * _SECOND)),
+    Overload("duration_to_seconds", "getSeconds", (DURATION,), _whole(_SECOND)),
+    Overload("duration_to_milliseconds", "getMilliseconds", (DURATION,), _whole(1_000_000)),
+)

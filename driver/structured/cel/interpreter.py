@@ -1,0 +1,511 @@
+"""From the checked tree to closures, once per expression.
+
+The plan follows cel-go's planner with the options of Kubernetes, because the cost of an evaluation depends on it:
+lists and maps of constants and conversions of constants are made beforehand and cost nothing, `in` over constants is a
+set, selections are one attribute each (see `selections`), patterns that are constants are compiled beforehand.
+What fails beforehand makes the expression as a whole unusable (`PlanFault`), not one evaluation.
+
+Invariant: planning has no effect but the closures; they share no state between evaluations, so that one plan serves
+all threads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from driver.structured.cel.calls import (
+    binary,
+    constant_call,
+    differs,
+    dispatched,
+    equals,
+    guarded,
+    member_of,
+    not_strictly_false,
+    unary,
+    variadic,
+)
+from driver.structured.cel.checked import Checked, Reference
+from driver.structured.cel.declarations.messages import CONSTANTS
+from driver.structured.cel.folds import Loop, fold
+from driver.structured.cel.frame import Frame, Run, charge
+from driver.structured.cel.functions.conversions import CONVERSIONS
+from driver.structured.cel.functions.costs import LIST, MAP, MESSAGE, cost_of
+from driver.structured.cel.functions.regex import CONSTANT_PATTERNS, MissingLibrary, pattern
+from driver.structured.cel.functions.registry import overloads
+from driver.structured.cel.messages import NAMED, make
+from driver.structured.cel.logic import junction, optional_or
+from driver.structured.cel.selections import (
+    QUALIFIERS,
+    Attribute,
+    Qualifier,
+    accumulator,
+    evaluator,
+    resolver,
+    slot,
+)
+from driver.structured.cel.syntax import (
+    Call,
+    Comprehension,
+    Expr,
+    Identifier,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    MessageLiteral,
+    Select,
+    Uint,
+)
+from driver.structured.cel.types import DYN, Kind
+from driver.structured.cel.values import (
+    Fault,
+    Optional,
+    TypeValue,
+    Unsigned,
+    Value,
+    elements,
+    is_list,
+    map_key,
+)
+
+_FRAMES_PER_LEVEL = 4
+"""Python calls that one level of a tree takes, at most, in planning and in evaluation."""
+_USUAL_DEPTH = 60
+
+
+class PlanFault(Exception):
+    """The expression cannot be made ready. `node` is where, as far as it is known."""
+
+    def __init__(self, message: str, node: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.node = node
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A planned node that is a value."""
+
+    value: Value
+
+
+Node = Constant | Attribute | Run
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A compiled expression: evaluate with `run(Frame(device, limit, slots))`."""
+
+    run: Run
+    slots: int
+
+
+def plan(checked: Checked) -> Plan:
+    """Compile a checked tree. Raises PlanFault."""
+    depth = _depth(checked.ast.root)
+    if depth > _USUAL_DEPTH:
+        # Calls of Python functions by Python functions use no C stack, so a higher limit is safe; it is never lowered,
+        # because evaluations in other threads may depend on it.
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 1_000 + depth * _FRAMES_PER_LEVEL))
+    planner = _Planner(checked)
+    run = evaluated(planner.node(checked.ast.root))
+    return Plan(run, planner.slots)
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """The nodes right below a node."""
+    if isinstance(node, Select):
+        return (node.operand,)
+    if isinstance(node, Call):
+        return node.arguments if node.target is None else (node.target, *node.arguments)
+    if isinstance(node, ListLiteral):
+        return node.elements
+    if isinstance(node, MapLiteral):
+        return tuple(part for entry in node.entries for part in (entry.key, entry.value))
+    if isinstance(node, MessageLiteral):
+        return tuple(each.value for each in node.fields)
+    if isinstance(node, Comprehension):
+        return (node.range, node.initial, node.condition, node.step, node.result)
+    return ()
+
+
+def _depth(root: Expr) -> int:
+    deepest = 0
+    pending = [(root, 1)]
+    while pending:
+        node, depth = pending.pop()
+        deepest = max(deepest, depth)
+        pending.extend((each, depth + 1) for each in children(node))
+    return deepest
+
+
+def evaluated(node: Node) -> Run:
+    """The closure that evaluates a planned node and charges for it."""
+    if isinstance(node, Constant):
+        return _constant(node.value)
+    if isinstance(node, Attribute):
+        return evaluator(node)
+    return node
+
+
+def _constant(value: Value) -> Run:
+    return lambda _frame: value
+
+
+def constant_of(literal: Literal) -> Value:
+    """The value of a literal."""
+    return Unsigned(literal.value.value) if isinstance(literal.value, Uint) else literal.value
+
+
+class _Planner:
+    """Plans one tree. `scope` maps the names of loop variables to what reads them."""
+
+    def __init__(self, checked: Checked) -> None:
+        self.checked = checked
+        self.slots = 0
+        self.scope: dict[str, Run] = {}
+        self.special: dict[str, Callable[[Call], Node]] = {
+            "_&&_": self._junction,
+            "_||_": self._junction,
+            "_?_:_": self._conditional,
+            "_==_": self._equality,
+            "_!=_": self._equality,
+            "_[_]": self._plain_index,
+            "_?._": self._optional_index,
+            "_[?_]": self._optional_index,
+            "@not_strictly_false": self._not_strictly_false,
+            "or": self._optional_or,
+            "orValue": self._optional_or,
+        }
+
+    def node(self, node: Expr) -> Node:
+        """Plan one node and all below it."""
+        if isinstance(node, Literal):
+            return Constant(constant_of(node))
+        if isinstance(node, Identifier):
+            return self._name(node.id, node.name)
+        if isinstance(node, Select):
+            return self._select(node)
+        if isinstance(node, Call):
+            return self._call(node)
+        if isinstance(node, ListLiteral):
+            return self._list(node)
+        if isinstance(node, MapLiteral):
+            return self._map(node)
+        if isinstance(node, Comprehension):
+            return self._comprehension(node)
+        return self._message(node)
+
+    def run(self, node: Expr) -> Run:
+        """Plan a node for evaluation."""
+        return evaluated(self.node(node))
+
+    def _name(self, number: int, written: str) -> Node:
+        reference = self.checked.references.get(number, Reference(written))
+        name = reference.name or written
+        if name in CONSTANTS and name not in self.scope:
+            return Constant(CONSTANTS[name])
+        known = self.checked.types.get(number, DYN)
+        root = self.scope.get(name)
+        if known.kind is Kind.TYPE:
+            if root is not None or name not in NAMED:
+                raise PlanFault(f"reference to undefined type: {name}", number)
+            return Constant(TypeValue(name))
+        if root is not None:
+            return Attribute(number, root)
+        return Attribute(number, _device, variable=name)
+
+    def _select(self, node: Select) -> Node:
+        reference = self.checked.references.get(node.id)
+        if reference is not None and reference.name:
+            return self._name(node.id, reference.name)
+        attribute = self._attribute(node.operand)
+        attribute.add(Qualifier(node.id, node.field, test=node.test_only))
+        attribute.test = node.test_only
+        return attribute
+
+    def _attribute(self, operand: Expr) -> Attribute:
+        planned = self.node(operand)
+        if isinstance(planned, Attribute) and not planned.test:
+            return planned
+        return Attribute(operand.id, evaluated(planned))
+
+    def _index(self, node: Call, *, optional: bool) -> Node:
+        operand, index = node.arguments
+        attribute = self._attribute(operand)
+        planned = self.node(index)
+        if isinstance(planned, Constant):
+            if type(planned.value) not in QUALIFIERS:
+                raise PlanFault("invalid qualifier type", node.id)
+            attribute.add(Qualifier(node.id, planned.value, optional=optional))
+        elif isinstance(planned, Attribute):
+            attribute.add(Qualifier(node.id, resolve=resolver(planned), optional=optional))
+        else:
+            attribute.add(Qualifier(node.id, resolve=planned, optional=optional))
+        return attribute
+
+    def _call(self, node: Call) -> Node:
+        special = self.special.get(node.function)
+        if special is not None and (node.target is None or node.function in ("or", "orValue")):
+            return special(node)
+        reference = self.checked.references.get(node.id, Reference())
+        arguments = list(node.arguments)
+        if node.target is not None and not reference.name:
+            arguments.insert(0, node.target)
+        return self._function(node, reference, [self.node(each) for each in arguments], arguments)
+
+    def _function(self, node: Call, reference: Reference, planned: list[Node], written: Sequence[Expr]) -> Node:
+        function = reference.name or node.function
+        known = overloads()
+        found = [known[each] for each in reference.overloads if each in known]
+        if not found:
+            raise PlanFault(f"no such overload: {function}", node.id)
+        one = len(reference.overloads) == 1
+        overload = reference.overloads[0] if one else ""
+        cost = (found[0].cost if one else None) or cost_of(function, overload)
+        all_at_once = found[0].variadic if one else not found[0].singleton
+        if found[0].singleton:
+            call = found[0].call
+        elif one:
+            types = self.checked.types
+            call = guarded(found[0], [types.get(each.id, DYN) for each in written])
+        else:
+            call = dispatched(function, found, len(planned))
+        if overload == "in_list" and isinstance(planned[1], Constant):
+            members = _members(planned[1].value)
+            if members is not None:
+                return member_of(evaluated(planned[0]), members, map_key) if members else Constant(False)
+        if constants := _values(planned):
+            if function in CONVERSIONS and len(planned) == 1:
+                return _beforehand(node, call, constants)
+            self._pattern(function, planned, node)
+            return constant_call(node.id, constants, call, cost)
+        runs = [evaluated(each) for each in planned]
+        if self._pattern(function, planned, node) or all_at_once or len(runs) not in (1, 2):
+            return variadic(node.id, runs, call, cost)
+        if len(runs) == 1:
+            return unary(node.id, runs[0], call, cost)
+        return binary(node.id, runs[0], runs[1], call, cost)
+
+    @staticmethod
+    def _pattern(function: str, planned: Sequence[Node], node: Call) -> bool:
+        """Whether the call has a constant pattern; it is compiled here, so that a wrong one is found."""
+        if function not in CONSTANT_PATTERNS or len(planned) < 2:
+            return False
+        expression = planned[1]
+        if not isinstance(expression, Constant) or type(expression.value) is not str:
+            return False
+        try:
+            pattern(expression.value)
+        except Fault as fault:
+            raise PlanFault(fault.message, node.id) from fault
+        except MissingLibrary:
+            pass  # evaluation says so, with what to install
+        return True
+
+    def _list(self, node: ListLiteral) -> Node:
+        planned = [self.node(each) for each in node.elements]
+        optional = [position in node.optional for position in range(len(planned))]
+        constants = _values(planned)
+        if len(constants) == len(planned) and not any(optional):
+            return Constant(constants)
+        runs = [evaluated(each) for each in planned]
+
+        def build(frame: Frame) -> Value:
+            values: list[Value] = []
+            for each, maybe in zip(runs, optional, strict=True):
+                value = each(frame)
+                if maybe:
+                    present, value = _opened(value, node.id)
+                    if not present:
+                        continue
+                values.append(value)
+            return values
+
+        return _constructed(build, node.id, LIST)
+
+    def _map(self, node: MapLiteral) -> Node:
+        keys = [self.node(each.key) for each in node.entries]
+        values = [self.node(each.value) for each in node.entries]
+        optional = [each.optional for each in node.entries]
+        if not any(optional) and len(known := _values([*keys, *values])) == 2 * len(keys):
+            pairs = zip(known[: len(keys)], known[len(keys) :], strict=True)
+            return Constant({map_key(key): value for key, value in pairs})
+        entries = list(zip([evaluated(k) for k in keys], [evaluated(v) for v in values], optional, strict=True))
+
+        def build(frame: Frame) -> Value:
+            made: dict[object, Value] = {}
+            for key_of, value_of, maybe in entries:
+                key = key_of(frame)
+                value = value_of(frame)
+                if maybe:
+                    present, value = _opened(value, node.id)
+                    if not present:
+                        made.pop(map_key(key), None)
+                        continue
+                made[map_key(key)] = value
+            return made
+
+        return _constructed(build, node.id, MAP)
+
+    def _message(self, node: MessageLiteral) -> Node:
+        fields = [(each.name, self.run(each.value), each.optional) for each in node.fields]
+        name = self.checked.references.get(node.id, Reference()).name or node.type_name.lstrip(".")
+
+        def build(frame: Frame) -> Value:
+            made: dict[str, Value] = {}
+            for field, value_of, maybe in fields:
+                value = value_of(frame)
+                if maybe:
+                    present, value = _opened(value, node.id)
+                    if not present:
+                        made.pop(field, None)
+                        continue
+                made[field] = value
+            return make(name, made)
+
+        return _constructed(build, node.id, MESSAGE)
+
+    def _comprehension(self, node: Comprehension) -> Node:
+        initial = self.run(node.initial)
+        over = self.run(node.range)
+        collected, first = self.slots, self.slots + 1
+        second = self.slots + 2 if node.variable2 else None
+        self.slots += 3
+        outside = dict(self.scope)
+        read = accumulator(collected, initial)
+        self.scope[node.accumulator] = read
+        self.scope[node.variable] = slot(first)
+        if second is not None:
+            self.scope[node.variable2] = slot(second)
+        if node.accumulator in (node.variable, node.variable2):
+            self.scope[node.accumulator] = read
+        condition = self.node(node.condition)
+        step = self.run(node.step)
+        self.scope = {**outside, node.accumulator: read}
+        result = self.run(node.result)
+        self.scope = outside
+        certain = isinstance(condition, Constant) and condition.value is True
+        return fold(Loop(node.id, over, first, second, collected, evaluated(condition), step, result, certain))
+
+    def _junction(self, node: Call) -> Node:
+        """All operands of a chain of one operator, however it is nested: result and order are the same."""
+        operands: list[Run] = []
+        pending: list[Expr] = [node]
+        while pending:
+            each = pending.pop()
+            if isinstance(each, Call) and each.function == node.function and each.target is None:
+                pending.extend(reversed(each.arguments))
+            else:
+                operands.append(self.run(each))
+        return junction(node.id, operands, decisive=node.function == "_||_")
+
+    def _conditional(self, node: Call) -> Node:
+        condition, truthy, falsy = (self.node(each) for each in node.arguments)
+        branches = tuple(
+            each if isinstance(each, Attribute) else Attribute(part.id, evaluated(each))
+            for each, part in ((truthy, node.arguments[1]), (falsy, node.arguments[2]))
+        )
+        return Attribute(node.id, condition=evaluated(condition), branches=branches)
+
+    def _equality(self, node: Call) -> Node:
+        first, second = (self.run(each) for each in node.arguments)
+        return equals(node.id, first, second) if node.function == "_==_" else differs(node.id, first, second)
+
+    def _optional_or(self, node: Call) -> Node:
+        assert node.target is not None
+        first, second = self.run(node.target), self.run(node.arguments[0])
+        return optional_or(node.id, first, second, unwrap=node.function == "orValue")
+
+    def _not_strictly_false(self, node: Call) -> Node:
+        return not_strictly_false(self.run(node.arguments[0]))
+
+    def _plain_index(self, node: Call) -> Node:
+        return self._index(node, optional=False)
+
+    def _optional_index(self, node: Call) -> Node:
+        return self._index(node, optional=True)
+
+
+def _constructed(build: Run, node: int, units: int) -> Run:
+    """Making a list, map or message: charged whether it succeeds or not."""
+
+    def run(frame: Frame) -> Value:
+        try:
+            made = build(frame)
+        except Fault as fault:
+            fault.node = fault.node or node
+            charge(frame, units)
+            raise
+        charge(frame, units)
+        return made
+
+    return run
+
+
+def _device(frame: Frame) -> Value:
+    return frame.device.variable
+
+
+def _opened(value: Value, node: int) -> tuple[bool, Value]:
+    """What stands behind a question mark in a list or map."""
+    if type(value) is not Optional:
+        raise Fault("cannot initialize optional entry from non-optional value", node)
+    return value.present, value.get() if value.present else None
+
+
+def _values(planned: Sequence[Node]) -> list[Value]:
+    """The values of nodes that are all constants, else an empty list."""
+    values: list[Value] = []
+    for each in planned:
+        if not isinstance(each, Constant):
+            return []
+        values.append(each.value)
+    return values
+
+
+def _beforehand(node: Call, call: Callable[..., Value], constants: list[Value]) -> Node:
+    try:
+        return Constant(call(*constants))
+    except Fault as fault:
+        raise PlanFault(fault.message, node.id) from fault
+
+
+_PRIMITIVE = (bool, int, Unsigned, float, str)
+
+
+def _members(entries: Value) -> frozenset[object] | None:
+    """What a constant list holds, as keys, numbers as all the numbers they equal; None if it is no set."""
+    if not is_list(entries):
+        return None
+    members: set[object] = set()
+    for each in elements(entries):
+        if type(each) not in _PRIMITIVE:
+            return None
+        members.add(map_key(each))
+        if not isinstance(each, bool) and isinstance(each, int | float):
+            members.update(_equal_numbers(each))
+    return frozenset(members)
+
+
+def _equal_numbers(number: Value) -> list[object]:
+    found: list[object] = []
+    if isinstance(number, float):
+        if number != number or abs(number) >= 2.0**64 or number != int(number):  # noqa: PLR0124 - NaN
+            return []
+        whole = int(number)
+        if -(2**63) < whole < 2**63:
+            found.append(whole)
+        if whole >= 0:
+            found.append(map_key(Unsigned(whole)))
+        return found
+    assert isinstance(number, int)
+    found.append(map_key(float(number)))
+    if type(number) is Unsigned:
+        if number < 2**63:
+            found.append(int(number))
+    elif number >= 0:
+        found.append(map_key(Unsigned(number)))
+    return found

@@ -1,0 +1,132 @@
+"""Constraints between the devices of a claim.
+
+A constraint is a pure step: from what the devices so far have made of it (its state) and one more device to the next
+state, or to a refusal. So a search goes back by going back to an earlier state, and equal states mean equal futures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, Protocol
+
+from driver.structured.attributes import Values, as_values, lookup, scalar
+from driver.structured.claims import Claim, ConstraintFacts, Request
+from driver.structured.errors import FatalError
+from driver.structured.slices import Device
+
+State = Hashable
+START: Final[State] = None
+"""The state before the first device, for every constraint."""
+
+
+class _Refused:
+    """The answer of a constraint that does not allow a device."""
+
+
+REFUSED: Final = _Refused()
+
+
+class Constraint(Protocol):
+    """One constraint of one claim."""
+
+    facts: ConstraintFacts
+    attribute: str
+
+    def add(self, state: State, device: Device) -> State | _Refused:
+        """The state with this device as well, or `REFUSED`."""
+
+
+class _MatchScalars:
+    """matchAttribute while list attributes are off: every device has the first one's value.
+
+    The state is the first device's attribute: its type and value, or that it has none of a known type. A first device
+    is accepted with any attribute; then none can follow.
+    """
+
+    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
+        self.facts = facts
+        self.attribute = attribute
+
+    def add(self, state: State, device: Device) -> State | _Refused:
+        attribute = lookup(device, self.attribute)
+        if attribute is None:
+            return REFUSED
+        value = scalar(attribute)
+        if state is START:
+            return value if value is not None else ("", "")
+        return state if value is not None and value == state else REFUSED
+
+
+class _MatchLists:
+    """matchAttribute with list attributes: all devices share at least one value. The state is what they share."""
+
+    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
+        self.facts = facts
+        self.attribute = attribute
+
+    def add(self, state: State, device: Device) -> State | _Refused:
+        attribute = lookup(device, self.attribute)
+        values = None if attribute is None else as_values(attribute)
+        if values is None:
+            return REFUSED
+        if not isinstance(state, Values):
+            return values
+        shared = state.shared_with(values)
+        return REFUSED if shared is None else shared
+
+
+class _DistinctScalars:
+    """distinctAttribute while list attributes are off: no two devices have the same value.
+
+    A device whose attribute has no plain value can only be the first. The state is the set of values so far.
+    """
+
+    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
+        self.facts = facts
+        self.attribute = attribute
+
+    def add(self, state: State, device: Device) -> State | _Refused:
+        attribute = lookup(device, self.attribute)
+        if attribute is None:
+            return REFUSED
+        value = scalar(attribute)
+        seen = state if isinstance(state, frozenset) else frozenset()
+        if seen and (value is None or value in seen):
+            return REFUSED
+        return seen | {value if value is not None else ("", "")}
+
+
+class _DistinctLists:
+    """distinctAttribute with list attributes: no two devices share a value. The state is all values so far."""
+
+    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
+        self.facts = facts
+        self.attribute = attribute
+
+    def add(self, state: State, device: Device) -> State | _Refused:
+        attribute = lookup(device, self.attribute)
+        values = None if attribute is None else as_values(attribute)
+        if values is None:
+            return REFUSED
+        seen = state if isinstance(state, frozenset) else frozenset()
+        own = {(values.type, value) for value in values.values}
+        return REFUSED if seen & own else seen | own
+
+
+def constraints_of(claim: Claim, list_attributes: bool) -> tuple[Constraint, ...]:
+    """The constraints of a claim. Raises `FatalError` for one of a kind that is not known."""
+    made: list[Constraint] = []
+    for index, facts in enumerate(claim.constraints):
+        if facts.match_attribute is not None:
+            made.append((_MatchLists if list_attributes else _MatchScalars)(facts, facts.match_attribute))
+        elif facts.distinct_attribute is not None:
+            made.append((_DistinctLists if list_attributes else _DistinctScalars)(facts, facts.distinct_attribute))
+        else:
+            path = f"spec.devices.constraints[{index}]"
+            raise FatalError(claim.reference, path, "neither matchAttribute nor distinctAttribute is set")
+    return tuple(made)
+
+
+def covering(constraints: tuple[Constraint, ...], request: Request) -> tuple[int, ...]:
+    """Which of the constraints are about devices of this request, by position."""
+    return tuple(index for index, each in enumerate(constraints) if each.facts.covers(request))

@@ -1,0 +1,157 @@
+"""Reading, writing and comparing values by their types.
+
+Reading is as strict as the API server's decoder: a wrong type ends it with `Undecodable` (the server answers 400),
+unknown fields are dropped (it warns), nulls are as if not written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from driver.quantity import ZERO, Quantity, QuantityError, of_json
+from driver.validation.cause import shown
+from driver.validation.schema import QUANTITY, RAW, TIME, Field, ListOf, MapOf, Scalar, Shape, Type, Written, zero
+from driver.validation.shapes import BY_KIND
+
+_INT64: Final = range(-(2**63), 2**63)
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)T(\d{1,2}):(\d\d):(\d\d)([.,]\d+)?(Z|[+-]([01]\d|2[0-4]):[0-5]\d)", re.ASCII
+)
+
+
+class Undecodable(Exception):
+    """A value has not the type of its field. `field`: its path; `expected`, `found`: in words."""
+
+    def __init__(self, field: str, expected: str, found: object) -> None:
+        super().__init__(f"{field or 'the object'}: must be {expected}, is {shown(found)}")
+        self.field = field
+        self.expected = expected
+        self.found = found
+
+
+def decoded(resource: object, kind: str) -> dict[str, Any]:
+    """Return the object of `kind` as typed data (see `driver.validation.schema`). Raises Undecodable."""
+    tree = read(resource, BY_KIND[kind], "")
+    if not isinstance(tree, dict):
+        raise Undecodable("", "a mapping", resource)
+    return tree
+
+
+def read(value: object, type_: Type, path: str) -> Any:
+    """Return a value as typed data; null becomes the zero value of its type. Raises Undecodable."""
+    if isinstance(type_, Scalar):
+        return _read_scalar(value, type_, path)
+    if value is None:
+        return zero(type_)
+    if isinstance(type_, ListOf):
+        if not isinstance(value, list):
+            raise Undecodable(path, "a list", value)
+        return [read(entry, type_.item, f"{path}[{index}]") for index, entry in enumerate(value)]
+    if not isinstance(value, Mapping):
+        raise Undecodable(path, "a mapping", value)
+    if isinstance(type_, MapOf):
+        for name in value:
+            if not isinstance(name, str):
+                raise Undecodable(path, "a mapping of texts", name)
+        return {name: read(entry, type_.item, f"{path}[{name}]") for name, entry in value.items()}
+    start = f"{path}." if path else ""
+    return {
+        name: read(value[name], field.type, start + name)
+        for name, field in type_.fields.items()
+        if value.get(name) is not None
+    }
+
+
+def _read_scalar(value: object, type_: Scalar, path: str) -> Any:
+    if type_ is RAW:
+        return value
+    if type_ is QUANTITY:
+        try:
+            return of_json(value)
+        except QuantityError as error:
+            raise Undecodable(path, type_.value, value) from error
+    if value is None:
+        return zero(type_)
+    if type_ is TIME:
+        return _read_time(value, path)
+    wanted = {Scalar.TEXT: str, Scalar.INTEGER: int, Scalar.FLAG: bool}[type_]
+    if not isinstance(value, wanted) or (wanted is int and (isinstance(value, bool) or value not in _INT64)):
+        raise Undecodable(path, type_.value, value)
+    return value
+
+
+def _read_time(value: object, path: str) -> str:
+    """Return the time as the API server writes it: whole seconds, UTC."""
+    match = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise Undecodable(path, TIME.value, value)
+    day, hour, minute, second, _, zone, _ = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{hour:0>2}:{minute}:{second}{zone}")
+        return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    except (ValueError, OverflowError) as error:
+        raise Undecodable(path, TIME.value, value) from error
+
+
+def written(value: Any, type_: Type) -> Any:
+    """Return typed data as the API server writes it."""
+    if isinstance(value, Quantity):
+        return value.text
+    if isinstance(type_, ListOf):
+        return [written(entry, type_.item) for entry in value]
+    if isinstance(type_, MapOf):
+        return {name: written(entry, type_.item) for name, entry in value.items()}
+    if not isinstance(type_, Shape):
+        return value
+    result = {}
+    for name, field in type_.fields.items():
+        present = name in value
+        if field.written is Written.ALWAYS:
+            # Its storage knows no empty list: one that was written is read back as none.
+            empty = isinstance(field.type, ListOf | MapOf) and not value.get(name)
+            result[name] = written(value[name], field.type) if present and not empty else _absent(field)
+        elif present and (field.written is Written.SET or value[name]):
+            result[name] = written(value[name], field.type)
+    return result
+
+
+def _absent(field: Field) -> Any:
+    if isinstance(field.type, Shape) and not field.pointer:
+        return written({}, field.type)
+    if field.pointer or isinstance(field.type, ListOf | MapOf):
+        return None
+    return ZERO.text if field.type is QUANTITY else zero(field.type)
+
+
+def same(left: Any, right: Any, type_: Type) -> bool:
+    """Tell whether two values mean the same: quantities by value, nothing as empty, pointers as set or not."""
+    return bool(_essence(left, type_) == _essence(right, type_))
+
+
+def _essence(value: Any, type_: Type) -> object:
+    if type_ is RAW:
+        return raw(value)
+    if isinstance(value, Quantity) or isinstance(type_, Scalar) or value is None:
+        return value
+    if isinstance(type_, ListOf):
+        return [_essence(entry, type_.item) for entry in value]
+    if isinstance(type_, MapOf):
+        return {name: _essence(entry, type_.item) for name, entry in value.items()}
+    essence = {name: _essence(value[name], field.type) for name, field in type_.fields.items() if name in value}
+    return {
+        name: entry
+        for name, entry in essence.items()
+        if (type_.fields[name].pointer and not isinstance(type_.fields[name].type, ListOf | MapOf)) or entry
+    }
+
+
+def raw(value: object) -> str:
+    """Return raw JSON as a Python client sends it: with a space after each comma and colon, non-ASCII escaped.
+
+    The API server counts these bytes against its limits, as they arrive.
+    """
+    return json.dumps(value)

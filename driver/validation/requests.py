@@ -1,0 +1,114 @@
+"""Rules for the requests of a claim, and for references to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from driver.validation.bounds import distinct
+from driver.validation.cause import Cause, invalid, not_supported, required
+from driver.validation.gates import Gates
+from driver.validation.names import class_name, label, label_key, label_value
+from driver.validation.selectors import selectors
+
+REQUESTS: Final = 32
+EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
+_ALTERNATIVES: Final = 8
+_OPERATORS: Final = ("Equal", "Exists")
+
+Request = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestNames:
+    """The names that a claim's constraints, configuration and results may refer to."""
+
+    alternatives: Mapping[str, frozenset[str]]
+    """Names of requests, each with the names of its alternatives."""
+
+    @staticmethod
+    def of(requests: Sequence[Request]) -> RequestNames:
+        """Return the names in a list of requests; of two with one name the last counts."""
+        return RequestNames(
+            {
+                request.get("name", ""): frozenset(entry.get("name", "") for entry in request.get("firstAvailable", []))
+                for request in requests
+            }
+        )
+
+    def __contains__(self, reference: str) -> bool:
+        """Tell whether `<request>` or `<request>/<alternative>` is there."""
+        request, slash, alternative = reference.partition("/")
+        return request in self.alternatives and (not slash or alternative in self.alternatives[request])
+
+    def judge(self, reference: str, path: str) -> Iterator[Cause]:
+        """A reference to a request, or to an alternative in one."""
+        parts = reference.split("/")
+        if len(parts) <= 2:
+            for part in parts:
+                yield from label(part, path)
+        if len(parts) > 2 or reference not in self:
+            yield invalid(path, reference, "must be '<request>' or '<request>/<alternative>' of this claim")
+
+    def judge_all(self, references: Sequence[str], path: str) -> Iterator[Cause]:
+        """A list of references, none twice."""
+        yield from distinct(references, REQUESTS, path, self.judge, key=str)
+
+
+def request_rule(gates: Gates, *, stored: bool) -> Callable[[Request, str], Iterator[Cause]]:
+    """Return the rule for a request of a claim."""
+
+    def alternative(entry: Request, path: str) -> Iterator[Cause]:
+        yield from label(entry.get("name", ""), f"{path}.name")
+        yield from _devices(entry, path, gates, stored=stored)
+
+    def request(entry: Request, path: str) -> Iterator[Cause]:
+        yield from label(entry.get("name", ""), f"{path}.name")
+        alternatives = entry.get("firstAvailable", [])
+        if alternatives and "exactly" in entry:
+            yield invalid(path, entry.get("name", ""), "must have exactly or firstAvailable, not both")
+        elif alternatives:
+            at = f"{path}.firstAvailable"
+            yield from distinct(alternatives, _ALTERNATIVES, at, alternative, key=lambda each: each.get("name", ""))
+        elif "exactly" in entry:
+            yield from _devices(entry["exactly"], f"{path}.exactly", gates, stored=stored)
+        else:
+            yield required(path, "must have exactly or firstAvailable")
+
+    return request
+
+
+def _devices(request: Request, path: str, gates: Gates, *, stored: bool) -> Iterator[Cause]:
+    """What an exact request and an alternative share: which devices, and how many."""
+    yield from class_name(request.get("deviceClassName", ""), f"{path}.deviceClassName")
+    yield from selectors(request.get("selectors", []), f"{path}.selectors", gates, stored=stored)
+    mode, count = request.get("allocationMode", ""), request.get("count", 0)
+    if mode == "All":
+        if count:
+            yield invalid(f"{path}.count", count, "must be left out with allocationMode All")
+    elif mode == "ExactCount":
+        if count <= 0:
+            yield invalid(f"{path}.count", count, "must be above zero")
+    else:
+        yield not_supported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
+    for index, entry in enumerate(request.get("tolerations", [])):
+        yield from _toleration(entry, f"{path}.tolerations[{index}]")
+
+
+def _toleration(toleration: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    if toleration.get("key"):
+        yield from label_key(toleration["key"], f"{path}.key")
+    operator, value = toleration.get("operator", ""), toleration.get("value", "")
+    if operator == "Exists":
+        if value:
+            yield invalid(f"{path}.value", value, "must be left out with operator Exists")
+    elif operator == "Equal":
+        yield from label_value(value, f"{path}.value")
+    elif not operator:
+        yield required(f"{path}.operator", f"must be one of {', '.join(_OPERATORS)}")
+    else:
+        yield not_supported(f"{path}.operator", operator, _OPERATORS)
+    effect = toleration.get("effect", "")
+    if effect and effect not in EFFECTS:
+        yield not_supported(f"{path}.effect", effect, EFFECTS)

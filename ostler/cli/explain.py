@@ -1,0 +1,175 @@
+"""``ostler explain``: why a pod or claim waits, or where it would go, from a live cluster or from files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable
+
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.output import add_format, print_document
+from ostler.explain.access import add_access, choice_of, connect, find_access
+from ostler.explain.errors import ExplainError
+from ostler.explain.question import Question, parse_question, question_about
+from ostler.explain.state import State, merge
+from ostler.explain.subject import Subject, subject_of
+from ostler.explain.verdict import Verdict
+
+PATIENCE = 10.0
+"""Seconds for one question to the allocator, which is how long the scheduler searches on a node."""
+QUIET = 1.0
+"""Seconds before progress is shown."""
+STEP = 0.1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "Say on which nodes a pod or claim would get its devices, and which; or what stands in the way, node by node\n"
+        "and request by request, the nearest first, and what would help. Nothing is changed. Reads the cluster that\n"
+        "kubectl would use, or files alone (--from). Follows the scheduler of Kubernetes 1.36 and 1.37.\n\n"
+        "  ostler explain pod train-0 -n team\n"
+        "  ostler explain -f claim.yaml            a manifest, as if it were applied to the cluster\n"
+        "  ostler explain claim/gpu --from snapshot.yaml\n\n"
+        "exit codes: 0 it fits on a node, 1 on none, 2 the question or an input cannot be used"
+    )
+    parser.add_argument(
+        "question", nargs="*", metavar="NAME", help="pod/NAME, claim/NAME, or a name (default: what is in -f)"
+    )
+    parser.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="objects to think of as applied; - is stdin",
+    )
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="read files or folders in place of a cluster",
+    )
+    parser.add_argument("--node", action="append", default=[], metavar="NAME", help="look at this node alone")
+    parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="colours (default: where it is a terminal)"
+    )
+    add_format(parser, ("text", "json"))
+    add_access(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain and print."""
+    progress = _Progress(time.monotonic)
+    try:
+        state, asked, notes = _read(arguments, progress.say)
+        verdict = _explain(state, asked, notes, arguments, progress)
+    except ExplainError as error:
+        raise CommandFailed(str(error), Exit.USAGE) from error
+    finally:
+        progress.end()
+    _print(verdict, arguments)
+    return Exit.OK if verdict.fits else Exit.FAILED
+
+
+def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[State, Question, tuple[str, ...]]:
+    """What is known, what is asked, and what was left out of files."""
+    # Here and not above: help needs none of it.
+    from ostler.explain.files import read_files
+
+    over = read_files(arguments.filename) if arguments.filename else None
+    notes = over.notes if over is not None else ()
+    if arguments.origin:
+        base = read_files(arguments.origin)
+        state = base.state if over is None else merge(base.state, over.state)
+        asked = _question(arguments, arguments.namespace, state if over is None else over.state)
+        return state, asked, (*base.notes, *notes)
+    from kube.errors import ConfigurationError, RequestError
+    from ostler.explain.live import Wanted, read_cluster
+
+    try:
+        access = find_access(choice_of(arguments), os.environ)
+        namespace = arguments.namespace or access.namespace
+        if over is None and not arguments.question:
+            raise ExplainError("what is to be explained? give 'pod NAME', 'claim NAME', or a manifest with -f")
+        asked = _question(arguments, namespace, over.state if over is not None else State())
+        names = (asked.name,)
+        live = read_cluster(connect(access, random.random), access.server, Wanted(asked.namespace, names, names), say)
+    except (ConfigurationError, RequestError) as error:
+        raise ExplainError(str(error)) from error
+    return (live if over is None else merge(live, over.state)), asked, notes
+
+
+def _question(arguments: argparse.Namespace, namespace: str, files: State) -> Question:
+    if arguments.question:
+        return parse_question(arguments.question, namespace)
+    return question_about(files)
+
+
+def _explain(
+    state: State, asked: Question, notes: tuple[str, ...], arguments: argparse.Namespace, progress: _Progress
+) -> Verdict:
+    from dataclasses import replace
+
+    from ostler.explain.survey import survey
+
+    subject: Subject = subject_of(state, asked)
+    subject = replace(subject, notes=(*subject.notes, *notes))
+    return survey(state, subject, arguments.node, progress.nodes, _patience)
+
+
+def _patience() -> Callable[[], bool]:
+    end = time.monotonic() + PATIENCE
+    return lambda: time.monotonic() > end
+
+
+def _print(verdict: Verdict, arguments: argparse.Namespace) -> None:
+    if arguments.output == "json":
+        from ostler.explain.drawing.document import document
+
+        print_document(document(verdict), "json")
+        return
+    from ostler.explain.drawing.text import draw
+
+    terminal = sys.stdout.isatty()
+    colour = arguments.color == "always" or (
+        arguments.color == "auto" and terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+    width = shutil.get_terminal_size().columns if terminal else None
+    sys.stdout.write(draw(verdict, width=width, colour=colour, all_nodes=arguments.all_nodes))
+
+
+class _Progress:
+    """One line on standard error that is written over, after a while and on a terminal alone."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._begin = clock()
+        self._last = 0.0
+        self._shown = False
+
+    def nodes(self, done: int, count: int) -> None:
+        """So many of all nodes are done."""
+        self.say(f"{done} of {count} nodes")
+
+    def say(self, what: str) -> None:
+        """Show what is going on."""
+        now = self._clock()
+        if now - self._begin < QUIET or now - self._last < STEP or not sys.stderr.isatty():
+            return
+        self._last, self._shown = now, True
+        sys.stderr.write(f"\r\x1b[K{what}")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Wipe the line."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,149 @@
+"""``ostler snapshot``: a cluster's devices, claims and what else decides allocations, as one file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ostler.cli.exits import CommandFailed
+from ostler.explain.access import add_access, choice_of
+from ostler.explain.errors import ExplainError
+from ostler.explain.kinds import FACTS
+from ostler.explain.snapshot import ORDER, anonymous, as_json, as_yaml, reduced
+from ostler.explain.state import State
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "Write down what decides allocations in a cluster: resource slices, claims, templates, device classes, taint\n"
+        "rules, nodes, and the pods with claims. 'ostler explain --from FILE' answers from it, here or elsewhere.\n"
+        "Nothing that may be secret is kept: no environment variables, no annotations, no images. Drivers, classes,\n"
+        "devices, requests and selectors are never replaced. Read it before you send it to anybody."
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write here, as JSON where it ends in .json (default: to stdout)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE where it is there already")
+    parser.add_argument(
+        "--from",
+        dest="sources",
+        nargs="+",
+        metavar="FILE",
+        default=[],
+        help="read files or folders instead of a cluster",
+    )
+    group = parser.add_argument_group("names")
+    group.add_argument(
+        "--anonymise",
+        "--anonymize",
+        action="store_true",
+        help="replace names, namespaces, UIDs and labels of pods, claims and templates, and opaque parameters",
+    )
+    group.add_argument(
+        "--anonymise-nodes",
+        "--anonymize-nodes",
+        action="store_true",
+        help="the same, and names and labels of nodes, pools, slices and taint rules",
+    )
+    group.add_argument("--names", type=Path, metavar="FILE", help="write down which name became which, for yourself")
+    add_access(parser, namespace=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, reduce, write."""
+    hidden = arguments.anonymise or arguments.anonymise_nodes
+    if arguments.names is not None and not hidden:
+        raise CommandFailed("--names without --anonymise: no name is replaced")
+    for path in (arguments.output, arguments.names):
+        _check_free(path, force=arguments.force)
+    state = reduced(_read(arguments))
+    names: dict[str, dict[str, str]] = {}
+    if hidden:
+        made = anonymous(state, nodes=arguments.anonymise_nodes)
+        state = made.state
+        names = {group.value: dict(table) for group, table in made.names.items() if table}
+    _write(arguments.output, _text(arguments.output, state, hidden=hidden))
+    if arguments.names is not None:
+        _write(arguments.names, json.dumps(names, indent=1, ensure_ascii=False) + "\n")
+    _tell(arguments.output, state)
+    return 0
+
+
+def _read(arguments: argparse.Namespace) -> State:
+    from kube.errors import KubeError
+    from ostler.explain.files import read_files
+
+    try:
+        if arguments.sources:
+            reading = read_files(arguments.sources)
+            for note in reading.notes:
+                sys.stderr.write(f"{note}\n")
+            return reading.state
+        return _read_cluster(arguments)
+    except (ExplainError, KubeError) as error:
+        raise CommandFailed(str(error)) from error
+
+
+def _read_cluster(arguments: argparse.Namespace) -> State:
+    # Here and not above: files need no client library.
+    from node.chance import chance
+    from ostler.explain.access import connect, find_access
+    from ostler.explain.live import Wanted, read_cluster
+
+    access = find_access(choice_of(arguments), os.environ)
+    client = connect(access, chance)
+    try:
+        return read_cluster(client, access.server, Wanted(everything=True))
+    finally:
+        client.close()
+
+
+def _text(path: Path | None, state: State, *, hidden: bool) -> str:
+    taken_at = datetime.now(UTC).replace(microsecond=0).isoformat()
+    form = as_json if path is not None and path.suffix == ".json" else as_yaml
+    return form(state, taken_at=taken_at, names_replaced=hidden)
+
+
+def _check_free(path: Path | None, *, force: bool) -> None:
+    """Raise ``CommandFailed`` before a cluster is read for nothing."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise CommandFailed(f"{path} is a folder; give the name of a file")
+    if path.is_file() and not force:
+        raise CommandFailed(f"{path} is there already; give another name, or --force to replace it")
+
+
+def _write(path: Path | None, text: str) -> None:
+    if path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    from node.files import WriteFailed, write_whole
+
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # A device or a pipe, in whose place no file must be put.
+        else:
+            write_whole(path, data)
+    except WriteFailed as error:
+        raise CommandFailed(str(error)) from error
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _tell(path: Path | None, state: State) -> None:
+    counts = ", ".join(f"{len(state.of(kind))} {FACTS[kind].plural}" for kind in ORDER if state.of(kind))
+    sys.stderr.write(f"{path or 'written'}: {counts or 'no objects'}\n")
+    for note in (*state.truncated, *map(str, state.missing)):
+        sys.stderr.write(f"not in it: {note}\n")

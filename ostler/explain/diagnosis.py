@@ -1,0 +1,170 @@
+"""Why claims fit on a node or do not: the allocator's verdict, and the reasons behind it.
+
+Pure: cluster, claims and node in, a finding out. Order of what is told, the most telling first: what the node as a
+whole lacks (pools that are not used), what cannot be had together (constraints, requests against each other), then
+request by request what its devices lack: held, tainted, capacity, counters (these go away by themselves or by a pod's
+end), then selectors, where least is missing first. A request is told only if it is in the way: if it cannot be met
+even alone, or belongs to a smallest set of requests and constraints that cannot be met together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from driver.structured.claims import RESULTS_MAX, Claim, Request, RequestChoice
+from driver.structured.errors import AllocationError, FatalError, GaveUp
+from driver.structured.node_selection import Labels
+from driver.structured.pools import Pool, gather_pools, node_identity
+from driver.structured.slices import Device
+from kube.bodies import JsonObject
+from ostler.explain import obstacles as kinds
+from ostler.explain.cluster import Cluster
+from ostler.explain.cores import Core, smallest
+from ostler.explain.errors_told import told
+from ostler.explain.judge import Judge
+from ostler.explain.obstacles import Obstacle
+from ostler.explain.placing import placements, shared, title_of
+from ostler.explain.pool_faults import faulty, present
+from ostler.explain.reduction import Claims, Part, only_alternative, reduced, requests_of
+from ostler.explain.remedies import remedies
+from ostler.explain.screening import Screened, devices_for, screen
+from ostler.explain.selecting import refusal
+from ostler.explain.together import not_together, of_core
+from ostler.explain.verdict import NodeFinding, Outcome, RequestFinding
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A node, and what of the cluster is there for it."""
+
+    name: str
+    labels: Labels
+    pools: Sequence[Pool]
+    devices: tuple[Device, ...]
+
+
+def diagnose(claims: Claims, node: JsonObject, cluster: Cluster) -> NodeFinding:
+    """What holds for these claims on this node. Never raises for what is wrong with the objects."""
+    name, labels = node_identity(node)
+    judge = Judge(node, cluster)
+    answer = judge.ask(claims)
+    try:
+        pools = gather_pools(node, cluster.index, cluster.features)
+        ground = Ground(name, labels, pools, devices_for(name, labels, pools))
+        if answer.results is not None:
+            devices = {device.id: device for device in ground.devices}
+            placed = tuple(placements(claims, answer.results, devices))
+            return NodeFinding(name, Outcome.FITS, placed, tuple(shared(claims, placed, devices)))
+        if isinstance(answer.error, FatalError):
+            return _refused(claims, ground, cluster, answer.error)
+        return _Blocked(claims, ground, cluster, judge).finding(answer.error)
+    except FatalError as error:
+        return NodeFinding(name, Outcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),))
+
+
+def _refused(claims: Claims, ground: Ground, cluster: Cluster, error: FatalError) -> NodeFinding:
+    """The allocator refuses the claims; where it is because of a pool that "all devices" needs, the pool is told."""
+    requests = [one for claim in claims for choice in Claim(claim).requests for one in choice.alternatives]
+    if error.field.endswith("allocationMode") and any(request.mode == "All" for request in requests):
+        faults = [fault for _, fault in faulty(ground.pools, ground.name, ground.labels, cluster)]
+        if faults:
+            return NodeFinding(ground.name, Outcome.ERROR, obstacles=tuple(faults))
+    return NodeFinding(ground.name, Outcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),))
+
+
+class _Blocked:
+    """A node on which the allocator found nothing."""
+
+    def __init__(self, claims: Claims, ground: Ground, cluster: Cluster, judge: Judge) -> None:
+        self._claims = claims
+        self._facts = [Claim(claim) for claim in claims]
+        self._ground = ground
+        self._cluster = cluster
+        self._judge = judge
+
+    def finding(self, error: AllocationError | None) -> NodeFinding:
+        """All that is in the way."""
+        name = self._ground.name
+        if isinstance(error, GaveUp):
+            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(kinds.GaveUp(error.message),))
+        parts = requests_of(self._claims)
+        alone = [part for part in parts if self._judge.possible(reduced(self._claims, [part], ())) is False]
+        core = None if alone else smallest(self._claims, self._judge.possible)
+        blamed = alone or list(core.requests if core is not None else parts)
+        screened = {part: self._screened(part) for part in blamed}
+        together = [] if core is None else list(of_core(self._facts, core, screened))
+        faults = self._faults([choice for part in blamed for choice in (self._choice(part),)])
+        cures = tuple(remedies(self._claims, screened, core, self._judge))
+        return NodeFinding(
+            name,
+            Outcome.BLOCKED,
+            obstacles=(*faults, *together),
+            requests=tuple(each for part in blamed for each in self._requests(part, screened[part], core)),
+            remedies=cures,
+        )
+
+    def _choice(self, part: Part) -> RequestChoice:
+        return self._facts[part[0]].requests[part[1]]
+
+    def _screened(self, part: Part) -> list[tuple[Request, Screened]]:
+        ground = self._ground
+        alternatives = self._choice(part).alternatives
+        return [(one, screen(one, ground.devices, ground.pools, self._cluster)) for one in alternatives]
+
+    def _requests(
+        self, part: Part, screened: Sequence[tuple[Request, Screened]], core: Core | None
+    ) -> Iterator[RequestFinding]:
+        for number, (request, seen) in enumerate(screened):
+            wanted = None if request.mode == "All" else request.count
+            found = list(seen.obstacles)
+            if core is None and wanted is not None and len(seen.usable) >= wanted:
+                # One by one enough devices are free: what they share is in the way.
+                alone = only_alternative(reduced(self._claims, [part], ()), (0, 0), number)
+                found = [not_together(alone, seen, request, self._judge), *found]
+            if core is not None:
+                found = [each for each in found if not isinstance(each, kinds.ConditionFalse)]
+            yield RequestFinding(
+                claim=title_of(self._claims[part[0]]),
+                request=request.name,
+                wanted=wanted,
+                total=len(seen.devices),
+                suitable=len(seen.suitable),
+                usable=len(seen.usable),
+                obstacles=tuple(found),
+            )
+
+    def _faults(self, blamed: Sequence[RequestChoice]) -> Iterator[Obstacle]:
+        """The pools that are not used and could matter to these requests, or that there are no devices at all."""
+        ground, cluster = self._ground, self._cluster
+        any_pool = bool(ground.pools)
+        requests = [request for choice in blamed for request in choice.alternatives]
+        for pool, fault in faulty(ground.pools, ground.name, ground.labels, cluster):
+            any_pool = True
+            there = present(pool, ground.name, ground.labels, cluster)
+            if not there or any(self._could_serve(one, request) for one in there for request in requests):
+                yield fault
+        if not any_pool or not ground.devices:
+            drivers = sorted({each.pool.driver for each in cluster.index.all})
+            if not any_pool:
+                yield kinds.NoDevices(tuple(drivers))
+
+    def _could_serve(self, device: Device, request: Request) -> bool:
+        against = refusal(request, device, device.name, self._cluster)
+        return against is None or not against.foreign
+
+
+def limit_of(claims: Claims) -> Iterator[Obstacle]:
+    """Claims that ask for more devices than a claim can get, whatever there is."""
+    for claim in claims:
+        wanted = 0
+        for choice in Claim(claim).requests:
+            counts = [0 if request.mode == "All" else request.count for request in choice.alternatives]
+            wanted += min(counts, default=0)
+        if wanted > RESULTS_MAX:
+            yield kinds.TooMany(wanted, RESULTS_MAX)
+
+
+def renamed(finding: NodeFinding, node: str) -> NodeFinding:
+    """A finding for another node of the same situation."""
+    return replace(finding, node=node)

@@ -1,0 +1,1 @@
+"""How an explanation is shown: as text for people, as JSON for programs."""

@@ -1,0 +1,117 @@
+"""Lines of text with colours, no wider than the terminal.
+
+A line is pieces of text, each with an ink, behind an indent. Lines that are too wide go on below, indented further, and
+are broken at blanks only: a name or a quantity is never torn. Whatever came from the cluster is made printable here,
+so no wording has to think of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ostler.drawing.text import columns, plain
+
+INDENT = 2
+HANGING = 4
+"""Columns by which the rest of a line that is too wide is further in."""
+NARROWEST = 40
+
+
+class Ink(Enum):
+    """Colours, by what a text is; the values are the terminal's codes."""
+
+    PLAIN = ""
+    GOOD = "32"
+    BAD = "31"
+    HEADING = "1"
+    CODE = "36"
+    VALUE = "33"
+    FAINT = "2"
+
+
+_Run = tuple[str, Ink]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some text in one ink; ``whole``: never broken, not even at blanks."""
+
+    text: str
+    ink: Ink = Ink.PLAIN
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``depth``: how many steps it stands in."""
+
+    depth: int
+    pieces: tuple[Piece, ...] = ()
+
+
+def line(depth: int, *pieces: Piece | str) -> Line:
+    """A line; bare text is plain."""
+    return Line(depth, tuple(Piece(piece) if isinstance(piece, str) else piece for piece in pieces))
+
+
+def code(text: str) -> Piece:
+    """Something that stands in a manifest."""
+    return Piece(" ".join(text.split()), Ink.CODE)
+
+
+def value(text: str) -> Piece:
+    """A device's own value."""
+    return Piece(text, Ink.VALUE, whole=True)
+
+
+def page(lines: Sequence[Line], width: int | None, *, colour: bool) -> str:
+    """The text of all lines; ``width`` None: as wide as they are."""
+    return "".join(f"{row}\n" for each in lines for row in _rows(each, width, colour))
+
+
+def _rows(each: Line, width: int | None, colour: bool) -> Iterator[str]:
+    start = used = each.depth * INDENT
+    room = None if width is None else max(width, NARROWEST)
+    row: list[_Run] = []
+    for atom in _atoms(each.pieces):
+        wide = sum(columns(text) for text, _ in atom)
+        end = used + wide - (1 if atom[-1][0].endswith(" ") else 0)
+        if row and room is not None and end > room:
+            yield _painted(row, start, colour)
+            row, start = [], each.depth * INDENT + HANGING
+            used = start
+        row += atom
+        used += wide
+    yield _painted(row, start, colour)
+
+
+def _atoms(pieces: Sequence[Piece]) -> Iterator[list[_Run]]:
+    """The text in parts that may begin a row: each ends with a blank, apart from the last."""
+    atom: list[_Run] = []
+    for piece in pieces:
+        text = plain(piece.text)
+        words = [text] if piece.whole else text.split(" ")
+        for word in words[:-1]:
+            yield [*atom, (f"{word} ", piece.ink)]
+            atom = []
+        if words[-1]:
+            atom.append((words[-1], piece.ink))
+    if atom:
+        yield atom
+
+
+def _painted(row: Sequence[_Run], indent: int, colour: bool) -> str:
+    runs: list[_Run] = []
+    for text, ink in row:
+        if runs and runs[-1][1] is ink:
+            runs[-1] = (runs[-1][0] + text, ink)
+        else:
+            runs.append((text, ink))
+    if runs:
+        runs[-1] = (runs[-1][0].rstrip(), runs[-1][1])
+    drawn = "".join(
+        text if not (colour and ink.value and text.strip()) else f"\x1b[{ink.value}m{text}\x1b[0m" for text, ink in runs
+    )
+    return (" " * indent + drawn).rstrip()

@@ -1,0 +1,179 @@
+"""An explanation for people: the answer in the first line, then nodes, the nearest first, then what to do.
+
+A person who reads this was woken up by it. So: one reason is told once, however many nodes have it; names are told as
+far as they help and counted beyond; where a claim fits, the nodes where it does not are one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from ostler.explain.drawing.devices_wording import advice
+from ostler.explain.drawing.names import brief, number, quoted, some
+from ostler.explain.drawing.page import Ink, Line, Piece, line, page, value
+from ostler.explain.drawing.wording import obstacle_lines
+from ostler.explain.obstacles import Held, gist
+from ostler.explain.verdict import Change, Group, NodeFinding, Outcome, Placement, Remedy, RequestFinding, Verdict
+
+
+def draw(verdict: Verdict, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
+    """The text; ``all_nodes``: every node by name, and why the others do not fit even where some do."""
+    stops = {gist(obstacle) for obstacle in verdict.stops}
+    lines = [_answer(verdict), *_stops(verdict, stops)]
+    left_out = 0
+    for group in verdict.groups:
+        if verdict.fitting and group.finding.outcome is not Outcome.FITS and not all_nodes:
+            left_out += len(group.nodes)
+        elif all_nodes or not _only_stopped(group, stops):
+            lines += [line(0), *_group(group, stops, all_nodes)]
+    if left_out:
+        others = "1 other node does" if left_out == 1 else f"{left_out} other nodes do"
+        lines += [line(0), line(0, f"{others} not fit; --all-nodes says why")]
+    if verdict.notes:
+        lines += [line(0), *(line(0, Piece("note: ", Ink.VALUE), note) for note in verdict.notes)]
+    return page(lines, width, colour=colour)
+
+
+def _only_stopped(group: Group, stops: set[object]) -> bool:
+    """Whether nothing is to be told about the nodes that is not told at the top."""
+    finding = group.finding
+    return finding.outcome is Outcome.ERROR and all(gist(obstacle) in stops for obstacle in finding.obstacles)
+
+
+def _stops(verdict: Verdict, stops: set[object]) -> Iterator[Line]:
+    if not verdict.stops:
+        return
+    met = [name for group in verdict.groups if _only_stopped(group, stops) for name in group.nodes]
+    where = f" (met on {some(met)})" if 0 < len(met) < verdict.nodes else ""
+    yield line(0)
+    yield line(0, f"this stops the scheduler on every node{where}:")
+    for obstacle in verdict.stops:
+        yield from obstacle_lines(obstacle, 1)
+
+
+def _answer(verdict: Verdict) -> Line:
+    title = Piece(verdict.title, Ink.HEADING)
+    if verdict.settled:
+        return line(0, title, " ", Piece(verdict.settled, Ink.GOOD))
+    if not verdict.nodes:
+        why = "is not scheduled, whatever the node" if verdict.stops else "has no node to go to: none is known"
+        return line(0, title, " ", Piece(why, Ink.BAD))
+    if not verdict.fitting:
+        if verdict.nodes == 1:
+            return line(0, title, " ", Piece(f"does not fit on {verdict.groups[0].nodes[0]}", Ink.BAD))
+        return line(0, title, " ", Piece(f"fits on none of {verdict.nodes} nodes", Ink.BAD))
+    if verdict.nodes == 1:
+        said = f"fits on {verdict.groups[0].nodes[0]}"
+    else:
+        said = f"fits on {verdict.fitting} of {verdict.nodes} nodes"
+    if verdict.stops:
+        return line(0, title, " ", Piece(f"{said}, and yet is not scheduled", Ink.BAD))
+    return line(0, title, " ", Piece(said, Ink.GOOD))
+
+
+def _group(group: Group, stops: set[object], all_nodes: bool) -> Iterator[Line]:
+    finding = group.finding
+    count = len(group.nodes)
+    if finding.outcome is Outcome.FITS:
+        yield line(0, Piece(finding.node, Ink.HEADING))
+        yield from _placements(finding)
+        yield from (line(1, Piece("note: ", Ink.VALUE), remark) for remark in finding.remarks)
+        if count > 1:
+            names = ", ".join(group.nodes[1:]) if all_nodes else some(group.nodes[1:])
+            yield line(1, Piece(f"{number(count - 1, 'more node')} alike: {names}", Ink.FAINT))
+        return
+    names = ", ".join(group.nodes) if all_nodes else some(group.nodes, 2)
+    heading = f"{number(count, 'node')} ({names})" if count > 1 else finding.node
+    yield line(0, Piece(heading, Ink.HEADING))
+    yield from _reasons(finding, stops)
+
+
+def _placements(finding: NodeFinding) -> Iterator[Line]:
+    if not finding.placements:
+        yield line(1, "no devices are left to be allocated here")
+    claims = dict.fromkeys(placement.claim for placement in finding.placements)
+    for (claim, request), placed in groupby(finding.placements, key=lambda each: (each.claim, each.request)):
+        yield line(1, _request_name(claim, request, len(claims) > 1), ": ", *_devices(list(placed)))
+        # What they share belongs to the claim; it stands behind its last request.
+        last = [each for each in finding.placements if each.claim == claim][-1]
+        if last.request == request:
+            for shared in finding.shared:
+                if shared.claim == claim:
+                    yield line(2, "they share: ", value(", ".join(f"{brief(v.path)} {v.value}" for v in shared.values)))
+
+
+def _devices(placed: Sequence[Placement]) -> Iterator[Piece | str]:
+    """``gpu-0, gpu-1 of gpu.example.com, pool node-a``, and what is special about them."""
+    first = True
+    for (driver, pool), group in groupby(placed, key=lambda each: (each.driver, each.pool)):
+        devices = list(group)
+        yield "" if first else "; "
+        first = False
+        yield value(", ".join(_device(each) for each in devices))
+        yield f" of {driver}, pool {pool}"
+        if devices[0].network:
+            yield " (not bound to this node)"
+    conditions = list(dict.fromkeys(condition for each in placed for condition in each.conditions))
+    if conditions:
+        yield f"; the pod waits for {', '.join(conditions)}"
+
+
+def _device(placement: Placement) -> str:
+    remarks = []
+    if placement.admin:
+        remarks.append("admin access")
+    if placement.shared:
+        amounts = ", ".join(f"{each.value} {each.path}" for each in placement.consumed)
+        remarks.append(f"a share{': ' + amounts if amounts else ''}")
+    return f"{placement.device} ({'; '.join(remarks)})" if remarks else placement.device
+
+
+def _reasons(finding: NodeFinding, stops: set[object]) -> Iterator[Line]:
+    others = [obstacle for obstacle in finding.obstacles if gist(obstacle) not in stops]
+    for obstacle in others:
+        yield from obstacle_lines(obstacle, 1)
+    if len(others) < len(finding.obstacles):
+        # Told once, at the top.
+        yield line(1, "the error above is met here")
+    claims = dict.fromkeys(each.claim for each in finding.requests)
+    for request in finding.requests:
+        if not request.total and finding.obstacles:
+            # That there are no devices is said already.
+            continue
+        yield line(1, _request_name(request.claim, request.request, len(claims) > 1), ": ", _counts(request))
+        for obstacle in request.obstacles:
+            yield from obstacle_lines(obstacle, 2)
+    for remedy in finding.remedies:
+        yield advice(1, _remedy(remedy))
+    yield from (line(1, Piece("note: ", Ink.VALUE), remark) for remark in finding.remarks)
+
+
+def _request_name(claim: str, request: str, with_claim: bool) -> str:
+    return f"claim {claim}, request {quoted(request)}" if with_claim else f"request {quoted(request)}"
+
+
+def _counts(request: RequestFinding) -> str:
+    wanted = "all wanted" if request.wanted is None else f"{request.wanted} wanted"
+    verb = "suits" if 1 in (request.suitable, request.total) else "suit"
+    suit = f"{request.suitable} of {number(request.total, 'device')} {verb}"
+    if request.suitable in (0, request.usable):
+        return f"{suit}, {wanted}"
+    held = sum(each.count for each in request.obstacles if isinstance(each, Held))
+    if request.usable == 0 and held == request.suitable:
+        return f"{suit}, {'all held' if held > 1 else 'and is held'}, {wanted}"
+    return f"{suit}, {request.usable} can be had, {wanted}"
+
+
+def _remedy(remedy: Remedy) -> str:
+    match remedy.change:
+        case Change.FREE:
+            return "it would fit here if nothing were held by others"
+        case Change.TOLERATE:
+            return "it would fit here with the taints tolerated"
+        case Change.FREE_AND_TOLERATE:
+            return "it would fit here if nothing were held by others and with the taints tolerated"
+        case Change.FEWER:
+            return f"it would fit here with count: {remedy.count} in {remedy.what}"
+        case Change.NO_CONSTRAINT | Change.NO_SELECTOR:
+            return f"it would fit here without {remedy.what}"

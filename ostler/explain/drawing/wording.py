@@ -1,0 +1,197 @@
+"""What stands in the way of a request, a claim or a pod as a whole, in words."""
+
+from __future__ import annotations
+
+from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines
+from ostler.explain.drawing.names import joined, number, quoted, some, source
+from ostler.explain.drawing.page import Line, Piece, code, line, value
+from ostler.explain.obstacles import (
+    Bearers,
+    ClassMissing,
+    Competing,
+    ConstraintUnsatisfiable,
+    FeatureOff,
+    GaveUp,
+    NodeOutside,
+    NodeRefused,
+    NoDevices,
+    NotTogether,
+    Obstacle,
+    OfDevices,
+    PoolIncomplete,
+    PoolInvalid,
+    PoolOutdated,
+    Refused,
+    SelectorBroken,
+    SelectorUnreadable,
+    TooMany,
+    Waiting,
+)
+
+AROUND = 60
+"""Characters of an expression shown on either side of the place of a mistake."""
+
+
+def obstacle_lines(obstacle: Obstacle, depth: int) -> list[Line]:
+    """The lines for any reason."""
+    match obstacle:
+        case OfDevices():
+            return device_lines(obstacle, depth)
+        case (
+            ClassMissing() | SelectorUnreadable() | SelectorBroken() | TooMany() | FeatureOff() | Refused() | Waiting()
+        ):
+            return _of_the_request(obstacle, depth)
+        case ConstraintUnsatisfiable() | Competing() | NotTogether():
+            return _of_several(obstacle, depth)
+        case _:
+            return _of_the_node(obstacle, depth)
+
+
+def _of_the_request(obstacle: Obstacle, depth: int) -> list[Line]:
+    match obstacle:
+        case ClassMissing():
+            there = f"there are: {', '.join(obstacle.near)}" if obstacle.near else "there are none"
+            said = line(depth, "there is no DeviceClass ", value(quoted(obstacle.name)))
+            return [said, advice(depth + 1, f"create it, or correct deviceClassName; {there}")]
+        case SelectorUnreadable():
+            said = line(depth, f"{source(obstacle.source)} does not compile: {obstacle.message}")
+            return [said, *_place(obstacle.expression, obstacle.line, obstacle.column, depth + 1)]
+        case SelectorBroken():
+            return _broken(obstacle, depth)
+        case Waiting():
+            return [line(depth, obstacle.what)]
+        case TooMany():
+            most = f"a claim gets {obstacle.limit} at most"
+            return [
+                line(depth, f"{obstacle.wanted} devices wanted in all; {most}"),
+                advice(depth + 1, "ask for fewer, or use several claims"),
+            ]
+        case FeatureOff():
+            of = f": {some(obstacle.devices)}" if obstacle.devices else ""
+            return [line(depth, f"{obstacle.path} needs {obstacle.feature}, which this cluster does not have{of}")]
+        case Refused():
+            where = " ".join(part for part in (obstacle.object, obstacle.path) if part)
+            return [line(depth, f"{where}: {obstacle.message}" if where else obstacle.message)]
+        case _:
+            raise TypeError(f"no words for {obstacle!r}")
+
+
+def _broken(obstacle: SelectorBroken, depth: int) -> list[Line]:
+    on = f" on {some(obstacle.devices)}" if obstacle.devices else ""
+    said = line(depth, f"{source(obstacle.source)} ends with an error{on}: ", value(obstacle.message))
+    lines = [said]
+    if obstacle.condition:
+        lines.append(line(depth + 1, "in ", code(obstacle.condition)))
+    if "no such key" in obstacle.message and "orValue" not in obstacle.message:
+        cure = "ask first with has(…), or read it as .?NAME.orValue(…): not every device has it"
+        lines.append(advice(depth + 1, cure))
+    return lines
+
+
+def _place(expression: str, row: int, column: int, depth: int) -> list[Line]:
+    """The line of an expression with a mark under the place; all of it on one line where no place is known."""
+    rows = expression.splitlines()
+    if not 1 <= row <= len(rows) or column < 1:
+        return [line(depth, code(expression))]
+    text = rows[row - 1]
+    first = max(0, column - 1 - AROUND)
+    shown = text[first : column - 1 + AROUND].replace("\t", " ")
+    before, after = "…" if first else "", "…" if column - 1 + AROUND < len(text) else ""
+    at = len(before) + column - 1 - first
+    return [
+        Line(depth, (Piece(before + shown + after, code("").ink, whole=True),)),
+        Line(depth, (Piece(" " * at + "^", whole=True),)),
+    ]
+
+
+def _of_several(obstacle: Obstacle, depth: int) -> list[Line]:
+    match obstacle:
+        case ConstraintUnsatisfiable():
+            return _constraint(obstacle, depth)
+        case Competing():
+            claims = {claim for claim, _ in obstacle.requests}
+            names = [
+                quoted(request) if len(claims) == 1 else f"{claim} {quoted(request)}"
+                for claim, request in obstacle.requests
+            ]
+            under = f" under {joined(obstacle.constraints)}" if obstacle.constraints else ""
+            if len(names) == 1:
+                return [line(depth, f"request {names[0]} can be met, but not{under}")]
+            return [line(depth, f"requests {joined(names)} can each be met, but not together{under}")]
+        case NotTogether():
+            shared = f": they share {joined(obstacle.counters)}" if obstacle.counters else ""
+            return [line(depth, f"at most {obstacle.possible} of them can be had at the same time{shared}")]
+        case _:
+            raise TypeError(f"no words for {obstacle!r}")
+
+
+def _constraint(obstacle: ConstraintUnsatisfiable, depth: int) -> list[Line]:
+    over = f" over {joined([quoted(name) for name in obstacle.requests])}" if obstacle.requests else ""
+    equal = obstacle.rule == "matchAttribute"
+    wanted = f"{obstacle.wanted} wanted with {'one value' if equal else 'different values'}"
+    best = (
+        ""
+        if obstacle.best is None
+        else f", at most {obstacle.best} found"
+        if equal
+        else f", {number(obstacle.best, 'value')} found"
+    )
+    lines = [
+        line(
+            depth,
+            f"constraint {obstacle.index + 1}, ",
+            code(f"{obstacle.rule}: {obstacle.attribute}"),
+            f"{over}: {wanted}{best}",
+        )
+    ]
+    if obstacle.values:
+        shown = [_bearers(each, len(obstacle.requests) > 1) for each in obstacle.values]
+        lines.append(line(depth + 1, "values: ", value(some(shown, 6))))
+    return lines
+
+
+def _bearers(each: Bearers, by_request: bool) -> str:
+    said = f"{'absent' if each.value is None else each.value} {TIMES} {each.count}"
+    of = " + ".join(f"{count} {name}" for name, count in each.requests if count)
+    return f"{said} ({of})" if by_request and of else said
+
+
+def _of_the_node(obstacle: Obstacle, depth: int) -> list[Line]:
+    match obstacle:
+        case NodeRefused():
+            return [line(depth, f"the pod does not go there: {reason}") for reason in obstacle.reasons]
+        case NodeOutside():
+            where = some(obstacle.nodes) if obstacle.nodes else "other nodes"
+            return [line(depth, f"claim {obstacle.claim} has its devices already, for {where}")]
+        case NoDevices():
+            there = f" (drivers with devices elsewhere: {some(obstacle.drivers)})" if obstacle.drivers else ""
+            return [
+                line(depth, f"no ResourceSlice offers devices here{there}"),
+                advice(depth + 1, "see whether the driver's pod runs on the node"),
+            ]
+        case PoolIncomplete():
+            return _incomplete(obstacle, depth)
+        case PoolOutdated():
+            ages = f"generation {obstacle.generation}, the pool is at {obstacle.newest}"
+            return [line(depth, f"pool {obstacle.pool} of {obstacle.driver}: the slices for this node are of {ages}")]
+        case PoolInvalid():
+            return [
+                line(depth, f"pool {obstacle.pool} of {obstacle.driver} is invalid: {obstacle.reason}"),
+                advice(depth + 1, f"its slices are the driver's work: look at {obstacle.driver}"),
+            ]
+        case GaveUp():
+            return [line(depth, f"no answer: {obstacle.message}")]
+        case _:
+            raise TypeError(f"no words for {obstacle!r}")
+
+
+def _incomplete(obstacle: PoolIncomplete, depth: int) -> list[Line]:
+    there = f" ({some(obstacle.slices)})" if obstacle.slices else ""
+    found = f"{obstacle.found} of {number(obstacle.wanted, 'slice')} of generation {obstacle.generation}"
+    return [
+        line(
+            depth,
+            f"pool {obstacle.pool} of {obstacle.driver} is incomplete: {found}{there}; unused until all are there",
+        ),
+        advice(depth + 1, f"wait for the driver, or see why {obstacle.driver} publishes no more"),
+    ]

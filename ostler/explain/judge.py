@@ -1,0 +1,78 @@
+"""Asks the allocator about one node: the claims as they are, or what it would do if something were different.
+
+Whether something fits is never decided by explain itself: every "fits", "does not fit" and "would fit if" is an answer
+of the allocator, which decides as the scheduler does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from driver.structured.allocated import AllocatedState
+from driver.structured.allocator import Allocator
+from driver.structured.errors import AllocationError, FatalError, GaveUp, NodeError
+from driver.structured.identity import PoolID
+from driver.structured.pools import gather_pools
+from driver.structured.problem import Availability, CounterKey
+from driver.structured.reading import Object
+from kube.bodies import JsonObject
+from ostler.explain.cluster import Cluster
+from ostler.explain.reduction import Claims
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``results``: an allocation for each claim, None where there is none; ``error`` where the allocator ended so."""
+
+    results: Sequence[Object] | None
+    error: AllocationError | None = None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits; None where that is not known, or not asked for an error of another node's concern."""
+        if self.results is not None:
+            return True
+        return None if isinstance(self.error, FatalError | GaveUp) else False
+
+
+class Judge:
+    """The allocator for one node."""
+
+    def __init__(self, node: JsonObject, cluster: Cluster) -> None:
+        """``node``: a v1 Node."""
+        self.node = node
+        self._cluster = cluster
+        self.calls = 0
+
+    def ask(
+        self,
+        claims: Claims,
+        allocated: AllocatedState | None = None,
+        classes: Mapping[str, JsonObject] | None = None,
+    ) -> Answer:
+        """The allocator's answer for these claims, with other holdings or other classes where they are given."""
+        self.calls += 1
+        cluster = self._cluster
+        allocator = Allocator(
+            claims,
+            cluster.allocated if allocated is None else allocated,
+            cluster.classes if classes is None else classes,
+            cluster.index,
+            cluster.features,
+            give_up=None if cluster.patience is None else cluster.patience(),
+        )
+        try:
+            return Answer(allocator.allocate(self.node))
+        except (FatalError, NodeError, GaveUp) as error:
+            return Answer(None, error)
+
+    def possible(self, claims: Claims) -> bool | None:
+        """Whether these claims fit."""
+        return self.ask(claims).fits
+
+    def left(self, pool: PoolID) -> Mapping[CounterKey, int]:
+        """What is left of a pool's shared counters, in billionths."""
+        pools = gather_pools(self.node, self._cluster.index, self._cluster.features)
+        found = next((each for each in pools if each.id == pool), None)
+        return {} if found is None else Availability(self._cluster.allocated).counters(found)

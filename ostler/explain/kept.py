@@ -1,0 +1,281 @@
+"""What a snapshot keeps of every kind of object, and what each kept text names.
+
+One table for both: a field that is not in it is not kept, so that nothing can be kept that was not thought about
+(environment variables, annotations, images, data of drivers), and a name cannot be kept without its group.
+
+Drivers, classes, devices, requests and selectors stay as they are also when names are replaced: they are what an
+answer is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kube.bodies import Json, JsonObject, object_at, text_at
+from ostler.explain.aliases import WORKLOADS, Group, Naming
+from ostler.explain.extended import ANNOTATION, is_extended
+from ostler.explain.kinds import CORE, FACTS, Kind
+from ostler.explain.subject import POD_CLAIM_NAME
+
+Leaf = Callable[[Naming, Json], Json]
+"""What is written for a value; None for nothing."""
+Tree = object
+"""A ``Leaf``, a mapping from kept fields to trees, or a list with the tree of its items."""
+
+_KNOWN_DOMAINS = ("kubernetes.io", "k8s.io")
+_PUBLIC_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
+REPLACED: JsonObject = {"replaced": "by ostler snapshot --anonymise"}
+
+
+def kept(kind: Kind, body: JsonObject, naming: Naming) -> JsonObject:
+    """An object as a snapshot has it."""
+    facts = FACTS[kind]
+    made = _apply(TREES[kind], body, naming)
+    inner: JsonObject = made if isinstance(made, dict) else {}
+    metadata = dict(object_at(inner, "metadata"))
+    if facts.namespaced and "namespace" not in metadata:
+        metadata["namespace"] = naming.name(Group.NAMESPACE, "default")
+    version = "v1" if facts.group == CORE else f"{facts.group}/v1"
+    return {"apiVersion": version, "kind": kind.value, **inner, "metadata": metadata}
+
+
+def _apply(tree: Tree, value: Json, naming: Naming) -> Json:
+    if callable(tree):
+        found: Json = tree(naming, value)
+        return found
+    if isinstance(tree, list):
+        if not isinstance(value, list):
+            return None
+        items = (_apply(tree[0], item, naming) for item in value)
+        return [item for item in items if item is not None]
+    if not isinstance(tree, Mapping) or not isinstance(value, dict):
+        return None
+    fields = {key: _apply(tree[key], inner, naming) for key, inner in value.items() if key in tree}
+    return {key: inner for key, inner in fields.items() if inner is not None}
+
+
+def _as_is(_: Naming, value: Json) -> Json:
+    return value
+
+
+def _named(group: Group) -> Leaf:
+    def leaf(naming: Naming, value: Json) -> Json:
+        return naming.name(group, value) if isinstance(value, str) else None
+
+    return leaf
+
+
+def _hidden(naming: Naming, value: Json) -> Json:
+    """Free text and labels of workloads: names may stand in them, and no answer needs them."""
+    return None if WORKLOADS & naming.groups else value
+
+
+def _opaque(naming: Naming, value: Json) -> Json:
+    return dict(REPLACED) if WORKLOADS & naming.groups else value
+
+
+def _annotations(naming: Naming, value: Json) -> Json:
+    found: JsonObject = {}
+    if own := text_at(value, POD_CLAIM_NAME):
+        found[POD_CLAIM_NAME] = naming.name(Group.LOCAL, own)
+    if text_at(value, ANNOTATION):
+        found[ANNOTATION] = text_at(value, ANNOTATION)
+    return found or None
+
+
+def _owner(naming: Naming, value: Json) -> Json:
+    """Owners that are pods or nodes; what owns a pod decides nothing."""
+    group = {"Pod": Group.POD, "Node": Group.NODE}.get(text_at(value, "kind"))
+    if group is None:
+        return None
+    tree = {"apiVersion": _as_is, "kind": _as_is, "name": _named(group), "uid": _named(Group.UID), "controller": _as_is}
+    return _apply(tree, value, naming)
+
+
+def _consumer(naming: Naming, value: Json) -> Json:
+    group = Group.POD if text_at(value, "resource") == "pods" and not text_at(value, "apiGroup") else Group.USER
+    tree = {"apiGroup": _as_is, "resource": _as_is, "name": _named(group), "uid": _named(Group.UID)}
+    return _apply(tree, value, naming)
+
+
+def _ready(naming: Naming, value: Json) -> Json:
+    return _apply(_CONDITION, value, naming) if text_at(value, "type") == "Ready" else None
+
+
+def _extended(_: Naming, value: Json) -> Json:
+    """Resources that nodes add to Kubernetes' own: a device plugin's."""
+    return {key: count for key, count in object_at(value).items() if is_extended(key)} or None
+
+
+def label_key(naming: Naming, key: str) -> str:
+    """A label's key; those that Kubernetes gives are no secret."""
+    domain = key.partition("/")[0] if "/" in key else ""
+    return key if domain.endswith(_KNOWN_DOMAINS) or not key else naming.name(Group.LABEL, key)
+
+
+def label_value(naming: Naming, key: str, value: Json) -> Json:
+    """A label's value. Numbers and truth values name nothing, and are compared as such."""
+    if not isinstance(value, str) or key in _PUBLIC_LABELS or value in ("", "true", "false"):
+        return value
+    if value.lstrip("+-").isdigit():
+        return value
+    return naming.name(Group.NODE if key == "kubernetes.io/hostname" else Group.VALUE, value)
+
+
+def _labels(naming: Naming, value: Json) -> Json:
+    found = object_at(value)
+    return {label_key(naming, key): label_value(naming, key, inner) for key, inner in found.items()}
+
+
+def _requirement(naming: Naming, value: Json) -> Json:
+    key, values = text_at(value, "key"), object_at(value).get("values")
+    made: JsonObject = {"key": label_key(naming, key), "operator": text_at(value, "operator")}
+    if isinstance(values, list):
+        made["values"] = [label_value(naming, key, one) for one in values]
+    return made
+
+
+def _field(naming: Naming, value: Json) -> Json:
+    """A requirement on metadata.name, the one field that there is."""
+    return _apply({"key": _as_is, "operator": _as_is, "values": [_named(Group.NODE)]}, value, naming)
+
+
+def _taint(naming: Naming, value: Json) -> Json:
+    """A taint of a node, or a toleration of a pod."""
+    key = text_at(value, "key")
+    made = dict(object_at(value))
+    if "key" in made:
+        made["key"] = label_key(naming, key)
+    if "value" in made:
+        made["value"] = label_value(naming, key, made["value"])
+    return made
+
+
+def _node_selector(naming: Naming, value: Json) -> Json:
+    term = {"matchExpressions": [_requirement], "matchFields": [_field]}
+    return _apply({"nodeSelectorTerms": [term]}, value, naming)
+
+
+def _metadata(group: Group | None, labels: Leaf = _hidden) -> Mapping[str, Tree]:
+    return {
+        "name": _as_is if group is None else _named(group),
+        "namespace": _named(Group.NAMESPACE),
+        "uid": _named(Group.UID),
+        "creationTimestamp": _as_is,
+        "deletionTimestamp": _as_is,
+        "labels": labels,
+        "annotations": _annotations,
+        "ownerReferences": [_owner],
+    }
+
+
+_CONDITION = {"type": _as_is, "status": _as_is, "reason": _as_is, "message": _hidden, "lastTransitionTime": _as_is}
+_CONFIG = [{"requests": _as_is, "source": _as_is, "opaque": {"driver": _as_is, "parameters": _opaque}}]
+_CLAIM_SPEC = {"devices": {"requests": _as_is, "constraints": _as_is, "config": _CONFIG}}
+_DEVICE_REF = {"driver": _as_is, "pool": _named(Group.POOL), "device": _as_is, "shareID": _as_is}
+_RESULT = {
+    **_DEVICE_REF,
+    "request": _as_is,
+    "adminAccess": _as_is,
+    "tolerations": _as_is,
+    "consumedCapacity": _as_is,
+    "bindingConditions": _as_is,
+    "bindingFailureConditions": _as_is,
+}
+_ALLOCATION = {
+    "devices": {"results": [_RESULT], "config": _CONFIG},
+    "nodeSelector": _node_selector,
+    "allocationTimestamp": _as_is,
+}
+
+
+def _device(naming: Naming, value: Json) -> Json:
+    """A device whole, but for the names of nodes in it."""
+    made = dict(object_at(value))
+    if isinstance(name := made.get("nodeName"), str):
+        made["nodeName"] = naming.name(Group.NODE, name)
+    if "nodeSelector" in made:
+        made["nodeSelector"] = _node_selector(naming, made["nodeSelector"])
+    return made
+
+
+_CONTAINERS = [
+    {
+        "name": _named(Group.CONTAINER),
+        "restartPolicy": _as_is,
+        "resources": {
+            "requests": _as_is,
+            "limits": _as_is,
+            "claims": [{"name": _named(Group.LOCAL), "request": _as_is}],
+        },
+    }
+]
+_POD_SPEC = {
+    "nodeName": _named(Group.NODE),
+    "nodeSelector": _labels,
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _node_selector}},
+    "tolerations": [_taint],
+    "schedulerName": _as_is,
+    "schedulingGates": [{"name": _named(Group.GATE)}],
+    "resourceClaims": [
+        {
+            "name": _named(Group.LOCAL),
+            "resourceClaimName": _named(Group.CLAIM),
+            "resourceClaimTemplateName": _named(Group.TEMPLATE),
+        }
+    ],
+    "initContainers": _CONTAINERS,
+    "containers": _CONTAINERS,
+}
+_MAPPING = {"containerName": _named(Group.CONTAINER), "resourceName": _as_is, "requestName": _as_is}
+_POD_STATUS = {
+    "phase": _as_is,
+    "conditions": [_CONDITION],
+    "resourceClaimStatuses": [{"name": _named(Group.LOCAL), "resourceClaimName": _named(Group.CLAIM)}],
+    "extendedResourceClaimStatus": {"resourceClaimName": _named(Group.CLAIM), "requestMappings": [_MAPPING]},
+}
+TREES: Mapping[Kind, Mapping[str, Tree]] = {
+    Kind.SLICE: {
+        "metadata": _metadata(Group.SLICE, _labels),
+        "spec": {
+            "driver": _as_is,
+            "pool": {"name": _named(Group.POOL), "generation": _as_is, "resourceSliceCount": _as_is},
+            "nodeName": _named(Group.NODE),
+            "nodeSelector": _node_selector,
+            "allNodes": _as_is,
+            "perDeviceNodeSelection": _as_is,
+            "sharedCounters": _as_is,
+            "devices": [_device],
+        },
+    },
+    Kind.CLAIM: {
+        "metadata": _metadata(Group.CLAIM),
+        "spec": _CLAIM_SPEC,
+        "status": {
+            "allocation": _ALLOCATION,
+            "reservedFor": [_consumer],
+            "devices": [{**_DEVICE_REF, "conditions": [_CONDITION]}],
+        },
+    },
+    Kind.CLASS: {
+        "metadata": _metadata(None),
+        "spec": {"selectors": _as_is, "config": _CONFIG, "extendedResourceName": _as_is},
+    },
+    Kind.NODE: {
+        "metadata": _metadata(Group.NODE, _labels),
+        "spec": {"taints": [_taint], "unschedulable": _as_is},
+        "status": {"conditions": [_ready], "allocatable": _extended},
+    },
+    Kind.POD: {"metadata": _metadata(Group.POD), "spec": _POD_SPEC, "status": _POD_STATUS},
+    Kind.TEMPLATE: {
+        "metadata": _metadata(Group.TEMPLATE),
+        "spec": {"metadata": {"labels": _hidden}, "spec": _CLAIM_SPEC},
+    },
+    Kind.TAINT_RULE: {
+        "metadata": _metadata(Group.RULE),
+        "spec": {
+            "deviceSelector": {"driver": _as_is, "pool": _named(Group.POOL), "device": _as_is},
+            "taint": _as_is,
+        },
+    },
+}

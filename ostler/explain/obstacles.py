@@ -1,0 +1,354 @@
+"""What can stand between a claim and a node: one kind of fact for each reason.
+
+An obstacle is a fact about one case and never a guess. ``devices`` are the devices that it concerns, in the order of
+the pool; names of nodes, pools, devices and holders are marked, so that equal reasons on many nodes count as one (see
+``gist``). Numbers of lists (selectors, constraints, requests) count from 0, as in the paths of Kubernetes' own
+messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import ClassVar
+
+NAMES = {"names": True}
+"""Marks a field that holds names which differ from node to node though the reason is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a device: a claim as ``namespace/name``, and the pods that it is reserved for. Empty where unknown."""
+
+    claim: str
+    pods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a selector stands: ``kind`` is ``class`` or ``request``, then its name and its number in the list."""
+
+    kind: str
+    name: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What an expression read: the path as it is written, and the value as a person would write it, None if absent."""
+
+    path: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One reason."""
+
+    kind: ClassVar[str] = ""
+
+
+# Of the request and the classes: the same on every node.
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMissing(Obstacle):
+    """No DeviceClass has this name. ``near``: existing names that look like it, else all, up to five."""
+
+    kind: ClassVar[str] = "class-missing"
+    name: str
+    near: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorUnreadable(Obstacle):
+    """An expression does not compile; ``line`` and ``column`` count from 1, 0 where no place is known."""
+
+    kind: ClassVar[str] = "selector-unreadable"
+    source: Source
+    expression: str
+    message: str
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorBroken(Obstacle):
+    """An expression ends with an error on a device: the scheduler then gives up the pod on all nodes.
+
+    ``condition`` is the part of the expression in which it happens.
+    """
+
+    kind: ClassVar[str] = "selector-broken"
+    source: Source
+    expression: str
+    condition: str
+    message: str
+    line: int = 0
+    column: int = 0
+    devices: tuple[str, ...] = field(default=(), metadata=NAMES)
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TooMany(Obstacle):
+    """A claim gets at most ``limit`` devices and asks for more."""
+
+    kind: ClassVar[str] = "too-many"
+    wanted: int
+    limit: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureOff(Obstacle):
+    """The cluster's version lacks a feature that the request (at ``path``) or the devices need."""
+
+    kind: ClassVar[str] = "feature-off"
+    feature: str
+    path: str
+    devices: tuple[str, ...] = field(default=(), metadata=NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Obstacle):
+    """The allocator refuses the objects as they are: which object, which field of it, and the allocator's words."""
+
+    kind: ClassVar[str] = "refused"
+    object: str
+    path: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting(Obstacle):
+    """The pod waits for something that is neither a node nor a device; ``what`` is a sentence without its end."""
+
+    kind: ClassVar[str] = "waiting"
+    what: str
+
+
+# Of the node.
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRefused(Obstacle):
+    """The pod itself does not go there: node selector, affinity, taints of the node, cordon."""
+
+    kind: ClassVar[str] = "node-refused"
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOutside(Obstacle):
+    """A claim of the pod has its devices already, and they can be used on other nodes alone."""
+
+    kind: ClassVar[str] = "allocated-elsewhere"
+    claim: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoDevices(Obstacle):
+    """No slice offers a device to this node. ``drivers``: those with devices elsewhere in the cluster."""
+
+    kind: ClassVar[str] = "no-devices"
+    drivers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolIncomplete(Obstacle):
+    """Of the slices of a pool's newest generation only some are published; its devices are not used until all are."""
+
+    kind: ClassVar[str] = "pool-incomplete"
+    driver: str
+    pool: str = field(metadata=NAMES)
+    generation: int
+    found: int
+    wanted: int
+    slices: tuple[str, ...] = field(default=(), metadata=NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOutdated(Obstacle):
+    """The slices for this node are of an older generation than others of their pool, and do not count any more."""
+
+    kind: ClassVar[str] = "pool-outdated"
+    driver: str
+    pool: str = field(metadata=NAMES)
+    generation: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInvalid(Obstacle):
+    """The slices of a pool contradict each other; its devices are not used."""
+
+    kind: ClassVar[str] = "pool-invalid"
+    driver: str
+    pool: str = field(metadata=NAMES)
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp(Obstacle):
+    """The search for this node was ended by its limit; nothing is known."""
+
+    kind: ClassVar[str] = "gave-up"
+    message: str
+
+
+# Of devices.
+
+
+@dataclass(frozen=True, slots=True)
+class OfDevices(Obstacle):
+    """A reason that concerns ``count`` devices, by name in ``devices``."""
+
+    devices: tuple[str, ...] = field(metadata=NAMES)
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionFalse(OfDevices):
+    """A condition of a selector is false. ``others``: how many further conditions are false on the same devices."""
+
+    kind: ClassVar[str] = "selector-false"
+    source: Source
+    condition: str
+    values: tuple[Value, ...] = ()
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held(OfDevices):
+    """Allocated to other claims: ``holders`` are in the order of ``devices``."""
+
+    kind: ClassVar[str] = "held"
+    holders: tuple[Holder, ...] = field(metadata=NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Tainted(OfDevices):
+    """A taint that the request does not tolerate. ``rule``: the DeviceTaintRule that set it, or "" for the driver."""
+
+    kind: ClassVar[str] = "tainted"
+    key: str
+    value: str
+    effect: str
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one device in use takes of something shared, and who holds it."""
+
+    device: str = field(metadata=NAMES)
+    amount: str
+    holder: Holder = field(metadata=NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterExhausted(OfDevices):
+    """Too little is left of a counter that devices of a pool share; amounts are Kubernetes quantities."""
+
+    kind: ClassVar[str] = "counter-exhausted"
+    pool: str = field(metadata=NAMES)
+    set: str
+    counter: str
+    needed: str
+    free: str
+    total: str
+    users: tuple[Usage, ...] = field(default=(), metadata=NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityExhausted(OfDevices):
+    """Too little is left of a capacity of a device that claims share."""
+
+    kind: ClassVar[str] = "capacity-exhausted"
+    capacity: str
+    needed: str
+    free: str
+    total: str
+    users: tuple[Usage, ...] = field(default=(), metadata=NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityUnfit(OfDevices):
+    """A device can never give the capacity that is asked for; ``reason`` says which rule of the device forbids it."""
+
+    kind: ClassVar[str] = "capacity-unfit"
+    capacity: str
+    asked: str
+    reason: str
+
+
+# Of several devices or requests together.
+
+
+@dataclass(frozen=True, slots=True)
+class Bearers:
+    """How many devices that suit have one value of an attribute; ``value`` None: those without the attribute.
+
+    ``requests``: how many of them each request could have.
+    """
+
+    value: str | None = field(metadata=NAMES)
+    count: int
+    requests: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintUnsatisfiable(Obstacle):
+    """No choice of devices keeps a constraint. ``rule`` is ``matchAttribute`` or ``distinctAttribute``.
+
+    ``wanted``: devices of these requests together. ``best``: the most that can be found together (devices with one
+    value, or different values), None where that is not known. ``values``: the most frequent first.
+    """
+
+    kind: ClassVar[str] = "constraint"
+    claim: str
+    index: int
+    rule: str
+    attribute: str
+    requests: tuple[str, ...]
+    wanted: int
+    best: int | None
+    values: tuple[Bearers, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Competing(Obstacle):
+    """Requests that could each be met alone, and not together; all of them and all constraints named are needed for it.
+
+    ``requests`` are ``claim request`` pairs; ``constraints`` are texts such as ``matchAttribute x``.
+    """
+
+    kind: ClassVar[str] = "competing"
+    requests: tuple[tuple[str, str], ...]
+    constraints: tuple[str, ...] = ()
+    minimal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NotTogether(Obstacle):
+    """Enough devices suit one by one, but at most ``possible`` of them can be had at the same time."""
+
+    kind: ClassVar[str] = "not-together"
+    wanted: int
+    possible: int
+    counters: tuple[str, ...] = ()
+
+
+def gist(fact: object, *, coarse: bool = False) -> object:
+    """What a fact says without the names that differ from node to node; equal for reasons that are told as one.
+
+    ``coarse``: without the values that were read as well, for when every node has another.
+    """
+    if isinstance(fact, tuple):
+        return tuple(gist(item, coarse=coarse) for item in fact)
+    if not is_dataclass(fact):
+        return fact
+    if coarse and isinstance(fact, Value):
+        return fact.path
+    kept = [gist(getattr(fact, each.name), coarse=coarse) for each in fields(fact) if not each.metadata.get("names")]
+    return (type(fact).__name__, *kept)

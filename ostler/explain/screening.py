@@ -1,0 +1,191 @@
+"""Which devices of a node suit one request, and what stands in the way of the others, device by device.
+
+This looks at each device as if it were the only one wanted; what several devices or requests do to each other is for
+the allocator to say. Reasons follow the scheduler's: a device that the selectors refuse is not looked at further; of a
+device that they let through everything that is in the way is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from driver.structured.claims import Request
+from driver.structured.device_parts import Taint
+from driver.structured.identity import DeviceID
+from driver.structured.pools import Pool
+from driver.structured.slices import Device
+from driver.structured.taints import untolerated
+from ostler.explain.amounts import capacity_exhausted, capacity_unfit, counters_exhausted
+from ostler.explain.cluster import Cluster
+from ostler.explain.obstacles import (
+    CapacityExhausted,
+    ConditionFalse,
+    CounterExhausted,
+    FeatureOff,
+    Held,
+    Holder,
+    Obstacle,
+    OfDevices,
+    SelectorBroken,
+    Tainted,
+    gist,
+)
+from ostler.explain.releases import SINCE
+from ostler.explain.selecting import Refusal, refusal
+from ostler.explain.taint_rules import TaintOf
+
+SHOWN_CONDITIONS = 6
+"""Different false conditions that are told for a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """``devices``: those the request is about; ``suitable``: let through by selectors; ``usable``: nothing against."""
+
+    devices: tuple[Device, ...]
+    suitable: tuple[Device, ...]
+    usable: tuple[Device, ...]
+    obstacles: tuple[Obstacle, ...]
+
+
+def devices_for(node: str, labels: Mapping[str, str], pools: Iterable[Pool]) -> tuple[Device, ...]:
+    """The devices of usable pools that are for this node."""
+    return tuple(
+        device
+        for pool in pools
+        if pool.usable
+        for device in pool.devices
+        if device.slice.per_device is not True or device.selects(node, labels)
+    )
+
+
+def names_of(devices: Sequence[Device]) -> dict[DeviceID, str]:
+    """What devices are called: by their own names, or in full where two of the node have the same."""
+    count = Counter(device.name for device in devices)
+    return {device.id: device.name if count[device.name] == 1 else str(device.id) for device in devices}
+
+
+def screen(request: Request, devices: Sequence[Device], pools: Sequence[Pool], cluster: Cluster) -> Screened:
+    """Every device against one request."""
+    names = names_of(devices)
+    by_pool = {pool.id: pool for pool in pools}
+    refused: list[tuple[Device, Refusal]] = []
+    suitable: list[Device] = []
+    usable: list[Device] = []
+    found: list[Obstacle] = []
+    for device in devices:
+        name = names[device.id]
+        against = _without_feature(device, name, cluster) or refusal(request, device, name, cluster)
+        against = against or _unfit(request, device, name, cluster)
+        if against is not None:
+            refused.append((device, against))
+            continue
+        suitable.append(device)
+        in_the_way = [*_held(request, device, name, cluster), *_tainted(request, device, name, cluster)]
+        if device.id not in cluster.allocated.devices:
+            # What a device in use takes of shared counters comes back with it.
+            in_the_way += capacity_exhausted(request, device, name, cluster)
+            in_the_way += counters_exhausted(device, name, by_pool[device.slice.pool], cluster)
+        found += in_the_way
+        if not in_the_way:
+            usable.append(device)
+    if suitable or any(not against.foreign for _, against in refused):
+        # Devices of other drivers are not what the request is about, so long as there are others.
+        refused = [(device, against) for device, against in refused if not against.foreign]
+    about = {device.id for device, _ in refused} | {device.id for device in suitable}
+    return Screened(
+        devices=tuple(device for device in devices if device.id in about),
+        suitable=tuple(suitable),
+        usable=tuple(usable),
+        obstacles=(*sorted(merged(found), key=_order), *_nearest([against for _, against in refused])),
+    )
+
+
+def merged(obstacles: Iterable[Obstacle]) -> list[Obstacle]:
+    """Equal reasons of several devices as one, in the order in which they were first met."""
+    found: dict[object, Obstacle] = {}
+    counts: Counter[object] = Counter()
+    for each in obstacles:
+        key = gist(each)
+        counts[key] += 1
+        found[key] = _joined(found[key], each, counts[key]) if key in found else each
+    return list(found.values())
+
+
+def _joined(first: Obstacle, other: Obstacle, count: int) -> Obstacle:
+    match first, other:
+        case Held(), Held():
+            return Held((*first.devices, *other.devices), count, (*first.holders, *other.holders))
+        case CounterExhausted() | CapacityExhausted(), CounterExhausted() | CapacityExhausted():
+            users = tuple(dict.fromkeys((*first.users, *other.users)))
+            return replace(first, devices=(*first.devices, *other.devices), count=count, users=users)
+        case OfDevices() | SelectorBroken(), OfDevices() | SelectorBroken():
+            return replace(first, devices=(*first.devices, *other.devices), count=count)
+        case FeatureOff(), FeatureOff():
+            return replace(first, devices=(*first.devices, *other.devices))
+        case _:
+            return first
+
+
+_ORDER = (Held, Tainted, CapacityExhausted, CounterExhausted)
+
+
+def _order(obstacle: Obstacle) -> int:
+    """The place among reasons of devices that the selectors let through: what goes away by itself first."""
+    return next(number for number, kind in enumerate(_ORDER) if isinstance(obstacle, kind))
+
+
+def _nearest(refused: Sequence[Refusal]) -> list[Obstacle]:
+    """Reasons of devices that are refused: where least is missing first, other drivers' devices last."""
+    ranked = sorted(refused, key=lambda one: (one.foreign, one.missed))
+    told = merged(each.obstacle for each in ranked)
+    first, rest = told[:SHOWN_CONDITIONS], told[SHOWN_CONDITIONS:]
+    if len(rest) < 2:
+        return told
+    # Devices that differ in a serial number would each have a line; the last one stands for them.
+    alike = [each for each in rest if isinstance(each, ConditionFalse)]
+    by_condition: dict[tuple[object, str], ConditionFalse] = {}
+    for each in alike:
+        key = (each.source, each.condition)
+        so_far = by_condition.get(key, replace(each, devices=(), count=0, values=()))
+        devices = (*so_far.devices, *each.devices)
+        by_condition[key] = replace(so_far, devices=devices, count=so_far.count + each.count)
+    return [*first, *by_condition.values(), *(each for each in rest if not isinstance(each, ConditionFalse))]
+
+
+def _without_feature(device: Device, name: str, cluster: Cluster) -> Refusal | None:
+    if device.binding_conditions and not cluster.features.binding_conditions:
+        gate = SINCE["binding_conditions"][1]
+        return Refusal(FeatureOff(gate, "a device with binding conditions", (name,)), missed=0)
+    if device.consumes and not cluster.features.partitionable_devices:
+        gate = SINCE["partitionable_devices"][1]
+        return Refusal(FeatureOff(gate, "a device with shared counters", (name,)), missed=0)
+    return None
+
+
+def _unfit(request: Request, device: Device, name: str, cluster: Cluster) -> Refusal | None:
+    obstacle = capacity_unfit(request, device, name, cluster)
+    return None if obstacle is None else Refusal(obstacle, missed=0)
+
+
+def _held(request: Request, device: Device, name: str, cluster: Cluster) -> list[Obstacle]:
+    """Held whole. Admin access does not mind."""
+    if request.admin_access or device.id not in cluster.allocated.devices:
+        return []
+    holders = tuple(dict.fromkeys(each.holder for each in cluster.holdings.get(device.id, ())))
+    return [Held((name,), 1, (holders[0] if holders else Holder(""),))]
+
+
+def _tainted(request: Request, device: Device, name: str, cluster: Cluster) -> list[Obstacle]:
+    if not cluster.features.device_taints:
+        return []
+    return [
+        Tainted((name,), 1, taint.key, taint.value, taint.effect, cluster.rules.get(_key(device, taint), ""))
+        for taint in dict.fromkeys(untolerated(device.taints, request.tolerations))
+    ]
+
+
+def _key(device: Device, taint: Taint) -> TaintOf:
+    return (device.id, taint.key, taint.value, taint.effect)

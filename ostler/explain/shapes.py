@@ -1,0 +1,236 @@
+"""Which type every field has that an answer is made from.
+
+Whoever reasons about objects takes their types for granted, as a server's client may: a count that is a text would end
+in a traceback far from its line. So files are checked here, once, before anything looks at them. Rules beyond types
+(lengths, names, how many) are ``driver.validation``'s. Fields that are not listed are not looked at.
+
+A quantity that is written as a number is made a text in place, which is the one form the API server knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kube.bodies import Json, JsonObject
+from ostler.explain.documents import Path
+from ostler.explain.kinds import Kind
+
+Shape = object
+"""A type (str, int, bool), ``Quantity``, ``Need`` of a shape, ``Each`` of a shape (a mapping with any keys), a list
+with the one shape of its items, or a dict of the shapes of known fields."""
+
+
+class Quantity:
+    """A text, or a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A field that must be there, and not be empty."""
+
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A mapping with any keys, whose values all have one shape."""
+
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A field without its type: ``path`` from the object's top."""
+
+    path: Path
+    problem: str
+    fix: str
+
+
+_LABELS = Each(str)
+_META = Need(
+    {"name": str, "namespace": str, "uid": str, "generateName": str, "labels": _LABELS, "annotations": _LABELS}
+)
+_REQUIREMENTS = [{"key": Need(str), "operator": Need(str), "values": [str]}]
+_NODE_SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}]}
+_TAINT = {"key": str, "value": str, "effect": str, "timeAdded": str}
+_TOLERATION = {"key": str, "value": str, "effect": str, "operator": str, "tolerationSeconds": int}
+_CONDITION = {"type": str, "status": str, "reason": str, "message": str}
+_ATTRIBUTE = {
+    "int": int, "bool": bool, "string": str, "version": str,
+    "ints": [int], "bools": [bool], "strings": [str], "versions": [str],
+}  # fmt: skip
+_POLICY = {
+    "default": Quantity,
+    "validValues": [Quantity],
+    "validRange": {"min": Quantity, "max": Quantity, "step": Quantity},
+}
+_CONSUMES = {"counterSet": Need(str), "counters": Each({"value": Quantity}), "compatibilityGroups": [str]}
+_DEVICE = {
+    "name": Need(str),
+    "attributes": Each(_ATTRIBUTE),
+    "capacity": Each({"value": Quantity, "requestPolicy": _POLICY}),
+    "consumesCounters": [_CONSUMES],
+    "nodeName": str,
+    "nodeSelector": _NODE_SELECTOR,
+    "allNodes": bool,
+    "taints": [_TAINT],
+    "bindsToNode": bool,
+    "bindingConditions": [str],
+    "bindingFailureConditions": [str],
+    "allowMultipleAllocations": bool,
+}
+_SLICE = {
+    "driver": Need(str),
+    "pool": Need({"name": Need(str), "generation": int, "resourceSliceCount": int}),
+    "nodeName": str,
+    "nodeSelector": _NODE_SELECTOR,
+    "allNodes": bool,
+    "perDeviceNodeSelection": bool,
+    "devices": [_DEVICE],
+    "sharedCounters": [{"name": Need(str), "counters": Each({"value": Quantity})}],
+}
+_SELECTORS = [{"cel": {"expression": str}}]
+_SUB_REQUEST = {
+    "name": str,
+    "deviceClassName": str,
+    "selectors": _SELECTORS,
+    "allocationMode": str,
+    "count": int,
+    "tolerations": [_TOLERATION],
+    "capacity": {"requests": Each(Quantity)},
+}
+_OPAQUE = {"driver": str}
+_DEVICE_CLAIM = {
+    "requests": [
+        {"name": Need(str), "exactly": {**_SUB_REQUEST, "adminAccess": bool}, "firstAvailable": [_SUB_REQUEST]}
+    ],
+    "constraints": [{"requests": [str], "matchAttribute": str, "distinctAttribute": str}],
+    "config": [{"requests": [str], "opaque": _OPAQUE}],
+}
+_RESULT = {
+    "request": Need(str),
+    "driver": Need(str),
+    "pool": Need(str),
+    "device": Need(str),
+    "adminAccess": bool,
+    "tolerations": [_TOLERATION],
+    "shareID": str,
+    "consumedCapacity": Each(Quantity),
+    "bindingConditions": [str],
+    "bindingFailureConditions": [str],
+}
+_CLAIM_STATUS = {
+    "allocation": {"devices": {"results": [_RESULT]}, "nodeSelector": _NODE_SELECTOR},
+    "reservedFor": [{"resource": str, "name": str, "uid": str, "apiGroup": str}],
+    "devices": [{"driver": str, "pool": str, "device": str, "shareID": str, "conditions": [_CONDITION]}],
+}
+_CONTAINERS = [{"name": Need(str), "resources": {"requests": Each(Quantity), "limits": Each(Quantity)}}]
+_AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _NODE_SELECTOR}}
+_POD_SPEC = {
+    "nodeName": str,
+    "nodeSelector": _LABELS,
+    "schedulerName": str,
+    "affinity": _AFFINITY,
+    "tolerations": [_TOLERATION],
+    "containers": _CONTAINERS,
+    "initContainers": _CONTAINERS,
+    "resourceClaims": [{"name": Need(str), "resourceClaimName": str, "resourceClaimTemplateName": str}],
+}
+_POD_STATUS = {
+    "phase": str,
+    "conditions": [_CONDITION],
+    "resourceClaimStatuses": [{"name": Need(str), "resourceClaimName": str}],
+    "extendedResourceClaimStatus": {"resourceClaimName": str},
+}
+SHAPES: Mapping[Kind, Mapping[str, Shape]] = {
+    Kind.SLICE: {"metadata": _META, "spec": Need(_SLICE)},
+    Kind.CLAIM: {"metadata": _META, "spec": Need({"devices": _DEVICE_CLAIM}), "status": _CLAIM_STATUS},
+    Kind.TEMPLATE: {"metadata": _META, "spec": Need({"spec": Need({"devices": _DEVICE_CLAIM})})},
+    Kind.CLASS: {
+        "metadata": _META,
+        "spec": {"selectors": _SELECTORS, "config": [{"opaque": _OPAQUE}], "extendedResourceName": str},
+    },
+    Kind.TAINT_RULE: {
+        "metadata": _META,
+        "spec": Need({"deviceSelector": {"driver": str, "pool": str, "device": str}, "taint": Need(_TAINT)}),
+    },
+    Kind.NODE: {
+        "metadata": _META,
+        "spec": {"taints": [_TAINT], "unschedulable": bool},
+        "status": {"conditions": [_CONDITION], "allocatable": Each(Quantity)},
+    },
+    Kind.POD: {"metadata": _META, "spec": Need(_POD_SPEC), "status": _POD_STATUS},
+}
+
+_WORDS = {str: "a text", int: "a whole number", bool: "true or false", Quantity: "a quantity such as 40Gi"}
+
+
+def misfits(kind: Kind, body: JsonObject) -> Iterator[Misfit]:
+    """Everything in an object that has not its type; quantities become texts meanwhile."""
+    yield from _fields(SHAPES[kind], body, ())
+
+
+def _fields(shape: Mapping[str, Shape], body: JsonObject, path: Path) -> Iterator[Misfit]:
+    for key, inner in shape.items():
+        value = body.get(key)
+        if isinstance(inner, Need):
+            if value is None or value == "":
+                yield Misfit((*path, key), "is missing", f"give {_wanted(inner.shape)}")
+                continue
+            inner = inner.shape  # noqa: PLW2901 - the shape that is needed
+        if value is not None:
+            yield from _value(inner, value, body, key, path)
+
+
+def _value(shape: Shape, value: Json, holder: Json, key: str | int, path: Path) -> Iterator[Misfit]:
+    if isinstance(shape, type):
+        if type(value) is shape:
+            return
+        if shape is Quantity and type(value) in (str, int, float):
+            if not isinstance(value, str):
+                holder[key] = str(value)  # type: ignore[index]  # what holds a value has its key
+            return
+    elif isinstance(shape, Each):
+        if isinstance(value, dict):
+            for name, one in value.items():
+                yield from _value(shape.shape, one, value, name, (*path, key))
+            return
+    elif isinstance(shape, dict):
+        if isinstance(value, dict):
+            yield from _fields(shape, value, (*path, key))
+            return
+    elif isinstance(shape, list) and isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _value(shape[0], one, value, number, (*path, key))
+        return
+    yield Misfit((*path, key), f"must be {_wanted(shape)}, but is {_found(value)}", f"write {_example(shape, value)}")
+
+
+def _wanted(shape: Shape) -> str:
+    if isinstance(shape, type):
+        return _WORDS[shape]
+    return "a list" if isinstance(shape, list) else "a mapping"
+
+
+def _found(value: Json) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {value[:40]!r}"
+    return "a list" if isinstance(value, list) else "a mapping"
+
+
+def _example(shape: Shape, value: Json) -> str:
+    if shape is str and isinstance(value, (bool, int, float)):
+        return "it in quotes"
+    if shape in (int, bool) and isinstance(value, str):
+        return "it without quotes" if value.lstrip("-").isdigit() or value in ("true", "false") else _wanted(shape)
+    if isinstance(shape, list):
+        return "its items, each after '- '"
+    return "'key: value' lines below it" if not isinstance(shape, type) else _wanted(shape)

@@ -1,0 +1,121 @@
+"""A cluster's objects as one file: what is kept, names replaced on demand, and the text.
+
+The file begins with a document that says what it is and what could not be read; every object follows as a document of
+its own, so that it is read piece by piece and its errors have near lines. In JSON all are items of the one object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kube.bodies import JsonObject
+from ostler.explain.aliases import NODES, WORKLOADS, Aliases, Group, Naming, Register, Unchanged
+from ostler.explain.collection import SNAPSHOT_KIND, SNAPSHOT_VERSION
+from ostler.explain.documents import plain_value
+from ostler.explain.kept import kept
+from ostler.explain.kinds import FACTS, Kind
+from ostler.explain.state import Missing, State
+
+if TYPE_CHECKING:
+    import yaml
+
+ORDER = (Kind.NODE, Kind.CLASS, Kind.SLICE, Kind.TAINT_RULE, Kind.TEMPLATE, Kind.CLAIM, Kind.POD)
+_PARTLY = "not everything could be read when this was taken"
+_SAFE = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+"""Texts that are texts without quotes, unless they are words such as yes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anonymous:
+    """A state with other names, and which name became which."""
+
+    state: State
+    names: Mapping[Group, Mapping[str, str]]
+
+
+def reduced(state: State) -> State:
+    """A state with what a snapshot keeps of it."""
+    return _written(state, Unchanged())
+
+
+def anonymous(state: State, *, nodes: bool = False) -> Anonymous:
+    """A state with the names of workloads replaced, with ``nodes`` those of nodes, pools and slices and labels too.
+
+    Aliases sort as the names do, so that devices are tried in the same order.
+    """
+    register = Register(WORKLOADS | NODES if nodes else WORKLOADS)
+    _written(state, register)
+    aliases: Aliases = register.aliases()
+    plain = replace(
+        _written(state, aliases),
+        # Sentences of the API server name accounts and namespaces.
+        truncated=(_PARTLY,) if state.truncated else (),
+        missing=tuple(Missing(one.kind, f"{FACTS[one.kind].plural} could not be read") for one in state.missing),
+    )
+    return Anonymous(plain, aliases.table)
+
+
+def _written(state: State, naming: Naming) -> State:
+    for kind in Kind:
+        state = state.with_objects(kind, tuple(kept(kind, body, naming) for body in state.of(kind)))
+    return state
+
+
+def as_yaml(state: State, *, taken_at: str = "", names_replaced: bool = False) -> str:
+    """The text of a snapshot in YAML."""
+    import yaml
+
+    return yaml.dump_all(
+        [_head(state, taken_at, names_replaced), *_objects(state)],
+        Dumper=_dumper(),
+        sort_keys=False,
+        allow_unicode=True,
+        width=1 << 16,
+    )
+
+
+def as_json(state: State, *, taken_at: str = "", names_replaced: bool = False) -> str:
+    """The text of a snapshot in JSON."""
+    whole = {**_head(state, taken_at, names_replaced), "items": _objects(state)}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+def _head(state: State, taken_at: str, names_replaced: bool) -> dict[str, object]:
+    head: dict[str, object] = {"apiVersion": SNAPSHOT_VERSION, "kind": SNAPSHOT_KIND}
+    missing = [{"kind": one.kind.value, "problem": one.problem, "fix": one.fix} for one in state.missing]
+    optional = {
+        "takenAt": taken_at,
+        "serverVersion": state.server_version,
+        "namesReplaced": names_replaced,
+        "whole": sorted(kind.value for kind in state.whole),
+        "truncated": list(state.truncated),
+        "missing": missing,
+    }
+    return head | {key: value for key, value in optional.items() if value}
+
+
+def _objects(state: State) -> list[JsonObject]:
+    return [body for kind in ORDER for body in state.of(kind)]
+
+
+def _dumper() -> type[yaml.SafeDumper]:
+    import yaml
+
+    base: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+    class Dumper(base):  # type: ignore[valid-type, misc]  # which of the two is there is known only here
+        """Texts that a reader could take for something else in quotes; no aliases."""
+
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+        def text(self, data: str) -> yaml.ScalarNode:
+            style = None if _SAFE.fullmatch(data) and plain_value(data) == data else '"'
+            return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)  # type: ignore[no-any-return]
+
+    Dumper.add_representer(str, Dumper.text)
+    return Dumper

@@ -1,0 +1,211 @@
+"""The answer for all nodes: each looked at once for every situation, equal findings told as one, the nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from driver.structured.claims import Claim
+from driver.structured.errors import FatalError
+from driver.structured.node_selection import SelectorFault, selector_matcher
+from driver.structured.pools import node_identity
+from kube.bodies import JsonObject, object_at
+from ostler.explain.cluster import Cluster, Patience, cluster_of
+from ostler.explain.diagnosis import diagnose, limit_of
+from ostler.explain.errors import BadQuestion
+from ostler.explain.errors_told import class_missing, told
+from ostler.explain.kinds import Kind, name_of, objects_at
+from ostler.explain.nodes import hindrances
+from ostler.explain.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting, gist
+from ostler.explain.placing import title_of
+from ostler.explain.releases import note_of
+from ostler.explain.situations import Situations
+from ostler.explain.state import State
+from ostler.explain.subject import Subject
+from ostler.explain.verdict import Group, NodeFinding, Outcome, Verdict
+
+MANY = 20
+"""Groups from which on values that differ from node to node are no longer told apart."""
+
+Progress = Callable[[int, int], None]
+"""Nodes done, nodes in all."""
+
+
+def survey(
+    state: State,
+    subject: Subject,
+    names: Sequence[str] = (),
+    progress: Progress = lambda _done, _all: None,
+    patience: Patience | None = None,
+) -> Verdict:
+    """The answer about the nodes of these names, or about all. Raises ``BadQuestion`` for a node that is not known."""
+    nodes, notes = _nodes(state, names)
+    notes += _notes(state, subject)
+    title = title_of_subject(subject)
+    if not subject.to_allocate and not subject.missing and (subject.pod is None or not subject.allocated):
+        settled = "has its devices already" if subject.allocated else "asks for no devices"
+        return Verdict(title, settled=settled, notes=tuple(notes))
+    stops: list[Obstacle] = [Waiting(sentence) for sentence in subject.missing]
+    try:
+        cluster = cluster_of(state, patience)
+        before = [*_missing_classes(subject, cluster), *limit_of(subject.to_allocate)]
+        if before or (stops and not subject.to_allocate):
+            return Verdict(title, stops=(*stops, *before), notes=tuple(notes))
+        findings = list(_findings(nodes, subject, cluster, progress))
+    except FatalError as error:
+        unreadable = told(error, subject.to_allocate)
+        return Verdict(title, stops=(*stops, unreadable), notes=tuple(notes))
+    groups = grouped(findings)
+    stops += _stops(groups)
+    return Verdict(title, groups, tuple(stops), notes=tuple(notes))
+
+
+def title_of_subject(subject: Subject) -> str:
+    """``claim team/gpu``, ``pod team/train-0 (claims team/gpu, team/nic)``."""
+    claims = [title_of(claim) for claim in subject.to_allocate if not name_of(claim).startswith("<")]
+    if subject.pod is None or not claims:
+        return subject.title
+    return f"{subject.title} ({'claim' if len(claims) == 1 else 'claims'} {', '.join(claims)})"
+
+
+def _nodes(state: State, names: Sequence[str]) -> tuple[list[JsonObject], list[str]]:
+    """The nodes to look at; without any in the state, those that slices name."""
+    notes: list[str] = []
+    nodes = list(state.nodes)
+    if not nodes:
+        found = dict.fromkeys(name for body in state.slices for name in _named(body))
+        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in found]
+        if nodes:
+            notes.append("no Node objects were read: nodes are those that slices name, their labels are not known")
+    if not names:
+        return nodes, notes
+    by_name = {name_of(node): node for node in nodes}
+    if unknown := [name for name in names if name not in by_name]:
+        near = ", ".join(sorted(by_name)[:5]) or "none"
+        raise BadQuestion(f"there is no node {', '.join(unknown)}; there are: {near}")
+    return [by_name[name] for name in dict.fromkeys(names)], notes
+
+
+def _named(body: JsonObject) -> Iterator[str]:
+    for part in (object_at(body, "spec"), *objects_at(body, "spec", "devices")):
+        name = part.get("nodeName")
+        if isinstance(name, str) and name:
+            yield name
+
+
+def _notes(state: State, subject: Subject) -> list[str]:
+    found = [*subject.notes]
+    for claim in subject.allocated:
+        results = objects_at(claim, "status", "allocation", "devices", "results")
+        devices = ", ".join(
+            f"{each.get('device')} of {each.get('driver')}, pool {each.get('pool')}" for each in results
+        )
+        found.append(f"claim {title_of(claim)} has its devices already: {devices or 'none were needed'}")
+    found += [str(missing) for missing in state.missing if missing.kind is not Kind.TEMPLATE]
+    found += state.truncated
+    if version := note_of(state.server_version):
+        found.append(version)
+    return found
+
+
+def _missing_classes(subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
+    """Classes that requests name and nobody made: the scheduler looks at no node then."""
+    names = dict.fromkeys(
+        request.class_name
+        for claim in subject.to_allocate
+        for choice in Claim(claim).requests
+        for request in choice.alternatives
+    )
+    for name in names:
+        if name and name not in cluster.classes:
+            yield class_missing(name, cluster)
+
+
+def _findings(
+    nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, progress: Progress
+) -> Iterator[NodeFinding]:
+    situations = Situations(subject.to_allocate, cluster)
+    known: dict[Hashable, NodeFinding] = {}
+    outside = [(title_of(claim), _reach(claim)) for claim in subject.allocated]
+    for number, node in enumerate(nodes):
+        progress(number, len(nodes))
+        name = name_of(node)
+        # Without a pod nobody knows where one may go.
+        found = hindrances(subject.pod, node, subject.extended) if subject.pod is not None else ()
+        remarks = tuple(str(each) for each in found if not each.blocking)
+        if blocking := [str(each) for each in found if each.blocking]:
+            yield NodeFinding(name, Outcome.REFUSED, obstacles=(NodeRefused(tuple(blocking)),), remarks=remarks)
+            continue
+        elsewhere = tuple(NodeOutside(claim, names) for claim, (inside, names) in outside if not inside(node))
+        if elsewhere:
+            yield NodeFinding(name, Outcome.REFUSED, obstacles=elsewhere, remarks=remarks)
+            continue
+        claims = subject.claims_on(node)
+        asked = _asked(claims) if subject.extended else ()
+        key = (asked, situations.of(node))
+        finding = known.get(key)
+        if finding is None:
+            finding = known[key] = diagnose(claims, node, cluster)
+        yield finding if finding.node == name and not remarks else replace(finding, node=name, remarks=remarks)
+    progress(len(nodes), len(nodes))
+
+
+def _asked(claims: Sequence[JsonObject]) -> Hashable:
+    """What is asked for on a node, where that differs from node to node."""
+    return repr([object_at(claim, "spec") for claim in claims])
+
+
+def _reach(claim: JsonObject) -> tuple[Callable[[JsonObject], bool], tuple[str, ...]]:
+    """On which nodes the devices of an allocated claim can be used: a test, and the names if they are named."""
+    selector = object_at(claim, "status", "allocation", "nodeSelector")
+    if not selector:
+        return (lambda _node: True), ()
+    try:
+        matcher = selector_matcher(selector)
+    except SelectorFault:
+        # The scheduler cannot read it either: no node is in reach.
+        return (lambda _node: False), ()
+    fields = [one for term in objects_at(selector, "nodeSelectorTerms") for one in objects_at(term, "matchFields")]
+    values = [one.get("values") for one in fields]
+    names = tuple(str(name) for each in values if isinstance(each, list) for name in each)
+    return (lambda node: matcher(*node_identity(node))), names
+
+
+def grouped(findings: Sequence[NodeFinding]) -> tuple[Group, ...]:
+    """Equal findings as one, the nearest to fitting first. What only names tell apart is equal."""
+    groups = _gathered(findings, coarse=False)
+    if len(groups) > MANY:
+        groups = _gathered(findings, coarse=True)
+    return tuple(sorted(groups, key=lambda group: nearness(group.finding)))
+
+
+def _gathered(findings: Sequence[NodeFinding], *, coarse: bool) -> list[Group]:
+    found: dict[Hashable, list[NodeFinding]] = {}
+    gists: dict[tuple[int, ...], Hashable] = {}
+    for finding in findings:
+        # Nodes of one situation share the parts of their finding, so that it is worked out once for all of them.
+        parts = (id(finding.obstacles), id(finding.requests), id(finding.placements), id(finding.remarks))
+        if parts not in gists:
+            gists[parts] = gist(finding, coarse=coarse)
+        found.setdefault(gists[parts], []).append(finding)
+    return [Group(tuple(each.node for each in members), members[0]) for members in found.values()]
+
+
+_NEAR = {outcome: number for number, outcome in enumerate(Outcome)}
+
+
+def nearness(finding: NodeFinding) -> tuple[int, bool, int, int]:
+    """Less is nearer: the outcome, whether a change is known that helps, devices missing, devices that suit."""
+    missing = sum(max(0, (each.wanted or 1) - each.usable) for each in finding.requests)
+    suitable = sum(each.suitable for each in finding.requests)
+    return (_NEAR[finding.outcome], not finding.remedies, missing, -suitable)
+
+
+def _stops(groups: Sequence[Group]) -> list[Obstacle]:
+    """Errors that end the scheduling of the pod on all nodes, each told once."""
+    found: dict[Hashable, Obstacle] = {}
+    for group in groups:
+        if group.finding.outcome is Outcome.ERROR:
+            for obstacle in group.finding.obstacles:
+                found.setdefault(gist(obstacle), obstacle)
+    return list(found.values())

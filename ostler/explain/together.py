@@ -1,0 +1,136 @@
+"""What several devices or requests do to each other, in facts: constraints, competition, shared counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from driver.structured.claims import Claim, ConstraintFacts, Request
+from driver.structured.identity import PoolID
+from driver.structured.slices import Device
+from ostler.explain.attribute_values import value_of
+from ostler.explain.cores import Core
+from ostler.explain.judge import Judge
+from ostler.explain.obstacles import Bearers, Competing, ConstraintUnsatisfiable, NotTogether, Obstacle
+from ostler.explain.reduction import Claims, Part, with_count
+from ostler.explain.screening import Screened
+
+Screenings = Mapping[Part, Sequence[tuple[Request, Screened]]]
+"""What was found for every alternative of a request."""
+
+
+def of_core(facts: Sequence[Claim], core: Core, screened: Screenings) -> Iterator[Obstacle]:
+    """A core in facts: who competes under which constraints, then each constraint with its values."""
+    rules = [(part, facts[part[0]].constraints[part[1]]) for part in core.constraints]
+    explained = len(rules) == 1 and all(_covers(rules[0], part, screened[part]) for part in core.requests)
+    if not explained:
+        requests = tuple((_title(facts[i]), facts[i].requests[j].name) for i, j in core.requests)
+        yield Competing(requests, tuple(_rule(rule) for _, rule in rules), core.minimal)
+    for part, rule in rules:
+        yield _unsatisfiable(facts, part, rule, core, screened)
+
+
+def _title(claim: Claim) -> str:
+    return f"{claim.reference.namespace or 'default'}/{claim.reference.name}"
+
+
+def _rule(rule: ConstraintFacts) -> str:
+    kind = "matchAttribute" if rule.match_attribute is not None else "distinctAttribute"
+    return f"{kind} {rule.match_attribute or rule.distinct_attribute}"
+
+
+def _covers(rule: tuple[Part, ConstraintFacts], request: Part, screened: Sequence[tuple[Request, Screened]]) -> bool:
+    return rule[0][0] == request[0] and any(rule[1].covers(alternative) for alternative, _ in screened)
+
+
+def _unsatisfiable(
+    facts: Sequence[Claim], part: Part, rule: ConstraintFacts, core: Core, screened: Screenings
+) -> ConstraintUnsatisfiable:
+    attribute = rule.match_attribute or rule.distinct_attribute or ""
+    covered = [each for each in core.requests if _covers((part, rule), each, screened[each])]
+    wanted: list[tuple[int, list[Device]]] = []
+    for each in covered:
+        alternatives = [(one, seen) for one, seen in screened[each] if rule.covers(one)]
+        count = min(len(seen.suitable) if one.mode == "All" else one.count for one, seen in alternatives)
+        wanted.append((count, [device for _, seen in alternatives for device in seen.usable]))
+    devices = {device.id: device for _, usable in wanted for device in usable}
+    values = Counter(value_of(device, attribute) for device in devices.values())
+    equal = rule.match_attribute is not None
+    return ConstraintUnsatisfiable(
+        claim=_title(facts[part[0]]),
+        index=part[1],
+        rule="matchAttribute" if equal else "distinctAttribute",
+        attribute=attribute,
+        requests=tuple(facts[i].requests[j].name for i, j in covered),
+        wanted=sum(count for count, _ in wanted),
+        best=_best(attribute, wanted, values) if equal else _different(values),
+        values=tuple(
+            Bearers(text, count, tuple(_share(text, attribute, facts, covered, wanted)))
+            for text, count in sorted(values.items(), key=_frequent_first)
+        ),
+    )
+
+
+def _share(
+    text: str | None,
+    attribute: str,
+    facts: Sequence[Claim],
+    covered: Sequence[Part],
+    wanted: Sequence[tuple[int, list[Device]]],
+) -> Iterator[tuple[str, int]]:
+    """How many devices with this value each request could have."""
+    for (i, j), (_, usable) in zip(covered, wanted, strict=True):
+        yield facts[i].requests[j].name, sum(value_of(one, attribute) == text for one in usable)
+
+
+def _frequent_first(entry: tuple[str | None, int]) -> tuple[bool, int, str]:
+    return entry[0] is None, -entry[1], entry[0] or ""
+
+
+def _best(attribute: str, wanted: Sequence[tuple[int, list[Device]]], values: Counter[str | None]) -> int | None:
+    """The most devices with one value that the requests can have together; None where values are lists."""
+    if any(text is not None and text.startswith("[") for text in values):
+        return None
+    found = [0]
+    for text in values:
+        if text is None:
+            continue
+        each = [min(count, sum(value_of(one, attribute) == text for one in usable)) for count, usable in wanted]
+        found.append(min(sum(each), values[text]))
+    return max(found)
+
+
+def _different(values: Counter[str | None]) -> int | None:
+    if any(text is not None and text.startswith("[") for text in values):
+        return None
+    return sum(text is not None for text in values)
+
+
+def not_together(alone: Claims, seen: Screened, request: Request, judge: Judge) -> Obstacle:
+    """How many devices of one request can be had at a time, though more of them are usable one by one.
+
+    ``alone``: a claim with nothing but this request, in one alternative.
+    """
+    low, high = 0, min(request.count, len(seen.usable)) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if judge.possible(with_count(alone, (0, 0), middle)):
+            low = middle
+        else:
+            high = middle - 1
+    return NotTogether(request.count, low, tuple(_short(seen.usable, judge)))
+
+
+def _short(usable: Sequence[Device], judge: Judge) -> Iterator[str]:
+    """The counters of which less is left than all usable devices would take."""
+    by_pool: dict[PoolID, list[Device]] = {}
+    for device in usable:
+        by_pool.setdefault(device.slice.pool, []).append(device)
+    for pool_id, devices in by_pool.items():
+        left = judge.left(pool_id)
+        needed: Counter[tuple[str, str]] = Counter()
+        for device in devices:
+            needed.update(device.consumed)
+        for (counter_set, counter), amount in sorted(needed.items()):
+            if amount > left.get((counter_set, counter), 0):
+                yield f'counter "{counter}" of "{counter_set}"'

@@ -1,0 +1,23 @@
+"""The judge, where it can be built."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.components.toolchain import ToolchainMissing
+from tests.judge.answers import Judge
+from tests.judge.build import judge as built
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    """Kubernetes' answers; skips where there is no Go, or its modules cannot be fetched."""
+    try:
+        built()
+    except (ToolchainMissing, subprocess.CalledProcessError) as error:
+        pytest.skip(f"the judge cannot be built here: {error}")
+    with Judge() as opened:
+        yield opened

@@ -1,0 +1,62 @@
+"""The judge answers what was recorded of Kubernetes 1.37: what it says of generated cases can be believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.judge.answers import Judge
+from tests.judge.comparison import allocation_differences, cel_differences, cel_expected, expected
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+ALLOCATIONS = sorted(file.stem for file in (VECTORS / "allocator").glob("*.jsonl") if file.stem != "slow")
+EXPRESSIONS = sorted(file.stem for file in (VECTORS / "cel").glob("*.jsonl"))
+
+
+def cases(file: str) -> list[dict[str, Any]]:
+    """The lines of a file of vectors."""
+    return [json.loads(line) for line in (VECTORS / file).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", ["hand", "random"])
+def test_recorded_allocations_are_repeated(judge: Judge, kind: str) -> None:
+    recorded = [case for theme in ALLOCATIONS if theme.startswith(kind) for case in cases(f"allocator/{theme}.jsonl")]
+    assert recorded
+    for case, answer in zip(recorded, judge.answers("allocate", recorded), strict=True):
+        known = expected(case)
+        assert known is not None
+        assert allocation_differences(answer, known) == [], case["name"]
+
+
+def test_recorded_evaluations_are_repeated(judge: Judge) -> None:
+    recorded = [case for theme in EXPRESSIONS for case in cases(f"cel/{theme}.jsonl")]
+    for case, answer in zip(recorded, judge.answers("cel", recorded), strict=True):
+        assert cel_differences(answer, cel_expected(case)) == [], case["name"]
+
+
+def test_unreadable_case_is_answered_as_such(judge: Judge) -> None:
+    answer = judge.answer("allocate", {"claims": 5})
+    assert "cannot unmarshal number" in answer["input_error"]
+
+
+def test_two_kinds_can_be_asked_in_turn(judge: Judge) -> None:
+    assert judge.answer("quantity", {"text": "0.5Gi", "other": "1Mi"}) == {
+        "canonical": "512Mi",
+        "exact": "536870912.000000000",
+        "sum": "513Mi",
+        "rest": "511Mi",
+        "order": 1,
+    }
+    case = {"expr": "1 == 1", "device": {}, "features": {}, "env": "new"}
+    assert judge.answer("cel", case)["result"] is True
+    assert judge.answer("quantity", {"text": "1e3"})["canonical"] == "1e3"
+
+
+def test_question_after_an_interrupted_one_gets_its_own_answer(judge: Judge) -> None:
+    answers = judge.answers("quantity", [{"text": str(number)} for number in range(200)])
+    assert next(answers)["canonical"] == "0"
+    answers.close()
+    assert judge.answer("quantity", {"text": "7"})["canonical"] == "7"

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.structured.cel.checker import check
+from driver.structured.cel.environment import Features, environment
+from driver.structured.cel.estimate import estimate
+from driver.structured.cel.parser import parse
+from driver.structured.cel.ranges import UNBOUNDED
+
+FILES = sorted((Path(__file__).parents[2] / "vectors" / "cel").glob("*.jsonl"))
+
+
+def _max_cost(expression: str, features: Features) -> int:
+    return estimate(check(parse(expression), environment(features)))
+
+
+def _wanted(case: dict[str, Any]) -> int | None:
+    changed = case.get("v1_37", {})
+    if "compile_error" in changed:
+        return None
+    wanted: int | None = changed.get("max_cost", case.get("max_cost"))
+    return wanted
+
+
+def _features(case: dict[str, Any]) -> Features:
+    return Features(
+        consumable_capacity=case["features"]["consumableCapacity"],
+        list_attributes=case["features"]["listTypeAttributes"],
+        stored=case["env"] == "stored",
+    )
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_worst_cost_is_that_of_kubernetes(file: Path) -> None:
+    different = {}
+    for line in file.read_text().splitlines():
+        case = json.loads(line)
+        wanted = _wanted(case)
+        if wanted is None:
+            continue
+        expression = case.get("expr") or base64.b64decode(case["expr_base64"]).decode("utf-8", "replace")
+        found = _max_cost(expression, _features(case))
+        if found != wanted:
+            different[expression] = (found, wanted)
+    assert different == {}
+
+
+def test_a_cost_without_bound_is_told_as_such() -> None:
+    assert _max_cost('device.attributes["d"].x.flatten().all(x, x.flatten().all(y, y == 1))', Features()) == UNBOUNDED
