@@ -226,9 +226,16 @@ class Pruning(Generic[_Outcome]):
         for index in range(situation.index, len(claims)):
             first = situation.number + 1 if index == situation.index else 0
             for plans in claims[index].plans[first:]:
+                if all(self._fails_at_once(index, plan) for plan in plans):
+                    yield _Need(1, 0, (), exclusive=False)
+                    return
                 if any(plan.number in self._fallible for plan in plans):
                     return
                 yield self._choice(index, plans)
+
+    def _fails_at_once(self, index: int, plan: Plan) -> bool:
+        """Whether a plan in mode All fails at its first device, before a constraint can make it an error."""
+        return bool(plan.devices and self._placement.busy(index, plan) >> plan.devices[0] & 1)
 
     def _choice(self, index: int, plans: Sequence[Plan]) -> _Need:
         """The least that a request needs, whichever of its alternatives is taken."""

@@ -8,7 +8,7 @@ one evaluation; what can go wrong is remembered like an answer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 
 from driver.structured.cel.compiler import compile as compile_expression
 from driver.structured.cel.environment import Features as CelFeatures
@@ -19,8 +19,6 @@ from driver.structured.classes import DeviceClass
 from driver.structured.errors import FatalError, ObjectReference
 from driver.structured.features import Features
 from driver.structured.slices import Device
-
-_Key = tuple[Hashable, ...]
 
 
 class SelectorError(FatalError):
@@ -43,7 +41,7 @@ class Selectors:
         self._cel = CelFeatures(
             consumable_capacity=features.consumable_capacity, list_attributes=features.list_attributes, stored=True
         )
-        self._known: dict[tuple[str, _Key], bool | EvaluationError] = {}
+        self._known: dict[tuple[Program, Hashable], bool | EvaluationError] = {}
 
     def select(self, device: Device, claim: Claim, request: Request, device_class: DeviceClass) -> bool:
         """Whether the device is selectable for the request, its own choice of nodes left aside.
@@ -71,10 +69,11 @@ class Selectors:
             program = self.program(expression)
         except CompileError as error:
             raise SelectorError(owner, f"{field}.cel.expression", error, None) from error
-        if program.reads is None:
+        signature = program.signature(device.cel)
+        if signature is None:
             outcome = _evaluate(program, device)
         else:
-            key = (expression, seen_of(device, program.reads))
+            key = (program, signature)
             known = self._known.get(key)
             outcome = known if known is not None else self._known.setdefault(key, _evaluate(program, device))
         if isinstance(outcome, EvaluationError):
@@ -87,43 +86,6 @@ def _evaluate(program: Program, device: Device) -> bool | EvaluationError:
         return program.evaluate(device.cel).result
     except EvaluationError as error:
         return error
-
-
-def seen_of(device: Device, reads: frozenset[tuple[str, ...]]) -> _Key:
-    """What the device has at these places. Order does not matter: it is the same for one set of places."""
-    driver = device.id.driver
-    values: list[Hashable] = [driver]
-    for read in reads:
-        kind, *rest = read
-        if kind == "driver":
-            continue
-        if kind == "allowMultipleAllocations":
-            values.append(device.allows_multiple)
-        else:
-            values.append(_part(device.raw(kind), driver, rest))
-    return tuple(values)
-
-
-def _part(entries: Mapping[str, object], driver: str, place: list[str]) -> Hashable:
-    domain = place[0]
-    if len(place) == 1:
-        return frozen({name: value for name, value in entries.items() if _domain(name, driver) == domain})
-    qualified = frozen(entries.get(f"{domain}/{place[1]}"))
-    return (qualified, frozen(entries.get(place[1]))) if domain == driver else qualified
-
-
-def _domain(name: str, driver: str) -> str:
-    domain, slash, _ = name.partition("/")
-    return domain if slash else driver
-
-
-def frozen(value: object) -> Hashable:
-    """A hashable value that is equal for equal JSON (and tells true from 1)."""
-    if isinstance(value, Mapping):
-        return tuple(sorted((str(key), frozen(each)) for key, each in value.items()))
-    if isinstance(value, list | tuple):
-        return tuple(frozen(each) for each in value)
-    return (type(value).__name__, value) if isinstance(value, Hashable) else repr(value)
 
 
 def _hint(cause: CelError) -> str:

@@ -10,7 +10,7 @@ even alone, or belongs to a smallest set of requests and constraints that cannot
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from driver.structured.claims import RESULTS_MAX, Claim, Request, RequestChoice
 from driver.structured.errors import AllocationError, FatalError, GaveUp
@@ -26,7 +26,7 @@ from ostler.explain.judge import Judge
 from ostler.explain.obstacles import Obstacle
 from ostler.explain.placing import placements, shared, title_of
 from ostler.explain.pool_faults import faulty, present
-from ostler.explain.reduction import Claims, Part, only_alternative, reduced, requests_of
+from ostler.explain.reduction import Claims, Part, constraints_of, only_alternative, reduced, requests_of
 from ostler.explain.remedies import remedies
 from ostler.explain.screening import Screened, devices_for, screen
 from ostler.explain.selecting import refusal
@@ -44,8 +44,11 @@ class Ground:
     devices: tuple[Device, ...]
 
 
-def diagnose(claims: Claims, node: JsonObject, cluster: Cluster) -> NodeFinding:
-    """What holds for these claims on this node. Never raises for what is wrong with the objects."""
+def diagnose(claims: Claims, node: JsonObject, cluster: Cluster, *, remedy: bool = True) -> NodeFinding:
+    """What holds for these claims on this node. Never raises for what is wrong with the objects.
+
+    ``remedy``: also find changes that help, which takes several times as long as all the rest.
+    """
     name, labels = node_identity(node)
     judge = Judge(node, cluster)
     answer = judge.ask(claims)
@@ -58,7 +61,7 @@ def diagnose(claims: Claims, node: JsonObject, cluster: Cluster) -> NodeFinding:
             return NodeFinding(name, Outcome.FITS, placed, tuple(shared(claims, placed, devices)))
         if isinstance(answer.error, FatalError):
             return _refused(claims, ground, cluster, answer.error)
-        return _Blocked(claims, ground, cluster, judge).finding(answer.error)
+        return _Blocked(claims, ground, cluster, judge).finding(answer.error, remedy=remedy)
     except FatalError as error:
         return NodeFinding(name, Outcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),))
 
@@ -83,19 +86,19 @@ class _Blocked:
         self._cluster = cluster
         self._judge = judge
 
-    def finding(self, error: AllocationError | None) -> NodeFinding:
+    def finding(self, error: AllocationError | None, *, remedy: bool) -> NodeFinding:
         """All that is in the way."""
         name = self._ground.name
         if isinstance(error, GaveUp):
             return NodeFinding(name, Outcome.UNKNOWN, obstacles=(kinds.GaveUp(error.message),))
         parts = requests_of(self._claims)
-        alone = [part for part in parts if self._judge.possible(reduced(self._claims, [part], ())) is False]
+        alone = self._impossible_alone(parts)
         core = None if alone else smallest(self._claims, self._judge.possible)
         blamed = alone or list(core.requests if core is not None else parts)
         screened = {part: self._screened(part) for part in blamed}
         together = [] if core is None else list(of_core(self._facts, core, screened))
         faults = self._faults([choice for part in blamed for choice in (self._choice(part),)])
-        cures = tuple(remedies(self._claims, screened, core, self._judge))
+        cures = tuple(remedies(self._claims, screened, core, self._judge)) if remedy else ()
         return NodeFinding(
             name,
             Outcome.BLOCKED,
@@ -103,6 +106,11 @@ class _Blocked:
             requests=tuple(each for part in blamed for each in self._requests(part, screened[part], core)),
             remedies=cures,
         )
+
+    def _impossible_alone(self, parts: Sequence[Part]) -> list[Part]:
+        if len(parts) == 1 and not constraints_of(self._claims):
+            return list(parts)
+        return [part for part in parts if self._judge.possible(reduced(self._claims, [part], ())) is False]
 
     def _choice(self, part: Part) -> RequestChoice:
         return self._facts[part[0]].requests[part[1]]
@@ -163,8 +171,3 @@ def limit_of(claims: Claims) -> Iterator[Obstacle]:
             wanted += min(counts, default=0)
         if wanted > RESULTS_MAX:
             yield kinds.TooMany(wanted, RESULTS_MAX)
-
-
-def renamed(finding: NodeFinding, node: str) -> NodeFinding:
-    """A finding for another node of the same situation."""
-    return replace(finding, node=node)

@@ -8,7 +8,9 @@ messages.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from typing import ClassVar
 
 NAMES = {"names": True}
@@ -339,16 +341,44 @@ class NotTogether(Obstacle):
     counters: tuple[str, ...] = ()
 
 
-def gist(fact: object, *, coarse: bool = False) -> object:
-    """What a fact says without the names that differ from node to node; equal for reasons that are told as one.
+class Grain(Enum):
+    """How alike facts must be to be told as one, the finest first."""
 
-    ``coarse``: without the values that were read as well, for when every node has another.
-    """
+    FINE = "all but names"
+    NO_VALUES = "all but names and the values that were read"
+    KINDS = "what stands in the way, whatever the names, values and numbers"
+
+
+def gist(fact: object, grain: Grain = Grain.FINE) -> Hashable:
+    """What a fact says at a grain; equal for facts that are told as one."""
     if isinstance(fact, tuple):
-        return tuple(gist(item, coarse=coarse) for item in fact)
+        items = [gist(item, grain) for item in fact]
+        return tuple(dict.fromkeys(items)) if grain is Grain.KINDS else tuple(items)
+    if isinstance(fact, int) and not isinstance(fact, bool) and grain is Grain.KINDS:
+        return "number"
     if not is_dataclass(fact):
+        assert isinstance(fact, Hashable)
         return fact
-    if coarse and isinstance(fact, Value):
+    if grain is not Grain.FINE and isinstance(fact, Value):
         return fact.path
-    kept = [gist(getattr(fact, each.name), coarse=coarse) for each in fields(fact) if not each.metadata.get("names")]
+    if grain is Grain.KINDS and isinstance(fact, CounterExhausted | CapacityExhausted):
+        return fact.kind
+    kept = [gist(getattr(fact, each.name), grain) for each in fields(fact) if not each.metadata.get("names")]
     return (type(fact).__name__, *kept)
+
+
+def shows_names(fact: Obstacle) -> bool:
+    """Whether its words hold names or values that differ from node to node."""
+    return not isinstance(fact, _WITHOUT_NAMES)
+
+
+_WITHOUT_NAMES = (
+    ConditionFalse,
+    CapacityUnfit,
+    NoDevices,
+    NodeRefused,
+    NodeOutside,
+    NotTogether,
+    Competing,
+    GaveUp,
+)

@@ -30,14 +30,17 @@ from ostler.explain.obstacles import (
     OfDevices,
     SelectorBroken,
     Tainted,
+    Value,
     gist,
 )
 from ostler.explain.releases import SINCE
 from ostler.explain.selecting import Refusal, refusal
 from ostler.explain.taint_rules import TaintOf
 
-SHOWN_CONDITIONS = 6
-"""Different false conditions that are told for a request."""
+MOST_VALUES = 4
+"""Lines for one condition with different values."""
+EXAMPLES = 3
+"""Values that are told in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +144,35 @@ def _nearest(refused: Sequence[Refusal]) -> list[Obstacle]:
     """Reasons of devices that are refused: where least is missing first, other drivers' devices last."""
     ranked = sorted(refused, key=lambda one: (one.foreign, one.missed))
     told = merged(each.obstacle for each in ranked)
-    first, rest = told[:SHOWN_CONDITIONS], told[SHOWN_CONDITIONS:]
-    if len(rest) < 2:
-        return told
-    # Devices that differ in a serial number would each have a line; the last one stands for them.
-    alike = [each for each in rest if isinstance(each, ConditionFalse)]
-    by_condition: dict[tuple[object, str], ConditionFalse] = {}
-    for each in alike:
-        key = (each.source, each.condition)
-        so_far = by_condition.get(key, replace(each, devices=(), count=0, values=()))
-        devices = (*so_far.devices, *each.devices)
-        by_condition[key] = replace(so_far, devices=devices, count=so_far.count + each.count)
-    return [*first, *by_condition.values(), *(each for each in rest if not isinstance(each, ConditionFalse))]
+    by_condition: dict[tuple[object, str], list[ConditionFalse]] = {}
+    for each in told:
+        if isinstance(each, ConditionFalse):
+            by_condition.setdefault((each.source, each.condition), []).append(each)
+    lines: list[Obstacle] = []
+    for each in told:
+        same = by_condition.get((each.source, each.condition), []) if isinstance(each, ConditionFalse) else []
+        if len(same) <= MOST_VALUES:
+            lines.append(each)
+        elif each is same[0]:
+            lines.append(_with_examples(same))
+    return lines
+
+
+def _with_examples(same: Sequence[ConditionFalse]) -> ConditionFalse:
+    """One condition that is false for many values, such as of a serial number: the first few stand for all."""
+    values: list[Value] = []
+    for path in dict.fromkeys(value.path for each in same for value in each.values):
+        found = dict.fromkeys(value.value for each in same for value in each.values if value.path == path)
+        texts = ["absent" if text is None else text for text in found]
+        more = f" … {len(texts) - EXAMPLES} more" if len(texts) > EXAMPLES else ""
+        values.append(Value(path, ", ".join(texts[:EXAMPLES]) + more))
+    return replace(
+        same[0],
+        devices=tuple(device for each in same for device in each.devices),
+        count=sum(each.count for each in same),
+        values=tuple(values),
+        others=min(each.others for each in same),
+    )
 
 
 def _without_feature(device: Device, name: str, cluster: Cluster) -> Refusal | None:

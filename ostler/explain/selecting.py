@@ -7,7 +7,7 @@ and so it is the one that is told.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from driver.structured.cel.account import Condition, Missing, Read
@@ -88,10 +88,14 @@ def _false(source: Source, expression: str, account: Sequence[Condition], name: 
 
 def shown(read: Read) -> str | None:
     """A value as it would be written in an expression, None where the device has none."""
-    if isinstance(read.value, Missing):
-        return None
-    if isinstance(read.value, bool | int | str):
-        return json.dumps(read.value, ensure_ascii=False)
-    if isinstance(read.value, list | tuple):
-        return f"[{', '.join(str(shown(Read(read.path, each))) for each in read.value)}]"
-    return str(read.value)
+    return None if isinstance(read.value, Missing) else _written(read.value)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool | int | str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(str(key) for key in value)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_written(each) for each in value)}]"
+    return str(value)

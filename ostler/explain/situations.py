@@ -1,25 +1,34 @@
 """Which nodes are in the same situation, so that one of them is looked at for all.
 
 Two nodes are in the same situation if their devices differ in names alone, and in what the claims cannot see: a
-selector reads certain attributes and no others, a constraint asks whether values are equal and not which they are.
-Whatever might matter and is not understood makes situations different: that costs time, never a wrong answer.
+selector reads certain attributes and no others, a constraint asks whether values are equal and not which they are, and
+in which order devices are offered decides the choice, not whether there is one. Whatever might matter and is not
+understood makes situations different: that costs time, never a wrong answer.
+
+Where a selector reads something that is different for almost every device (a serial number), nodes are alike if it
+answers alike, condition by condition; what is shown of them are then the values of the first (``Situations.lumps``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import json
+from collections.abc import Hashable, Sequence
 
 from driver.structured.attributes import as_values, lookup
 from driver.structured.cel.compiler import compile as compile_expression
 from driver.structured.cel.errors import CompileError
+from driver.structured.cel.program import Program
 from driver.structured.claims import Claim
+from driver.structured.identity import PoolID
 from driver.structured.node_selection import Labels
 from driver.structured.pools import node_identity
-from driver.structured.selectors import frozen, seen_of
 from driver.structured.slices import Device, Slice
 from kube.bodies import JsonObject
 from ostler.explain.cluster import Cluster
 from ostler.explain.selecting import expressions
+
+FEW = 64
+"""Different things that an expression may read in the cluster before only its answers are compared."""
 
 
 class Situations:
@@ -30,81 +39,107 @@ class Situations:
         facts = [Claim(claim) for claim in claims]
         requests = [one for fact in facts for choice in fact.requests for one in choice.alternatives]
         self._cluster = cluster
-        self._reads: frozenset[tuple[str, ...]] | None = frozenset()
-        for request in requests:
-            for _, expression in expressions(request, cluster):
-                self._add(expression)
+        texts = dict.fromkeys(text for one in requests for _, text in expressions(one, cluster))
+        self._selectors = [_Selector(program, cluster) for text in texts if (program := _program(text, cluster))]
         rules = [rule for fact in facts for rule in fact.constraints]
         self._attributes = sorted({rule.match_attribute or rule.distinct_attribute or "" for rule in rules})
-        self._generations: dict[Hashable, list[int]] = {}
+        self._generations: dict[PoolID, list[int]] = {}
 
-    def _add(self, expression: str) -> None:
-        try:
-            reads = compile_expression(expression, self._cluster.cel_features).reads
-        except CompileError:
-            # It fails for every device alike.
-            return
-        self._reads = None if reads is None or self._reads is None else self._reads | reads
+    @property
+    def lumps(self) -> bool:
+        """Whether nodes of one situation may show different values to a selector."""
+        return any(not selector.by_values for selector in self._selectors)
 
     def of(self, node: JsonObject) -> Hashable:
         """Equal for nodes in the same situation."""
         name, labels = node_identity(node)
-        mine = [each for each in self._cluster.index.for_node(name) if each.selects(name, labels)]
-        mine.sort(key=lambda each: (each.pool, each.name))
-        numbers: dict[Hashable, int] = {}
+        mine: dict[PoolID, list[Slice]] = {}
+        for each in self._cluster.index.for_node(name):
+            if each.selects(name, labels):
+                mine.setdefault(each.pool, []).append(each)
         values: dict[Hashable, int] = {}
-        names: dict[Hashable, int] = {}
-        return tuple(self._slice(each, name, labels, (numbers, values, names)) for each in mine)
+        return tuple(self._pool(pool, mine[pool], name, labels, values) for pool in sorted(mine))
 
-    def _slice(self, each: Slice, node: str, labels: Labels, seen: tuple[dict[Hashable, int], ...]) -> Hashable:
-        numbers, values, names = seen
-        number = numbers.setdefault(each.pool, len(numbers))
-        of_pool = self._cluster.index.of_pool(each.pool)
-        own = bool(each.nodes.name) and all(one.nodes.name == node for one in of_pool)
-        devices = tuple(
-            (
-                self._device(device),
-                names.setdefault((each.pool, device.name), len(names)),
-                tuple(_number(device, attribute, values) for attribute in self._attributes),
-                each.per_device is not True or device.selects(node, labels),
-            )
-            for device in each.devices
-        )
-        generations = self._generations.get(each.pool)
-        if generations is None:
-            generations = sorted({one.generation for one in of_pool}, reverse=True)
-            self._generations[each.pool] = generations
-        counters = tuple((one, tuple(sorted(amounts.items()))) for one, amounts in each.counter_sets)
-        # A pool that other nodes have a part in is not like any other.
-        identity = (number,) if own else (number, each.pool, each.name)
-        age = generations.index(each.generation)
-        return (identity, each.pool.driver, age, each.slice_count, len(of_pool), counters, devices)
+    def _pool(
+        self, pool: PoolID, slices: Sequence[Slice], node: str, labels: Labels, values: dict[Hashable, int]
+    ) -> Hashable:
+        of_pool = self._cluster.index.of_pool(pool)
+        ages = self._generations.get(pool)
+        if ages is None:
+            ages = self._generations[pool] = sorted({one.generation for one in of_pool}, reverse=True)
+        shapes = sorted((ages.index(one.generation), one.slice_count, len(one.devices)) for one in slices)
+        counters = [(ages.index(one.generation), one.counter_sets) for one in slices if one.counter_sets]
+        seen = [
+            (repr((ages.index(one.generation), self._device(device), device.slice.per_device)), device)
+            for one in slices
+            for device in one.devices
+            if one.per_device is not True or device.selects(node, labels)
+        ]
+        # The order of devices does not matter; values of constraints get numbers in an order that names do not decide.
+        seen.sort(key=lambda pair: pair[0])
+        devices = tuple((text, tuple(_number(one, name, values) for name in self._attributes)) for text, one in seen)
+        names = [device.name for one in slices for device in one.devices]
+        own = all(one.nodes.name == node for one in of_pool)
+        # A pool that other nodes have a part in is like no other.
+        identity = () if own else (pool, tuple(sorted(one.name for one in slices)))
+        unique = len(set(names)) == len(names)
+        return (pool.driver, identity, len(of_pool), tuple(shapes), unique, repr(counters), devices)
 
     def _device(self, device: Device) -> Hashable:
         allocated = self._cluster.allocated
-        if self._reads is None:
-            seen: Hashable = (device.id.driver, device.allows_multiple, frozen(device.attributes))
-        else:
-            seen = seen_of(device, self._reads)
-        rules = tuple(
-            self._cluster.rules.get((device.id, each.key, each.value, each.effect), "") for each in device.taints
-        )
+        rules = [self._cluster.rules.get((device.id, one.key, one.value, one.effect), "") for one in device.taints]
+        capacity = device.raw("capacity")
         return (
-            seen,
-            frozen(device.raw("capacity")) if device.raw("capacity") else (),
+            tuple(selector.seen(device) for selector in self._selectors),
+            json.dumps(capacity, sort_keys=True, default=str) if capacity else "",
             device.taints,
             rules,
             device.allows_multiple,
             bool(device.binding_conditions),
-            tuple(sorted(device.consumed.items())),
+            sorted(device.consumed.items()),
             device.id in allocated.devices,
             device.id in allocated.partly,
-            _amounts(allocated.capacity.get(device.id)),
+            sorted(allocated.capacity.get(device.id, {}).items()),
         )
 
 
-def _amounts(capacity: Mapping[str, int] | None) -> Hashable:
-    return tuple(sorted(capacity.items())) if capacity else ()
+def _program(text: str, cluster: Cluster) -> Program | None:
+    try:
+        return compile_expression(text, cluster.cel_features)
+    except CompileError:
+        # It fails for every device alike.
+        return None
+
+
+class _Selector:
+    """What one expression sees of a device: the values that it reads, or its answers."""
+
+    def __init__(self, program: Program, cluster: Cluster) -> None:
+        self._program = program
+        self._numbers: dict[Hashable, int] = {}
+        self._answers: dict[Hashable, Hashable] = {}
+        self.by_values = program.reads is not None
+        for each in cluster.index.all:
+            if not self.by_values:
+                break
+            for device in each.devices:
+                self._numbers.setdefault(program.signature(device.cel), len(self._numbers))
+            self.by_values = len(self._numbers) <= FEW
+
+    def seen(self, device: Device) -> Hashable:
+        """Equal for devices that the expression cannot tell apart."""
+        signature = self._program.signature(device.cel)
+        if self.by_values:
+            return self._numbers[signature]
+        if signature is None:
+            return self._answer(device)
+        if signature not in self._answers:
+            self._answers[signature] = self._answer(device)
+        return self._answers[signature]
+
+    def _answer(self, device: Device) -> Hashable:
+        outcomes = [each.outcome for each in self._program.account(device.cel)]
+        return tuple(one if isinstance(one, bool) else str(one) for one in outcomes)
 
 
 def _number(device: Device, attribute: str, values: dict[Hashable, int]) -> Hashable:

@@ -14,6 +14,7 @@ from ostler.explain.cluster import Cluster, Patience, cluster_of
 from ostler.explain.diagnosis import diagnose, limit_of
 from ostler.explain.errors import BadQuestion
 from ostler.explain.errors_told import class_missing, told
+from ostler.explain.groups import MANY, Seen, grouped
 from ostler.explain.kinds import Kind, name_of, objects_at
 from ostler.explain.nodes import hindrances
 from ostler.explain.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting, gist
@@ -23,9 +24,6 @@ from ostler.explain.situations import Situations
 from ostler.explain.state import State
 from ostler.explain.subject import Subject
 from ostler.explain.verdict import Group, NodeFinding, Outcome, Verdict
-
-MANY = 20
-"""Groups from which on values that differ from node to node are no longer told apart."""
 
 Progress = Callable[[int, int], None]
 """Nodes done, nodes in all."""
@@ -51,11 +49,11 @@ def survey(
         before = [*_missing_classes(subject, cluster), *limit_of(subject.to_allocate)]
         if before or (stops and not subject.to_allocate):
             return Verdict(title, stops=(*stops, *before), notes=tuple(notes))
-        findings = list(_findings(nodes, subject, cluster, progress))
+        groups = grouped(list(_findings(nodes, subject, cluster, progress)))
+        groups = tuple(_with_remedies(groups, nodes, subject, cluster))
     except FatalError as error:
         unreadable = told(error, subject.to_allocate)
         return Verdict(title, stops=(*stops, unreadable), notes=tuple(notes))
-    groups = grouped(findings)
     stops += _stops(groups)
     return Verdict(title, groups, tuple(stops), notes=tuple(notes))
 
@@ -121,9 +119,7 @@ def _missing_classes(subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
             yield class_missing(name, cluster)
 
 
-def _findings(
-    nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, progress: Progress
-) -> Iterator[NodeFinding]:
+def _findings(nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, progress: Progress) -> Iterator[Seen]:
     situations = Situations(subject.to_allocate, cluster)
     known: dict[Hashable, NodeFinding] = {}
     outside = [(title_of(claim), _reach(claim)) for claim in subject.allocated]
@@ -133,20 +129,19 @@ def _findings(
         # Without a pod nobody knows where one may go.
         found = hindrances(subject.pod, node, subject.extended) if subject.pod is not None else ()
         remarks = tuple(str(each) for each in found if not each.blocking)
-        if blocking := [str(each) for each in found if each.blocking]:
-            yield NodeFinding(name, Outcome.REFUSED, obstacles=(NodeRefused(tuple(blocking)),), remarks=remarks)
-            continue
         elsewhere = tuple(NodeOutside(claim, names) for claim, (inside, names) in outside if not inside(node))
-        if elsewhere:
-            yield NodeFinding(name, Outcome.REFUSED, obstacles=elsewhere, remarks=remarks)
+        blocking = tuple(str(each) for each in found if each.blocking)
+        if blocking or elsewhere:
+            refused = (NodeRefused(blocking),) if blocking else elsewhere
+            yield Seen(name, NodeFinding(name, Outcome.REFUSED, obstacles=refused, remarks=remarks))
             continue
         claims = subject.claims_on(node)
-        asked = _asked(claims) if subject.extended else ()
-        key = (asked, situations.of(node))
+        key = (_asked(claims) if subject.extended else (), situations.of(node))
         finding = known.get(key)
         if finding is None:
-            finding = known[key] = diagnose(claims, node, cluster)
-        yield finding if finding.node == name and not remarks else replace(finding, node=name, remarks=remarks)
+            finding = known[key] = diagnose(claims, node, cluster, remedy=False)
+        lumped = situations.lumps and finding.node != name
+        yield Seen(name, replace(finding, remarks=remarks) if remarks else finding, lumped)
     progress(len(nodes), len(nodes))
 
 
@@ -171,34 +166,18 @@ def _reach(claim: JsonObject) -> tuple[Callable[[JsonObject], bool], tuple[str, 
     return (lambda node: matcher(*node_identity(node))), names
 
 
-def grouped(findings: Sequence[NodeFinding]) -> tuple[Group, ...]:
-    """Equal findings as one, the nearest to fitting first. What only names tell apart is equal."""
-    groups = _gathered(findings, coarse=False)
-    if len(groups) > MANY:
-        groups = _gathered(findings, coarse=True)
-    return tuple(sorted(groups, key=lambda group: nearness(group.finding)))
-
-
-def _gathered(findings: Sequence[NodeFinding], *, coarse: bool) -> list[Group]:
-    found: dict[Hashable, list[NodeFinding]] = {}
-    gists: dict[tuple[int, ...], Hashable] = {}
-    for finding in findings:
-        # Nodes of one situation share the parts of their finding, so that it is worked out once for all of them.
-        parts = (id(finding.obstacles), id(finding.requests), id(finding.placements), id(finding.remarks))
-        if parts not in gists:
-            gists[parts] = gist(finding, coarse=coarse)
-        found.setdefault(gists[parts], []).append(finding)
-    return [Group(tuple(each.node for each in members), members[0]) for members in found.values()]
-
-
-_NEAR = {outcome: number for number, outcome in enumerate(Outcome)}
-
-
-def nearness(finding: NodeFinding) -> tuple[int, bool, int, int]:
-    """Less is nearer: the outcome, whether a change is known that helps, devices missing, devices that suit."""
-    missing = sum(max(0, (each.wanted or 1) - each.usable) for each in finding.requests)
-    suitable = sum(each.suitable for each in finding.requests)
-    return (_NEAR[finding.outcome], not finding.remedies, missing, -suitable)
+def _with_remedies(
+    groups: Sequence[Group], nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster
+) -> Iterator[Group]:
+    """The groups that are shown, with changes that would help on their first node."""
+    by_name = {name_of(node): node for node in nodes}
+    for number, group in enumerate(groups):
+        if group.finding.outcome is not Outcome.BLOCKED or number >= MANY:
+            yield group
+            continue
+        node = by_name[group.finding.node]
+        better = diagnose(subject.claims_on(node), node, cluster)
+        yield replace(group, finding=replace(group.finding, remedies=better.remedies))
 
 
 def _stops(groups: Sequence[Group]) -> list[Obstacle]:

@@ -112,10 +112,14 @@ class NodeFinding:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes on which it is the same; ``finding`` is that of the first."""
+    """Nodes on which it is the same; ``finding`` is that of the first.
+
+    ``exact`` False: names, or values and numbers where nodes are many, are those of the first node.
+    """
 
     nodes: tuple[str, ...]
     finding: NodeFinding
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)

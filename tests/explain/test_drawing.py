@@ -301,10 +301,10 @@ def test_what_stops_the_pod_everywhere_is_told_first_and_once() -> None:
     text = draw(verdict, width=None, colour=False, all_nodes=True)
     assert text.startswith(
         "claim team/gpu fits on 1 of 2 nodes, and yet is not scheduled\n\n"
-        "the scheduler gives the pod up as a whole, on every node:\n"
+        "this stops the scheduler on every node (met on node-b):\n"
         "  class gpu.example.com, selector 1 ends with an error on gpu-0: no such key: model\n"
     )
-    assert text.endswith("node-b\n  stopped by the error above\n")
+    assert text.endswith("node-b\n  the error above is met here\n")
     assert not verdict.fits
 
 
@@ -385,6 +385,7 @@ def test_lists_are_cut_where_it_helps() -> None:
         (MODEL, "model"),
         ("device.driver", "driver"),
         ('device.attributes["d.example.com"]["a"]', "a"),
+        ('device.attributes["d.example.com"]', "d.example.com"),
         ("resource.kubernetes.io/pcieRoot", "pcieRoot"),
     ],
 )

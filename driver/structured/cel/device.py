@@ -16,7 +16,7 @@ from driver.quantity import QuantityError, of_json
 from driver.structured.cel.functions.quantity import Amount
 from driver.structured.cel.semver import Semver, SemverError
 from driver.structured.cel.semver import parse as parse_version
-from driver.structured.cel.values import Domains, Value
+from driver.structured.cel.values import Domains, Texts, Value
 
 Json = object
 """A value as JSON or YAML give it."""
@@ -45,12 +45,12 @@ class Device:
                 self._put(self.capacity, name, _amount(name, capacity))
         except _Unsound as error:
             self.fault = str(error)
-        self.variable: dict[object, Value] = {
-            "driver": driver,
-            "allowMultipleAllocations": self.multiple,
-            "attributes": self.attributes,
-            "capacity": self.capacity,
-        }
+        self.variable = Texts(
+            driver=driver,
+            allowMultipleAllocations=self.multiple,
+            attributes=self.attributes,
+            capacity=self.capacity,
+        )
 
     def read(self, path: tuple[str, ...], missing: Value = None) -> Value:
         """What lies at the end of a path from the device (see `reads`), `missing` if nothing does."""
@@ -65,7 +65,7 @@ class Device:
             domain, identifier = self.driver, name
         inner = domains.get(domain)
         if inner is None:
-            inner = domains[domain] = {}
+            inner = domains[domain] = Texts()
         assert isinstance(inner, dict)
         inner[identifier] = value
 

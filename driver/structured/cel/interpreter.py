@@ -33,10 +33,10 @@ from driver.structured.cel.folds import Loop, fold
 from driver.structured.cel.frame import Frame, Run, charge
 from driver.structured.cel.functions.conversions import CONVERSIONS
 from driver.structured.cel.functions.costs import LIST, MAP, MESSAGE, cost_of
-from driver.structured.cel.functions.regex import CONSTANT_PATTERNS, MissingLibrary, pattern
+from driver.structured.cel.functions.regex import WITH_CONSTANT_PATTERN, MissingLibrary, pattern
 from driver.structured.cel.functions.registry import overloads
-from driver.structured.cel.messages import NAMED, make
 from driver.structured.cel.logic import junction, optional_or
+from driver.structured.cel.messages import NAMED, make
 from driver.structured.cel.selections import (
     QUALIFIERS,
     Attribute,
@@ -266,7 +266,10 @@ class _Planner:
         overload = reference.overloads[0] if one else ""
         cost = (found[0].cost if one else None) or cost_of(function, overload)
         all_at_once = found[0].variadic if one else not found[0].singleton
-        if found[0].singleton:
+        prepared = self._pattern(function, planned, node)
+        if prepared:
+            call, all_at_once = WITH_CONSTANT_PATTERN[function], True
+        elif found[0].singleton:
             call = found[0].call
         elif one:
             types = self.checked.types
@@ -280,10 +283,9 @@ class _Planner:
         if constants := _values(planned):
             if function in CONVERSIONS and len(planned) == 1:
                 return _beforehand(node, call, constants)
-            self._pattern(function, planned, node)
             return constant_call(node.id, constants, call, cost)
         runs = [evaluated(each) for each in planned]
-        if self._pattern(function, planned, node) or all_at_once or len(runs) not in (1, 2):
+        if all_at_once or len(runs) not in (1, 2):
             return variadic(node.id, runs, call, cost)
         if len(runs) == 1:
             return unary(node.id, runs[0], call, cost)
@@ -292,7 +294,7 @@ class _Planner:
     @staticmethod
     def _pattern(function: str, planned: Sequence[Node], node: Call) -> bool:
         """Whether the call has a constant pattern; it is compiled here, so that a wrong one is found."""
-        if function not in CONSTANT_PATTERNS or len(planned) < 2:
+        if function not in WITH_CONSTANT_PATTERN or len(planned) < 2:
             return False
         expression = planned[1]
         if not isinstance(expression, Constant) or type(expression.value) is not str:

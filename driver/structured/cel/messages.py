@@ -154,7 +154,7 @@ def _object(value: Value, depth: int, budget: list[int]) -> Value:
 
 
 _MAKERS: Mapping[str, Callable[[Fields], Value]] = {
-    "google.protobuf.BoolValue": _wrapper(False),  # noqa: FBT003 - a value of CEL, not a switch
+    "google.protobuf.BoolValue": _wrapper(False),
     "google.protobuf.BytesValue": _wrapper(b""),
     "google.protobuf.DoubleValue": _wrapper(0.0),
     "google.protobuf.FloatValue": _wrapper(0.0, _single),

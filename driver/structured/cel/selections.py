@@ -232,17 +232,22 @@ def _presence(attribute: Attribute) -> Run:
 
 
 def _plain(attribute: Attribute) -> Run | None:
-    """A variable alone."""
+    """A variable alone; reading an accumulator may evaluate what it starts with, so it comes before the charge."""
     if attribute.qualifiers:
         return None
     root = attribute.root
     assert root is not None
 
     def run(frame: Frame) -> Value:
+        try:
+            value = root(frame)
+        except Fault:
+            charge(frame, 1)
+            raise
         frame.cost += 1
         if frame.cost > frame.limit:
             raise TooExpensive
-        return root(frame)
+        return value
 
     return run
 

@@ -7,7 +7,7 @@ Plain Python values wherever Python has them, because most of an evaluation is l
 | bool, int, double, string, bytes, null | bool, int, float, str, bytes, None |
 | uint | `Unsigned` |
 | list | list, `Growing` (an accumulator) or `Joined` (two lists seen as one); `elements` gives a list of any |
-| map | dict, keyed by `map_key` of the keys; `device.attributes` and `device.capacity` are `Domains` |
+| map | dict, keyed by `map_key` of the keys; those of a device are `Texts` and `Domains` |
 | timestamp, duration | `Timestamp`, `Duration` |
 | type, optional | `TypeValue`, `Optional` |
 | Kubernetes' own types | subclasses of `Opaque` |
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import ClassVar
 
-from driver.structured.cel.types import DURATION, TIMESTAMP, Kind, Type
+from driver.structured.cel.types import CIDR, DURATION, IP, SEMVER, TIMESTAMP, Kind, Type
 
 Value = object
 """Any value of the table above."""
@@ -132,6 +132,12 @@ def growing(value: Value) -> Value:
     return value
 
 
+class Texts(dict[object, Value]):
+    """A map whose keys are all strings: no other key is found in it, and none breaks it."""
+
+    __slots__ = ()
+
+
 class Domains(dict[object, Value]):
     """Domain -> id -> value: looking up an unknown domain finds an empty map, `in` and iteration do not."""
 
@@ -203,7 +209,7 @@ class Opaque:
 
 
 LISTS = (list, Growing, Joined)
-MAPS = (dict, Domains, GrowingMap)
+MAPS = (dict, Domains, GrowingMap, Texts)
 _LIST_TYPES = frozenset(LISTS)
 _MAP_TYPES = frozenset(MAPS)
 _NUMBERS = frozenset((int, Unsigned, float))
@@ -223,6 +229,7 @@ _NAMES: dict[type, str] = {
     dict: "map",
     Domains: "map",
     GrowingMap: "map",
+    Texts: "map",
     TypeValue: "type",
     Optional: "optional_type",
     Timestamp: TIMESTAMP.name,
@@ -303,7 +310,10 @@ class _Itself:
 
 
 def map_key(key: Value) -> object:
-    """What a key is in the dict behind a map: keys of different types never meet. Raises Stop for bytes, as cel-go."""
+    """What a key is in the dict behind a map: keys of different types never meet.
+
+    Raises Stop for bytes and versions, which break cel-go's maps.
+    """
     kind = type(key)
     if kind is str or kind is int:
         return key
@@ -311,6 +321,10 @@ def map_key(key: Value) -> object:
         raise Stop("internal error: bytes cannot be keys")
     if kind in _LIST_TYPES or kind in _MAP_TYPES or kind is Optional:
         return (kind, _Itself(key))
+    if isinstance(key, Opaque):
+        if key.cel_type == SEMVER:
+            raise Stop("internal error: versions cannot be keys")
+        return (kind, key if key.cel_type in (IP, CIDR) else _Itself(key))
     return (kind, key)
 
 
@@ -344,7 +358,7 @@ def find(mapping: dict[object, Value], key: Value) -> tuple[bool, Value]:
     if kind is int:
         value = mapping.get((Unsigned, key), _MISSING)
         return (False, None) if value is _MISSING else (True, value)
-    if kind is str:
+    if kind is str or not mapping or type(mapping) is Texts:
         return False, None
     return _find_other(mapping, key)
 

@@ -42,7 +42,7 @@ def _group(group: Group) -> dict[str, object]:
     members = _plain(group.finding)
     assert isinstance(members, dict)
     members.pop("node")
-    return {"nodes": list(group.nodes), **members}
+    return {"nodes": list(group.nodes), "exact": group.exact, **members}
 
 
 def _plain(fact: object) -> object:
@@ -69,6 +69,7 @@ def form() -> dict[str, object]:
     group = _object(get_type_hints(Group)["finding"])
     properties = typing.cast("dict[str, object]", group["properties"])
     del properties["node"]
+    properties["exact"] = {"type": "boolean"}
     properties["nodes"] = {"type": "array", "items": {"type": "string"}, "minItems": 1}
     group["required"] = sorted(properties)
     whole: dict[str, object] = {

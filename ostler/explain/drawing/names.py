@@ -59,5 +59,5 @@ def values(read: Sequence[Value]) -> str:
 def brief(path: str) -> str:
     """The last part of a path or qualified name: ``device.attributes["gpu.example.com"].model`` is ``model``."""
     if path.endswith("]") and "[" in path:
-        path = path.rsplit("[", 1)[1][:-1].strip("\"'")
+        return path.rsplit("[", 1)[1][:-1].strip("\"'").rsplit("/", 1)[-1]
     return path.rsplit("/", 1)[-1] if "/" in path else path.rsplit(".", 1)[-1]

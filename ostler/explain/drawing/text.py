@@ -16,17 +16,25 @@ from ostler.explain.drawing.wording import obstacle_lines
 from ostler.explain.obstacles import Held, gist
 from ostler.explain.verdict import Change, Group, NodeFinding, Outcome, Placement, Remedy, RequestFinding, Verdict
 
+MOST = 12
+"""Groups of nodes that are shown unless all are asked for."""
+
 
 def draw(verdict: Verdict, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
     """The text; ``all_nodes``: every node by name, and why the others do not fit even where some do."""
     stops = {gist(obstacle) for obstacle in verdict.stops}
     lines = [_answer(verdict), *_stops(verdict, stops)]
-    left_out = 0
+    left_out = shown = 0
     for group in verdict.groups:
         if verdict.fitting and group.finding.outcome is not Outcome.FITS and not all_nodes:
             left_out += len(group.nodes)
         elif all_nodes or not _only_stopped(group, stops):
+            shown += 1
+            if shown > MOST and not all_nodes:
+                continue
             lines += [line(0), *_group(group, stops, all_nodes)]
+    if shown > MOST and not all_nodes:
+        lines += [line(0), line(0, f"{shown - MOST} more groups of nodes; --all-nodes shows them")]
     if left_out:
         others = "1 other node does" if left_out == 1 else f"{left_out} other nodes do"
         lines += [line(0), line(0, f"{others} not fit; --all-nodes says why")]
@@ -84,7 +92,8 @@ def _group(group: Group, stops: set[object], all_nodes: bool) -> Iterator[Line]:
             yield line(1, Piece(f"{number(count - 1, 'more node')} alike: {names}", Ink.FAINT))
         return
     names = ", ".join(group.nodes) if all_nodes else some(group.nodes, 2)
-    heading = f"{number(count, 'node')} ({names})" if count > 1 else finding.node
+    shown = "" if group.exact else f", shown: {finding.node}"
+    heading = f"{number(count, 'node')} ({names}){shown}" if count > 1 else finding.node
     yield line(0, Piece(heading, Ink.HEADING))
     yield from _reasons(finding, stops)
 

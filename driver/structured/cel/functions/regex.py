@@ -5,12 +5,23 @@ The library google-re2 is an optional extra and loaded with the first pattern th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Protocol
 
 from driver.structured.cel.functions.registry import Overload
-from driver.structured.cel.types import DYN
-from driver.structured.cel.values import Fault, Stop, TooExpensive, Value, no_such_overload, utf8
+from driver.structured.cel.types import DYN, INT, STRING
+from driver.structured.cel.values import (
+    Call,
+    Fault,
+    Optional,
+    Stop,
+    TooExpensive,
+    TypeValue,
+    Value,
+    no_such_overload,
+    utf8,
+)
 
 _MEMORY = 64 * 2**20
 """What RE2 may use for one pattern, in bytes: large repetitions that Go compiles must compile here too."""
@@ -61,14 +72,28 @@ def pattern(text: str) -> Pattern:
 
 
 def _strings(name: str, text: Value, expression: Value) -> tuple[bytes, Pattern]:
+    text = _text_behind(text)
     if type(text) is not str or type(expression) is not str:
         raise no_such_overload(name, text, expression)
     return utf8(text), pattern(expression)
 
 
+def _text_behind(value: Value) -> Value:
+    """What cel-go takes for the text where the pattern is constant: it looks into optionals and at names of types."""
+    while type(value) is Optional and value.present:
+        value = value.get()
+    return value.name if type(value) is TypeValue else value
+
+
 def _matches(text: Value, expression: Value) -> Value:
     data, compiled = _strings("matches", text, expression)
     return compiled.search(data) is not None
+
+
+def _strict_matches(text: Value, expression: Value) -> Value:
+    if type(text) is not str:
+        raise no_such_overload("matches", text, expression)
+    return _matches(text, expression)
 
 
 def _find(text: Value, expression: Value) -> Value:
@@ -113,11 +138,13 @@ def _width(data: bytes, position: int) -> int:
 
 
 OVERLOADS = (
-    Overload("matches", "matches", (DYN, DYN), _matches, singleton=True),
-    Overload("matches_string", "matches", (DYN, DYN), _matches, singleton=True),
-    Overload("string_find_string", "find", (DYN, DYN), _find),
-    Overload("string_find_all_string", "findAll", (DYN, DYN), _find_all),
-    Overload("string_find_all_string_int", "findAll", (DYN, DYN, DYN), _find_all, variadic=True),
+    Overload("matches", "matches", (DYN, DYN), _strict_matches, singleton=True),
+    Overload("matches_string", "matches", (DYN, DYN), _strict_matches, singleton=True),
+    Overload("string_find_string", "find", (STRING, STRING), _find),
+    Overload("string_find_all_string", "findAll", (STRING, STRING), _find_all),
+    Overload("string_find_all_string_int", "findAll", (STRING, STRING, INT), _find_all, variadic=True),
 )
-CONSTANT_PATTERNS = frozenset(("matches", "find", "findAll"))
-"""Functions whose second argument is compiled beforehand when it is a constant; then they count as variadic."""
+WITH_CONSTANT_PATTERN: Mapping[str, Call] = {"matches": _matches, "find": _find, "findAll": _find_all}
+"""Functions whose second argument is compiled beforehand when it is a constant: then the call is variadic, and these
+implementations answer, whatever the types of the arguments.
+"""

@@ -112,10 +112,6 @@ def _trim(text: str) -> Value:
     return text.strip(_WHITESPACE)
 
 
-def _reverse(text: str) -> Value:
-    return text[::-1]
-
-
 def _join(texts: Value, separator: str = "") -> Value:
     parts: list[str] = []
     length = 0
@@ -150,7 +146,6 @@ OVERLOADS = (
     Overload("string_substring_int", "substring", (STRING, INT), _substring),
     Overload("string_substring_int_int", "substring", (STRING, INT, INT), _substring_between, variadic=True),
     Overload("string_trim", "trim", (STRING,), _trim),
-    Overload("string_reverse", "reverse", (STRING,), _reverse),
     Overload("strings_quote", "strings.quote", (STRING,), _quote),
     Overload("list_join", "join", (_TEXTS,), _join),
     Overload("list_join_string", "join", (_TEXTS, STRING), _join),

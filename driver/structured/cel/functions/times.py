@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from driver.structured.cel.functions.registry import Overload
 from driver.structured.cel.types import DURATION, STRING, TIMESTAMP
@@ -15,6 +16,8 @@ from driver.structured.cel.values import INT_MAX, Duration, Fault, Timestamp, Va
 
 _SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_OFFSET, _LAST_OFFSET = -62_000_000_000, 253_000_000_000
+"""Moments within what datetime can show, in seconds since 1970; before and after, the zone is as it is there."""
 _UNITS = {
     "ns": 1,
     "us": 1_000,
@@ -99,56 +102,84 @@ def _day_number(year: int, month: int, day: int) -> int:
     return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
 
 
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A moment as calendar and clock show it; `day` of the month from 1, `year_day` from 0."""
+
+    year: int
+    month: int
+    day: int
+    year_day: int
+    week_day: int
+    second: int
+    """Of the day."""
+
+
+def _clock(seconds: int) -> Clock:
+    """Seconds since 1970, of local time, on the calendar; any year is possible, unlike in datetime."""
+    days, second = divmod(seconds, 86400)
+    shifted = days + 719468
+    era, of_era = divmod(shifted, 146097)
+    of_year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    march_day = of_era - (365 * of_year + of_year // 4 - of_year // 100)
+    march_month = (5 * march_day + 2) // 153
+    month = march_month + 3 if march_month < 10 else march_month - 9
+    year = of_year + era * 400 + (month <= 2)
+    day = march_day - (153 * march_month + 2) // 5 + 1
+    return Clock(year, month, day, days - _day_number(year, 1, 1), (days + 4) % 7, second)
+
+
 def timestamp_text(moment: Timestamp) -> str:
     """RFC 3339 with as many fractional digits as needed, in the offset the timestamp was written with."""
-    local = _EPOCH + timedelta(seconds=moment.nanoseconds // _SECOND + moment.offset)
+    local = _clock(moment.nanoseconds // _SECOND + moment.offset)
     fraction = moment.nanoseconds % _SECOND
     digits = f".{fraction:09d}".rstrip("0") if fraction else ""
     zone = "Z"
     if moment.offset:
         minutes = abs(moment.offset) // 60
         zone = f"{'-' if moment.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
-    return f"{local.year:04d}-{local:%m-%dT%H:%M:%S}{digits}{zone}"
+    hour, minute, second = local.second // 3600, local.second // 60 % 60, local.second % 60
+    date = f"{local.year:04d}-{local.month:02d}-{local.day:02d}"
+    return f"{date}T{hour:02d}:{minute:02d}:{second:02d}{digits}{zone}"
 
 
-def _in_zone(moment: Timestamp, zone: str) -> datetime:
+def _in_zone(moment: Timestamp, zone: str) -> Clock:
     seconds = moment.nanoseconds // _SECOND
     hours, colon, minutes = zone.partition(":")
-    try:
-        if colon:
-            if not _NUMBER.fullmatch(hours) or not _NUMBER.fullmatch(minutes):
-                raise Fault(f"no such time zone: {zone}")
-            span = int(hours) * 60 + (-int(minutes) if zone[0] == "-" else int(minutes))
-            return _EPOCH + timedelta(seconds=seconds + span * 60)
-        local = _EPOCH + timedelta(seconds=seconds)
-        if zone in ("", "UTC", "Local"):
-            return local
-        return local.astimezone(_named_zone(zone))
-    except OverflowError:
-        raise Fault("timestamp overflow") from None
+    if colon:
+        if not _NUMBER.fullmatch(hours) or not _NUMBER.fullmatch(minutes):
+            raise Fault(f"no such time zone: {zone}")
+        span = int(hours) * 60 + (-int(minutes) if zone[0] == "-" else int(minutes))
+        return _clock(seconds + span * 60)
+    if zone in ("", "UTC", "Local"):
+        return _clock(seconds)
+    return _clock(seconds + _named_offset(zone, seconds))
 
 
-def _named_zone(zone: str) -> tzinfo:
+def _named_offset(zone: str, seconds: int) -> int:
+    """Seconds east of UTC in a zone of the IANA database. Raises Fault when there is none of that name."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # few expressions have a time zone; it loads a lot
 
     try:
-        return ZoneInfo(zone)
+        known = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise Fault(f"unknown time zone {zone}") from None
+    moment = _EPOCH + timedelta(seconds=max(_FIRST_OFFSET, min(_LAST_OFFSET, seconds)))
+    return round((moment.astimezone(known).utcoffset() or timedelta()).total_seconds())
 
 
-_Part = Callable[[datetime, Timestamp], int]
+_Part = Callable[[Clock, Timestamp], int]
 
 _PARTS: dict[str, tuple[str, _Part]] = {
     "getFullYear": ("timestamp_to_year", lambda local, _: local.year),
     "getMonth": ("timestamp_to_month", lambda local, _: local.month - 1),
-    "getDayOfYear": ("timestamp_to_day_of_year", lambda local, _: local.timetuple().tm_yday - 1),
+    "getDayOfYear": ("timestamp_to_day_of_year", lambda local, _: local.year_day),
     "getDayOfMonth": ("timestamp_to_day_of_month", lambda local, _: local.day - 1),
     "getDate": ("timestamp_to_day_of_month_1_based", lambda local, _: local.day),
-    "getDayOfWeek": ("timestamp_to_day_of_week", lambda local, _: local.isoweekday() % 7),
-    "getHours": ("timestamp_to_hours", lambda local, _: local.hour),
-    "getMinutes": ("timestamp_to_minutes", lambda local, _: local.minute),
-    "getSeconds": ("timestamp_to_seconds", lambda local, _: local.second),
+    "getDayOfWeek": ("timestamp_to_day_of_week", lambda local, _: local.week_day),
+    "getHours": ("timestamp_to_hours", lambda local, _: local.second // 3600),
+    "getMinutes": ("timestamp_to_minutes", lambda local, _: local.second // 60 % 60),
+    "getSeconds": ("timestamp_to_seconds", lambda local, _: local.second % 60),
     "getMilliseconds": ("timestamp_to_milliseconds", lambda _, moment: moment.nanoseconds % _SECOND // 1_000_000),
 }
 
@@ -169,10 +200,13 @@ def _whole(unit: int) -> Callable[[Duration], Value]:
     return call
 
 
+_NAMES_IN_ZONE = {"timestamp_to_seconds": "timestamp_to_seconds_tz"}
+"""The one overload that is not named like the others."""
+
 OVERLOADS = (
     *(Overload(name, function, (TIMESTAMP,), _part(part)) for function, (name, part) in _PARTS.items()),
     *(
-        Overload(f"{name}_with_tz", function, (TIMESTAMP, STRING), _part_in_zone(part))
+        Overload(_NAMES_IN_ZONE.get(name, f"{name}_with_tz"), function, (TIMESTAMP, STRING), _part_in_zone(part))
         for function, (name, part) in _PARTS.items()
     ),
     Overload("duration_to_hours", "getHours", (DURATION,), _whole(3600 * _SECOND)),
