@@ -43,12 +43,15 @@ _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()} | {0: ""}
 
 
+_SUFFIXES = "a suffix: n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e with an exponent"
+
+
 class Fault(Enum):
     """Why a text is no quantity."""
 
-    SHAPE = "it must match ^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$, like 500m, 1.5 or 8Gi"
+    SHAPE = f"it must be a number and, without a space, {_SUFFIXES}"
     NUMBER = "its numeric part has no digits"
-    SUFFIX = "its suffix must be one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e with an exponent"
+    SUFFIX = f"after its number there may be {_SUFFIXES}"
     EXPONENT = f"its exponent is above {_MAX_EXPONENT}"
 
 

@@ -13,7 +13,7 @@ Two means, both sound with respect to the choice, the verdict and the errors of 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -76,6 +76,7 @@ class Pruning(Generic[_Outcome]):
         self._suitable: dict[int, int] = {}
         self._fallible: set[int] = set()  # plans that can make the allocation fail with an error
         self._failing: dict[int, int] = {}  # the devices on which a plan's selectors or amounts fail, as a mask
+        self._until_refused: dict[int, int] = {}  # the devices that must be free for a plan in mode All to be an error
         self._in_order = 0  # devices whose place in the order decides whether there is an error
         for index, claim in enumerate(problem.claims):
             for plan in (each for plans in claim.plans for each in plans):
@@ -128,11 +129,7 @@ class Pruning(Generic[_Outcome]):
         problem = self._problem
         claim = problem.claims[index].claim
         if plan.devices is not None:
-            self._suitable[plan.number] = sum(1 << position for position in plan.devices)
-            if plan.constraints:
-                # A refused device is an error, unless one that is busy comes before it.
-                self._fallible.add(plan.number)
-                self._in_order |= self._suitable[plan.number]
+            self._examine_all(index, plan, plan.devices)
             return
         mask = 0
         for position, device in enumerate(problem.devices):
@@ -153,6 +150,37 @@ class Pruning(Generic[_Outcome]):
             ):
                 mask |= 1 << position
         self._suitable[plan.number] = mask
+
+    def _examine_all(self, index: int, plan: Plan, devices: tuple[int, ...]) -> None:
+        """Find out whether a plan in mode All can be refused by a constraint, which is an error.
+
+        It is one only if every device up to the refused one is free: one that is busy is an ordinary failure.
+        """
+        self._suitable[plan.number] = _mask(devices)
+        if not plan.constraints:
+            return
+        claim = self._problem.claims[index]
+        refused = self._first_refused(index, plan, devices)
+        earlier = claim.plans[: next(n for n, plans in enumerate(claim.plans) if plan in plans)]
+        if any(not set(each.constraints).isdisjoint(plan.constraints) for plans in earlier for each in plans):
+            # What the constraints say depends on devices yet to be chosen, at worst of the very first device.
+            self._fallible.add(plan.number)
+            self._until_refused[plan.number] = _mask(devices[:1])
+            self._in_order |= _mask(devices)
+        elif refused is not None:
+            self._fallible.add(plan.number)
+            self._until_refused[plan.number] = _mask(devices[: refused + 1])
+
+    def _first_refused(self, index: int, plan: Plan, devices: tuple[int, ...]) -> int | None:
+        constraints = self._problem.claims[index].constraints
+        states: dict[int, State] = dict.fromkeys(plan.constraints, START)
+        for place, position in enumerate(devices):
+            for number in plan.constraints:
+                state = constraints[number].add(states[number], self._problem.devices[position])
+                if state is REFUSED:
+                    return place
+                states[number] = state
+        return None
 
     def _ruled_out(self, index: int, plan: Plan, position: int) -> bool:
         problem = self._problem
@@ -191,7 +219,7 @@ class Pruning(Generic[_Outcome]):
         ]
         return (
             tuple(self._suitable[plan.number] >> position & 1 for plan in plans),
-            tuple(mask >> position & 1 for mask in self._failing.values()),
+            tuple(mask >> position & 1 for mask in (*self._failing.values(), *self._until_refused.values())),
             position if self._in_order >> position & 1 else None,
             problem.held >> position & 1,
             tuple(values),
@@ -234,8 +262,8 @@ class Pruning(Generic[_Outcome]):
                 yield self._choice(index, plans)
 
     def _fails_at_once(self, index: int, plan: Plan) -> bool:
-        """Whether a plan in mode All fails at its first device, before a constraint can make it an error."""
-        return bool(plan.devices and self._placement.busy(index, plan) >> plan.devices[0] & 1)
+        """Whether a plan in mode All fails before a constraint can make it an error."""
+        return bool(self._until_refused.get(plan.number, 0) & self._placement.busy(index, plan))
 
     def _choice(self, index: int, plans: Sequence[Plan]) -> _Need:
         """The least that a request needs, whichever of its alternatives is taken."""
@@ -321,6 +349,10 @@ class Pruning(Generic[_Outcome]):
             if amount > left[key]:
                 return True
         return False
+
+
+def _mask(positions: Iterable[int]) -> int:
+    return sum(1 << position for position in positions)
 
 
 def _comparable(attribute: object) -> Hashable:

@@ -24,13 +24,12 @@ _TIME: Final = re.compile(
 
 
 class Undecodable(Exception):
-    """A value has not the type of its field. `field`: its path; `expected`, `found`: in words."""
+    """A value has not the type of its field. `field`: its path; `message`: what was expected and found."""
 
     def __init__(self, field: str, expected: str, found: object) -> None:
-        super().__init__(f"{field or 'the object'}: must be {expected}, is {shown(found)}")
+        self.message = f"must be {expected}, is {shown(found)}"
+        super().__init__(f"{field or 'the object'}: {self.message}")
         self.field = field
-        self.expected = expected
-        self.found = found
 
 
 def decoded(resource: object, kind: str) -> dict[str, Any]:
@@ -68,6 +67,10 @@ def read(value: object, type_: Type, path: str) -> Any:
 
 def _read_scalar(value: object, type_: Scalar, path: str) -> Any:
     if type_ is RAW:
+        try:
+            raw(value)
+        except (TypeError, ValueError, RecursionError) as error:  # from YAML: dates, not-a-number, loops of aliases
+            raise Undecodable(path, type_.value, type(value)) from error
         return value
     if type_ is QUANTITY:
         try:
@@ -154,4 +157,4 @@ def raw(value: object) -> str:
 
     The API server counts these bytes against its limits, as they arrive.
     """
-    return json.dumps(value)
+    return json.dumps(value, allow_nan=False)

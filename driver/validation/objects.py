@@ -142,7 +142,7 @@ def _judged(kind: str, resource: Object, old: Object | None, gates: Gates, judge
 
 
 def _of(fault: Undecodable) -> Cause:
-    return Cause(fault.field, TYPE_INVALID, str(fault))
+    return Cause(fault.field, TYPE_INVALID, fault.message)
 
 
 def _metadata(

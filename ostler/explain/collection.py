@@ -15,9 +15,10 @@ from typing import cast
 from driver.validation.objects import VALIDATORS
 from driver.versions import VersionError, to_v1, with_defaults
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
-from ostler.explain.documents import Document, Path, line_of
+from ostler.explain.documents import Document
 from ostler.explain.errors import SHOWN, Fault
 from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, kind_of, name_of, objects_at, texts_at, uid_of
+from ostler.explain.lines import Path, line_of
 from ostler.explain.shapes import misfits
 from ostler.explain.state import Missing, State
 from ostler.explain.workloads import WORKLOADS, pod_of
@@ -25,6 +26,8 @@ from ostler.explain.workloads import WORKLOADS, pod_of
 SNAPSHOT_GROUP = "ostler.dev"
 SNAPSHOT_VERSION = f"{SNAPSHOT_GROUP}/v1alpha1"
 SNAPSHOT_KIND = "Snapshot"
+_SMALL = 4 << 20
+"""Bytes of a text that is read again for every fault; of a larger one only the first fault has its line."""
 _WORD = 60
 """Characters that are shown of a word of somebody else's."""
 
@@ -58,9 +61,10 @@ class _Spot:
 
 
 class Collection:
-    """Takes documents in, keeps objects, faults and notes."""
+    """Takes documents in, keeps objects, faults and notes. ``namespace``: of objects that name none of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: str = "") -> None:
+        self._namespace = namespace
         self.faults: list[Fault] = []
         self.places: dict[tuple[Kind, str, str], str] = {}
         """Where objects stand, by kind, namespace and name."""
@@ -169,7 +173,13 @@ class Collection:
             self._fault(here.below(*misfit.path), dotted(misfit.path), misfit.problem, misfit.fix)
         if not found:
             self._warn(here, kind, plain)
-            self._keep(here, kind, _named(_complete(kind, plain)))
+            self._keep(here, kind, self._placed(kind, _named(_complete(kind, plain))))
+
+    def _placed(self, kind: Kind, body: JsonObject) -> JsonObject:
+        metadata = object_at(body, "metadata")
+        if not self._namespace or not FACTS[kind].namespaced or metadata.get("namespace"):
+            return body
+        return {**body, "metadata": {**metadata, "namespace": self._namespace}}
 
     def _keep(self, spot: _Spot, kind: Kind, body: JsonObject) -> None:
         key = key_of(kind, body)
@@ -189,13 +199,13 @@ class Collection:
         # Whether a namespace permits admin access stands in its labels, which are not read.
         more = {"admin_namespace": True} if FACTS[kind].namespaced else {}
         causes = VALIDATORS[kind.value](body, **more)
-        line = f":{spot.line()}" if causes and len(self._warnings) < SHOWN else ""
+        line = f":{spot.text.document.line}" if not spot.path else ""
         where = f"{spot.text.source}{line}: {spot.subject}"
         self._warnings += [f"{where}: an API server refuses it: {one_line(str(cause), 300)}" for cause in causes]
 
     def _fault(self, spot: _Spot, field: str, problem: str, fix: str) -> None:
         # A line costs another reading of the text, and of many faults only the first are shown.
-        line = spot.line() if len(self.faults) < SHOWN else 0
+        line = spot.line() if len(self.faults) < (SHOWN if len(spot.text.data) <= _SMALL else 1) else 0
         self.faults.append(Fault(spot.text.source, problem, fix, line, spot.subject.strip(), field))
 
 

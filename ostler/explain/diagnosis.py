@@ -9,6 +9,7 @@ even alone, or belongs to a smallest set of requests and constraints that cannot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ from ostler.explain.reduction import Claims, Part, constraints_of, only_alternat
 from ostler.explain.remedies import remedies
 from ostler.explain.screening import Screened, devices_for, screen
 from ostler.explain.selecting import refusal
-from ostler.explain.together import not_together, of_core
+from ostler.explain.together import not_together, of_core, refused_by
 from ostler.explain.verdict import NodeFinding, Outcome, RequestFinding
 
 
@@ -54,11 +55,11 @@ def diagnose(claims: Claims, node: JsonObject, cluster: Cluster, *, remedy: bool
     answer = judge.ask(claims)
     try:
         pools = gather_pools(node, cluster.index, cluster.features)
-        ground = Ground(name, labels, pools, devices_for(name, labels, pools))
         if answer.results is not None:
-            devices = {device.id: device for device in ground.devices}
+            devices = {device.id: device for pool in pools for device in pool.devices}
             placed = tuple(placements(claims, answer.results, devices))
             return NodeFinding(name, Outcome.FITS, placed, tuple(shared(claims, placed, devices)))
+        ground = Ground(name, labels, pools, devices_for(name, labels, pools))
         if isinstance(answer.error, FatalError):
             return _refused(claims, ground, cluster, answer.error)
         return _Blocked(claims, ground, cluster, judge).finding(answer.error, remedy=remedy)
@@ -67,13 +68,25 @@ def diagnose(claims: Claims, node: JsonObject, cluster: Cluster, *, remedy: bool
 
 
 def _refused(claims: Claims, ground: Ground, cluster: Cluster, error: FatalError) -> NodeFinding:
-    """The allocator refuses the claims; where it is because of a pool that "all devices" needs, the pool is told."""
-    requests = [one for claim in claims for choice in Claim(claim).requests for one in choice.alternatives]
-    if error.field.endswith("allocationMode") and any(request.mode == "All" for request in requests):
-        faults = [fault for _, fault in faulty(ground.pools, ground.name, ground.labels, cluster)]
-        if faults:
-            return NodeFinding(ground.name, Outcome.ERROR, obstacles=tuple(faults))
-    return NodeFinding(ground.name, Outcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),))
+    """The allocator refuses the claims. Where "all devices" is what it cannot give, the reason is told in full."""
+    obstacles: tuple[Obstacle, ...] = (told(error, claims, cluster.cel_features),)
+    facts = [Claim(claim) for claim in claims]
+    requests = [one for fact in facts for choice in fact.requests for one in choice.alternatives]
+    if any(request.mode == "All" for request in requests):
+        if error.field.endswith("allocationMode"):
+            faults = faulty(ground.pools, ground.name, ground.labels, cluster)
+            obstacles = tuple(fault for _, fault in faults) or obstacles
+        elif found := _CONSTRAINT.fullmatch(error.field):
+            number = next((i for i, fact in enumerate(facts) if fact.reference == error.object), 0)
+            screened = {
+                (number, j): [(one, screen(one, ground.devices, ground.pools, cluster)) for one in choice.alternatives]
+                for j, choice in enumerate(facts[number].requests)
+            }
+            obstacles = (refused_by(facts, (number, int(found.group(1))), screened),)
+    return NodeFinding(ground.name, Outcome.ERROR, obstacles=obstacles)
+
+
+_CONSTRAINT = re.compile(r"spec\.devices\.constraints\[(\d+)\]")
 
 
 class _Blocked:
@@ -126,10 +139,11 @@ class _Blocked:
         for number, (request, seen) in enumerate(screened):
             wanted = None if request.mode == "All" else request.count
             found = list(seen.obstacles)
-            if core is None and wanted is not None and len(seen.usable) >= wanted:
+            enough = len(seen.suitable) if wanted is None else wanted
+            if core is None and enough and len(seen.usable) >= enough:
                 # One by one enough devices are free: what they share is in the way.
                 alone = only_alternative(reduced(self._claims, [part], ()), (0, 0), number)
-                found = [not_together(alone, seen, request, self._judge), *found]
+                found = [not_together(alone, seen, enough, self._judge), *found]
             if core is not None:
                 found = [each for each in found if not isinstance(each, kinds.ConditionFalse)]
             yield RequestFinding(

@@ -1,10 +1,9 @@
 """Text to objects: YAML with any number of documents, or JSON, read as kubectl reads them and in bounded time.
 
 YAML is built from the parser's events (libyaml's where PyYAML has it), not by a loader: a loader recurses in C, takes
-the first of two equal keys, makes dates of texts, and expands aliases without an end. What plain scalars mean is what
-kubectl makes of them: YAML 1.1's words for true and false, numbers without base 60, no dates.
+the last of two equal keys, makes dates of texts, and expands aliases without an end.
 
-Bounds: ``MAX_BYTES`` of text, ``MAX_DEPTH`` levels, ``MAX_ALIASED`` values that aliases add to a document. What an
+Bounds: ``MAX_BYTES`` of text, ``MAX_VALUES``, ``MAX_DEPTH`` levels, ``MAX_ALIASED`` values that aliases add. What an
 alias stands for is shared, not copied, so that the bound holds for time; memory never grows with it. A key without a
 value (null) is left out, as the API server does.
 """
@@ -12,37 +11,25 @@ value (null) is left out, as the API server does.
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kube.bodies import Json, one_line
 from ostler.explain.errors import BadInput, Fault
+from ostler.explain.lines import events_of, line_at
+from ostler.explain.scalars import plain_value
 
 if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 128 << 20
+MAX_VALUES = 10_000_000
+"""Ten thousand devices with all their attributes have about one million."""
 MAX_DEPTH = 64
 MAX_ALIASED = 100_000
 _GLIMPSE = 60
-
-Path = tuple[str | int, ...]
-"""Keys and places in lists, from a document's top."""
-
-_WORDS: dict[str, Json] = {
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-}
-_NUMBER_BEGINS = frozenset("0123456789+-.")
-_INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[oO]?[0-7]+|0[bB][01]+|0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_BASES = {"x": 16, "o": 8, "b": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,49 +52,6 @@ def documents(source: str, data: bytes) -> Iterator[Document]:
     yield from _Builder(source).documents(text)
 
 
-def line_of(data: bytes, number: int, path: Path) -> int:
-    """The line of what ``path`` names in a document, or of the nearest thing above it; 0 where YAML cannot tell.
-
-    Only for messages: it reads the text once more. JSON is found as well, being YAML.
-    """
-    import yaml
-
-    try:
-        return _Finder(number, path).line(_events(data.decode("utf-8-sig")))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return 0
-
-
-def plain_value(text: str) -> Json:
-    """What a scalar without quotes is for kubectl; raises ValueError for numbers that JSON does not have."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if text[0] not in _NUMBER_BEGINS:
-        return text
-    bare = text.replace("_", "")
-    if _INTEGER.fullmatch(bare) and len(bare) < 400:
-        return _integer(bare)
-    if _FLOAT.fullmatch(bare):
-        number = float(bare)
-        if not math.isfinite(number):
-            raise ValueError(f"the number {one_line(text, _GLIMPSE)} is too large")
-        return number
-    if _NO_NUMBER.fullmatch(text):
-        raise ValueError(f"{text} is no number that the API knows")
-    return text
-
-
-def _integer(text: str) -> int | float:
-    sign = -1 if text[0] == "-" else 1
-    digits = text.lstrip("+-").lower()
-    if len(digits) > 1 and digits[0] == "0":
-        base = _BASES.get(digits[1])
-        value = sign * (int(digits[2:], base) if base else int(digits, 8))
-    else:
-        value = sign * int(digits)
-    return value if -(1 << 63) <= value < 1 << 64 else float(value)
-
-
 def _text(source: str, data: bytes) -> str:
     if len(data) > MAX_BYTES:
         fix = "give the objects in several files, or leave out what is not about devices"
@@ -123,6 +67,8 @@ def _text(source: str, data: bytes) -> str:
 def _json(source: str, text: str) -> Document | None:
     """The one document of a JSON text; None where it is no JSON, which may still be YAML in brackets."""
     line = text[: len(text) - len(text.lstrip())].count("\n") + 1
+    if text.count(",") > MAX_VALUES:
+        raise BadInput([_too_many(source)])
     try:
         body = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
     except json.JSONDecodeError as error:
@@ -161,18 +107,12 @@ def _constant(word: str) -> Json:
     raise ValueError(f"{word} is no number that the API knows")
 
 
+def _too_many(source: str) -> Fault:
+    return Fault(source, f"holds more than {MAX_VALUES} values", "give the objects in several files")
+
+
 def _too_deep(source: str, line: int) -> Fault:
     return Fault(source, f"nested deeper than {MAX_DEPTH} levels", "no object of the API is that deep", line)
-
-
-def _events(text: str) -> Iterator[yaml.Event]:
-    import yaml
-
-    return iter(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-
-
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark else 0
 
 
 @dataclass(slots=True)
@@ -198,6 +138,7 @@ class _Builder:
         self._anchors: dict[str, tuple[Json, int]] = {}
         self._open: set[str] = set()
         self._aliased = 0
+        self._values = 0
         self._root: Json = None
 
     def documents(self, text: str) -> Iterator[Document]:
@@ -205,9 +146,12 @@ class _Builder:
 
         line, number = 1, -1
         try:
-            for event in _events(text):
+            for event in events_of(text):
                 if not self._stack and isinstance(event, yaml.NodeEvent):
-                    line = _line(event)
+                    line = line_at(event)
+                self._values += 1
+                if self._values > 2 * MAX_VALUES:  # Keys are events as well, and so are ends.
+                    raise BadInput([_too_many(self._source)])
                 if isinstance(event, yaml.ScalarEvent):
                     self._scalar(event)
                 elif isinstance(event, yaml.CollectionStartEvent):
@@ -239,7 +183,7 @@ class _Builder:
         return Fault(self._source, f"not valid YAML: {problem}", fix, mark.line + 1 if mark else 0)
 
     def _fail(self, event: yaml.Event, problem: str, fix: str) -> BadInput:
-        return BadInput([Fault(self._source, problem, fix, _line(event))])
+        return BadInput([Fault(self._source, problem, fix, line_at(event))])
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         text = event.value
@@ -282,10 +226,10 @@ class _Builder:
         if self._stack and self._stack[-1].items is None and self._stack[-1].key is None:
             raise self._fail(event, "a key is a list or mapping", "a key must be text; quote what begins with { or [")
         if len(self._stack) == MAX_DEPTH:
-            raise BadInput([_too_deep(self._source, _line(event))])
+            raise BadInput([_too_deep(self._source, line_at(event))])
         if event.anchor:
             self._open.add(event.anchor)
-        self._stack.append(_Frame(_line(event), event.anchor, [] if is_list else None))
+        self._stack.append(_Frame(line_at(event), event.anchor, [] if is_list else None))
 
     def _end(self) -> None:
         frame = self._stack.pop()
@@ -340,46 +284,3 @@ class _Builder:
             frame.merged.append(value)
         elif key is not None and value is not None:
             frame.entries[key] = value
-
-
-class _Finder:
-    """Follows a path through the events of one document."""
-
-    def __init__(self, number: int, path: Sequence[str | int]) -> None:
-        self._number = number
-        self._path = path
-
-    def line(self, events: Iterator[yaml.Event]) -> int:
-        import yaml
-
-        stack: list[list[str | int | None]] = []
-        document, best, found = -1, 0, 0
-        for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                document += 1
-            if document > self._number:
-                break
-            if document < self._number or not isinstance(event, (yaml.NodeEvent, yaml.CollectionEndEvent)):
-                continue
-            if isinstance(event, yaml.CollectionEndEvent):
-                stack.pop()
-                self._step(stack)
-                continue
-            is_key = bool(stack) and stack[-1][0] is None
-            if is_key:
-                stack[-1][0] = getattr(event, "value", "")
-            here = [top[0] for top in stack]
-            if len(here) >= best and here == list(self._path[: len(here)]) and (len(here) > best or not found):
-                best, found = len(here), _line(event)
-            if isinstance(event, yaml.CollectionStartEvent):
-                stack.append([0 if isinstance(event, yaml.SequenceStartEvent) else None])
-            elif not is_key:
-                self._step(stack)
-        return found
-
-    @staticmethod
-    def _step(stack: list[list[str | int | None]]) -> None:
-        """After a value: the next place of a list, or the next key."""
-        if stack:
-            top = stack[-1]
-            top[0] = top[0] + 1 if isinstance(top[0], int) else None

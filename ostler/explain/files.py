@@ -31,9 +31,12 @@ class Reading:
     places: dict[tuple[Kind, str, str], str] = field(default_factory=dict)
 
 
-def read_files(paths: Sequence[str], stdin: BinaryIO | None = None) -> Reading:
-    """All objects of files, folders (their .yaml, .yml and .json files) and ``-``; raises ``BadInput``."""
-    collection = Collection()
+def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: str = "") -> Reading:
+    """All objects of files, folders (their .yaml, .yml and .json files) and ``-``; raises ``BadInput``.
+
+    ``namespace``: of objects that name none, as with kubectl's ``-n``; "" leaves them without, which is ``default``.
+    """
+    collection = Collection(namespace)
     faults: list[Fault] = []
     for source, data in _contents(paths, stdin, faults):
         try:

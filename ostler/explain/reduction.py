@@ -49,8 +49,8 @@ def tolerant(claims: Claims) -> list[JsonObject]:
 
 
 def with_count(claims: Claims, part: Part, count: int) -> list[JsonObject]:
-    """The claims with another count in one request."""
-    return _changed(claims, part, lambda one: {**one, "count": count})
+    """The claims with another count in one request, which then is no longer for all devices."""
+    return _changed(claims, part, lambda one: {**one, "allocationMode": "ExactCount", "count": count})
 
 
 def without_selector(claims: Claims, part: Part, index: int) -> list[JsonObject]:

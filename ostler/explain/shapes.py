@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kube.bodies import Json, JsonObject
-from ostler.explain.documents import Path
 from ostler.explain.kinds import Kind
+from ostler.explain.lines import Path
 
 Shape = object
 """A type (str, int, bool), ``Quantity``, ``Need`` of a shape, ``Each`` of a shape (a mapping with any keys), a list

@@ -30,6 +30,13 @@ def of_core(facts: Sequence[Claim], core: Core, screened: Screenings) -> Iterato
         yield _unsatisfiable(facts, part, rule, core, screened)
 
 
+def refused_by(facts: Sequence[Claim], constraint: Part, screened: Screenings) -> Obstacle:
+    """One constraint in facts, over all requests that it is about."""
+    rule = facts[constraint[0]].constraints[constraint[1]]
+    covered = tuple(part for part, seen in screened.items() if _covers((constraint, rule), part, seen))
+    return _unsatisfiable(facts, constraint, rule, Core(covered, (constraint,), True), screened)
+
+
 def _title(claim: Claim) -> str:
     return f"{claim.reference.namespace or 'default'}/{claim.reference.name}"
 
@@ -106,19 +113,19 @@ def _different(values: Counter[str | None]) -> int | None:
     return sum(text is not None for text in values)
 
 
-def not_together(alone: Claims, seen: Screened, request: Request, judge: Judge) -> Obstacle:
+def not_together(alone: Claims, seen: Screened, wanted: int, judge: Judge) -> Obstacle:
     """How many devices of one request can be had at a time, though more of them are usable one by one.
 
     ``alone``: a claim with nothing but this request, in one alternative.
     """
-    low, high = 0, min(request.count, len(seen.usable)) - 1
+    low, high = 0, min(wanted, len(seen.usable)) - 1
     while low < high:
         middle = (low + high + 1) // 2
         if judge.possible(with_count(alone, (0, 0), middle)):
             low = middle
         else:
             high = middle - 1
-    return NotTogether(request.count, low, tuple(_short(seen.usable, judge)))
+    return NotTogether(wanted, low, tuple(_short(seen.usable, judge)))
 
 
 def _short(usable: Sequence[Device], judge: Judge) -> Iterator[str]:

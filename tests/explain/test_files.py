@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.bodies import Json, object_at
-from ostler.explain.documents import MAX_DEPTH, documents, line_of, plain_value
+from ostler.explain.documents import MAX_DEPTH, documents
 from ostler.explain.errors import BadInput
 from ostler.explain.files import Reading, read_files
 from ostler.explain.kinds import Kind, name_of
+from ostler.explain.lines import line_of
+from ostler.explain.scalars import plain_value
 from tests.explain.objects import claim, device_class, node, pod, resource_slice
 
 SLICE = """\
@@ -292,6 +294,22 @@ def test_a_file_that_is_too_large_is_refused_unread(read: object, monkeypatch: p
     assert refused(read, b"#" * ((1 << 20) + 1)).startswith(
         "a.yaml: has more than 1 MiB; give the objects in several files"
     )
+
+
+@pytest.mark.parametrize("text", ["[" + "1," * 3000 + "1]", "- 1\n" * 3000])
+def test_too_many_values_are_refused(read: object, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ostler.explain.documents.MAX_VALUES", 1000)
+    assert refused(read, text) == "a.yaml: holds more than 1000 values; give the objects in several files"
+
+
+def test_objects_without_a_namespace_get_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    body = pod("train")
+    body["metadata"] = {"name": "train"}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([body, pod("other", "own"), node("node-1")]))
+    state = read_files(["a.yaml"], namespace="team").state
+    assert state.pod("team", "train")
+    assert state.pod("own", "other")
+    assert read_files(["a.yaml"]).state.pod("default", "train")
 
 
 def test_ten_thousand_devices_are_read_in_seconds(read: object) -> None:

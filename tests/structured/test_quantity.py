@@ -204,7 +204,7 @@ def _leaves(given: Any, stored: Any, keys: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def _stored() -> list[tuple[object, str]]:
-    pairs = []
+    pairs: list[tuple[object, str]] = []
     for file in sorted((VECTORS / "validation").glob("*.jsonl")):
         for line in file.read_text().splitlines():
             case = json.loads(line)

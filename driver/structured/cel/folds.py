@@ -130,7 +130,7 @@ def _round(loop: Loop) -> Callable[[Frame], bool]:
         try:
             frame.slots[accumulator] = step(frame)
         except Fault as fault:
-            frame.slots[accumulator] = fault
+            frame.slots[accumulator] = fault.with_traceback(None)
         return True
 
     return go

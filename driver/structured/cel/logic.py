@@ -26,7 +26,7 @@ def junction(node: int, operands: Sequence[Run], *, decisive: bool) -> Run:
                 failed = no_such_overload("_&&_" if neutral else "_||_", value)
                 failed.node = node
         if failed is not None:
-            raise failed
+            raise failed.with_traceback(None)  # else it would grow with every round of a loop
         return neutral
 
     return run

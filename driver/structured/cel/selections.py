@@ -317,7 +317,7 @@ def accumulator(position: int, initial: Run) -> Run:
                 value = fault
             frame.slots[position] = value
         if isinstance(value, Fault):
-            raise value
+            raise value.with_traceback(None)  # else it would grow with every round of a loop
         return value
 
     return run

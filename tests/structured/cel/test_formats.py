@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from driver.structured.cel.formats import FORMATS
 from driver.structured.cel.functions.formats import OVERLOADS
 from driver.structured.cel.values import NONE, Fault, Optional
 
-CALLS = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
 
 
 @pytest.mark.parametrize(

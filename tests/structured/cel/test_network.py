@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from driver.structured.cel.functions.network import OVERLOADS
 from driver.structured.cel.network import Address, Network, NetworkError, is_address, parse_address, parse_network
 from driver.structured.cel.values import Fault
 
-CALLS = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
 MAPPED = ipaddress.ip_network("::ffff:0:0/96")
 v4 = st.ip_addresses(v=4)
 v6 = st.ip_addresses(v=6).filter(lambda address: address not in MAPPED)

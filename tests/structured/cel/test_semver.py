@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from driver.structured.cel.functions.semver import OVERLOADS
 from driver.structured.cel.semver import Semver, SemverError, normalize, parse
 from driver.structured.cel.values import Fault
 
-CALLS = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
 identifiers = st.one_of(st.integers(0, 2**64 - 1), st.from_regex(r"[0-9]*[A-Za-z-][0-9A-Za-z-]*", fullmatch=True))
 versions = st.builds(
     Semver,

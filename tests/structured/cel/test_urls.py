@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +11,7 @@ from driver.structured.cel.functions.urls import OVERLOADS
 from driver.structured.cel.urls import UrlError, is_url, parse
 from driver.structured.cel.values import Fault
 
-CALLS = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
 
 
 def test_the_parts_of_a_url() -> None:

@@ -25,7 +25,7 @@ from driver.structured.cel.values import (
 
 _MEMORY = 64 * 2**20
 """What RE2 may use for one pattern, in bytes: large repetitions that Go compiles must compile here too."""
-_SCANNED = 2 * 10**9
+_SCANNED = 4 * 10**8
 """Bytes that one findAll may go through in all."""
 
 
