@@ -12,6 +12,7 @@
 #   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some of them
 #   make cluster-test-all     the long ones too
 #   make cluster-bench        pods' start times with and without devices
+#   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
 #   make soak                 a thousand pods while agent and kubelet are restarted and killed
 #   make image                the container image, by buildah; BASE=, TAG=, OUTPUT=
 #   make docs                 generate the configuration reference, the chart's pages and the manifests anew
@@ -30,9 +31,11 @@ NODES ?= 1
 K8S ?=
 # Waiting for sockets is most of what the tests do: more workers than cores.
 WORKERS ?= 4
+COUNT ?= 5000
+SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image bench cluster-system cluster cluster-down cluster-test cluster-test-all cluster-bench soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image bench cluster-system cluster cluster-down cluster-test cluster-test-all cluster-bench judge soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -90,6 +93,7 @@ test: setup tools
 # Built before the tests and not in one: it takes minutes, once.
 tools: setup
 	@$(BIN)/python -m tests.cluster.components tools >/dev/null || echo "tests of the chart and of grpcurl are skipped" >&2
+	@$(BIN)/python -m tests.judge.build >/dev/null || echo "tests against Kubernetes' own allocator are skipped" >&2
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -145,6 +149,10 @@ cluster-test-all: cluster-system
 
 cluster-bench: cluster-system
 	$(BIN)/python -m bench.cluster $(if $(QUICK),--quick) $(ARGS)
+
+judge: setup
+	@$(BIN)/python -m tests.judge.fuzz allocate --seed $(SEED) --count $(COUNT)
+	@$(BIN)/python -m tests.judge.fuzz cel --seed $(SEED) --count $(COUNT)
 
 soak: cluster-system
 	$(BIN)/python -m bench.cluster.soak $(ARGS)

@@ -21,6 +21,7 @@ from functools import lru_cache
 _NANO = -9
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _INT64_SAFE_DIGITS = 18  # as many decimal digits always fit in 64 bits
+_WRAPPING = frozenset((1, 2, 3, 6, 9))  # powers of ten that overflow to the lowest 64 bits, others to 0
 _MAX_EXPONENT = 100_000  # ours: Kubernetes accepts more and then computes for hours
 _STR_DIGITS = 4_000  # Python refuses int <-> str above 4300 digits; Decimal does not
 _JSON_SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -141,14 +142,17 @@ class Quantity:
     def scaled(self, scale: int) -> int:
         """The value in units of 10**scale as Kubernetes computes it.
 
-        Rounded away from zero. Out of 64 bits: 0, or for a wide form the lowest 64 bits; and a negative value in a
-        wide form rounds to one above its truncation.
+        Rounded away from zero. Out of 64 bits: 0 or, for a wide form and some powers, the lowest 64 bits; and a
+        negative value in a wide form rounds to one above its truncation.
         """
         drop = scale - self.scale
         if not self.wide:
             if drop > 0:
                 return _divide_away(self.unscaled, drop)
-            return _fit(self.unscaled, -drop) or 0
+            fitting = _fit(self.unscaled, -drop)
+            if fitting is None:
+                return _wrap(self.unscaled * int(10**-drop)) if -drop in _WRAPPING else 0
+            return fitting
         if drop == 0:
             return _wrap(self.unscaled)
         if drop < 0:
@@ -158,8 +162,6 @@ class Quantity:
             low = _wrap(self.unscaled)
             whole, rest = divmod(abs(low), int(10**drop))
             return (whole if low >= 0 else -whole) + (rest != 0)
-        if drop > 2 * _INT64_SAFE_DIGITS + len(_digits(self.unscaled)):
-            return 1 if self.unscaled > 0 else 0
         whole, rest = divmod(self.unscaled, 10**drop)
         return _wrap(_wrap(whole) + (rest != 0))
 

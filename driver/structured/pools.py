@@ -58,16 +58,25 @@ class Pool:
         """The devices in the order in which they are tried."""
         return tuple(device for each in self.slices for device in each.devices)
 
+    @cached_property
+    def has_binding_conditions(self) -> bool:
+        """Whether any device has conditions that must come true after it is allocated."""
+        return any(device.binding_conditions is not None for device in self.devices)
+
 
 class SliceIndex:
     """All slices of a cluster, by what gathering looks them up with."""
 
     def __init__(self, slices: Iterable[Object]) -> None:
-        """Read the slices (v1 objects). Raises `InvalidObject`."""
+        """Read the slices (v1 objects). Raises `InvalidObject`.
+
+        `complete` remembers the pools that were built (see `_complete`), for all nodes that share them.
+        """
         self.all = tuple(Slice(each) for each in slices)
         self._on_node: dict[str, list[Slice]] = {}
         self._shared: list[Slice] = []
         self._of_pool: dict[PoolID, list[Slice]] = {}
+        self.complete: dict[tuple[tuple[Slice, ...], tuple[Slice, ...], bool], Pool] = {}
         for each in self.all:
             if each.nodes.name:
                 self._on_node.setdefault(each.nodes.name, []).append(each)
@@ -108,7 +117,7 @@ def gather_pools(
         else:
             so_far.append(each)
     pools = [pool for pool in (_pool(id_, own, index, features) for id_, own in found.items()) if pool is not None]
-    return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id))
+    return sorted(pools, key=lambda pool: (pool.has_binding_conditions, pool.id))
 
 
 def node_identity(node: Object) -> tuple[str, Labels]:
@@ -129,7 +138,7 @@ def _pool(id_: PoolID, own: list[Slice], index: SliceIndex, features: Features) 
     """The pool that the slices for the node make, or None if it is obsolete."""
     generation, expected = own[0].generation, own[0].slice_count
     if len(own) == expected:
-        return _complete(id_, own, (), features)
+        return _complete(own, (), index, features)
     everything = index.of_pool(id_)
     if any(each.generation > generation for each in everything):
         return None
@@ -137,10 +146,19 @@ def _pool(id_: PoolID, own: list[Slice], index: SliceIndex, features: Features) 
     if len(current) != expected:
         return Pool(id_, is_incomplete=True, present=len(current), expected=expected)
     own_names = {each.name for each in own}
-    return _complete(id_, own, [each for each in current if each.name not in own_names], features)
+    return _complete(own, [each for each in current if each.name not in own_names], index, features)
 
 
-def _complete(id_: PoolID, own: list[Slice], others: Sequence[Slice], features: Features) -> Pool:
+def _complete(own: Sequence[Slice], others: Sequence[Slice], index: SliceIndex, features: Features) -> Pool:
+    """The pool that these slices make; made once for all nodes that see the same slices."""
+    key = (tuple(own), tuple(others), features.partitionable_devices)
+    pool = index.complete.get(key)
+    if pool is None:
+        pool = index.complete[key] = _build(own[0].pool, own, others, features)
+    return pool
+
+
+def _build(id_: PoolID, own: Sequence[Slice], others: Sequence[Slice], features: Features) -> Pool:
     count = len(own) + len(others)
     sets_from = [each for each in (*own, *others) if features.partitionable_devices and each.has_counters]
     is_counter_slice = {id(each) for each in sets_from}
@@ -188,7 +206,3 @@ def _unknown_counter(slices: Iterable[Slice], sets: CounterSets) -> str:
                             f" which counter set {consumption.counter_set} does not have"
                         )
     return ""
-
-
-def _has_binding_conditions(pool: Pool) -> bool:
-    return any(device.binding_conditions is not None for device in pool.devices)

@@ -84,6 +84,8 @@ class Pruning(Generic[_Outcome]):
         self._shared = sum(1 << each for each in range(len(problem.devices)) if problem.shareable(each))
         self._kinds = self._sort_kinds()
         self._counted = [kind for kind in self._kinds if kind.consumed]
+        self._groups = [kind.devices for kind in self._kinds if kind.devices & (kind.devices - 1)]
+        self._singles = _mask(range(len(problem.devices))) & ~sum(self._groups)
         self._may_exceed = any(
             sum(max(plan.wanted for plan in plans) for plans in claim.plans) > RESULTS_MAX for claim in problem.claims
         )
@@ -93,20 +95,15 @@ class Pruning(Generic[_Outcome]):
         placement = self._placement
         marked, own = placement.marked, placement.marked_by[index]
         before = (1 << start) - 1
-        busy = tuple(
-            (
-                (marked & kind.devices & before).bit_count(),
-                (marked & kind.devices & ~before).bit_count(),
-                (own & kind.devices).bit_count(),
-            )
-            for kind in self._kinds
-        )
         signature = (
             len(placement.placed[index]),
-            busy,
+            marked & self._singles,
+            own & self._singles,
+            tuple([((marked & each & before).bit_count(), (marked & each).bit_count()) for each in self._groups]),
+            tuple([(own & each).bit_count() for each in self._groups]) if own else None,
             placement.states[index],
-            tuple(sorted((each, tuple(sorted(taken.items()))) for each, taken in placement.taken.items())),
-            tuple(tuple(left.values()) for left in placement.counters.values()),
+            frozenset([(position, *taken.values()) for position, taken in placement.taken.items()]),
+            tuple([tuple(left.values()) for left in placement.counters.values()]),
         )
         return Situation(index, number, plan, count, start, signature)
 
@@ -157,30 +154,38 @@ class Pruning(Generic[_Outcome]):
         It is one only if every device up to the refused one is free: one that is busy is an ordinary failure.
         """
         self._suitable[plan.number] = _mask(devices)
-        if not plan.constraints:
-            return
         claim = self._problem.claims[index]
-        refused = self._first_refused(index, plan, devices)
         earlier = claim.plans[: next(n for n, plans in enumerate(claim.plans) if plan in plans)]
         if any(not set(each.constraints).isdisjoint(plan.constraints) for plans in earlier for each in plans):
             # What the constraints say depends on devices yet to be chosen, at worst of the very first device.
             self._fallible.add(plan.number)
             self._until_refused[plan.number] = _mask(devices[:1])
             self._in_order |= _mask(devices)
-        elif refused is not None:
+            return
+        fitting, refused = self._tried_alone(index, plan, devices)
+        if refused:
             self._fallible.add(plan.number)
-            self._until_refused[plan.number] = _mask(devices[: refused + 1])
+            self._until_refused[plan.number] = _mask(devices[: fitting + 1])
+        elif fitting < len(devices):
+            self._suitable[plan.number] = 0
 
-    def _first_refused(self, index: int, plan: Plan, devices: tuple[int, ...]) -> int | None:
-        constraints = self._problem.claims[index].constraints
-        states: dict[int, State] = dict.fromkeys(plan.constraints, START)
+    def _tried_alone(self, index: int, plan: Plan, devices: tuple[int, ...]) -> tuple[int, bool]:
+        """How many of its devices a plan in mode All gets with nothing else placed; whether an error stopped it.
+
+        Whatever else is placed only takes away from counters, capacity and free devices.
+        """
+        problem = self._problem
+        placement = Placement(problem)
         for place, position in enumerate(devices):
-            for number in plan.constraints:
-                state = constraints[number].add(states[number], self._problem.devices[position])
-                if state is REFUSED:
-                    return place
-                states[number] = state
-        return None
+            amounts = problem.amounts(plan, problem.claims[index].claim, position)
+            free = not placement.busy(index, plan) >> position & 1
+            try:
+                if amounts is None or not free or not placement.place(index, plan, position, amounts):
+                    return place, False
+            except FatalError:
+                # The search meets the error itself if it gets there.
+                return place, True
+        return len(devices), False
 
     def _ruled_out(self, index: int, plan: Plan, position: int) -> bool:
         problem = self._problem

@@ -111,7 +111,7 @@ class Search:
         if plan.wanted - count > RESULTS_MAX - len(self.placement.placed[index]):
             return Outcome.LIMIT
         pruning = self._pruning
-        if pruning is None:
+        if pruning is None or (plan.devices is not None and count):
             return (yield self._place(index, number, plan, count, start))
         situation = pruning.situation(index, number, plan, count, start)
         known = pruning.answer(situation)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from reprlib import Repr
 from typing import Final
 
 INVALID: Final = "FieldValueInvalid"
@@ -21,8 +22,10 @@ TOO_MANY: Final = "FieldValueTooMany"
 TYPE_INVALID: Final = "FieldValueTypeInvalid"
 INTERNAL: Final = "InternalError"
 
-_SHOWN: Final = 80
-"""Characters of a value that a message shows."""
+_SHORT: Final = Repr()
+"""Writes a value in bounded time, however large or deep it is."""
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_SHORT.maxlist = _SHORT.maxdict = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,11 @@ class Cause:
 
 
 def shown(value: object) -> str:
-    """Return the value as a message shows it, cut when it is long."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    """Return the value as a message shows it, cut where it is long."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python writes no integer of more than 4300 digits
+        return "a number of thousands of digits"
 
 
 def invalid(field: str, value: object, fix: str) -> Cause:

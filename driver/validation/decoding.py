@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from driver.quantity import ZERO, Quantity, QuantityError, of_json
+from driver.quantity import ZERO, Quantity, of_json
 from driver.validation.cause import shown
 from driver.validation.schema import QUANTITY, RAW, TIME, Field, ListOf, MapOf, Scalar, Shape, Type, Written, zero
 from driver.validation.shapes import BY_KIND
@@ -70,12 +70,12 @@ def _read_scalar(value: object, type_: Scalar, path: str) -> Any:
         try:
             raw(value)
         except (TypeError, ValueError, RecursionError) as error:  # from YAML: dates, not-a-number, loops of aliases
-            raise Undecodable(path, type_.value, type(value)) from error
+            raise Undecodable(path, type_.value, value) from error
         return value
     if type_ is QUANTITY:
         try:
             return of_json(value)
-        except QuantityError as error:
+        except ValueError as error:
             raise Undecodable(path, type_.value, value) from error
     if value is None:
         return zero(type_)

@@ -74,8 +74,9 @@ def _refused(claims: Claims, ground: Ground, cluster: Cluster, error: FatalError
     requests = [one for fact in facts for choice in fact.requests for one in choice.alternatives]
     if any(request.mode == "All" for request in requests):
         if error.field.endswith("allocationMode"):
-            faults = faulty(ground.pools, ground.name, ground.labels, cluster)
-            obstacles = tuple(fault for _, fault in faults) or obstacles
+            names = tuple(request.name for request in requests if request.mode == "All")
+            faults = tuple(fault for _, fault in faulty(ground.pools, ground.name, ground.labels, cluster))
+            obstacles = (kinds.AllNeedsPools(names), *faults) if faults else obstacles
         elif found := _CONSTRAINT.fullmatch(error.field):
             number = next((i for i, fact in enumerate(facts) if fact.reference == error.object), 0)
             screened = {

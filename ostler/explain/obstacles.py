@@ -128,6 +128,14 @@ class Waiting(Obstacle):
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class AllNeedsPools(Obstacle):
+    """A request for all devices must know them all, so that one pool that is not usable refuses it."""
+
+    kind: ClassVar[str] = "all-needs-pools"
+    requests: tuple[str, ...]
+
+
 # Of the node.
 
 

@@ -92,6 +92,10 @@ def write(folder: Path, *objects: Object) -> str:
     return str(path)
 
 
+ANSWERS = Path(__file__).with_name("answers")
+"""What is printed for a case, as people see it: one file each, the exit code in its last line."""
+
+
 class Answers:
     """Asks the command about objects in a file."""
 
@@ -100,6 +104,11 @@ class Answers:
         self._capsys = capsys
         self.code = -1
         self.err = ""
+
+    def check(self, case: str, *objects: Object, **more: Any) -> None:
+        """What is printed is what the case's file has."""
+        printed = self(*objects, **more).replace(str(self._folder), "FOLDER")
+        assert f"{printed}exit code {self.code}\n" == (ANSWERS / f"{case}.txt").read_text()
 
     def __call__(self, *objects: Object, ask: str = "claim/train", words: Sequence[str] = ()) -> str:
         """What is printed; the exit code and standard error are kept."""

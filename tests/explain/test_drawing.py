@@ -16,6 +16,7 @@ from ostler.explain.drawing.page import Ink, Piece, line, page
 from ostler.explain.drawing.text import draw
 from ostler.explain.drawing.wording import obstacle_lines
 from ostler.explain.obstacles import (
+    AllNeedsPools,
     Bearers,
     CapacityExhausted,
     CapacityUnfit,
@@ -98,6 +99,7 @@ WORDS: list[tuple[Obstacle, str]] = [
         Refused("ResourceClaim team/gpu", "spec.devices.constraints[0]", "nothing is set"),
         "ResourceClaim team/gpu spec.devices.constraints[0]: nothing is set\n",
     ),
+    (AllNeedsPools(("gpu",)), 'request "gpu" wants all devices, so every pool of a node must be usable\n'),
     (Waiting("claim gpu does not exist; create it"), "claim gpu does not exist; create it\n"),
     (NodeRefused(("the node is cordoned",)), "the pod does not go there: the node is cordoned\n"),
     (NodeOutside("team/gpu", ("node-b",)), "claim team/gpu has its devices already, for node-b\n"),

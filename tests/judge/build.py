@@ -22,3 +22,7 @@ def judge() -> Path:
         build_module("the judge", files, folder, ["build", "-ldflags", "-s -w", "-o", "bin/judge", "."])
 
     return cached(f"components/judge-{digest(*files.values())}", make) / "bin" / "judge"
+
+
+if __name__ == "__main__":
+    print(judge())

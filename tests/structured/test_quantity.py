@@ -110,6 +110,7 @@ def test_another_json_value_is_refused(value: object) -> None:
         ("1E", 10**18),
         ("1e3", 1000),
         ("10E", None),  # beyond 64 bits
+        ("1e30", None),
         ("1Ei", None),  # kept wide
         ("9223372036854775807", None),  # kept wide
         ("0.5", None),
@@ -127,6 +128,22 @@ def test_whole_and_milli_values_are_rounded_up() -> None:
     assert parse("1.5Ki").value() == 1536
     assert parse("12345678901234567890").value() == 12345678901234567890 - 2**64
     assert parse("10E").value() == 0
+    assert parse("10000000000G").value() == 10**19 - 2**64
+
+
+def test_whole_values_of_the_wide_form_are_computed_as_kubernetes_does() -> None:
+    assert parse("16Ei").value() == 2**63 - 1
+    assert parse("16Ei").milli_value() == -1000  # the lowest 64 bits
+    assert parse("1234567890123456789").scaled(20) == 1
+    assert parse("-1234567890123456789.5").value() == -7888470988
+    assert from_int(-(2**80)).scaled(60) == 0
+    assert from_int(2**80).scaled(60) == 1
+    assert parse("1").scaled(100_000) == 1
+
+
+def test_a_zero_may_have_any_exponent() -> None:
+    for text in ("0e200000", "0e-200000", "0.0000000000"):
+        assert (parse(text).text, (parse(text) + parse("1k")).text, parse(text) == ZERO) == ("0", "1k", True)
 
 
 def test_a_sum_keeps_the_format_of_its_first_part() -> None:
@@ -149,7 +166,11 @@ def test_a_long_number_is_exact() -> None:
 
 def test_the_float_is_a_product_of_two_rounded_factors() -> None:
     assert parse("100m").as_approximate_float() == 0.1
+    assert parse("0e-999").as_approximate_float() == 0.0
     assert parse("1e99999").as_approximate_float() == float("inf")
+    assert parse("-" + "9" * 400).as_approximate_float() == float("-inf")
+    assert parse("9" * 400).as_approximate_float() == float("inf")
+    assert str(parse("9" * 400)) == "9" * 400
 
 
 def test_numbers_are_made_without_text() -> None:

@@ -51,6 +51,7 @@ def capacity_of(policy: Any) -> dict[str, Any]:
             {"name": "d", "attributes": {f"a{n}": {"int": 1} for n in range(33)}},
             "33 attributes and capacities; at most",
         ),
+        ({"name": "d", "capacity": {"c": {"value": 1 << 20_000}}}, "8Gi, is a number of thousands of digits"),
         ({"name": "d", "capacity": {"c": {"value": "much"}}}, "must be a quantity such as 500m or 8Gi, is 'much'"),
     ],
 )
@@ -155,8 +156,15 @@ def looped() -> Any:
     return loop
 
 
+@pytest.mark.parametrize("name", [nested(200_000), looped(), ["x"] * 100_000])
+def test_value_of_any_size_is_shown_in_a_line(name: Any) -> None:
+    [cause] = validate_class({"metadata": {"name": name}})
+    assert cause.message.startswith("must be a text, is ")
+    assert len(cause.message) < 200
+
+
 @pytest.mark.parametrize("parameters", [{"a": date(2026, 1, 1)}, {"a": float("nan")}, looped(), nested(200_000)])
 def test_parameters_that_are_no_json_are_refused(parameters: Any) -> None:
     config = [{"opaque": {"driver": "d", "parameters": parameters}}]
     [cause] = validate_class({"metadata": {"name": "c"}, "spec": {"config": config}})
-    assert str(cause).startswith("spec.config[0].opaque.parameters: must be any JSON")
+    assert str(cause).startswith("spec.config[0].opaque.parameters: must be plain JSON: no dates, no not-a")

@@ -13,7 +13,8 @@ from driver.structured.cel.device import Device
 from driver.structured.cel.errors import EvaluationError
 from driver.structured.cel.frame import Frame
 from driver.structured.cel.functions.quantity import Amount
-from driver.structured.cel.interpreter import PlanFault, plan
+from driver.structured.cel.interpreter import plan
+from driver.structured.cel.nodes import PlanFault
 from driver.structured.cel.reads import Path, selections
 from driver.structured.cel.runs import DEFAULT_LIMIT, run_plan
 from driver.structured.cel.syntax import Ast, Call, Expr, Place

@@ -12,46 +12,8 @@ from math import ceil
 
 from driver.structured.cel.frame import UNSET, Frame, Run, charge
 from driver.structured.cel.functions.costs import TEXT, Cost, equality
-from driver.structured.cel.functions.registry import Overload
-from driver.structured.cel.types import Type
-from driver.structured.cel.values import Call, Fault, TooExpensive, Value, accepts, equal, no_such_overload, size_of
-
-
-def guarded(overload: Overload, static: Sequence[Type]) -> Call:
-    """The implementation, with a look at the types of arguments that the checker could not tell."""
-    checks = [
-        (position, declared)
-        for position, (declared, known) in enumerate(zip(overload.accepts, static, strict=True))
-        if declared != known and not _anything(declared)
-    ]
-    call = overload.call
-    if not checks:
-        return call
-
-    def run(*arguments: Value) -> Value:
-        for position, declared in checks:
-            if not accepts(declared, arguments[position]):
-                raise no_such_overload(overload.function, *arguments)
-        return call(*arguments)
-
-    return run
-
-
-def _anything(declared: Type) -> bool:
-    return declared.name in ("dyn", "google.protobuf.Any") or declared.kind.value == "type_param"
-
-
-def dispatched(function: str, overloads: Sequence[Overload], count: int) -> Call:
-    """One of several implementations, by the types at run time."""
-    candidates = [each for each in overloads if len(each.accepts) == count]
-
-    def run(*arguments: Value) -> Value:
-        for each in candidates:
-            if all(accepts(declared, value) for declared, value in zip(each.accepts, arguments, strict=True)):
-                return each.call(*arguments)
-        raise no_such_overload(function, *arguments)
-
-    return run
+from driver.structured.cel.relations import equal
+from driver.structured.cel.values import Call, Fault, TooExpensive, Value, size_of
 
 
 def unary(node: int, argument: Run, call: Call, cost: Cost | None) -> Run:

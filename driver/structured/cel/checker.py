@@ -52,7 +52,6 @@ from driver.structured.cel.unification import (
     Unifier,
     is_dynamic,
     more_general,
-    require_shallow,
     same,
     unwrapped,
 )
@@ -123,7 +122,7 @@ class _Checker:
 
     def _set(self, node: Expr, of: Type) -> None:
         if of.parameters:
-            require_shallow(of)
+            self.unifier.measure(of)
         self.types[node.id] = of
 
     def _type(self, node: Expr) -> Type:

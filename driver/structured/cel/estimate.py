@@ -28,7 +28,6 @@ from driver.structured.cel.syntax import (
 )
 from driver.structured.cel.types import DYN, Kind, Type
 
-_ACCUMULATORS = frozenset(("@result", "__result__"))
 _SCALARS = frozenset((Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT))
 
 
@@ -293,10 +292,7 @@ class _Estimate:
         return Charge(charge.cost + before, charge.size)
 
     def _operand(self, node: Expr) -> Operand:
-        path = self._path(node).steps()
-        if path and path[0] in _ACCUMULATORS:
-            path = ()
-        return Operand(node, self._type(node), path, self._size(node))
+        return Operand(node, self._type(node), self._path(node).steps(), self._size(node))
 
     def _type(self, node: Expr) -> Type:
         return self.checked.types.get(node.id, DYN)

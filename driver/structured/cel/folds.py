@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from driver.structured.cel.frame import UNSET, Frame, Run
+from driver.structured.cel.mappings import map_keys, unmap_key
 from driver.structured.cel.values import (
     Fault,
     Growing,
@@ -20,9 +21,7 @@ from driver.structured.cel.values import (
     elements,
     is_list,
     is_map,
-    map_keys,
     type_name,
-    unmap_key,
 )
 
 

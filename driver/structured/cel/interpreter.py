@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from driver.structured.cel.calls import (
     binary,
     constant_call,
     differs,
-    dispatched,
     equals,
-    guarded,
     member_of,
     not_strictly_false,
     unary,
@@ -29,6 +26,7 @@ from driver.structured.cel.calls import (
 )
 from driver.structured.cel.checked import Checked, Reference
 from driver.structured.cel.declarations.messages import CONSTANTS
+from driver.structured.cel.dispatch import dispatched, guarded
 from driver.structured.cel.folds import Loop, fold
 from driver.structured.cel.frame import Frame, Run, charge
 from driver.structured.cel.functions.conversions import CONVERSIONS
@@ -36,16 +34,11 @@ from driver.structured.cel.functions.costs import LIST, MAP, MESSAGE, cost_of
 from driver.structured.cel.functions.regex import WITH_CONSTANT_PATTERN, MissingLibrary, pattern
 from driver.structured.cel.functions.registry import overloads
 from driver.structured.cel.logic import junction, optional_or
+from driver.structured.cel.mappings import map_key
+from driver.structured.cel.membership import members_of
 from driver.structured.cel.messages import NAMED, make
-from driver.structured.cel.selections import (
-    QUALIFIERS,
-    Attribute,
-    Qualifier,
-    accumulator,
-    evaluator,
-    resolver,
-    slot,
-)
+from driver.structured.cel.nodes import Constant, Node, Plan, PlanFault, constant_of, depth_of, evaluated, values_of
+from driver.structured.cel.selections import QUALIFIERS, Attribute, Qualifier, accumulator, resolver, slot
 from driver.structured.cel.syntax import (
     Call,
     Comprehension,
@@ -56,55 +49,18 @@ from driver.structured.cel.syntax import (
     MapLiteral,
     MessageLiteral,
     Select,
-    Uint,
 )
 from driver.structured.cel.types import DYN, Kind
-from driver.structured.cel.values import (
-    Fault,
-    Optional,
-    TypeValue,
-    Unsigned,
-    Value,
-    elements,
-    is_list,
-    map_key,
-)
+from driver.structured.cel.values import Fault, Optional, TypeValue, Value
 
 _FRAMES_PER_LEVEL = 4
 """Python calls that one level of a tree takes, at most, in planning and in evaluation."""
 _USUAL_DEPTH = 60
 
 
-class PlanFault(Exception):
-    """The expression cannot be made ready. `node` is where, as far as it is known."""
-
-    def __init__(self, message: str, node: int = 0) -> None:
-        super().__init__(message)
-        self.message = message
-        self.node = node
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A planned node that is a value."""
-
-    value: Value
-
-
-Node = Constant | Attribute | Run
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A compiled expression: evaluate with `run(Frame(device, limit, slots))`."""
-
-    run: Run
-    slots: int
-
-
 def plan(checked: Checked) -> Plan:
     """Compile a checked tree. Raises PlanFault."""
-    depth = _depth(checked.ast.root)
+    depth = depth_of(checked.ast.root)
     if depth > _USUAL_DEPTH:
         # Calls of Python functions by Python functions use no C stack, so a higher limit is safe; it is never lowered,
         # because evaluations in other threads may depend on it.
@@ -112,51 +68,6 @@ def plan(checked: Checked) -> Plan:
     planner = _Planner(checked)
     run = evaluated(planner.node(checked.ast.root))
     return Plan(run, planner.slots)
-
-
-def children(node: Expr) -> tuple[Expr, ...]:
-    """The nodes right below a node."""
-    if isinstance(node, Select):
-        return (node.operand,)
-    if isinstance(node, Call):
-        return node.arguments if node.target is None else (node.target, *node.arguments)
-    if isinstance(node, ListLiteral):
-        return node.elements
-    if isinstance(node, MapLiteral):
-        return tuple(part for entry in node.entries for part in (entry.key, entry.value))
-    if isinstance(node, MessageLiteral):
-        return tuple(each.value for each in node.fields)
-    if isinstance(node, Comprehension):
-        return (node.range, node.initial, node.condition, node.step, node.result)
-    return ()
-
-
-def _depth(root: Expr) -> int:
-    deepest = 0
-    pending = [(root, 1)]
-    while pending:
-        node, depth = pending.pop()
-        deepest = max(deepest, depth)
-        pending.extend((each, depth + 1) for each in children(node))
-    return deepest
-
-
-def evaluated(node: Node) -> Run:
-    """The closure that evaluates a planned node and charges for it."""
-    if isinstance(node, Constant):
-        return _constant(node.value)
-    if isinstance(node, Attribute):
-        return evaluator(node)
-    return node
-
-
-def _constant(value: Value) -> Run:
-    return lambda _frame: value
-
-
-def constant_of(literal: Literal) -> Value:
-    """The value of a literal."""
-    return Unsigned(literal.value.value) if isinstance(literal.value, Uint) else literal.value
 
 
 class _Planner:
@@ -277,10 +188,10 @@ class _Planner:
         else:
             call = dispatched(function, found, len(planned))
         if overload == "in_list" and isinstance(planned[1], Constant):
-            members = _members(planned[1].value)
+            members = members_of(planned[1].value)
             if members is not None:
                 return member_of(evaluated(planned[0]), members, map_key) if members else Constant(False)
-        if constants := _values(planned):
+        if constants := values_of(planned):
             if function in CONVERSIONS and len(planned) == 1:
                 return _beforehand(node, call, constants)
             return constant_call(node.id, constants, call, cost)
@@ -310,7 +221,7 @@ class _Planner:
     def _list(self, node: ListLiteral) -> Node:
         planned = [self.node(each) for each in node.elements]
         optional = [position in node.optional for position in range(len(planned))]
-        constants = _values(planned)
+        constants = values_of(planned)
         if len(constants) == len(planned) and not any(optional):
             return Constant(constants)
         runs = [evaluated(each) for each in planned]
@@ -332,7 +243,7 @@ class _Planner:
         keys = [self.node(each.key) for each in node.entries]
         values = [self.node(each.value) for each in node.entries]
         optional = [each.optional for each in node.entries]
-        if not any(optional) and len(known := _values([*keys, *values])) == 2 * len(keys):
+        if not any(optional) and len(known := values_of([*keys, *values])) == 2 * len(keys):
             pairs = zip(known[: len(keys)], known[len(keys) :], strict=True)
             return Constant({map_key(key): value for key, value in pairs})
         entries = list(zip([evaluated(k) for k in keys], [evaluated(v) for v in values], optional, strict=True))
@@ -458,56 +369,8 @@ def _opened(value: Value, node: int) -> tuple[bool, Value]:
     return value.present, value.get() if value.present else None
 
 
-def _values(planned: Sequence[Node]) -> list[Value]:
-    """The values of nodes that are all constants, else an empty list."""
-    values: list[Value] = []
-    for each in planned:
-        if not isinstance(each, Constant):
-            return []
-        values.append(each.value)
-    return values
-
-
 def _beforehand(node: Call, call: Callable[..., Value], constants: list[Value]) -> Node:
     try:
         return Constant(call(*constants))
     except Fault as fault:
         raise PlanFault(fault.message, node.id) from fault
-
-
-_PRIMITIVE = (bool, int, Unsigned, float, str)
-
-
-def _members(entries: Value) -> frozenset[object] | None:
-    """What a constant list holds, as keys, numbers as all the numbers they equal; None if it is no set."""
-    if not is_list(entries):
-        return None
-    members: set[object] = set()
-    for each in elements(entries):
-        if type(each) not in _PRIMITIVE:
-            return None
-        members.add(map_key(each))
-        if not isinstance(each, bool) and isinstance(each, int | float):
-            members.update(_equal_numbers(each))
-    return frozenset(members)
-
-
-def _equal_numbers(number: Value) -> list[object]:
-    found: list[object] = []
-    if isinstance(number, float):
-        if number != number or abs(number) >= 2.0**64 or number != int(number):  # noqa: PLR0124 - NaN
-            return []
-        whole = int(number)
-        if -(2**63) < whole < 2**63:
-            found.append(whole)
-        if whole >= 0:
-            found.append(map_key(Unsigned(whole)))
-        return found
-    assert isinstance(number, int)
-    found.append(map_key(float(number)))
-    if type(number) is Unsigned:
-        if number < 2**63:
-            found.append(int(number))
-    elif number >= 0:
-        found.append(map_key(Unsigned(number)))
-    return found

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from driver.structured.cel.functions.conversions import duration_text
 from driver.structured.cel.functions.times import timestamp_text
+from driver.structured.cel.mappings import unmap_key
 from driver.structured.cel.types import Type, message
 from driver.structured.cel.values import (
     INT_MAX,
@@ -22,6 +23,7 @@ from driver.structured.cel.values import (
     Duration,
     Fault,
     Opaque,
+    Optional,
     Timestamp,
     TooExpensive,
     Unsigned,
@@ -31,7 +33,6 @@ from driver.structured.cel.values import (
     is_map,
     list_size,
     type_name,
-    unmap_key,
 )
 
 _SECOND = 1_000_000_000
@@ -60,8 +61,20 @@ def make(name: str, fields: Fields) -> Value:
     return maker(fields)
 
 
+def _field(fields: Fields, name: str, default: Value) -> Value:
+    """A field of a scalar or container type. Raises Fault for a value of another type than the default's."""
+    if name not in fields:
+        return default
+    value = fields[name]
+    while type(value) is Optional and value.present:
+        value = value.get()
+    if type_name(value) != type_name(default):
+        raise Fault(f"field {name}: unsupported conversion from {type_name(value)} to {type_name(default)}")
+    return value
+
+
 def _wrapper(default: Value, convert: Callable[[Value], Value] = lambda value: value) -> Callable[[Fields], Value]:
-    return lambda fields: convert(fields["value"]) if fields.get("value") is not None else default
+    return lambda fields: convert(_field(fields, "value", default))
 
 
 def _int32(value: Value) -> Value:
@@ -86,7 +99,7 @@ def _single(value: Value) -> Value:
 
 
 def _nanoseconds(fields: Fields) -> int:
-    seconds, rest = fields.get("seconds", 0), _int32(fields.get("nanos", 0))
+    seconds, rest = _field(fields, "seconds", 0), _int32(_field(fields, "nanos", 0))
     assert isinstance(seconds, int)
     assert isinstance(rest, int)
     return seconds * _SECOND + rest
@@ -101,18 +114,27 @@ def _timestamp(fields: Fields) -> Value:
 
 
 def _struct(fields: Fields) -> Value:
-    return as_json(fields.get("fields", {}))
+    return as_json(_field(fields, "fields", {}))
 
 
 def _list(fields: Fields) -> Value:
-    return as_json(fields.get("values", []))
+    return as_json(_field(fields, "values", []))
+
+
+_KINDS: Mapping[str, Value] = {
+    "bool_value": False,
+    "number_value": 0.0,
+    "string_value": "",
+    "struct_value": {},
+    "list_value": [],
+}
 
 
 def _value(fields: Fields) -> Value:
     """One of several fields; of more than one, upstream takes any."""
     found: Value = None
-    for name, value in fields.items():
-        found = None if name == "null_value" else as_json(value)
+    for name in fields:
+        found = as_json(_field(fields, name, _KINDS[name])) if name in _KINDS else None
     return found
 
 

@@ -16,7 +16,8 @@ from driver.structured.cel.environment import Features
 from driver.structured.cel.errors import EvaluationError
 from driver.structured.cel.estimate import estimate
 from driver.structured.cel.frame import Frame
-from driver.structured.cel.interpreter import Plan, PlanFault, plan
+from driver.structured.cel.interpreter import plan
+from driver.structured.cel.nodes import PlanFault
 from driver.structured.cel.reads import Path, reads
 from driver.structured.cel.runs import DEFAULT_LIMIT, run_plan
 from driver.structured.cel.values import Value, is_list, is_map
@@ -43,7 +44,7 @@ class Program:
         self.expression = checked.ast.source
         self.output_type = str(checked.result)
         try:
-            self._plan: Plan = plan(checked)
+            self._plan = plan(checked)
         except PlanFault as fault:
             place = checked.ast.place(fault.node) if fault.node else None
             raise EvaluationError(self.expression, fault.message, place) from fault

@@ -20,10 +20,9 @@ from driver.structured.cel.syntax import (
     Identifier,
     ListLiteral,
     Literal,
-    MapLiteral,
-    MessageLiteral,
     Select,
 )
+from driver.structured.cel.tree import children
 
 Path = tuple[str, ...]
 """Steps from the device: `("attributes", "gpu.example.com", "model")`; empty for the device itself."""
@@ -91,18 +90,7 @@ def _follow(node: Expr, scope: _Scope) -> tuple[Path | None, list[tuple[Expr, _S
 def _below(node: Expr, scope: _Scope) -> list[tuple[Expr, _Scope]]:
     if isinstance(node, Comprehension):
         return _comprehension(node, scope)
-    parts: tuple[Expr, ...] = ()
-    if isinstance(node, Select):
-        parts = (node.operand,)
-    elif isinstance(node, Call):
-        parts = node.arguments if node.target is None else (node.target, *node.arguments)
-    elif isinstance(node, ListLiteral):
-        parts = node.elements
-    elif isinstance(node, MapLiteral):
-        parts = tuple(part for entry in node.entries for part in (entry.key, entry.value))
-    elif isinstance(node, MessageLiteral):
-        parts = tuple(each.value for each in node.fields)
-    return [(each, scope) for each in parts]
+    return [(each, scope) for each in children(node)]
 
 
 def _comprehension(node: Comprehension, scope: _Scope) -> list[tuple[Expr, _Scope]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driver.structured.cel.errors import EvaluationError
 from driver.structured.cel.frame import Frame
-from driver.structured.cel.interpreter import Plan
+from driver.structured.cel.nodes import Plan
 from driver.structured.cel.syntax import Ast
 from driver.structured.cel.values import Fault, Optional, Stop, TooExpensive, Value, type_name
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from driver.structured.cel.frame import UNSET, Frame, Run, charge, overdrawn
+from driver.structured.cel.mappings import find
 from driver.structured.cel.values import (
     INT_MAX,
     INT_MIN,
@@ -20,7 +21,6 @@ from driver.structured.cel.values import (
     Unsigned,
     Value,
     elements,
-    find,
     growing,
     is_list,
     is_map,

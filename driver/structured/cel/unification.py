@@ -49,16 +49,6 @@ def same(left: Type, right: Type) -> bool:
     return True
 
 
-def require_shallow(of: Type) -> None:
-    """Raises `TypeTooDeep` for a type that nests too deep."""
-    level: list[Type] = [of]
-    for _ in range(MAX_TYPE_DEPTH):
-        level = [each for outer in level for each in outer.parameters]
-        if not level:
-            return
-    raise TypeTooDeep
-
-
 def more_general(one: Type, other: Type) -> Type:
     """Of two types that unify, the one that says less."""
     return one if _is_general(one, other) else other
@@ -86,6 +76,25 @@ class Unifier:
         self._bound: dict[str, Type] = {}
         self._trail: list[tuple[str, Type | None]] = []
         self._made = 0
+        self._measured: dict[int, tuple[Type, int, bool]] = {}  # by identity, which the entry keeps alive
+
+    def measure(self, of: Type) -> tuple[int, bool]:
+        """How deep a type nests and whether it is free of parameters. Raises `TypeTooDeep`."""
+        if not of.parameters:
+            return 0, of.kind is not Kind.PARAMETER
+        known = self._measured.get(id(of))
+        if known is not None:
+            return known[1], known[2]
+        depth, ground = 0, True
+        for each in of.parameters:
+            deeper, free = self.measure(each)
+            depth = max(depth, deeper)
+            ground = ground and free
+        depth += 1
+        if depth > MAX_TYPE_DEPTH:
+            raise TypeTooDeep
+        self._measured[id(of)] = (of, depth, ground)
+        return depth, ground
 
     def fresh(self) -> Type:
         """A parameter that nothing uses yet."""
@@ -124,7 +133,7 @@ class Unifier:
             if bound is None:
                 return DYN if final else of
             of = bound
-        if not of.parameters:
+        if not of.parameters or self.measure(of)[1]:
             return of
         parameters: list[Type] = []
         changed = False
@@ -195,6 +204,8 @@ class Unifier:
         waiting = [within]
         while waiting:
             of = waiting.pop()
+            if of.parameters and self.measure(of)[1]:
+                continue
             if of.kind is Kind.PARAMETER:
                 if of.name == place.name:
                     return False

@@ -67,7 +67,7 @@ class Url(Opaque):
 
     def __str__(self) -> str:
         text = f"{self.scheme}:" if self.scheme else ""
-        text += self.opaque or self._authority_and_path(bool(text))
+        text += self.opaque or self._authority_and_path()
         if self.force_query or self.query:
             text += f"?{self.query}"
         if self.fragment:
@@ -119,7 +119,7 @@ class Url(Opaque):
             host = host[1:-1]
         return host, port
 
-    def _authority_and_path(self, started: bool) -> str:
+    def _authority_and_path(self) -> str:
         text = ""
         has_authority = bool(self.host) or self.user is not None
         if has_authority or (self.scheme and not self.omit_host):
@@ -130,12 +130,7 @@ class Url(Opaque):
                 text += _escape(name, _PASSWORD)
                 text += "@" if password is None else f":{_escape(password, _PASSWORD)}@"
             text += _escape(self.host, _HOST)
-        path = self.escaped_path
-        if path and not path.startswith("/") and self.host:
-            text += "/"
-        if not started and not text and ":" in path.split("/", 1)[0]:
-            text = "./"
-        return text + path
+        return text + self.escaped_path
 
 
 @lru_cache(maxsize=1024)
@@ -176,10 +171,7 @@ def _read(text: str, reference: str, *, request: bool) -> dict[str, object]:
     if not rest.startswith("/"):
         if scheme:
             return parts | {"opaque": rest}
-        if request:
-            raise UrlError(text, "it must begin with a scheme or a slash")
-        if ":" in rest.split("/", 1)[0]:
-            raise UrlError(text, "its first segment must not have a colon")
+        raise UrlError(text, "it must begin with a scheme or a slash")
     if rest.startswith("//") and (scheme or (not request and not rest.startswith("///"))):
         authority, slash, rest = rest[2:].partition("/")
         rest = slash + rest

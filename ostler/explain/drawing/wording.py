@@ -6,6 +6,7 @@ from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines
 from ostler.explain.drawing.names import joined, number, quoted, some, source
 from ostler.explain.drawing.page import Line, Piece, code, line, value
 from ostler.explain.obstacles import (
+    AllNeedsPools,
     Bearers,
     ClassMissing,
     Competing,
@@ -60,6 +61,9 @@ def _of_the_request(obstacle: Obstacle, depth: int) -> list[Line]:
             return _broken(obstacle, depth)
         case Waiting():
             return [line(depth, obstacle.what)]
+        case AllNeedsPools():
+            names = joined([quoted(name) for name in obstacle.requests])
+            return [line(depth, f"request {names} wants all devices, so every pool of a node must be usable")]
         case TooMany():
             most = f"a claim gets {obstacle.limit} at most"
             return [

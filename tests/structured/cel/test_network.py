@@ -127,6 +127,13 @@ def test_host_bits_count_in_equality() -> None:
     assert parse_network("10.0.0.1/8").masked().cel_equal(parse_network("10.0.0.0/8"))
 
 
+def test_addresses_are_equal_within_a_family() -> None:
+    assert parse_address("::1").cel_equal(parse_address("0::1"))
+    assert not parse_address("::1").cel_equal(parse_address("0.0.0.1"))
+    with pytest.raises(Fault, match="no such overload"):
+        parse_address("::1").cel_equal("::1")
+
+
 def test_functions_read_texts_as_second_argument() -> None:
     network = CALLS["string_to_cidr"]("10.0.0.0/8")
     assert CALLS["cidr_contains_ip_string"](network, "10.1.2.3") is True
@@ -136,6 +143,9 @@ def test_functions_read_texts_as_second_argument() -> None:
     assert CALLS["is_ip"]("1") is False
     assert CALLS["is_cidr"]("1") is False
     assert CALLS["ip_is_canonical"]("::0") is False
+    assert CALLS["is_ip"]("::1") is True
+    assert CALLS["is_cidr"]("::1/64") is True
+    assert CALLS["cidr_to_string"](network) == "10.0.0.0/8"
     with pytest.raises(Fault, match='"1" is no network'):
         CALLS["cidr_contains_cidr_string"](network, "1")
     with pytest.raises(Fault, match='"x" is no IP address'):

@@ -45,6 +45,7 @@ def test_precedence_is_that_of_the_specification() -> None:
 
 def test_build_metadata_has_no_part_in_equality() -> None:
     assert parse("1.0.0+a") == parse("1.0.0+b.2")
+    assert parse("1.0.0+a").cel_equal(parse("1.0.0+b.2"))
 
 
 @pytest.mark.parametrize(

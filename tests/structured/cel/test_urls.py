@@ -95,9 +95,15 @@ def test_malformed_parameters_are_left_out() -> None:
 def test_urls_are_equal_when_they_are_written_the_same() -> None:
     assert parse("HTTP://h/").cel_equal(parse("http://h/"))
     assert not parse("http://h").cel_equal(parse("http://h/"))
+    assert not parse("http:/h").cel_equal(parse("http:///h"))
+    assert [str(parse(text)) for text in ("http:/h", "http:///h", "//u@h/p")] == ["http:/h", "http:///h", "//u@h/p"]
     assert not parse("http://h/?").cel_equal(parse("http://h/"))
     with pytest.raises(Fault, match="no such overload"):
         parse("/").cel_equal("/")
+
+
+def test_a_text_that_is_not_utf8_is_escaped_all_the_same() -> None:
+    assert parse("http://h/\ud800").escaped_path == "/%ED%A0%80"
 
 
 def test_functions_read_urls() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.mappings import find, map_key, unmap_key
 from driver.structured.cel.types import DYN, map_of, parameter
-from driver.structured.cel.values import Fault, GrowingMap, Value, find, map_key, unmap_key
+from driver.structured.cel.values import Fault, GrowingMap, Value
 
 _Map = dict[object, Value]
 

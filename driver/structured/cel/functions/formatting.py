@@ -8,6 +8,7 @@ from math import isinf, isnan
 from driver.structured.cel.functions.conversions import double_text, duration_text, text_to_double
 from driver.structured.cel.functions.registry import Overload
 from driver.structured.cel.functions.times import timestamp_text
+from driver.structured.cel.mappings import unmap_key
 from driver.structured.cel.types import DYN, STRING, list_of
 from driver.structured.cel.values import (
     TEXT_LIMIT,
@@ -23,7 +24,6 @@ from driver.structured.cel.values import (
     is_list,
     is_map,
     type_name,
-    unmap_key,
     utf8,
 )
 

@@ -7,6 +7,7 @@ from functools import cmp_to_key
 from typing import Literal
 
 from driver.structured.cel.functions.registry import Overload, by_function
+from driver.structured.cel.relations import COMPARABLE, compare, equal
 from driver.structured.cel.types import (
     BOOL,
     BYTES,
@@ -22,16 +23,13 @@ from driver.structured.cel.types import (
     parameter,
 )
 from driver.structured.cel.values import (
-    COMPARABLE,
     WORK_LIMIT,
     Duration,
     Fault,
     TooExpensive,
     Unsigned,
     Value,
-    compare,
     elements,
-    equal,
     is_list,
     list_size,
     no_such_overload,

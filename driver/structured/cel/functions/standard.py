@@ -11,9 +11,10 @@ from math import copysign, inf, isnan, nan
 from operator import ge, gt, le, lt
 
 from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.mappings import has_key
+from driver.structured.cel.relations import COMPARABLE, compare, equal
 from driver.structured.cel.types import DYN
 from driver.structured.cel.values import (
-    COMPARABLE,
     INT_MIN,
     TEXT_LIMIT,
     Duration,
@@ -25,10 +26,7 @@ from driver.structured.cel.values import (
     Value,
     checked_int,
     checked_uint,
-    compare,
     elements,
-    equal,
-    has_key,
     is_list,
     is_map,
     join_lists,

@@ -1,0 +1,84 @@
+"""Every case of the allocator's vectors explained: the scheduler's verdict, and never without a reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from driver.structured.pools import SliceIndex
+from ostler.explain.cluster import Cluster
+from ostler.explain.diagnosis import diagnose
+from ostler.explain.drawing.document import document, form
+from ostler.explain.drawing.text import draw
+from ostler.explain.obstacles import Held, Tainted
+from ostler.explain.verdict import Group, NodeFinding, Outcome, Verdict
+from tests.judge import our_allocation as given
+from tests.judge.comparison import expected
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "allocator"
+THEMES = sorted(file.stem for file in VECTORS.glob("*.jsonl") if file.stem != "slow")
+FORM = jsonschema.Draft202012Validator(form())
+
+
+def explained(theme: str) -> Iterator[tuple[dict[str, Any], Cluster, NodeFinding]]:
+    for text in (VECTORS / f"{theme}.jsonl").read_text().splitlines():
+        case = json.loads(text)
+        index = SliceIndex(case["slices"])
+        cluster = Cluster(index, given.classes(case), given.allocated(case), given.features(case))
+        yield case, cluster, diagnose(case["claims"], case["node"], cluster)
+
+
+def outcome(case: dict[str, Any]) -> Outcome:
+    answer = expected(case)
+    assert answer is not None
+    if answer["results"] is not None:
+        return Outcome.FITS
+    return Outcome.ERROR if answer["errorKind"] == "fatal" else Outcome.BLOCKED
+
+
+def has_reason(finding: NodeFinding) -> bool:
+    """Obstacles, or fewer devices than are wanted."""
+    told = [*finding.obstacles, *(one for request in finding.requests for one in request.obstacles)]
+    short = any(request.usable < (request.wanted or 1) for request in finding.requests)
+    return bool(told) or short
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_verdict_is_the_schedulers_and_has_a_reason(theme: str) -> None:
+    wrong = []
+    for case, _, finding in explained(theme):
+        if finding.outcome is not outcome(case):
+            wrong.append(f"{case['name']}: {finding.outcome} instead of {outcome(case)}")
+        elif finding.outcome is not Outcome.FITS and not has_reason(finding):
+            wrong.append(f"{case['name']}: no reason")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("theme", [theme for theme in THEMES if theme.startswith("hand-")])
+def test_every_finding_can_be_shown(theme: str) -> None:
+    for _, _, finding in explained(theme):
+        verdict = Verdict("claim x", (Group((finding.node,), finding),))
+        assert draw(verdict, width=80, colour=True)
+        errors: Callable[[object], Iterator[object]] = FORM.iter_errors
+        assert list(errors(json.loads(json.dumps(document(verdict))))) == []
+
+
+@pytest.mark.parametrize("theme", ["random-core", "random-taints", "random-mixed", "random-capacity"])
+def test_devices_that_are_told_to_be_held_or_tainted_are(theme: str) -> None:
+    for case, cluster, finding in explained(theme):
+        held = {device.device for device in cluster.allocated.devices}
+        tainted = {
+            one["name"] for body in case["slices"] for one in body["spec"].get("devices", []) if one.get("taints")
+        }
+        for request in finding.requests:
+            for obstacle in request.obstacles:
+                names = {name.rpartition("/")[2] for name in getattr(obstacle, "devices", ())}
+                if isinstance(obstacle, Held):
+                    assert names <= held
+                if isinstance(obstacle, Tainted):
+                    assert names <= tainted
