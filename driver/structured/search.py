@@ -32,7 +32,7 @@ class Outcome(Enum):
 
 _Step = Generator["_Step", Outcome, Outcome]
 
-_PRUNE_AFTER: Final = 400
+PRUNE_AFTER: Final = 400
 """Steps after which pruning begins. An ordinary claim needs fewer, and pruning costs about 100 of them to set up."""
 
 _ASK_EVERY: Final = 256
@@ -42,13 +42,19 @@ _ASK_EVERY: Final = 256
 class Search:
     """One search. `steps` counts as upstream counts its calls, as long as nothing is pruned."""
 
-    def __init__(self, problem: Problem, give_up: Callable[[], bool] | None = None) -> None:
-        """`give_up` is asked from time to time whether the caller's patience has ended."""
+    def __init__(
+        self, problem: Problem, give_up: Callable[[], bool] | None = None, prune_after: int = PRUNE_AFTER
+    ) -> None:
+        """`give_up` is asked from time to time whether the caller's patience has ended.
+
+        `prune_after` is the number of steps after which pruning begins; it never changes the answer.
+        """
         self.placement = Placement(problem)
         self.chosen: list[list[int]] = [[0] * len(each.plans) for each in problem.claims]
         self.steps = 0
         self._problem = problem
         self._give_up = give_up
+        self._prune_after = prune_after
         self._pruning: Pruning[Outcome] | None = None
 
     def run(self) -> Outcome:
@@ -70,7 +76,7 @@ class Search:
 
     def _count_step(self) -> None:
         self.steps += 1
-        if self.steps == _PRUNE_AFTER:
+        if self._pruning is None and self.steps > self._prune_after:
             self._pruning = Pruning(self._problem, self.placement, Outcome.FAILED)
         if self._give_up is not None and self.steps % _ASK_EVERY == 0 and self._give_up():
             first = self._problem.claims[0].claim.reference
