@@ -9,21 +9,20 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, print_document
+from ostler.cli.progress import Progress
 from ostler.explain.access import add_access, choice_of, connect, find_access
 from ostler.explain.errors import ExplainError
 from ostler.explain.question import Question, parse_question, question_about
 from ostler.explain.state import State, merge
-from ostler.explain.subject import Subject, subject_of
+from ostler.explain.subject import subject_of
 from ostler.explain.verdict import Verdict
 
 PATIENCE = 10.0
 """Seconds for one question to the allocator, which is how long the scheduler searches on a node."""
-QUIET = 1.0
-"""Seconds before progress is shown."""
-STEP = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain and print."""
-    progress = _Progress(time.monotonic)
+    progress = Progress(sys.stderr, time.monotonic)
     try:
         state, asked, notes = _read(arguments, progress.say)
         verdict = _explain(state, asked, notes, arguments, progress)
@@ -91,7 +90,7 @@ def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[St
         state = base.state if over is None else merge(base.state, over.state)
         asked = _question(arguments, arguments.namespace, state if over is None else over.state)
         return state, asked, (*base.notes, *notes)
-    from kube.errors import ConfigurationError, RequestError
+    from kube.errors import KubeError
     from ostler.explain.live import Wanted, read_cluster
 
     try:
@@ -102,7 +101,7 @@ def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[St
         asked = _question(arguments, namespace, over.state if over is not None else State())
         names = (asked.name,)
         live = read_cluster(connect(access, random.random), access.server, Wanted(asked.namespace, names, names), say)
-    except (ConfigurationError, RequestError) as error:
+    except KubeError as error:
         raise ExplainError(str(error)) from error
     return (live if over is None else merge(live, over.state)), asked, notes
 
@@ -114,13 +113,11 @@ def _question(arguments: argparse.Namespace, namespace: str, files: State) -> Qu
 
 
 def _explain(
-    state: State, asked: Question, notes: tuple[str, ...], arguments: argparse.Namespace, progress: _Progress
+    state: State, asked: Question, notes: tuple[str, ...], arguments: argparse.Namespace, progress: Progress
 ) -> Verdict:
-    from dataclasses import replace
-
     from ostler.explain.survey import survey
 
-    subject: Subject = subject_of(state, asked)
+    subject = subject_of(state, asked)
     subject = replace(subject, notes=(*subject.notes, *notes))
     return survey(state, subject, arguments.node, progress.nodes, _patience)
 
@@ -144,32 +141,3 @@ def _print(verdict: Verdict, arguments: argparse.Namespace) -> None:
     )
     width = shutil.get_terminal_size().columns if terminal else None
     sys.stdout.write(draw(verdict, width=width, colour=colour, all_nodes=arguments.all_nodes))
-
-
-class _Progress:
-    """One line on standard error that is written over, after a while and on a terminal alone."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._begin = clock()
-        self._last = 0.0
-        self._shown = False
-
-    def nodes(self, done: int, count: int) -> None:
-        """So many of all nodes are done."""
-        self.say(f"{done} of {count} nodes")
-
-    def say(self, what: str) -> None:
-        """Show what is going on."""
-        now = self._clock()
-        if now - self._begin < QUIET or now - self._last < STEP or not sys.stderr.isatty():
-            return
-        self._last, self._shown = now, True
-        sys.stderr.write(f"\r\x1b[K{what}")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        """Wipe the line."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

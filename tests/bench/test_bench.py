@@ -14,6 +14,11 @@ from bench.figures import FIGURES, FLOOR, Figure, checked, latency_figures, perc
 from bench.table import HEADINGS, markdown, quantity, render, rows
 
 ALONE = {
+    "allocator_1000_nodes_first_fit_last_s",
+    "allocator_match_4_of_8_s",
+    "allocator_one_node_8_s",
+    "allocator_slow_worst_s",
+    "gather_1000_nodes_s",
     "event_to_list_s",
     "placement_unaligned_ratio",
     "preferred_16_p99_s",

@@ -203,7 +203,7 @@ WORDS: list[tuple[Obstacle, str]] = [
     ),
     (
         Competing((("team/x", "a"),), ("matchAttribute d/numa", "distinctAttribute d/slot")),
-        'request "a" can be met, but not under matchAttribute d/numa and distinctAttribute d/slot\n',
+        'request "a" can be met, but not under matchAttribute d/numa and distinctAttribute d/slot together\n',
     ),
     (
         NotTogether(3, 2, ('counter "memory" of "gpu-0"',)),

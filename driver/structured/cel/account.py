@@ -15,9 +15,9 @@ from driver.structured.cel.frame import Frame
 from driver.structured.cel.functions.quantity import Amount
 from driver.structured.cel.interpreter import plan
 from driver.structured.cel.nodes import PlanFault
-from driver.structured.cel.reads import Path, selections
+from driver.structured.cel.reads import Path, is_bind, selections
 from driver.structured.cel.runs import DEFAULT_LIMIT, run_plan
-from driver.structured.cel.syntax import Ast, Call, Expr, Place
+from driver.structured.cel.syntax import Ast, Call, Comprehension, Expr, Place
 from driver.structured.cel.values import Value, is_list, is_map
 
 
@@ -54,28 +54,34 @@ class Condition:
 
 def conditions(checked: Checked, device: Device) -> tuple[Condition, ...]:
     """The conditions of an expression for a device, in the order of the text."""
-    return tuple(_condition(checked, each, device) for each in _operands(checked.ast.root))
+    return tuple(_condition(checked, part, alone, device) for part, alone in _parts(checked.ast.root))
 
 
-def _operands(root: Expr) -> list[Expr]:
-    found: list[Expr] = []
-    pending = [root]
+def _parts(root: Expr) -> list[tuple[Expr, Expr]]:
+    """The operands of the outermost `&&`, also within `cel.bind`, each with the expression that evaluates it alone."""
+    found: list[tuple[Expr, Expr]] = []
+    pending: list[tuple[Expr, tuple[Comprehension, ...]]] = [(root, ())]
     while pending:
-        each = pending.pop()
-        if isinstance(each, Call) and each.function == "_&&_":
-            pending.extend(reversed(each.arguments))
+        node, names = pending.pop()
+        if isinstance(node, Call) and node.function == "_&&_":
+            pending.extend((each, names) for each in reversed(node.arguments))
+        elif isinstance(node, Comprehension) and is_bind(node):
+            pending.append((node.result, (*names, node)))
         else:
-            found.append(each)
+            alone = node
+            for name in reversed(names):
+                alone = replace(name, result=alone)
+            found.append((node, alone))
     return found
 
 
-def _condition(checked: Checked, operand: Expr, device: Device) -> Condition:
+def _condition(checked: Checked, part: Expr, alone: Expr, device: Device) -> Condition:
     ast = checked.ast
-    start, end = ast.spans.get(operand.id, (0, len(ast.source)))
+    start, end = ast.spans.get(part.id, (0, len(ast.source)))
     before = ast.source[:start]
     place = Place(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1))
-    outcome = _outcome(replace(checked, ast=replace(ast, root=operand)), device)
-    return Condition(ast.source[start:end], place, outcome, _reads(ast, operand, device))
+    outcome = _outcome(replace(checked, ast=replace(ast, root=alone)), device)
+    return Condition(ast.source[start:end], place, outcome, _reads(ast, alone, device))
 
 
 def _outcome(checked: Checked, device: Device) -> bool | EvaluationError:

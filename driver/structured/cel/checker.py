@@ -133,7 +133,8 @@ class _Checker:
 
     # --- names
 
-    def _literal(self, node: Literal) -> None:
+    def literal(self, node: Literal) -> None:
+        """Starts with a literal."""
         self.types[node.id] = _LITERALS[type(node.value)]
 
     def _local(self, name: str) -> Type | None:
@@ -144,7 +145,8 @@ class _Checker:
                 return found
         return None
 
-    def _identifier(self, node: Identifier) -> None:
+    def identifier(self, node: Identifier) -> None:
+        """Starts with a name."""
         name = node.name
         local = self._local(name)
         if local is not None and not name.startswith("."):
@@ -165,7 +167,8 @@ class _Checker:
         self._set(node, found)
         return True
 
-    def _select(self, node: Select) -> None:
+    def select(self, node: Select) -> None:
+        """Starts with a selection."""
         name = _qualified(node)
         if name is not None:
             first = name.partition(".")[0] if not name.startswith(".") else name.split(".")[1]
@@ -205,7 +208,8 @@ class _Checker:
 
     # --- calls
 
-    def _call(self, node: Call) -> None:
+    def call(self, node: Call) -> None:
+        """Starts with a call."""
         if node.function == "_?._" and node.target is None:
             self._then((self._start, node.arguments[0]), (self._optional_select, node))
             return
@@ -301,7 +305,8 @@ class _Checker:
 
     # --- literals of lists, maps and messages
 
-    def _list(self, node: ListLiteral) -> None:
+    def list(self, node: ListLiteral) -> None:
+        """Starts with a list literal."""
         self.steps.append((self._listed, node))
         for each in reversed(node.elements):
             self.steps.append((self._start, each))
@@ -315,7 +320,8 @@ class _Checker:
             joined = self._joined(joined, of)
         self._set(node, list_of(self.unifier.fresh() if joined is None else joined))
 
-    def _map(self, node: MapLiteral) -> None:
+    def map(self, node: MapLiteral) -> None:
+        """Starts with a map literal."""
         self.steps.append((self._mapped, node))
         for entry in reversed(node.entries):
             self._then((self._start, entry.key), (self._start, entry.value))
@@ -346,7 +352,8 @@ class _Checker:
             return of
         return more_general(before, of) if self.unifier.agree(before, of) else DYN
 
-    def _message(self, node: MessageLiteral) -> None:
+    def message(self, node: MessageLiteral) -> None:
+        """Starts with a message literal."""
         name = node.type_name.removeprefix(".")
         found = self.environment.names.get(name)
         if found is None or name in self.environment.constants:
@@ -377,7 +384,8 @@ class _Checker:
 
     # --- comprehensions
 
-    def _comprehension(self, node: Comprehension) -> None:
+    def comprehension(self, node: Comprehension) -> None:
+        """Starts with a fold."""
         self._then(
             (self._start, node.range),
             (self._start, node.initial),
@@ -443,12 +451,12 @@ def _qualified(node: Expr) -> str | None:
 
 
 _STARTS: dict[type, Callable[..., None]] = {
-    Literal: _Checker._literal,
-    Identifier: _Checker._identifier,
-    Select: _Checker._select,
-    Call: _Checker._call,
-    ListLiteral: _Checker._list,
-    MapLiteral: _Checker._map,
-    MessageLiteral: _Checker._message,
-    Comprehension: _Checker._comprehension,
+    Literal: _Checker.literal,
+    Identifier: _Checker.identifier,
+    Select: _Checker.select,
+    Call: _Checker.call,
+    ListLiteral: _Checker.list,
+    MapLiteral: _Checker.map,
+    MessageLiteral: _Checker.message,
+    Comprehension: _Checker.comprehension,
 }

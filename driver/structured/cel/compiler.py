@@ -1,8 +1,8 @@
 """From the text of a selector to a program.
 
-Results are remembered, errors too: a scheduler compiles the selectors of every class and claim for every node. Kinds of
-errors are Kubernetes': `Invalid` for what is wrong with an expression, `Internal` for what shows only when its constants
-are computed (`int("x")`), which Kubernetes does after all checks.
+Results are remembered, errors too: a scheduler compiles the selectors of every class and claim for every node. Kinds
+of errors are Kubernetes': `Invalid` for what is wrong with an expression, `Internal` for what shows only when its
+constants are computed (`int("x")`), which Kubernetes does after all checks.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class SyntaxFault(Exception):
 
 
 class TypeFault(Exception):
-    """The expression is well formed but means nothing: names, types. `faults` in order of their places, at least one."""
+    """The expression is well formed, but names or types do not fit. `faults` in order of places, at least one."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         super().__init__("; ".join(each.message for each in faults))
@@ -64,8 +64,8 @@ class TypeFault(Exception):
 class CompileError(CelError):
     """The expression cannot be compiled.
 
-    `kind` is Kubernetes' word: `Invalid` (the expression is wrong) or `Internal`. `place` is None when the expression as
-    a whole is meant (its type, its length). `others` holds the further faults that were found, with their places.
+    `kind` is Kubernetes' word: `Invalid` (the expression is wrong) or `Internal`. `place` is None when the expression
+    as a whole is meant (its type, its length). `others` holds the further faults that were found, with their places.
     """
 
     def __init__(

@@ -47,12 +47,14 @@ _KEYWORDS = frozenset({"in", "true", "false", "null"})
 END = "end"
 """Kind of the token behind the last one."""
 
+_UNCLOSED = "this string is not closed on its line, or holds an unknown escape (a backslash is written '\\\\')"
+
 _HINTS = {
     "=": "a single '=' is not an operator, write '==' to compare",
     "&": "a single '&' is not an operator, write '&&'",
     "|": "a single '|' is not an operator, write '||'",
-    '"': "this string is not closed on its line, or holds an escape that does not exist (a backslash is written '\\\\')",
-    "'": "this string is not closed on its line, or holds an escape that does not exist (a backslash is written '\\\\')",
+    '"': _UNCLOSED,
+    "'": _UNCLOSED,
     "`": "a name in backquotes must be closed and may hold only letters, digits, '_', '.', '-', '/' and blanks",
     ";": "an expression has no ';' and no second statement",
     "@": "'@' is not part of any name or operator",

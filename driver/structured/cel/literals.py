@@ -70,7 +70,7 @@ def bytes_value(text: str) -> bytes:
 
 def _whole(text: str) -> int:
     if text.startswith("0x"):
-        return int(text[2:], 16)
+        return int(text, 16)
     if len(text.lstrip("0")) > 20:  # no 64-bit number is longer, and Python refuses to read very long ones
         return UINT_MAX + 1
     return int(text)

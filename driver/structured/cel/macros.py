@@ -1,8 +1,8 @@
 """Macros: calls that the parser replaces by longer expressions.
 
 Which exist is part of the environment: those of the specification, `cel.bind`, those of optional values, those with two
-variables, and `sortBy`. A macro is known by its name, the number of its arguments and whether it is called on something;
-another number of arguments is an ordinary call, for the checker to judge. All of them end in `Comprehension` nodes
+variables, and `sortBy`. A macro is known by its name, the number of its arguments and whether it is called on
+something; another number of arguments is an ordinary call, for the checker to judge. All of them end in `Comprehension` nodes
 whose shape (which node, in which place) is that of Kubernetes' library, since costs are counted on it.
 
 The accumulator's name starts with `@`, which no source can write.
@@ -88,14 +88,14 @@ def _variables(arguments: tuple[Expr, ...], count: int) -> tuple[str, str]:
     return first, second
 
 
-def _has(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+def _has(builder: Builder, _target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
     node = arguments[0]
     if not isinstance(node, Select):
-        raise MacroMisused(node, 'has() needs a field selection like has(a.b); write "key" in a for other keys')
+        raise MacroMisused(node, 'it needs a field selection like has(a.b); other keys are tested by "key" in a')
     return Select(builder.number(), node.operand, node.field, test_only=True)
 
 
-def _fold(
+def _fold(  # noqa: PLR0917 (the parts of a comprehension, in its order)
     builder: Builder,
     target: Expr | None,
     variables: tuple[str, str],

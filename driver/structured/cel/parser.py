@@ -6,24 +6,22 @@ Kubernetes' parser does recurse and bounds that; the same expressions are refuse
 `MAX_DEPTH` of nested expressions, of nested comparisons and of nested arithmetic while reading, and of operators,
 selections, indices and method calls on one path of what was read. Chains of `&&` and `||` are not nested: they become
 balanced trees, as there.
-
-`MAX_NODES` is ours: a macro repeats its target, so a short text can mean a tree of astronomic size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
-from driver.structured.cel import literals, tree
+from driver.structured.cel import literals
+from driver.structured.cel.builder import Builder
 from driver.structured.cel.errors import Fault, SyntaxFault
 from driver.structured.cel.lexer import END, Token, tokenize
-from driver.structured.cel.macros import MACROS, Expander, Key, MacroMisused
+from driver.structured.cel.macros import MACROS, Expander, Key
+from driver.structured.cel.pieces import BINARY, RELATION, RESERVED, Construct, Level, Operand
 from driver.structured.cel.syntax import (
     Ast,
     Call,
     Entry,
-    Expr,
     Field,
     Identifier,
     ListLiteral,
@@ -33,81 +31,11 @@ from driver.structured.cel.syntax import (
     Select,
     Uint,
 )
+from driver.structured.cel.syntax import Expr as Node
 
 MAX_DEPTH = 250
 MAX_LENGTH = 100_000
 """Code points of a source. The API server accepts far less in a selector (see `compiler.MAX_SELECTOR_LENGTH`)."""
-MAX_NODES = 250_000
-
-_RESERVED = frozenset(
-    "as break const continue else false for function if import in let loop package namespace null return true var "
-    "void while".split()
-)
-
-_RELATIONS = {
-    "==": "_==_",
-    "!=": "_!=_",
-    "<": "_<_",
-    "<=": "_<=_",
-    ">": "_>_",
-    ">=": "_>=_",
-    "in": "@in",
-}
-_SUMS = {"+": "_+_", "-": "_-_"}
-_PRODUCTS = {"*": "_*_", "/": "_/_", "%": "_%_"}
-_RELATION, _SUM, _PRODUCT = 1, 2, 3
-_BINARY: dict[str, tuple[int, str]] = {
-    **{text: (_RELATION, name) for text, name in _RELATIONS.items()},
-    **{text: (_SUM, name) for text, name in _SUMS.items()},
-    **{text: (_PRODUCT, name) for text, name in _PRODUCTS.items()},
-}
-
-
-@dataclass(slots=True)
-class _Operand:
-    """A piece that was read. `height`: operators on the longest path below; `start`, `end`: with its parentheses."""
-
-    node: Expr
-    height: int
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Construct:
-    """Something open that waits for expressions: the whole, a bracket, a call, a literal, or the rest of `? :`."""
-
-    kind: str  # whole ( index call list map message else
-    token: Token
-    start: int
-    target: _Operand | None = None
-    name: str = ""
-    optional: bool = False
-    items: list[_Operand] = field(default_factory=list)
-    optionals: set[int] = field(default_factory=set)
-    keys: list[tuple[int, _Operand | str, bool]] = field(default_factory=list)  # number, key or field, optional
-
-
-@dataclass(slots=True)
-class _Level:
-    """An expression that is being read, up to the end of its construct's part.
-
-    `relations`, `sums`: how many comparisons and arithmetic expressions are open around it.
-    """
-
-    construct: _Construct
-    depth: int
-    relations: int
-    sums: int
-    prefix: tuple[str, Token, int] | None = None
-    operands: list[_Operand] = field(default_factory=list)
-    operators: list[tuple[int, str, Token]] = field(default_factory=list)
-    conjuncts: list[_Operand] = field(default_factory=list)
-    ands: list[Token] = field(default_factory=list)
-    disjuncts: list[_Operand] = field(default_factory=list)
-    ors: list[Token] = field(default_factory=list)
-    condition: _Operand | None = None
-    question: Token | None = None
 
 
 def parse(source: str, macros: Mapping[Key, Expander] = MACROS) -> Ast:
@@ -124,44 +52,23 @@ def parse(source: str, macros: Mapping[Key, Expander] = MACROS) -> Ast:
 class _Parser:
     def __init__(self, source: str, macros: Mapping[Key, Expander]) -> None:
         self.source = source
-        self.macros = macros
+        self.builder = Builder(macros)
         self.tokens = tokenize(source)
         self.position = 0
-        self.levels: list[_Level] = []
-        self.offsets: dict[int, int] = {}
-        self.spans: dict[int, tuple[int, int]] = {}
-        self.written: dict[int, Expr] = {}
-        self.nodes = 0
-        self.place = (0, 0, 0)  # of the macro that is being expanded: offset, start, end
-        self.finished: _Operand | None = None
+        self.levels: list[Level] = []
+        self.finished: Operand | None = None
 
     def parse(self) -> Ast:
-        self._open(_Construct("whole", self.tokens[0], 0))
+        self._open(Construct("whole", self.tokens[0], 0))
         while self.finished is None:
             operand = self._operand()
             while operand is not None:
                 operand = self._suffix(operand)
         if self.finished.height > MAX_DEPTH:
             raise self._deep(0)
-        return Ast(self.source, self.finished.node, self.offsets, self.spans, self.written)
+        return self.builder.tree(self.source, self.finished.node)
 
-    # --- numbers and faults
-
-    def _new(self, offset: int, start: int, end: int) -> int:
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise self._fault(offset, "the expression becomes too large when its macros are expanded")
-        self.offsets[self.nodes] = offset
-        self.spans[self.nodes] = (start, end)
-        return self.nodes
-
-    def number(self) -> int:
-        """For macros: a new node at the place of the macro's call."""
-        return self._new(*self.place)
-
-    def duplicate(self, node: Expr) -> Expr:
-        """For macros: the same expression with numbers of its own, at its own place."""
-        return tree.copy(node, lambda old: self._new(self.offsets[old], *self.spans[old]))
+    # --- faults
 
     def _fault(self, offset: int, message: str) -> SyntaxFault:
         return SyntaxFault((Fault(offset, message),))
@@ -188,26 +95,26 @@ class _Parser:
 
     # --- levels
 
-    def _open(self, construct: _Construct) -> None:
+    def _open(self, construct: Construct) -> None:
         """Starts an expression inside of a construct."""
         if not self.levels:
-            level = _Level(construct, 1, 1, 1)
+            level = Level(construct, 1, 1, 1)
         else:
             outer = self.levels[-1]
             if construct.kind == "else":
-                level = _Level(construct, outer.depth + 1, outer.relations, outer.sums)
+                level = Level(construct, outer.depth + 1, outer.relations, outer.sums)
             else:
-                pending = sum(1 for each in outer.operators if each[0] == _RELATION)
+                pending = sum(1 for each in outer.operators if each[0] == RELATION)
                 arithmetic = len(outer.operators) - pending
                 relations = outer.relations + 1 + pending
-                level = _Level(construct, outer.depth + 1, relations, outer.sums + 1 + arithmetic)
+                level = Level(construct, outer.depth + 1, relations, outer.sums + 1 + arithmetic)
         if max(level.depth, level.relations, level.sums) > MAX_DEPTH:
             raise self._deep(construct.token.offset)
         self.levels.append(level)
 
     # --- operands
 
-    def _operand(self) -> _Operand | None:
+    def _operand(self) -> Operand | None:
         """Reads the start of an operand. None: it opened a construct, whose parts come first."""
         token = self._next()
         kind = token.kind
@@ -234,7 +141,7 @@ class _Parser:
     def _negative_number(self) -> bool:
         return self.tokens[self.position].kind == "-" and self.tokens[self.position + 1].kind in ("int", "float")
 
-    def _literal(self, token: Token, sign: Token | None = None) -> _Operand:
+    def _literal(self, token: Token, sign: Token | None = None) -> Operand:
         start = token.offset if sign is None else sign.offset
         value: bool | int | Uint | float | str | bytes | None
         try:
@@ -257,9 +164,9 @@ class _Parser:
                     raise self._unexpected(token, "a value")
         except literals.BadLiteral as fault:
             raise self._fault(token.offset, str(fault)) from fault
-        return _Operand(Literal(self._new(start, start, token.end), value), 0, start, token.end)
+        return Operand(Literal(self.builder.new(start, start, token.end), value), 0, start, token.end)
 
-    def _named(self, token: Token) -> _Operand | None:
+    def _named(self, token: Token) -> Operand | None:
         """A name, a call of a function, or the name of a message and its `{`."""
         dot = token.kind == "."
         first = self._next() if dot else token
@@ -268,13 +175,13 @@ class _Parser:
         message = self._message_name(first)
         if message is not None:
             return self._bracket(self._next(), name=("." if dot else "") + message, start=token.offset)
-        if first.text in _RESERVED:
+        if first.text in RESERVED:
             raise self._fault(first.offset, f"'{first.text}' is a reserved word and cannot be used as a name")
         name = ("." if dot else "") + first.text
         if self.tokens[self.position].kind == "(":
-            return self._call(_Construct("call", self._next(), token.offset, name=name))
-        number = self._new(first.offset, token.offset, first.end)
-        return _Operand(Identifier(number, name), 0, token.offset, first.end)
+            return self._call(Construct("call", self._next(), token.offset, name=name))
+        number = self.builder.new(first.offset, token.offset, first.end)
+        return Operand(Identifier(number, name), 0, token.offset, first.end)
 
     def _message_name(self, first: Token) -> str | None:
         """Looks ahead: a qualified name that a `{` follows starts a message. Reads up to the `{` if so."""
@@ -288,24 +195,25 @@ class _Parser:
         self.position = at
         return name
 
-    def _call(self, construct: _Construct) -> _Operand | None:
+    def _call(self, construct: Construct) -> Operand | None:
         if self._accept(")"):
             return self._finish(construct, self.tokens[self.position - 1])
         self._open(construct)
         return None
 
-    def _bracket(self, token: Token, name: str = "", start: int | None = None) -> _Operand | None:
+    def _bracket(self, token: Token, name: str = "", start: int | None = None) -> Operand | None:
         kind = {"(": "(", "[": "list", "{": "message" if name else "map"}[token.kind]
-        construct = _Construct(kind, token, token.offset if start is None else start, name=name)
+        construct = Construct(kind, token, token.offset if start is None else start, name=name)
         if kind != "(":
             closer = "]" if kind == "list" else "}"
             at = self.position + (self.tokens[self.position].kind == ",")
             if self.tokens[at].kind == closer:
                 self.position = at + 1
                 return self._finish(construct, self.tokens[at])
-        return self._element(construct)
+        self._element(construct)
+        return None
 
-    def _element(self, construct: _Construct) -> None:
+    def _element(self, construct: Construct) -> None:
         """Starts the next element of a bracket: its question mark, and for a message its field's name and colon."""
         question = construct.kind in ("list", "map", "message") and self._accept("?")
         if construct.kind == "list" and question:
@@ -317,7 +225,7 @@ class _Parser:
             colon = self._next()
             if colon.kind != ":":
                 raise self._unexpected(colon, "':'")
-            number = self._new(colon.offset, name.offset, name.end)
+            number = self.builder.new(colon.offset, name.offset, name.end)
             construct.keys.append((number, name.text.strip("`"), question))
         elif construct.kind == "map":
             construct.optional = question
@@ -325,7 +233,7 @@ class _Parser:
 
     # --- behind an operand
 
-    def _suffix(self, operand: _Operand) -> _Operand | None:
+    def _suffix(self, operand: Operand) -> Operand | None:
         """What follows an operand: a selection, an index, a call; or else the operand is complete.
 
         None: an operand is to be read next, or all is finished.
@@ -334,7 +242,7 @@ class _Parser:
         if token.kind == ".":
             return self._select(operand, token)
         if token.kind == "[":
-            construct = _Construct("index", token, operand.start, target=operand)
+            construct = Construct("index", token, operand.start, target=operand)
             construct.optional = self._accept("?")
             self._open(construct)
             return None
@@ -342,40 +250,40 @@ class _Parser:
         if level.prefix is not None:
             operand = self._prefixed(level.prefix, operand)
             level.prefix = None
-        binary = _BINARY.get(token.kind)
+        binary = BINARY.get(token.kind)
         if binary is not None:
             self._reduce(level, binary[0], operand)
             level.operators.append((*binary, token))
-            pending = sum(1 for each in level.operators if each[0] == _RELATION)
+            pending = sum(1 for each in level.operators if each[0] == RELATION)
             if max(level.relations + pending, level.sums + len(level.operators) - pending) > MAX_DEPTH:
                 raise self._deep(token.offset)
             return None
         return self._logical(level, operand, token)
 
-    def _select(self, operand: _Operand, dot: Token) -> _Operand | None:
+    def _select(self, operand: Operand, dot: Token) -> Operand | None:
         optional = self._accept("?")
         name = self._next()
         if name.kind not in ("name", "quoted"):
             raise self._unexpected(name, "the name of a field or function")
         if name.kind == "name" and not optional and self.tokens[self.position].kind == "(":
-            return self._call(_Construct("call", self._next(), operand.start, target=operand, name=name.text))
+            return self._call(Construct("call", self._next(), operand.start, target=operand, name=name.text))
         text = name.text if name.kind == "name" else name.text[1:-1]
         span = (operand.start, name.end)
-        number = self._new(dot.offset, *span)
+        number = self.builder.new(dot.offset, *span)
         if not optional:
-            return _Operand(Select(number, operand.node, text), operand.height + 1, *span)
-        field_name = Literal(self._new(name.offset, name.offset, name.end), text)
-        return _Operand(Call(number, "_?._", None, (operand.node, field_name)), operand.height + 1, *span)
+            return Operand(Select(number, operand.node, text), operand.height + 1, *span)
+        field_name = Literal(self.builder.new(name.offset, name.offset, name.end), text)
+        return Operand(Call(number, "_?._", None, (operand.node, field_name)), operand.height + 1, *span)
 
-    def _prefixed(self, prefix: tuple[str, Token, int], operand: _Operand) -> _Operand:
+    def _prefixed(self, prefix: tuple[str, Token, int], operand: Operand) -> Operand:
         sign, token, count = prefix
         if count % 2 == 0:
-            return _Operand(operand.node, operand.height, token.offset, operand.end)
-        number = self._new(token.offset, token.offset, operand.end)
+            return Operand(operand.node, operand.height, token.offset, operand.end)
+        number = self.builder.new(token.offset, token.offset, operand.end)
         node = Call(number, "!_" if sign == "!" else "-_", None, (operand.node,))
-        return _Operand(node, operand.height, token.offset, operand.end)
+        return Operand(node, operand.height, token.offset, operand.end)
 
-    def _logical(self, level: _Level, operand: _Operand, token: Token) -> _Operand | None:
+    def _logical(self, level: Level, operand: Operand, token: Token) -> Operand | None:
         """The operators below comparisons, and the end of the expression."""
         self._reduce(level, 0, operand)
         value = level.operands.pop()
@@ -383,13 +291,13 @@ class _Parser:
             level.conjuncts.append(value)
             level.ands.append(token)
             return None
-        value = self._balanced("_&&_", [*level.conjuncts, value], level.ands)
+        value = self.builder.balanced("_&&_", [*level.conjuncts, value], level.ands)
         level.conjuncts, level.ands = [], []
         if token.kind == "||":
             level.disjuncts.append(value)
             level.ors.append(token)
             return None
-        value = self._balanced("_||_", [*level.disjuncts, value], level.ors)
+        value = self.builder.balanced("_||_", [*level.disjuncts, value], level.ors)
         level.disjuncts, level.ors = [], []
         if token.kind == "?" and level.question is None:
             level.condition, level.question = value, token
@@ -397,71 +305,59 @@ class _Parser:
         if level.condition is not None and level.question is not None:
             if token.kind != ":":
                 raise self._unexpected(token, "':' of the condition's other value")
-            other = _Construct("else", level.question, level.condition.start, target=level.condition, items=[value])
-            self.levels[-1] = level
+            other = Construct("else", level.question, level.condition.start, target=level.condition, items=[value])
             self._open(other)
             return None
         return self._close(value, token)
 
-    def _reduce(self, level: _Level, precedence: int, operand: _Operand) -> None:
+    def _reduce(self, level: Level, precedence: int, operand: Operand) -> None:
         """Applies the waiting operators that bind at least as strongly, and leaves the operand."""
         while level.operators and level.operators[-1][0] >= precedence:
             _, name, token = level.operators.pop()
             left = level.operands.pop()
-            number = self._new(token.offset, left.start, operand.end)
+            number = self.builder.new(token.offset, left.start, operand.end)
             node = Call(number, name, None, (left.node, operand.node))
-            operand = _Operand(node, max(left.height, operand.height) + 1, left.start, operand.end)
+            operand = Operand(node, max(left.height, operand.height) + 1, left.start, operand.end)
         level.operands.append(operand)
-
-    def _balanced(self, function: str, terms: list[_Operand], operators: list[Token]) -> _Operand:
-        if not operators:
-            return terms[0]
-
-        def build(low: int, high: int) -> Expr:
-            middle = (low + high + 1) // 2
-            left = terms[middle].node if middle == low else build(low, middle - 1)
-            right = terms[middle + 1].node if middle == high else build(middle + 1, high)
-            number = self._new(operators[middle].offset, terms[low].start, terms[high + 1].end)
-            return Call(number, function, None, (left, right))
-
-        height = max(each.height for each in terms)
-        return _Operand(build(0, len(operators) - 1), height, terms[0].start, terms[-1].end)
 
     # --- the end of an expression
 
-    def _close(self, value: _Operand, token: Token) -> _Operand | None:
+    def _close(self, value: Operand, token: Token) -> Operand | None:
         """An expression is complete and `token` follows: hands it to its construct."""
         construct = self.levels.pop().construct
         while construct.kind == "else":
             condition, then = construct.target, construct.items[0]
             assert condition is not None
-            number = self._new(construct.token.offset, condition.start, value.end)
+            number = self.builder.new(construct.token.offset, condition.start, value.end)
             node = Call(number, "_?_:_", None, (condition.node, then.node, value.node))
             height = max(condition.height, then.height, value.height) + 1
-            value = _Operand(node, height, condition.start, value.end)
+            value = Operand(node, height, condition.start, value.end)
             construct = self.levels.pop().construct
         return _CLOSERS[construct.kind](self, construct, value, token)
 
-    def _close_whole(self, construct: _Construct, value: _Operand, token: Token) -> None:
+    def close_whole(self, construct: Construct, value: Operand, token: Token) -> None:
+        """The whole expression."""
         if token.kind != END:
             raise self._unexpected(token, "an operator or the end of the expression")
         self.finished = value
 
-    def _close_parenthesis(self, construct: _Construct, value: _Operand, token: Token) -> _Operand:
+    def close_parenthesis(self, construct: Construct, value: Operand, token: Token) -> Operand:
+        """What stood in parentheses."""
         if token.kind != ")":
             raise self._unclosed(construct, token, "')'")
-        return _Operand(value.node, value.height, construct.token.offset, token.end)
+        return Operand(value.node, value.height, construct.token.offset, token.end)
 
-    def _close_index(self, construct: _Construct, value: _Operand, token: Token) -> _Operand:
+    def close_index(self, construct: Construct, value: Operand, token: Token) -> Operand:
+        """An index."""
         if token.kind != "]":
             raise self._unclosed(construct, token, "']'")
         assert construct.target is not None
-        number = self._new(construct.token.offset, construct.start, token.end)
+        number = self.builder.new(construct.token.offset, construct.start, token.end)
         function = "_[?_]" if construct.optional else "_[_]"
         node = Call(number, function, None, (construct.target.node, value.node))
-        return _Operand(node, max(construct.target.height, value.height) + 1, construct.start, token.end)
+        return Operand(node, max(construct.target.height, value.height) + 1, construct.start, token.end)
 
-    def _close_item(self, construct: _Construct, value: _Operand, token: Token) -> _Operand | None:
+    def close_item(self, construct: Construct, value: Operand, token: Token) -> Operand | None:
         """An argument of a call, or an element of a list or value of a message."""
         closer = {"call": ")", "list": "]", "message": "}", "map": "}"}[construct.kind]
         construct.items.append(value)
@@ -474,17 +370,18 @@ class _Parser:
             raise self._unclosed(construct, token, f"',' or '{closer}'")
         return self._finish(construct, token)
 
-    def _close_map_part(self, construct: _Construct, value: _Operand, token: Token) -> _Operand | None:
+    def close_map_part(self, construct: Construct, value: Operand, token: Token) -> Operand | None:
+        """A key or a value of a map."""
         if len(construct.keys) > len(construct.items):
-            return self._close_item(construct, value, token)
+            return self.close_item(construct, value, token)
         if token.kind != ":":
             raise self._unclosed(construct, token, "':' and the value of the entry")
-        number = self._new(token.offset, value.start, value.end)
+        number = self.builder.new(token.offset, value.start, value.end)
         construct.keys.append((number, value, construct.optional))
         self._open(construct)
         return None
 
-    def _unclosed(self, construct: _Construct, token: Token, wanted: str) -> SyntaxFault:
+    def _unclosed(self, construct: Construct, token: Token, wanted: str) -> SyntaxFault:
         if token.kind != END:
             return self._unexpected(token, wanted)
         before = self.source[: construct.token.offset]
@@ -495,12 +392,12 @@ class _Parser:
             f"the expression ends here, but {wanted} of the '{construct.token.text}' at {where} is missing",
         )
 
-    def _finish(self, construct: _Construct, closer: Token) -> _Operand:
+    def _finish(self, construct: Construct, closer: Token) -> Operand:
         """Makes the node of a bracket or call that is complete."""
-        number = self._new(construct.token.offset, construct.start, closer.end)
+        number = self.builder.new(construct.token.offset, construct.start, closer.end)
         nodes = tuple(each.node for each in construct.items)
         height = max((each.height for each in construct.items), default=0)
-        node: Expr
+        node: Node
         if construct.kind == "list":
             node = ListLiteral(number, nodes, frozenset(construct.optionals))
         elif construct.kind == "message":
@@ -510,7 +407,7 @@ class _Parser:
         elif construct.kind == "map":
             entries: list[Entry] = []
             for (at, key, optional), value in zip(construct.keys, nodes, strict=True):
-                assert isinstance(key, _Operand)
+                assert isinstance(key, Operand)
                 height = max(height, key.height)
                 entries.append(Entry(at, key.node, value, optional))
             node = MapLiteral(number, tuple(entries))
@@ -518,30 +415,16 @@ class _Parser:
             target = construct.target
             if target is not None:
                 height = max(height, target.height) + 1
-            node = self._expand(Call(number, construct.name, None if target is None else target.node, nodes))
-        return _Operand(node, height, construct.start, closer.end)
-
-    def _expand(self, call: Call) -> Expr:
-        expander = self.macros.get((call.function, len(call.arguments), call.target is not None))
-        if expander is None:
-            return call
-        self.place = (self.offsets[call.id], *self.spans[call.id])
-        try:
-            expanded = expander(self, call.target, call.arguments)
-        except MacroMisused as fault:
-            raise self._fault(self.offsets[fault.node.id], f"{call.function}: {fault.message}") from fault
-        if expanded is None:
-            return call
-        self.written[expanded.id] = call
-        return expanded
+            node = self.builder.expanded(Call(number, construct.name, None if target is None else target.node, nodes))
+        return Operand(node, height, construct.start, closer.end)
 
 
-_CLOSERS: dict[str, Callable[[_Parser, _Construct, _Operand, Token], _Operand | None]] = {
-    "whole": _Parser._close_whole,
-    "(": _Parser._close_parenthesis,
-    "index": _Parser._close_index,
-    "call": _Parser._close_item,
-    "list": _Parser._close_item,
-    "message": _Parser._close_item,
-    "map": _Parser._close_map_part,
+_CLOSERS: dict[str, Callable[[_Parser, Construct, Operand, Token], Operand | None]] = {
+    "whole": _Parser.close_whole,
+    "(": _Parser.close_parenthesis,
+    "index": _Parser.close_index,
+    "call": _Parser.close_item,
+    "list": _Parser.close_item,
+    "message": _Parser.close_item,
+    "map": _Parser.close_map_part,
 }

@@ -98,7 +98,7 @@ def _comprehension(node: Comprehension, scope: _Scope) -> list[tuple[Expr, _Scop
     if node.variable2:
         inner[node.variable2] = None
     bound, computed = _follow(node.initial, scope)
-    if bound is not None and _is_bind(node):
+    if bound is not None and is_bind(node):
         return [*computed, (node.result, {**scope, node.accumulator: bound})]
     inner[node.accumulator] = None
     after: _Scope = {**scope, node.accumulator: None}
@@ -111,7 +111,7 @@ def _comprehension(node: Comprehension, scope: _Scope) -> list[tuple[Expr, _Scop
     ]
 
 
-def _is_bind(node: Comprehension) -> bool:
+def is_bind(node: Comprehension) -> bool:
     """Whether this is `cel.bind`: a fold over nothing that gives its start a name."""
     return isinstance(node.range, ListLiteral) and not node.range.elements
 

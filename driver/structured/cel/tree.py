@@ -1,7 +1,7 @@
 """Walking trees without recursion.
 
-A tree may be some thousand nodes deep (every parenthesis may hold a macro, and a macro becomes several nodes), more than
-Python's stack is sure to have left. What walks a tree of unknown depth walks it with these.
+A tree may be some thousand nodes deep (every parenthesis may hold a macro, and a macro becomes several nodes), more
+than Python's stack is sure to have left. What walks a tree of unknown depth walks it with these.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from driver.structured.cel.syntax import (
 
 
 def children(node: Expr) -> tuple[Expr, ...]:
-    """The nodes directly below, in the order of the source (a comprehension: range, initial, condition, step, result)."""
+    """The nodes directly below, left to right (comprehension: range, initial, condition, step, result)."""
     if isinstance(node, (Literal, Identifier)):
         return ()
     if isinstance(node, Select):

@@ -120,7 +120,8 @@ def _of_several(obstacle: Obstacle, depth: int) -> list[Line]:
             ]
             under = f" under {joined(obstacle.constraints)}" if obstacle.constraints else ""
             if len(names) == 1:
-                return [line(depth, f"request {names[0]} can be met, but not{under}")]
+                together = " together" if len(obstacle.constraints) > 1 else ""
+                return [line(depth, f"request {names[0]} can be met, but not{under}{together}")]
             return [line(depth, f"requests {joined(names)} can each be met, but not together{under}")]
         case NotTogether():
             shared = f": they share {joined(obstacle.counters)}" if obstacle.counters else ""

@@ -1,1 +1,1 @@
-"""What names mean in a selector: the overloads of every library, one file each, by the identifiers costs are keyed by."""
+"""What names mean in a selector: the overloads of every library, one file each."""

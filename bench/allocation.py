@@ -1,0 +1,148 @@
+"""The structured allocator: small claims, a thousand nodes, and the searches that are exponential upstream.
+
+Nodes have eight GPUs each. What the same asks of Kubernetes' own allocator, in Go, stands in docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from driver.structured.allocated import AllocatedState
+from driver.structured.allocator import Allocator
+from driver.structured.pools import SliceIndex, gather_pools
+from tests.judge.our_allocation import allocator as allocator_of
+
+Json = dict[str, Any]
+
+NODES = 1000
+GPUS = 8
+SLOW = Path(__file__).parents[1] / "tests" / "vectors" / "allocator" / "slow.jsonl"
+DRIVER = "gpu.example.com"
+CLASSES: dict[str, Json] = {
+    "gpu": {
+        "metadata": {"name": "gpu"},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+    }
+}
+H100 = f'device.attributes["{DRIVER}"].model == "H100"'
+
+
+def figures(*, quick: bool) -> dict[str, float]:
+    """The figures by name, each the best of several runs: what is measured is the work, not the machine's noise."""
+    rounds = 3 if quick else 10
+    one = [gpu_slice("node-0", "H100")]
+    many = thousand_nodes()
+    nodes = [node(f"node-{number}") for number in range(NODES)]
+    index = SliceIndex(many)
+    for each in nodes:
+        gather_pools(each, index)
+    return {
+        "allocator_one_node_8_s": best(rounds, lambda: fits(claim(8), SliceIndex(one), nodes[:1], "node-0")),
+        "allocator_match_4_of_8_s": best(rounds, lambda: fits(matching(4), SliceIndex(one), nodes[:1], "node-0")),
+        "allocator_1000_nodes_first_fit_last_s": best(
+            rounds, lambda: fits(claim(1, H100), index, nodes, f"node-{NODES - 1}")
+        ),
+        "gather_1000_nodes_s": best(rounds, lambda: gathered(many, nodes)),
+        "allocator_slow_worst_s": max(best(rounds, partial(answered, case)) for case in slow_cases()),
+    }
+
+
+def best(rounds: int, work: Callable[[], None]) -> float:
+    """The shortest of some runs, in seconds."""
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def fits(wanted: Json, slices: SliceIndex, nodes: list[Json], expected: str) -> None:
+    """Ask node after node until the claim fits. Raises ``ValueError`` if that is not where it must."""
+    allocator = Allocator([wanted], AllocatedState(), CLASSES, slices)
+    found = next((each["metadata"]["name"] for each in nodes if allocator.allocate(each) is not None), None)
+    if found != expected:
+        raise ValueError(f"the claim fits first on {found} and not on {expected}")
+
+
+def gathered(slices: list[Json], nodes: list[Json]) -> None:
+    """Read all slices and gather the pools of all nodes."""
+    index = SliceIndex(slices)
+    if any(len(gather_pools(each, index)) != 1 for each in nodes):
+        raise ValueError("a node does not have exactly one pool")
+
+
+def slow_cases() -> list[Json]:
+    """The searches of ``slow.jsonl`` whose answer is known."""
+    return [case for case in map(json.loads, SLOW.read_text().splitlines()) if "expect" in case]
+
+
+def answered(case: Json) -> None:
+    """One of those searches; that its answer is right is for the tests to say."""
+    try:
+        allocator_of(case).allocate(case["node"])
+    except Exception as error:
+        if case["expect"]["errorKind"] is None:
+            raise ValueError(f"{case['name']}: {error}") from error
+
+
+def thousand_nodes() -> list[Json]:
+    """Slices of a cluster where only the last node has the wanted model."""
+    return [gpu_slice(f"node-{number}", "H100" if number == NODES - 1 else "A100") for number in range(NODES)]
+
+
+def gpu_slice(name: str, model: str) -> Json:
+    """The slice of a node: eight GPUs, four to an island."""
+    devices = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {
+                "model": {"string": model},
+                "uuid": {"string": f"GPU-{name}-{number}"},
+                "island": {"int": number // 4},
+            },
+            "capacity": {"memory": {"value": "80Gi"}},
+        }
+        for number in range(GPUS)
+    ]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{name}-gpu"},
+        "spec": {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices},
+    }
+
+
+def node(name: str) -> Json:
+    """A node."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+    }
+
+
+def claim(count: int, selector: str = "") -> Json:
+    """A claim for so many GPUs."""
+    exactly: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    if selector:
+        exactly["selectors"] = [{"cel": {"expression": selector}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "gpus", "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}},
+    }
+
+
+def matching(count: int) -> Json:
+    """A claim for so many GPUs of one island, with the first GPU's island one short of it."""
+    made = claim(count, f'device.attributes["{DRIVER}"].uuid != "GPU-node-0-1"')
+    made["spec"]["devices"]["constraints"] = [{"matchAttribute": f"{DRIVER}/island"}]
+    return made

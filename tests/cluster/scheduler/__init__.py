@@ -1,0 +1,1 @@
+"""The structured allocator beside the real scheduler."""

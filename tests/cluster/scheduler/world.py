@@ -1,0 +1,167 @@
+"""Generates worlds for the scheduler: slices, classes, and pods with claims that come one after the other.
+
+The generators are those of the judge. What they make is fitted to a real cluster: every pool's name is used once, so
+that worlds that came before do not matter; objects that the API server would refuse are left out (``driver.validation``
+says which); and so is everything for which Kubernetes 1.36 and 1.37 have different rules (tests/vectors/allocator).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from driver.validation import objects
+from tests.judge import demand, supply
+from tests.judge.chance import Chance, Json
+
+NODES = {
+    "fake-1": {"zone": "z1", "rack": "1"},
+    "fake-2": {"zone": "z2", "rack": "3"},
+    "fake-3": {"zone": "z1", "rack": "x"},
+    "fake-4": {"zone": "z2"},
+}
+"""The nodes and what selectors ask for of them."""
+HARMLESS = 0.7
+"""Share of worlds without rare things: there the search is what is tested."""
+RESULTS_DIFFER = ('device.attributes["gpu.example.com"].model"',)
+"""Expressions that 1.37 allows to be of any type."""
+
+
+def world(seed: int, number: int) -> Json:
+    """World ``number`` of the sequence ``seed``: ``slices``, ``classes`` and ``pods``, each of a ``node`` and ``claims``.
+
+    A pod without ``node`` may go to any of ``NODES``. Each world can be made without those before it.
+    """
+    chance = Chance(f"world {seed} {number}")
+    chance.bend = 0.0 if chance.maybe(HARMLESS) else 1.0
+    wanted = supply.Wanted(
+        counters=chance.maybe(0.35),
+        shares=chance.maybe(0.35),
+        taints=chance.maybe(0.3),
+        # A pod waits for conditions after its devices were chosen.
+        binding=False,
+        # In 1.36 devices with lists are errors.
+        lists=False,
+        nodes=chance.maybe(0.4),
+        pools=chance.maybe(0.4),
+        modest=chance.maybe(0.7),
+    )
+    slices = [each for here in chance.some(list(NODES), 3) for each in _slices(chance, wanted, here, number)]
+    pods = [_pod(chance, wanted, f"p{index}") for index in range(chance.number(2, 5))]
+    name = f"{seed}-{number}"
+    return _prefixed({"name": name, "slices": slices, "classes": _classes(chance), "pods": pods}, f"w{number}")
+
+
+def _prefixed(made: Json, prefix: str) -> Json:
+    for each in [*made["slices"], *(claim for pod in made["pods"] for claim in pod["claims"])]:
+        each["metadata"]["name"] = f"{prefix}-{each['metadata']['name']}"
+    for index, each in enumerate(made["slices"]):
+        # Several generations of a pool may have slices of one name.
+        each["metadata"]["name"] += f"-{index}"
+    return made
+
+
+def _slices(chance: Chance, wanted: supply.Wanted, here: str, number: int) -> list[Json]:
+    """Slices that a real cluster takes; all slices of one generation of a pool agree on how many there are."""
+    made: list[Json] = json.loads(
+        json.dumps(supply.slices(chance, wanted, here.replace("fake", "node"))).replace('"node-', '"fake-')
+    )
+    kept = []
+    for each in made:
+        spec = each["spec"]
+        # 1.36 mixes up counters of two drivers whose pools have one name.
+        spec["pool"]["name"] = f"{spec['pool']['name']}-{spec['driver'][:3]}-{here}-{number}"
+        spec["devices"] = [device for device in spec.get("devices", ()) if not _refused_device(each, device)]
+        if not spec["devices"]:
+            del spec["devices"]
+        if not objects.validate_slice(each):
+            kept.append(each)
+    counts: dict[tuple[str, int], int] = {}
+    for each in kept:
+        pool = each["spec"]["pool"]
+        # Where slices disagree on it, the first in an order that is random in a scheduler decides.
+        missing = pool["resourceSliceCount"] - len(_generation(made, pool))
+        count = max(1, len(_generation(kept, pool)) + max(0, missing))
+        pool["resourceSliceCount"] = counts.setdefault((pool["name"], pool["generation"]), count)
+    return kept
+
+
+def _generation(slices: list[Json], pool: Json) -> list[Json]:
+    wanted = pool["name"], pool["generation"]
+    return [each for each in slices if (each["spec"]["pool"]["name"], each["spec"]["pool"]["generation"]) == wanted]
+
+
+def _refused_device(owner: Json, device: Json) -> bool:
+    spec = {**owner["spec"], "devices": [device]}
+    return any(cause.field.startswith("spec.devices[0]") for cause in objects.validate_slice({**owner, "spec": spec}))
+
+
+def _classes(chance: Chance) -> list[Json]:
+    """All classes that are asked for: a missing one is no question for the allocator."""
+    made = {each["metadata"]["name"]: each for each in demand.classes(chance)}
+    for name in demand.CLASSES:
+        made.setdefault(name, {"metadata": {"name": name}, "spec": {}})
+    classes = list(made.values())
+    for each in classes:
+        each.update(apiVersion="resource.k8s.io/v1", kind="DeviceClass")
+        if objects.validate_class(each) or _differs(each):
+            each["spec"].pop("selectors", None)
+    return classes
+
+
+def _pod(chance: Chance, wanted: supply.Wanted, name: str) -> Json:
+    claims = []
+    for each in demand.claims(chance, wanted):
+        each["metadata"] = {"name": f"{name}-{each['metadata']['name']}"}
+        _simplified(each, shares=wanted.shares)
+        if not objects.validate_claim(each, admin_namespace=True) and not _differs(each):
+            claims.append(each)
+    pod: Json = {"name": name, "claims": claims}
+    if chance.maybe(0.5):
+        pod["node"] = chance.one(list(NODES))
+    return pod
+
+
+def _simplified(claim: Json, *, shares: bool) -> None:
+    """Take away what 1.36 and 1.37 allocate differently, and classes that do not exist."""
+    devices = claim["spec"].get("devices", {})
+    demands = [demand for request in devices.get("requests", ()) for demand in _demands(request)]
+    for each in demands:
+        if each["deviceClassName"] not in demand.CLASSES:
+            each["deviceClassName"] = "any"
+        if shares and each["allocationMode"] == "All":
+            # Devices of which too little is left: 1.36 leaves them out of "all".
+            each.update(allocationMode="ExactCount", count=1)
+    constraints = devices.get("constraints", [])
+    devices["constraints"] = [each for each in constraints if not _forgetful(each, devices["requests"])]
+
+
+def _demands(request: Json) -> Iterator[Json]:
+    yield from [request["exactly"]] if "exactly" in request else request["firstAvailable"]
+
+
+def _forgetful(constraint: Json, requests: list[Json]) -> bool:
+    """Whether 1.36 would forget devices that a distinctAttribute has seen."""
+    if "distinctAttribute" not in constraint:
+        return False
+    named = {name.partition("/")[0] for name in constraint.get("requests", ())}
+    counts = [
+        max(_most(demand) for demand in _demands(request))
+        for request in requests
+        if not named or request["name"] in named
+    ]
+    return max(counts) > 2 or (len(counts) > 1 and max(counts) > 1)
+
+
+def _most(demand: Json) -> int:
+    return 100 if demand["allocationMode"] == "All" else int(demand.get("count", 1))
+
+
+def _differs(value: Any) -> bool:
+    """Whether an expression in it is none for 1.36."""
+    text = json.dumps(value)
+    return any(json.dumps(expression)[1:-1] in text for expression in RESULTS_DIFFER)
+
+
+Validate = Callable[[Json], list[Any]]

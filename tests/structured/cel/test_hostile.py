@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from tests.structured.cel.selectors import failure, holds, outcome
+
+TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
+
+
+def _nested(macro: str, body: str, levels: int = 8) -> str:
+    for level in range(levels):
+        body = f"{TEN}.{macro}(x{level}, {body})"
+    return body
+
+
+def _doubled(start: str, step: str, last: str, times: int = 60) -> str:
+    """`start`, then `step` over and over, `$` being what came before."""
+    text = last.replace("$", f"v{times}")
+    for number in range(times, 0, -1):
+        text = f"cel.bind(v{number}, {step.replace('$', f'v{number - 1}')}, {text})"
+    return f"cel.bind(v0, {start}, {text})"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        _nested("all", "true"),
+        _nested("exists_one", "false"),
+        _nested("map", "1") + ".size() > 0",
+        _doubled("[1]", "$ + $", "$ == $"),
+        _doubled("'a'", "$ + $", "$ == $"),
+        _doubled("'aa'", "$.replace('a', $)", "$.size() > 0", 10),
+        _doubled("[1]", "[$, $]", "$ == $", 40),
+        _doubled("[1]", "[$, $]", "'%s'.format([$]).size() > 0", 40),
+        _doubled("[1]", "[$, $]", "$.flatten(100).size() > 0", 40),
+        _doubled("[1]", "[$, $]", "$.includes(1)", 40),
+        _doubled("[dyn(1)]", "[dyn($), dyn($)]", "google.protobuf.ListValue{values: $}.size() > 0", 40),
+        "lists.range(900000).all(x, x >= 0)",
+        "lists.range(700000).distinct().size() > 0",
+        "lists.range(700000).sort().size() > 0",
+        "sets.contains(lists.range(400000), lists.range(400000))",
+        "lists.range(100000).exists(x, device.attributes['d'].no == 1)",
+    ],
+)
+def test_what_never_ends_is_stopped_as_too_expensive(expression: str) -> None:
+    error = failure(expression)
+    assert error.cost_exceeded
+    assert error.cost > 1_000_000
+    assert error.message == "the evaluation was stopped because it costs more than 1000000 units"
+
+
+def test_nothing_in_the_expression_catches_the_limit() -> None:
+    assert outcome("true || [1, 2].all(x, x > 0)", 0).result
+    assert failure("[1, 2].all(x, x > 0) || true", 3).cost_exceeded
+
+
+def test_a_view_of_two_lists_is_as_good_as_a_list() -> None:
+    assert holds(_doubled("[1, 2]", "$ + $", "$.size() == 2048 && $[2047] == 2 && 1 in $", 10))
+
+
+def test_a_range_has_an_end() -> None:
+    assert "exceeds maximum allowed (1000000)" in failure("lists.range(1000001).size() > 0").message
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        " && ".join(["true"] * 2000),
+        "!" * 4000 + "true",
+        "(" * 200 + "true" + ")" * 200,
+        "true ? true : " * 200 + "true",
+        "1 + " * 200 + "1 > 0",
+        "'a'" + ".trim()" * 200 + " == 'a'",
+    ],
+)
+def test_deep_trees_are_evaluated_even_from_deep_in_the_stack(expression: str) -> None:
+    results: list[bool] = []
+
+    def descend(levels: int) -> None:
+        if levels:
+            descend(levels - 1)
+        else:
+            results.append(outcome(expression).result)
+
+    thread = threading.Thread(target=descend, args=(sys.getrecursionlimit() // 3,))
+    thread.start()
+    thread.join()
+    assert results == [True]
