@@ -192,7 +192,7 @@ def test_a_thousand_nodes_are_told_in_few_lines_and_in_time(tmp_path: Path, caps
     text = capsys.readouterr().out
     assert text == (
         "claim team/train fits on none of 1000 nodes\n\n"
-        "4 nodes (node-0000, node-0250, node-0500, node-0750), shown: node-0000\n"
+        "4 nodes (node-0000, node-0250 … 2 more), shown: node-0000\n"
         '  request "gpu": 8 of 8 devices suit, all held, 2 wanted\n'
         "    gpu-0, gpu-1, gpu-2 … 5 more held by claim team/holder-0 (pod team/busy)\n"
         "  → it would fit here if nothing were held by others\n\n"

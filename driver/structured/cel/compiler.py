@@ -33,7 +33,11 @@ _DEFAULTS = Features()
 
 def compile(expression: str, features: Features = _DEFAULTS) -> Program:  # noqa: A001 (CEL's word)
     """The program of a selector. Safe to call from threads. Raises `CompileError`, a new one each time."""
-    found = _compiled(expression, features)
+    try:
+        found = _compiled(expression, features)
+    except RecursionError as fault:
+        # Every walk bounds its own depth, but a caller may have used up the stack. Not remembered: the next may not.
+        raise CompileError(expression, "the expression is nested too deep", None, "Internal") from fault
     if isinstance(found, CompileError):
         raise CompileError(found.expression, found.message, found.place, found.kind, found.others) from found.__cause__
     return found
@@ -46,26 +50,27 @@ def _compiled(expression: str, features: Features) -> Program | CompileError:
     except CompileError as error:
         return error
     except EvaluationError as error:
-        failure = CompileError(
-            expression, f"this constant cannot be computed: {error.message}", error.place, "Internal"
-        )
+        message = f"this constant cannot be computed: {error.message}"
+        failure = CompileError(error.expression, message, error.place, "Internal")
+        failure.__cause__ = error
+        return failure
+    except MissingLibrary as error:
+        failure = CompileError(expression, error.message, None, "Internal")
         failure.__cause__ = error
         return failure
 
 
 def checked(expression: str, features: Features = _DEFAULTS) -> Checked:
-    """The checked tree of a selector, before its constants are computed. Raises `CompileError`."""
+    """The checked tree of a selector, before its constants are computed.
+
+    Raises `CompileError`, and `functions.regex.MissingLibrary` for a regular expression without google-re2.
+    """
     source = _scalar(expression)
     try:
         result = check(parse(source), environment(features))
         faults: Sequence[Fault] = validate(result)
     except (SyntaxFault, TypeFault) as fault:
         raise _error(source, fault.faults) from fault
-    except MissingLibrary as fault:
-        raise CompileError(source, fault.message, None, "Internal") from fault
-    except RecursionError as fault:
-        # Every walk bounds its own depth; a caller that is deep in its stack already may still leave too little.
-        raise CompileError(source, "the expression is nested too deep", None) from fault
     if faults:
         raise _error(source, faults)
     if not (same(result.result, BOOL) or same(result.result, environment(features).attribute)):

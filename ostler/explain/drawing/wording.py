@@ -35,20 +35,15 @@ AROUND = 60
 
 def obstacle_lines(obstacle: Obstacle, depth: int) -> list[Line]:
     """The lines for any reason."""
-    match obstacle:
-        case OfDevices():
-            return device_lines(obstacle, depth)
-        case (
-            ClassMissing() | SelectorUnreadable() | SelectorBroken() | TooMany() | FeatureOff() | Refused() | Waiting()
-        ):
-            return _of_the_request(obstacle, depth)
-        case ConstraintUnsatisfiable() | Competing() | NotTogether():
-            return _of_several(obstacle, depth)
-        case _:
-            return _of_the_node(obstacle, depth)
+    if isinstance(obstacle, OfDevices):
+        return device_lines(obstacle, depth)
+    if isinstance(obstacle, ConstraintUnsatisfiable | Competing | NotTogether):
+        return _of_several(obstacle, depth)
+    return _of_the_request(obstacle, depth) or _of_the_node(obstacle, depth)
 
 
 def _of_the_request(obstacle: Obstacle, depth: int) -> list[Line]:
+    """The lines for a reason that is the same on every node; none for another."""
     match obstacle:
         case ClassMissing():
             there = f"there are: {', '.join(obstacle.near)}" if obstacle.near else "there are none"
@@ -77,7 +72,7 @@ def _of_the_request(obstacle: Obstacle, depth: int) -> list[Line]:
             where = " ".join(part for part in (obstacle.object, obstacle.path) if part)
             return [line(depth, f"{where}: {obstacle.message}" if where else obstacle.message)]
         case _:
-            raise TypeError(f"no words for {obstacle!r}")
+            return []
 
 
 def _broken(obstacle: SelectorBroken, depth: int) -> list[Line]:
