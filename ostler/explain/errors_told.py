@@ -9,23 +9,31 @@ from difflib import get_close_matches
 from driver.structured.cel.compiler import compile as compile_expression
 from driver.structured.cel.environment import Features as CelFeatures
 from driver.structured.cel.errors import CompileError, EvaluationError
+from driver.structured.cel.functions.regex import MissingLibrary
 from driver.structured.claims import Claim
 from driver.structured.errors import AllocationError
 from driver.structured.selectors import SelectorError
 from kube.bodies import JsonObject, text_at
 from ostler.explain.cluster import Cluster
+from ostler.explain.errors import ExplainError
 from ostler.explain.obstacles import ClassMissing, Obstacle, Refused, Source
 from ostler.explain.selecting import broken, unreadable
 
 NEAR = 5
 """Names of classes that are offered."""
+_LIBRARY = str(MissingLibrary())
 _INDEX = re.compile(r"selectors\[(\d+)\]")
 _REQUEST = re.compile(r"spec\.devices\.requests\[(\d+)\](?:\.firstAvailable\[(\d+)\])?")
 
 
 def told(error: AllocationError, claims: Sequence[JsonObject], features: CelFeatures = CelFeatures()) -> Obstacle:  # noqa: B008 - a frozen value
-    """The error in facts; ``claims``: those that were to be allocated."""
+    """The error in facts; ``claims``: those that were to be allocated.
+
+    Raises ``ExplainError`` where it is not the cluster that is at fault, but a library that is missing here.
+    """
     if isinstance(error, SelectorError):
+        if error.cause.message == _LIBRARY:
+            raise ExplainError(_LIBRARY)
         return _selector(error, claims, features)
     return Refused(str(error.object), error.field, error.message)
 

@@ -176,6 +176,18 @@ def test_a_live_cluster_is_asked_by_kubeconfig(server: ApiServer, tmp_path: Path
     )
 
 
+@pytest.mark.parametrize("pattern", ['"^no-library-here$"', MODEL])
+def test_a_library_that_is_missing_here_is_not_taken_for_the_clusters_fault(
+    pattern: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    selector = f"{MODEL}.matches({pattern})"
+    devices = [device("gpu-0", model="no-library-there")]
+    answers(A, GPU_CLASS, resource_slice("node-a", devices), claim(request("gpu", GPU, 1, selector)))
+    assert answers.code == 2
+    assert answers.err.endswith("regular expressions need the library google-re2: pip install 'ostler[explain]'\n")
+
+
 def test_a_thousand_nodes_are_told_in_few_lines_and_in_time(tmp_path: Path, capsys: Any) -> None:
     objects: list[Any] = [GPU_CLASS, claim(request("gpu", GPU, 2, f'{MODEL} == "H200"'))]
     for number in range(1000):

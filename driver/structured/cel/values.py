@@ -178,6 +178,9 @@ class Optional:
         self._value = value
         self.present = present
 
+    def __repr__(self) -> str:
+        return f"Optional({self._value!r})" if self.present else "NONE"
+
     def get(self) -> Value:
         """The value. Raises Fault when there is none."""
         if not self.present:

@@ -52,6 +52,7 @@ def world(seed: int, number: int) -> Json:
     )
     slices = [each for here in chance.some(list(NODES), 3) for each in _slices(chance, wanted, here, number)]
     pods = [_pod(chance, wanted, f"p{index}") for index in range(chance.number(2, 5))]
+    pods = [pod for pod in pods if pod["claims"]]
     name = f"{seed}-{number}"
     return _prefixed({"name": name, "slices": slices, "classes": _classes(chance), "pods": pods}, f"w{number}")
 

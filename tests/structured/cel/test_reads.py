@@ -24,7 +24,7 @@ MODEL = ("attributes", "gpu.example.com", "model")
         (f'cel.bind(gpu, {D}, gpu.model == "x")', {MODEL}),
         (f'cel.bind(gpu, {D}, "x" in gpu)', {("attributes", "gpu.example.com")}),
         (f'{D}.model.exists(device, device == "x")', {MODEL}),
-        ('device.capacity["d"].memory.sign() == 1', {("capacity", "d", "memory")}),
+        ('device.capacity["d"].memory.isInteger()', {("capacity", "d", "memory")}),
         ("device == device", None),
         ('"d" in device.attributes', None),
         ("device.attributes[device.driver].model == 1", None),
