@@ -22,7 +22,11 @@ from ostler.explain.subject import subject_of
 from ostler.explain.verdict import Verdict
 
 PATIENCE = 10.0
-"""Seconds for one question to the allocator, which is how long the scheduler searches on a node."""
+"""Seconds to find out whether the claims fit on a node, which is how long the scheduler searches there."""
+WHAT_IF = 1.0
+"""Seconds to find out what would be if something were different."""
+TOTAL = 120.0
+"""Seconds for all nodes; those that are left then have no answer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,12 +123,18 @@ def _explain(
 
     subject = subject_of(state, asked)
     subject = replace(subject, notes=(*subject.notes, *notes))
-    return survey(state, subject, arguments.node, progress.nodes, _patience)
+    return survey(state, subject, arguments.node, progress.nodes, _patience())
 
 
-def _patience() -> Callable[[], bool]:
-    end = time.monotonic() + PATIENCE
-    return lambda: time.monotonic() > end
+def _patience() -> Callable[[bool], Callable[[], bool]]:
+    """A deadline for each question to the allocator, and one for all of them."""
+    last = time.monotonic() + TOTAL
+
+    def begin(what_if: bool) -> Callable[[], bool]:
+        end = min(last, time.monotonic() + (WHAT_IF if what_if else PATIENCE))
+        return lambda: time.monotonic() > end
+
+    return begin
 
 
 def _print(verdict: Verdict, arguments: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from driver.quantity import Format, from_int, of_json, parse
 from driver.structured.capacity import CapacityFault, Unsuitable, consumption
 from driver.structured.claims import Request
 from driver.structured.device_parts import Capacity
+from driver.structured.identity import PoolID
 from driver.structured.pools import Pool
 from driver.structured.problem import Availability, CounterKey
 from driver.structured.slices import Device
@@ -85,20 +86,35 @@ def _capacity_users(device: Device, capacity: str, cluster: Cluster) -> Iterator
             yield Usage(device.name, of_json(holding.consumed[capacity]).text, holding.holder)
 
 
-def counters_exhausted(device: Device, name: str, pool: Pool, cluster: Cluster) -> Iterator[Obstacle]:
-    """The counters of which too little is left for the device, or which are overdrawn already."""
-    if not device.consumes or (shares(device, cluster) and device.id in cluster.allocated.partly):
-        return
-    left = Availability(cluster.allocated).counters(pool)
-    for (counter_set, counter), free in left.items():
-        wanted = device.consumed.get((counter_set, counter), 0)
-        # An overdrawn counter keeps every device of the pool away that draws on any counter at all.
-        if wanted <= free or (wanted == 0 and free >= 0):
-            continue
-        total = pool.counter_sets[counter_set][counter]
-        amounts = (_text(wanted, total), _text(free, total), _text(total, total))
-        users = tuple(_counter_users(pool, (counter_set, counter), cluster))
-        yield CounterExhausted((name,), 1, pool.id.pool, counter_set, counter, *amounts, users)
+class Counters:
+    """The shared counters of pools, worked out once for all devices that draw on them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Nothing is worked out yet."""
+        self._cluster = cluster
+        self._availability = Availability(cluster.allocated)
+        self._users: dict[tuple[PoolID, CounterKey], tuple[Usage, ...]] = {}
+
+    def exhausted(self, device: Device, name: str, pool: Pool) -> Iterator[Obstacle]:
+        """The counters of which too little is left for the device, or which are overdrawn already."""
+        in_shares = shares(device, self._cluster) and device.id in self._cluster.allocated.partly
+        if not device.consumes or in_shares:
+            return
+        for (counter_set, counter), free in self._availability.counters(pool).items():
+            wanted = device.consumed.get((counter_set, counter), 0)
+            # An overdrawn counter keeps every device of the pool away that draws on any counter at all.
+            if wanted <= free or (wanted == 0 and free >= 0):
+                continue
+            total = pool.counter_sets[counter_set][counter]
+            amounts = (_text(wanted, total), _text(free, total), _text(total, total))
+            users = self._users_of(pool, (counter_set, counter))
+            yield CounterExhausted((name,), 1, pool.id.pool, counter_set, counter, *amounts, users)
+
+    def _users_of(self, pool: Pool, counter: CounterKey) -> tuple[Usage, ...]:
+        key = (pool.id, counter)
+        if key not in self._users:
+            self._users[key] = tuple(_counter_users(pool, counter, self._cluster))
+        return self._users[key]
 
 
 def _counter_users(pool: Pool, counter: CounterKey, cluster: Cluster) -> Iterator[Usage]:

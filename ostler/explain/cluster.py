@@ -20,8 +20,8 @@ from ostler.explain.releases import features_of
 from ostler.explain.state import State
 from ostler.explain.taint_rules import TaintOf, apply
 
-Patience = Callable[[], Callable[[], bool]]
-"""Begins one question to the allocator; what it gives says whether to give that question up."""
+Patience = Callable[[bool], Callable[[], bool]]
+"""Begins a question to the allocator, True for "what if"; what it gives says whether to give that question up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,15 +52,16 @@ class Judge:
         classes: Mapping[str, JsonObject] | None = None,
     ) -> Answer:
         """The allocator's answer for these claims, with other holdings or other classes where they are given."""
-        self.calls += 1
         cluster = self._cluster
+        give_up = None if cluster.patience is None else cluster.patience(self.calls > 0)
+        self.calls += 1
         allocator = Allocator(
             claims,
             cluster.allocated if allocated is None else allocated,
             cluster.classes if classes is None else classes,
             cluster.index,
             cluster.features,
-            give_up=None if cluster.patience is None else cluster.patience(),
+            give_up=give_up,
         )
         try:
             return Answer(allocator.allocate(self.node))

@@ -8,7 +8,7 @@ device that they let through everything that is in the way is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from driver.structured.claims import Request
@@ -17,7 +17,7 @@ from driver.structured.identity import DeviceID
 from driver.structured.pools import Pool
 from driver.structured.slices import Device
 from driver.structured.taints import untolerated
-from ostler.explain.amounts import capacity_exhausted, capacity_unfit, counters_exhausted
+from ostler.explain.amounts import Counters, capacity_exhausted, capacity_unfit
 from ostler.explain.cluster import Cluster
 from ostler.explain.obstacles import (
     CapacityExhausted,
@@ -74,6 +74,7 @@ def screen(request: Request, devices: Sequence[Device], pools: Sequence[Pool], c
     """Every device against one request."""
     names = names_of(devices)
     by_pool = {pool.id: pool for pool in pools}
+    counters = Counters(cluster)
     refused: list[tuple[Device, Refusal]] = []
     suitable: list[Device] = []
     usable: list[Device] = []
@@ -90,7 +91,7 @@ def screen(request: Request, devices: Sequence[Device], pools: Sequence[Pool], c
         if device.id not in cluster.allocated.devices:
             # What a device in use takes of shared counters comes back with it.
             in_the_way += capacity_exhausted(request, device, name, cluster)
-            in_the_way += counters_exhausted(device, name, by_pool[device.slice.pool], cluster)
+            in_the_way += counters.exhausted(device, name, by_pool[device.slice.pool])
         found += in_the_way
         if not in_the_way:
             usable.append(device)
@@ -108,28 +109,34 @@ def screen(request: Request, devices: Sequence[Device], pools: Sequence[Pool], c
 
 def merged(obstacles: Iterable[Obstacle]) -> list[Obstacle]:
     """Equal reasons of several devices as one, in the order in which they were first met."""
-    found: dict[object, Obstacle] = {}
-    counts: Counter[object] = Counter()
+    found: dict[Hashable, list[Obstacle]] = {}
     for each in obstacles:
-        key = gist(each)
-        counts[key] += 1
-        found[key] = _joined(found[key], each, counts[key]) if key in found else each
-    return list(found.values())
+        found.setdefault(gist(each), []).append(each)
+    return [_joined(same) for same in found.values()]
 
 
-def _joined(first: Obstacle, other: Obstacle, count: int) -> Obstacle:
-    match first, other:
-        case Held(), Held():
-            return Held((*first.devices, *other.devices), count, (*first.holders, *other.holders))
-        case CounterExhausted() | CapacityExhausted(), CounterExhausted() | CapacityExhausted():
-            users = tuple(dict.fromkeys((*first.users, *other.users)))
-            return replace(first, devices=(*first.devices, *other.devices), count=count, users=users)
-        case OfDevices() | SelectorBroken(), OfDevices() | SelectorBroken():
-            return replace(first, devices=(*first.devices, *other.devices), count=count)
-        case FeatureOff(), FeatureOff():
-            return replace(first, devices=(*first.devices, *other.devices))
+def _joined(same: Sequence[Obstacle]) -> Obstacle:
+    first = same[0]
+    if len(same) == 1 or not isinstance(first, OfDevices | SelectorBroken | FeatureOff):
+        return first
+    devices = tuple(name for each in same for name in _devices(each))
+    match first:
+        case Held():
+            holders = tuple(one for each in same if isinstance(each, Held) for one in each.holders)
+            return Held(devices, len(devices), holders)
+        case CounterExhausted() | CapacityExhausted():
+            users = dict.fromkeys(
+                one for each in same if isinstance(each, CounterExhausted | CapacityExhausted) for one in each.users
+            )
+            return replace(first, devices=devices, count=len(devices), users=tuple(users))
+        case FeatureOff():
+            return replace(first, devices=devices)
         case _:
-            return first
+            return replace(first, devices=devices, count=len(devices))
+
+
+def _devices(obstacle: Obstacle) -> tuple[str, ...]:
+    return obstacle.devices if isinstance(obstacle, OfDevices | SelectorBroken | FeatureOff) else ()
 
 
 _ORDER = (Held, Tainted, CapacityExhausted, CounterExhausted)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from driver.structured.claims import Claim, ConstraintFacts, Request
-from driver.structured.identity import PoolID
+from driver.structured.identity import DeviceID, PoolID
 from driver.structured.slices import Device
 from ostler.explain.attribute_values import value_of
 from ostler.explain.cores import Core
@@ -55,56 +55,45 @@ def _unsatisfiable(
 ) -> ConstraintUnsatisfiable:
     attribute = rule.match_attribute or rule.distinct_attribute or ""
     covered = [each for each in core.requests if _covers((part, rule), each, screened[each])]
-    wanted: list[tuple[int, list[Device]]] = []
-    for each in covered:
-        alternatives = [(one, seen) for one, seen in screened[each] if rule.covers(one)]
+    wanted: list[tuple[str, int, Counter[str | None]]] = []
+    found: dict[DeviceID, str | None] = {}
+    for i, j in covered:
+        alternatives = [(one, seen) for one, seen in screened[(i, j)] if rule.covers(one)]
         count = min(len(seen.suitable) if one.mode == "All" else one.count for one, seen in alternatives)
-        wanted.append((count, [device for _, seen in alternatives for device in seen.usable]))
-    devices = {device.id: device for _, usable in wanted for device in usable}
-    values = Counter(value_of(device, attribute) for device in devices.values())
+        own = {device.id: value_of(device, attribute) for _, seen in alternatives for device in seen.usable}
+        found |= own
+        wanted.append((facts[i].requests[j].name, count, Counter(own.values())))
+    values = Counter(found.values())
     equal = rule.match_attribute is not None
     return ConstraintUnsatisfiable(
         claim=_title(facts[part[0]]),
         index=part[1],
         rule="matchAttribute" if equal else "distinctAttribute",
         attribute=attribute,
-        requests=tuple(facts[i].requests[j].name for i, j in covered),
-        wanted=sum(count for count, _ in wanted),
-        best=_best(attribute, wanted, values) if equal else _different(values),
+        requests=tuple(name for name, _, _ in wanted),
+        wanted=sum(count for _, count, _ in wanted),
+        best=_best(wanted, values) if equal else _different(values),
         values=tuple(
-            Bearers(text, count, tuple(_share(text, attribute, facts, covered, wanted)))
+            Bearers(text, count, tuple((name, own[text]) for name, _, own in wanted))
             for text, count in sorted(values.items(), key=_frequent_first)
         ),
     )
-
-
-def _share(
-    text: str | None,
-    attribute: str,
-    facts: Sequence[Claim],
-    covered: Sequence[Part],
-    wanted: Sequence[tuple[int, list[Device]]],
-) -> Iterator[tuple[str, int]]:
-    """How many devices with this value each request could have."""
-    for (i, j), (_, usable) in zip(covered, wanted, strict=True):
-        yield facts[i].requests[j].name, sum(value_of(one, attribute) == text for one in usable)
 
 
 def _frequent_first(entry: tuple[str | None, int]) -> tuple[bool, int, str]:
     return entry[0] is None, -entry[1], entry[0] or ""
 
 
-def _best(attribute: str, wanted: Sequence[tuple[int, list[Device]]], values: Counter[str | None]) -> int | None:
+def _best(wanted: Sequence[tuple[str, int, Counter[str | None]]], values: Counter[str | None]) -> int | None:
     """The most devices with one value that the requests can have together; None where values are lists."""
     if any(text is not None and text.startswith("[") for text in values):
         return None
-    found = [0]
-    for text in values:
-        if text is None:
-            continue
-        each = [min(count, sum(value_of(one, attribute) == text for one in usable)) for count, usable in wanted]
-        found.append(min(sum(each), values[text]))
-    return max(found)
+    sums = {
+        text: min(sum(min(count, own[text]) for _, count, own in wanted), values[text])
+        for text in values
+        if text is not None
+    }
+    return max(sums.values(), default=0)
 
 
 def _different(values: Counter[str | None]) -> int | None:

@@ -116,8 +116,8 @@ class Stage:
         place = {"name": name, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": driver, "nodeName": WATCHED, "pool": place, "devices": [device]}
         self._api.create(SLICES, {**meta, "spec": spec})
-        # An older device may be free again, but is not this one.
-        expression = f'device.attributes["{driver}"].set == {self._set}'
+        # An older device may be free again, and some devices are for all nodes.
+        expression = f'device.driver == "{driver}" && device.attributes["{driver}"].set == {self._set}'
         self._api.create(CLASSES, {**meta, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
         request = {"name": "device", "exactly": {"deviceClassName": name}}
         self._api.create(CLAIMS, {**meta, "spec": {"devices": {"requests": [request]}}})
