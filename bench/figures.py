@@ -63,6 +63,7 @@ FIGURES = (
     Figure("allocator_1000_nodes_first_fit_last_s", at_most=0.25),
     Figure("allocator_slow_worst_s", at_most=0.05),
     Figure("gather_1000_nodes_s"),
+    Figure("explain_1000_nodes_s", at_most=2.0),
     Figure("rss_idle_bytes", above=12e6),
     Figure("rss_idle_http_bytes"),
     Figure("rss_growth_20000_calls_bytes", at_most=2e6),

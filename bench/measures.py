@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import allocation, large
+from bench import allocation, explanation, large
 from bench.calls import CONCURRENT, allocate, at_once, one_by_one, preferred
 from bench.figures import FLOOR, latency_figures, median, percentile
 from bench.hardware import Hardware, announce
@@ -73,6 +73,8 @@ class Run:
         self._say("decisions and scans without processes")
         figures |= await asyncio.to_thread(placement.figures, quick=self._effort is QUICK)
         figures |= await asyncio.to_thread(allocation.figures, quick=self._effort is QUICK)
+        explain = self._root / "explain"
+        figures |= await asyncio.to_thread(explanation.figures, explain, quick=self._effort is QUICK)
         return figures | await asyncio.to_thread(large.figures, self._root / "large")
 
     def _agent(self, flags: dict[str, str] | None = None) -> Agent:

@@ -20,6 +20,7 @@ ALONE = {
     "allocator_slow_worst_s",
     "gather_1000_nodes_s",
     "event_to_list_s",
+    "explain_1000_nodes_s",
     "placement_unaligned_ratio",
     "preferred_16_p99_s",
     "preferred_8_p99_s",

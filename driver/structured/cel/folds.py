@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from driver.structured.cel.frame import UNSET, Frame, Run
-from driver.structured.cel.mappings import map_keys, unmap_key
+from driver.structured.cel.mappings import unmap_key
 from driver.structured.cel.values import (
     Fault,
     Growing,
     GrowingMap,
-    TooExpensive,
     Value,
     elements,
     is_list,
     is_map,
+    spend,
     type_name,
 )
 
@@ -78,7 +78,7 @@ def _one_variable(loop: Loop) -> Callable[[Frame, Value], None]:
         if is_list(entries):
             over = elements(entries)
         elif is_map(entries):
-            over = map_keys(entries)
+            over = (unmap_key(stored) for stored in entries)  # type: ignore[attr-defined]
         else:
             raise _NotIterable(type_name(entries))
         slots = frame.slots
@@ -99,7 +99,7 @@ def _two_variables(loop: Loop, second: int) -> Callable[[Frame, Value], None]:
         if is_list(entries):
             over = enumerate(elements(entries))
         elif is_map(entries):
-            over = [(unmap_key(stored), value) for stored, value in entries.items()]  # type: ignore[attr-defined]
+            over = ((unmap_key(stored), value) for stored, value in entries.items())  # type: ignore[attr-defined]
         else:
             raise _NotIterable(type_name(entries))
         slots = frame.slots
@@ -117,9 +117,7 @@ def _round(loop: Loop) -> Callable[[Frame], bool]:
     accumulator, condition, step, certain = loop.accumulator, loop.condition, loop.step, loop.certain
 
     def go(frame: Frame) -> bool:
-        frame.work -= 1
-        if frame.work < 0:
-            raise TooExpensive
+        spend(1)
         if not certain:
             try:
                 if condition(frame) is False:

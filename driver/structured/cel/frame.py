@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from driver.structured.cel.device import Device
-from driver.structured.cel.values import WORK_LIMIT, TooExpensive, Value
+from driver.structured.cel.values import TooExpensive, Value
 
 Run = Callable[["Frame"], Value]
 """A compiled node."""
@@ -26,13 +26,12 @@ UNSET = _Unset()
 class Frame:
     """The state of one evaluation. `slots` holds the variables of comprehensions, by the number the planner gave."""
 
-    __slots__ = ("cost", "device", "limit", "slots", "work")
+    __slots__ = ("cost", "device", "limit", "slots")
 
     def __init__(self, device: Device, limit: int, slots: int) -> None:
         self.cost = 0
         self.limit = limit
         self.device = device
-        self.work = WORK_LIMIT
         self.slots: list[Value] = [UNSET] * slots
 
 

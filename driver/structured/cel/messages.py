@@ -19,7 +19,6 @@ from driver.structured.cel.types import Type, message
 from driver.structured.cel.values import (
     INT_MAX,
     INT_MIN,
-    WORK_LIMIT,
     Duration,
     Fault,
     Opaque,
@@ -31,7 +30,7 @@ from driver.structured.cel.values import (
     elements,
     is_list,
     is_map,
-    list_size,
+    spend,
     type_name,
 )
 
@@ -142,16 +141,15 @@ def _any(_fields: Fields) -> Value:
     raise Fault("unsupported conversion of a google.protobuf.Any")
 
 
-def as_json(value: Value, depth: int = 0, budget: list[int] | None = None) -> Value:
+def as_json(value: Value, depth: int = 0) -> Value:
     """The value as JSON has it: numbers are doubles, or texts where a double is too coarse. Raises Fault for others."""
-    budget = budget if budget is not None else [WORK_LIMIT]
-    budget[0] -= list_size(value) if is_list(value) else 1
-    if budget[0] < 0 or depth > _DEEPEST:
+    spend(1)
+    if depth > _DEEPEST:
         raise TooExpensive
     if is_list(value):
-        return [as_json(each, depth + 1, budget) for each in elements(value)]
+        return [as_json(each, depth + 1) for each in elements(value)]
     if is_map(value):
-        return _object(value, depth, budget)
+        return _object(value, depth)
     if value is None or isinstance(value, bool | str | float):
         return value
     if isinstance(value, int):
@@ -165,13 +163,13 @@ def as_json(value: Value, depth: int = 0, budget: list[int] | None = None) -> Va
     raise Fault(f"type conversion error from '{type_name(value)}' to JSON")
 
 
-def _object(value: Value, depth: int, budget: list[int]) -> Value:
+def _object(value: Value, depth: int) -> Value:
     made: dict[object, Value] = {}
     for stored, each in value.items():  # type: ignore[attr-defined]
         key = unmap_key(stored)
         if not isinstance(key, str):
             raise Fault(f"type conversion error from '{type_name(key)}' to 'string'")
-        made[key] = as_json(each, depth + 1, budget)
+        made[key] = as_json(each, depth + 1)
     return made
 
 

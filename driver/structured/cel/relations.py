@@ -13,13 +13,11 @@ from driver.structured.cel.mappings import find, unmap_key
 from driver.structured.cel.values import (
     LIST_TYPES,
     MAP_TYPES,
-    WORK_LIMIT,
     Duration,
     Fault,
     Opaque,
     Optional,
     Timestamp,
-    TooExpensive,
     Unsigned,
     Value,
     elements,
@@ -27,6 +25,8 @@ from driver.structured.cel.values import (
     is_map,
     list_size,
     no_such_overload,
+    spend,
+    spend_on_text,
 )
 
 _NUMBERS = frozenset((int, Unsigned, float))
@@ -45,7 +45,7 @@ def equal(left: Value, right: Value) -> bool:
     if left is None or right is None:
         return left is right
     if kind in LIST_TYPES or kind in MAP_TYPES or kind is Optional:
-        return _Comparison().same(left, right)
+        return _same(left, right)
     if isinstance(left, Opaque):
         return left.cel_equal(right)
     if kind is Timestamp:
@@ -61,57 +61,47 @@ def _numbers_equal(left: Value, right: Value) -> bool:
     return left == right
 
 
-class _Comparison:
-    """One comparison of containers, without recursion and with an end."""
-
-    __slots__ = ("steps",)
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def same(self, left: Value, right: Value) -> bool:
-        """Whether two containers are equal. An error between elements counts as equal, as in cel-go's lists."""
-        pending = [(left, right, True)]
-        while pending:
-            one, other, outermost = pending.pop()
-            if is_list(one):
-                if not is_list(other) or list_size(one) != list_size(other):
+def _same(left: Value, right: Value) -> bool:
+    """Whether two containers are equal. An error between elements counts as equal, as in cel-go's lists."""
+    pending = [(left, right, True)]
+    while pending:
+        one, other, outermost = pending.pop()
+        if is_list(one):
+            if not is_list(other) or list_size(one) != list_size(other):
+                return False
+            pairs = [(a, b, False) for a, b in zip(elements(one), elements(other), strict=True)]
+        elif is_map(one):
+            found = _pairs(one, other)
+            if found is None:
+                return False
+            pairs = found
+        elif type(one) is Optional:
+            if type(other) is not Optional or one.present != other.present:
+                return False
+            pairs = [(one.get(), other.get(), outermost)] if one.present else []
+        else:
+            try:
+                if not equal(one, other):
                     return False
-                pairs = [(a, b, False) for a, b in zip(elements(one), elements(other), strict=True)]
-            elif is_map(one):
-                found = self._pairs(one, other)
-                if found is None:
-                    return False
-                pairs = found
-            elif type(one) is Optional:
-                if type(other) is not Optional or one.present != other.present:
-                    return False
-                pairs = [(one.get(), other.get(), outermost)] if one.present else []
-            else:
-                try:
-                    if not equal(one, other):
-                        return False
-                except Fault:
-                    if outermost:
-                        raise
-                continue
-            self.steps += len(pairs)
-            if self.steps > WORK_LIMIT:
-                raise TooExpensive
-            pending.extend(reversed(pairs))
-        return True
+            except Fault:
+                if outermost:
+                    raise
+            continue
+        spend(len(pairs))
+        pending.extend(reversed(pairs))
+    return True
 
-    @staticmethod
-    def _pairs(left: Value, right: Value) -> list[tuple[Value, Value, bool]] | None:
-        if not is_map(right) or len(left) != len(right):  # type: ignore[arg-type]
+
+def _pairs(left: Value, right: Value) -> list[tuple[Value, Value, bool]] | None:
+    if not is_map(right) or len(left) != len(right):  # type: ignore[arg-type]
+        return None
+    pairs: list[tuple[Value, Value, bool]] = []
+    for stored, value in left.items():  # type: ignore[attr-defined]
+        found, other = find(right, unmap_key(stored))  # type: ignore[arg-type]
+        if not found:
             return None
-        pairs: list[tuple[Value, Value, bool]] = []
-        for stored, value in left.items():  # type: ignore[attr-defined]
-            found, other = find(right, unmap_key(stored))  # type: ignore[arg-type]
-            if not found:
-                return None
-            pairs.append((value, other, False))
-        return pairs
+        pairs.append((value, other, False))
+    return pairs
 
 
 def compare(left: Value, right: Value) -> int:
@@ -123,6 +113,8 @@ def compare(left: Value, right: Value) -> int:
             return int(left > right) - int(left < right)  # type: ignore[operator]
         return _compare_doubles(float(left), float(right))  # type: ignore[arg-type]
     if kind is other and kind in _ORDERED:
+        if kind is not bool:
+            spend_on_text(min(len(left), len(right)))  # type: ignore[arg-type]
         return int(left > right) - int(left < right)  # type: ignore[operator]
     if kind is other and kind in _TIMES:
         first: int = left.nanoseconds  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from driver.structured.cel.errors import EvaluationError
 from driver.structured.cel.frame import Frame
 from driver.structured.cel.nodes import Plan
 from driver.structured.cel.syntax import Ast
-from driver.structured.cel.values import Fault, Optional, Stop, TooExpensive, Value, type_name
+from driver.structured.cel.values import Fault, Optional, Stop, TooExpensive, Value, refill, type_name
 
 DEFAULT_LIMIT = 1_000_000
 """Units an evaluation may cost in the scheduler."""
@@ -18,6 +18,7 @@ def run_plan(plan: Plan, frame: Frame, ast: Ast) -> bool:
     """The result; what was spent is in the frame. Raises EvaluationError."""
     if frame.device.fault:
         raise EvaluationError(ast.source, frame.device.fault, None)
+    refill()
     try:
         result = plan.run(frame)
     except Fault as fault:

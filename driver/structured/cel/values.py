@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import local
 from typing import ClassVar
 
 from driver.structured.cel.types import DURATION, TIMESTAMP, Type
@@ -40,6 +41,7 @@ WORK_LIMIT = 2_000_000
 """Steps that one evaluation may take beside those that cost units."""
 TEXT_LIMIT = 16 * 2**20
 """Longest text an expression may build, in characters: longer ones would exceed the cost limit when used."""
+_LONG_TEXT = 4096
 _JOIN_FROM = 512
 """From this size on, `+` makes a view of two lists instead of a new list: cel-go charges one unit for any size."""
 
@@ -75,6 +77,33 @@ def no_such_overload(function: str = "", *arguments: Value) -> Fault:
     return Fault(f"no such overload: {function}({', '.join(type_name(each) for each in arguments)})")
 
 
+class _Meter(local):
+    """The steps left to the evaluation that runs in this thread."""
+
+    left = WORK_LIMIT
+
+
+_METER = _Meter()
+
+
+def refill() -> None:
+    """Begin an evaluation: all steps are left."""
+    _METER.left = WORK_LIMIT
+
+
+def spend(steps: int) -> None:
+    """Count steps that cost nothing upstream: elements gone through, long texts copied. Raises TooExpensive."""
+    _METER.left -= steps
+    if _METER.left < 0:
+        raise TooExpensive
+
+
+def spend_on_text(length: int) -> None:
+    """Count the copying or comparing of a text; short ones are part of any step."""
+    if length > _LONG_TEXT:
+        spend(length >> 10)
+
+
 class Unsigned(int):
     """A uint, from 0 to 2**64-1."""
 
@@ -105,8 +134,7 @@ class Joined:
     def flat(self) -> list[Value]:
         """The elements. Raises `TooExpensive` for lists so long that any use of them would exceed the cost limit."""
         if len(self.parts) > 1:
-            if self.size > WORK_LIMIT:
-                raise TooExpensive
+            spend(self.size)
             found: list[Value] = []
             pending: list[Value] = [self]
             while pending:
@@ -272,8 +300,7 @@ def list_size(value: Value) -> int:
 def join_lists(left: Value, right: Value) -> Value:
     """`left + right`: changes `left` where it is an accumulator."""
     if type(left) is Growing:
-        if list_size(right) > WORK_LIMIT:
-            raise TooExpensive
+        spend(list_size(right))
         left.extend(elements(right))
         return left
     first = list_size(left)
@@ -286,9 +313,15 @@ def join_lists(left: Value, right: Value) -> Value:
         return elements(left) + elements(right)
     if first + second > INT_MAX:
         raise TooExpensive
-    return Joined(
-        list(left) if type(left) is Growing else left, list(right) if type(right) is Growing else right, first + second
-    )
+    return Joined(_kept(left), _kept(right), first + second)
+
+
+def _kept(part: Value) -> Value:
+    """A list that nobody changes any more."""
+    if type(part) is not Growing:
+        return part
+    spend(len(part))
+    return list(part)
 
 
 def size_of(value: Value) -> int:
@@ -309,6 +342,7 @@ def size_of(value: Value) -> int:
 
 def utf8(text: str) -> bytes:
     """The text as Go has it."""
+    spend_on_text(len(text))
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -68,7 +68,7 @@ def _newer(claim: Object, allocation: Object) -> Object:
     results = [
         {**each, **({"shareID": "*"} if "shareID" in each else {})} for each in allocation["devices"].get("results", [])
     ]
-    devices: Object = {"results": results}
+    devices: Object = {"results": results} if results else {}
     given = {each["request"] for each in results}
     config = [_unnamed(each, given) for each in _once(allocation["devices"].get("config", []))]
     if config:

@@ -130,6 +130,9 @@ def _pod(chance: Chance, wanted: supply.Wanted, name: str) -> Json:
 def _simplified(claim: Json, *, shares: bool) -> None:
     """Take away what 1.36 and 1.37 allocate differently, and classes that do not exist."""
     devices = claim["spec"].get("devices", {})
+    for index, entry in enumerate(devices.get("config", ())):
+        # 1.36 repeats entries: two that are equal from the beginning could not be told from that.
+        entry["opaque"]["parameters"]["n"] = index
     demands = [demand for request in devices.get("requests", ()) for demand in _demands(request)]
     for each in demands:
         if each["deviceClassName"] not in demand.CLASSES:

@@ -53,7 +53,7 @@ def refused(source: str, features: Features = Features()) -> str:
         ("{1: 2}.transformMap(k, v, string(v))", "map(int, string)"),
         ("{1: 2}.transformMapEntry(k, v, {v: k})", "map(int, int)"),
         ('ip("::1")', "net.IP"),
-        ("type(ip(\"::1\")) == net.IP", "bool"),
+        ('type(ip("::1")) == net.IP', "bool"),
         ('format.uuid().validate("x")', "optional_type(list(string))"),
         ("timestamp(0) - timestamp(1)", "google.protobuf.Duration"),
         ("dyn(1) == 'a'", "bool"),

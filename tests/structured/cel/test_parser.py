@@ -108,7 +108,7 @@ def test_chains_of_conditions_become_balanced_trees() -> None:
         (".5e1", 5.0),
         (r'"\u00e9\x41\101\n\\"', "éAA\n\\"),
         (r'r"\n"', r"\n"),
-        ("'''a'b\"\"\r\nc'''", "a'b\"\"\nc"),
+        ("'''a'b\"\"\r\nc'''", 'a\'b""\nc'),
         (r'"\U0001F600"', "😀"),
         (r'b"\xff\377é\n"', b"\xff\xff\xc3\xa9\n"),
         (r'bR"\x"', b"\\x"),
@@ -248,7 +248,9 @@ def test_long_flat_expressions_are_read(source: str) -> None:
     parse(source)
 
 
-@pytest.mark.parametrize("source", ["(" * 99_000, "[{" * 49_000, "a.b(" * 24_000, "!(" * 49_000, "'''" + "\\n" * 49_000])
+@pytest.mark.parametrize(
+    "source", ["(" * 99_000, "[{" * 49_000, "a.b(" * 24_000, "!(" * 49_000, "'''" + "\\n" * 49_000]
+)
 def test_long_nested_garbage_is_refused(source: str) -> None:
     fault(source)
 

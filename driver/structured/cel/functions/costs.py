@@ -17,15 +17,14 @@ from driver.structured.cel.mappings import map_keys
 from driver.structured.cel.values import (
     LIST_TYPES,
     MAP_TYPES,
-    WORK_LIMIT,
     Opaque,
     Stop,
-    TooExpensive,
     Value,
     elements,
     is_list,
     list_size,
     size_of,
+    spend,
     utf8,
 )
 
@@ -168,7 +167,6 @@ _COMPARABLE = (
 def _whole(value: Value) -> int:
     """The API server's cost of going through a whole value: a tenth per byte, one for anything small."""
     total = 0
-    steps = 0
     pending: list[Value] = [value]
     while pending:
         each = pending.pop()
@@ -179,12 +177,10 @@ def _whole(value: Value) -> int:
             total += int(len(each) * 0.1)  # type: ignore[arg-type]
         elif kind in LIST_TYPES:
             inner = elements(each)
-            steps += len(inner)
-            if steps > WORK_LIMIT:
-                raise TooExpensive
+            spend(len(inner))
             pending.extend(inner)
         elif kind in MAP_TYPES:
-            steps += len(each)  # type: ignore[arg-type]
+            spend(len(each))  # type: ignore[arg-type]
             pending.extend(map_keys(each))
             pending.extend(each.values())  # type: ignore[attr-defined]
         else:

@@ -12,7 +12,6 @@ from driver.structured.cel.mappings import unmap_key
 from driver.structured.cel.types import DYN, STRING, list_of
 from driver.structured.cel.values import (
     TEXT_LIMIT,
-    WORK_LIMIT,
     Duration,
     Fault,
     Timestamp,
@@ -23,6 +22,8 @@ from driver.structured.cel.values import (
     elements,
     is_list,
     is_map,
+    spend,
+    spend_on_text,
     type_name,
     utf8,
 )
@@ -62,6 +63,7 @@ def _format(text: str, arguments: Value) -> Value:
         clause, position = _clause(text, percent + 1)
         pieces.append(clause(values[used]))
         length += len(pieces[-1])
+        spend_on_text(len(pieces[-1]))
         if length > TEXT_LIMIT:
             raise TooExpensive
         used += 1
@@ -135,14 +137,14 @@ def _nested(value: Value) -> str:
     """A list or map as CEL would write it. The text is made without recursion and bounded."""
     pieces: list[str] = []
     pending: list[Value | _Raw] = [value]
-    length = steps = 0
+    length = 0
     while pending:
         each = pending.pop()
         if isinstance(each, _Raw):
             pieces.append(each.text)
         elif is_list(each):
             inner = elements(each)
-            steps += len(inner)
+            spend(len(inner))
             pending.append(_Raw("]"))
             for position in range(len(inner) - 1, -1, -1):
                 pending.append(inner[position])
@@ -150,12 +152,12 @@ def _nested(value: Value) -> str:
             if not inner:
                 pending.append(_Raw("["))
         elif is_map(each):
-            steps += len(each)  # type: ignore[arg-type]
+            spend(len(each))  # type: ignore[arg-type]
             pending.extend(reversed(_entries(each)))
         else:
             pieces.append(_member(each))
         length += len(pieces[-1]) if pieces else 0
-        if length > TEXT_LIMIT or steps > WORK_LIMIT:
+        if length > TEXT_LIMIT:
             raise TooExpensive
     return "".join(pieces)
 
@@ -206,6 +208,7 @@ def _member(value: Value) -> str:
 
 def _quoted(text: str) -> str:
     """The text as Go's `%q` writes it."""
+    spend(len(text))
     return '"' + "".join(_escaped(each) for each in text) + '"'
 
 

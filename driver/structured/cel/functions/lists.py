@@ -33,6 +33,7 @@ from driver.structured.cel.values import (
     is_list,
     list_size,
     no_such_overload,
+    spend,
 )
 
 _TYPES: dict[str, Type] = {
@@ -142,19 +143,17 @@ def _flatten(entries: Value, depth: Value = 1) -> Value:
         raise Fault("level must be non-negative")
     flat: list[Value] = []
     pending = [(iter(elements(entries)), depth)]
-    steps = 0
     while pending:
         inner, level = pending[-1]
+        spend(1)
         for each in inner:
-            steps += 1
             if is_list(each) and level > 0:
                 pending.append((iter(elements(each)), level - 1))
                 break
+            spend(1)
             flat.append(each)
         else:
             pending.pop()
-        if steps > WORK_LIMIT:
-            raise TooExpensive
     return flat
 
 

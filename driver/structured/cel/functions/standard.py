@@ -32,6 +32,8 @@ from driver.structured.cel.values import (
     join_lists,
     no_such_overload,
     size_of,
+    spend,
+    spend_on_text,
     type_name,
 )
 
@@ -53,7 +55,9 @@ def _add(left: Value, right: Value) -> Value:
         if kind is int:
             return checked_int(left + right)  # type: ignore[operator]
         if kind is str or kind is bytes:
-            if len(left) + len(right) > TEXT_LIMIT:  # type: ignore[arg-type]
+            length = len(left) + len(right)  # type: ignore[arg-type]
+            spend_on_text(length)
+            if length > TEXT_LIMIT:
                 raise TooExpensive
             return left + right  # type: ignore[operator]
         if kind is float:
@@ -181,6 +185,7 @@ _greater_equals = _order(ge)
 
 def contains(entries: list[Value], wanted: Value) -> bool:
     """Whether one of the entries equals; comparisons that fail do not."""
+    spend(len(entries) >> 3 if type(wanted) is str else len(entries))
     if type(wanted) is str:
         return wanted in entries
     for each in entries:

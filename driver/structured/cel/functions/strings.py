@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driver.structured.cel.functions.registry import Overload
 from driver.structured.cel.types import INT, STRING, list_of
-from driver.structured.cel.values import TEXT_LIMIT, Fault, TooExpensive, Value, elements, utf8
+from driver.structured.cel.values import TEXT_LIMIT, Fault, TooExpensive, Value, elements, list_size, spend, utf8
 
 _WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """What Go's `unicode.IsSpace` holds for space; Python strips four control characters more."""
@@ -115,6 +115,7 @@ def _trim(text: str) -> Value:
 def _join(texts: Value, separator: str = "") -> Value:
     parts: list[str] = []
     length = 0
+    spend(list_size(texts))
     for each in elements(texts):
         if type(each) is not str:
             raise Fault("join: invalid input: not all elements are strings")
