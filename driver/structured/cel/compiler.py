@@ -15,13 +15,13 @@ from driver.structured.cel.checked import Checked
 from driver.structured.cel.checker import check
 from driver.structured.cel.environment import Features, environment
 from driver.structured.cel.errors import CompileError, EvaluationError, Fault, SyntaxFault, TypeFault
-from driver.structured.cel.functions.regex import MissingLibrary
 from driver.structured.cel.parser import parse
 from driver.structured.cel.program import Program
 from driver.structured.cel.syntax import Place
 from driver.structured.cel.types import BOOL
 from driver.structured.cel.unification import same
 from driver.structured.cel.validators import validate
+from driver.structured.cel.values import Stop
 
 MAX_SELECTOR_LENGTH = 10 * 1024
 """Bytes of an expression that the API server accepts in a selector. The compiler itself takes longer ones."""
@@ -54,7 +54,7 @@ def _compiled(expression: str, features: Features) -> Program | CompileError:
         failure = CompileError(error.expression, message, error.place, "Internal")
         failure.__cause__ = error
         return failure
-    except MissingLibrary as error:
+    except Stop as error:
         failure = CompileError(expression, error.message, None, "Internal")
         failure.__cause__ = error
         return failure

@@ -2,8 +2,9 @@
 
 Which exist is part of the environment: those of the specification, `cel.bind`, those of optional values, those with two
 variables, and `sortBy`. A macro is known by its name, the number of its arguments and whether it is called on
-something. With another number of arguments it is an ordinary call, for the checker to judge. All of them end in
-`Comprehension` nodes whose shape (which node, in which place) is that of Kubernetes' library, since costs are counted on it.
+something; with another number of arguments it is an ordinary call, for the checker to judge. All of them end in
+`Comprehension` nodes whose shape (which node, in which place) is that of Kubernetes' library, since costs are counted
+on it.
 
 The accumulator's name starts with `@`, which no source can write.
 """

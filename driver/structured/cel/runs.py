@@ -18,7 +18,6 @@ def run_plan(plan: Plan, frame: Frame, ast: Ast) -> bool:
     """The result; what was spent is in the frame. Raises EvaluationError."""
     if frame.device.fault:
         raise EvaluationError(ast.source, frame.device.fault, None)
-    refill()
     try:
         result = plan.run(frame)
     except Fault as fault:
@@ -34,6 +33,8 @@ def run_plan(plan: Plan, frame: Frame, ast: Ast) -> bool:
     except RecursionError as error:
         # The plan bounds its own depth; a caller deep in its stack already may still leave too little.
         raise EvaluationError(ast.source, "the expression is nested too deep", None, frame.cost) from error
+    finally:
+        refill()
     return _truth(result, frame, ast)
 
 

@@ -23,7 +23,7 @@ against `WORK_LIMIT`, so that a hostile expression ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import local
 from typing import ClassVar
@@ -87,7 +87,7 @@ _METER = _Meter()
 
 
 def refill() -> None:
-    """Begin an evaluation: all steps are left."""
+    """An evaluation ended: the next one in this thread has all steps again."""
     _METER.left = WORK_LIMIT
 
 
@@ -361,4 +361,3 @@ def checked_uint(number: int) -> Unsigned:
 
 
 Call = Callable[..., Value]
-Arguments = Sequence[Value]

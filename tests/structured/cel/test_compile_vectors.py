@@ -1,4 +1,4 @@
-"""The compiler against what Kubernetes 1.37 answered: what compiles, of which type, and what kind of error otherwise."""
+"""The compiler against what Kubernetes 1.37 answered: what compiles, as what type, and which errors."""
 
 from __future__ import annotations
 

@@ -38,6 +38,15 @@ def _doubled(start: str, step: str, last: str, times: int = 60) -> str:
         _doubled("[1]", "[$, $]", "$.flatten(100).size() > 0", 40),
         _doubled("[1]", "[$, $]", "$.includes(1)", 40),
         _doubled("[dyn(1)]", "[dyn($), dyn($)]", "google.protobuf.ListValue{values: $}.size() > 0", 40),
+        _doubled("[1]", "[$, $]", "lists.range(1000).all(x, $ == $)", 18),
+        _doubled("lists.range(1000)", "$ + $", "lists.range(1000).all(x, ($ + $)[0] == 0)", 9),
+        _doubled("['a', 'b']", "$ + $", "lists.range(1000).all(x, 'c' in dyn($) || $.isSorted() || true)", 15),
+        _doubled(
+            "'aaaaaaaa'", "$ + $", "lists.range(9000).all(x, '%s'.format([$]) != '' || '%s'.format([[$]]) != '')", 17
+        ),
+        _doubled(
+            "'aaaaaaaa'", "$ + $", "lists.range(9000).all(x, dyn($) < dyn($ + 'b') || dyn($) + dyn('a') != '')", 17
+        ),
         "lists.range(900000).all(x, x >= 0)",
         "lists.range(700000).distinct().size() > 0",
         "lists.range(700000).sort().size() > 0",

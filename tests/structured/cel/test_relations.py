@@ -107,7 +107,7 @@ def test_values_without_an_order_are_an_error(left: Value, right: Value) -> None
 
 
 def test_numbers_find_each_other_as_keys() -> None:
-    mapping = {map_key(key): str(key) for key in (1, Unsigned(2))}
+    mapping: dict[object, Value] = {map_key(key): str(int(key)) for key in (1, Unsigned(2))}
     assert find(mapping, 1.0) == (True, "1")
     assert find(mapping, Unsigned(1)) == (True, "1")
     assert find(mapping, 2) == (True, "2")
