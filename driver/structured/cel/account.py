@@ -96,7 +96,7 @@ def _outcome(checked: Checked, device: Device) -> bool | EvaluationError:
 
 def _reads(ast: Ast, operand: Expr, device: Device) -> tuple[Read, ...]:
     found: dict[str, Read] = {}
-    for each in selections(operand):
+    for each in selections(operand, device):
         text = _text(ast, each.node)
         if each.path and text not in found:
             found[text] = Read(text, _value(device, each.path))

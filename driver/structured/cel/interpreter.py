@@ -121,7 +121,7 @@ class _Planner:
         known = self.checked.types.get(number, DYN)
         root = self.scope.get(name)
         if known.kind is Kind.TYPE:
-            if root is not None or name not in NAMED:
+            if name not in NAMED:
                 raise PlanFault(f"reference to undefined type: {name}", number)
             return Constant(TypeValue(name))
         if root is not None:

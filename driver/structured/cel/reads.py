@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from driver.structured.cel.device import Device
 from driver.structured.cel.syntax import (
     Call,
     Comprehension,
@@ -23,6 +24,7 @@ from driver.structured.cel.syntax import (
     Select,
 )
 from driver.structured.cel.tree import children
+from driver.structured.cel.values import Value
 
 Path = tuple[str, ...]
 """Steps from the device: `("attributes", "gpu.example.com", "model")`; empty for the device itself."""
@@ -42,18 +44,23 @@ _Scope = dict[str, Path | None]
 """Names of loop variables: the part of the device that a bound name stands for, None for any other value."""
 
 
-def selections(root: Expr) -> Iterator[Selection]:
-    """All longest selections from the device below a node, in the order of the text as far as macros keep it."""
+def selections(root: Expr, device: Device | None = None) -> Iterator[Selection]:
+    """All longest selections from the device below a node, in the order of the text as far as macros keep it.
+
+    With a device, keys that are themselves read from it (`device.attributes[device.driver]`) are known.
+    """
     pending: list[tuple[Expr, _Scope]] = [(root, {})]
     while pending:
         node, scope = pending.pop()
-        path, rest = _follow(node, scope)
+        path, rest = _follow(node, scope, device)
         if path is not None:
             yield Selection(node, path)
         pending.extend(reversed(rest if path is not None else _below(node, scope)))
 
 
-def _follow(node: Expr, scope: _Scope) -> tuple[Path | None, list[tuple[Expr, _Scope]]]:
+def _follow(
+    node: Expr, scope: _Scope, device: Device | None = None
+) -> tuple[Path | None, list[tuple[Expr, _Scope]]]:
     """The path of a selection, and the nodes that only compute its keys; no path for anything else.
 
     A computed key ends the path: what is read lies somewhere below.
@@ -67,8 +74,7 @@ def _follow(node: Expr, scope: _Scope) -> tuple[Path | None, list[tuple[Expr, _S
             each = each.operand
         elif isinstance(each, Call) and each.target is None and each.function in _SELECTIONS:
             operand, key = each.arguments
-            known = key.value if isinstance(key, Literal) and isinstance(key.value, str) else None
-            steps.append(known)
+            steps.append(_key(key, scope, device))
             if not isinstance(key, Literal):
                 computed.append((key, scope))
             each = operand
@@ -85,6 +91,17 @@ def _follow(node: Expr, scope: _Scope) -> tuple[Path | None, list[tuple[Expr, _S
             break
         path.append(step)
     return tuple(path), computed
+
+
+def _key(key: Expr, scope: _Scope, device: Device | None) -> str | None:
+    """The text of a key, None for one that is only known when it is computed."""
+    value: Value = None
+    if isinstance(key, Literal):
+        return key.value if isinstance(key.value, str) else None
+    if device is not None:
+        path, _ = _follow(key, scope, device)
+        value = device.read(path) if path else None
+    return value if isinstance(value, str) else None
 
 
 def _below(node: Expr, scope: _Scope) -> list[tuple[Expr, _Scope]]:

@@ -78,3 +78,11 @@ def test_a_whole_domain_is_shown_as_what_it_holds() -> None:
     assert condition.reads == (Read(text, {"zone": "z1"}),)
     (unknown,) = _account('"zone" in device.attributes["no.example.com"]')
     assert unknown.reads[0].value is MISSING
+
+
+def test_a_key_that_is_read_from_the_device_itself_leads_to_the_value() -> None:
+    (condition,) = _account('device.attributes[device.driver].model == "A100"')
+    assert condition.reads == (
+        Read("device.attributes[device.driver].model", "H200"),
+        Read("device.driver", "gpu.example.com"),
+    )
