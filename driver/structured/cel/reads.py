@@ -58,9 +58,7 @@ def selections(root: Expr, device: Device | None = None) -> Iterator[Selection]:
         pending.extend(reversed(rest if path is not None else _below(node, scope)))
 
 
-def _follow(
-    node: Expr, scope: _Scope, device: Device | None = None
-) -> tuple[Path | None, list[tuple[Expr, _Scope]]]:
+def _follow(node: Expr, scope: _Scope, device: Device | None = None) -> tuple[Path | None, list[tuple[Expr, _Scope]]]:
     """The path of a selection, and the nodes that only compute its keys; no path for anything else.
 
     A computed key ends the path: what is read lies somewhere below.

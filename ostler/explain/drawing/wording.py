@@ -145,7 +145,7 @@ def _constraint(obstacle: ConstraintUnsatisfiable, depth: int) -> list[Line]:
         )
     ]
     if obstacle.values:
-        shown = [_bearers(each, len(obstacle.requests) > 1) for each in obstacle.values]
+        shown = [_bearers(each, 1 < len(obstacle.requests) <= 3) for each in obstacle.values]
         lines.append(line(depth + 1, "values: ", value(some(shown, 6))))
     return lines
 
