@@ -103,10 +103,10 @@ class _Blocked:
     def finding(self, error: AllocationError | None, *, remedy: bool) -> NodeFinding:
         """All that is in the way."""
         name = self._ground.name
-        if isinstance(error, GaveUp):
-            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(kinds.GaveUp(error.message),))
         parts = requests_of(self._claims)
-        alone = self._impossible_alone(parts)
+        alone = self._impossible_alone(parts, known=not isinstance(error, GaveUp))
+        if isinstance(error, GaveUp) and not alone:
+            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(kinds.GaveUp(error.message),))
         core = None if alone else smallest(self._claims, self._judge.possible)
         blamed = alone or list(core.requests if core is not None else parts)
         screened = {part: self._screened(part) for part in blamed}
@@ -121,8 +121,9 @@ class _Blocked:
             remedies=cures,
         )
 
-    def _impossible_alone(self, parts: Sequence[Part]) -> list[Part]:
-        if len(parts) == 1 and not constraints_of(self._claims):
+    def _impossible_alone(self, parts: Sequence[Part], *, known: bool) -> list[Part]:
+        """The requests that cannot be met even alone; ``known``: it is proved that they cannot be met together."""
+        if known and len(parts) == 1 and not constraints_of(self._claims):
             return list(parts)
         return [part for part in parts if self._judge.possible(reduced(self._claims, [part], ())) is False]
 

@@ -126,7 +126,7 @@ def test_easier_claims_leave_the_others_as_they_were() -> None:
     exact = [each["exactly"] for each in objects_at(easier[0], "spec", "devices", "requests")]
     assert exact == [
         {"count": 2, "tolerations": [{"operator": "Exists"}]},
-        {"count": 1, "tolerations": [{"operator": "Exists"}]},
+        {"allocationMode": "ExactCount", "count": 1, "tolerations": [{"operator": "Exists"}]},
     ]
     assert members(claims) == {"x/a", "x/b"}
 

@@ -82,3 +82,20 @@ def test_devices_that_are_told_to_be_held_or_tainted_are(theme: str) -> None:
                     assert names <= held
                 if isinstance(obstacle, Tainted):
                     assert names <= tainted
+
+
+SLOW = [json.loads(text) for text in (VECTORS / "slow.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("case", SLOW, ids=[case["name"] for case in SLOW])
+@pytest.mark.parametrize("patient", [False, True])
+def test_without_patience_no_answer_is_made_up(case: dict[str, Any], patient: bool) -> None:
+    def patience(what_if: bool) -> Callable[[], bool]:
+        return lambda: not (patient and what_if)
+
+    index = SliceIndex(case["slices"])
+    cluster = Cluster(index, given.classes(case), given.allocated(case), given.features(case), patience=patience)
+    finding = diagnose(case["claims"], case["node"], cluster, remedy=False)
+    # What is proved of a part of the claims holds for all of them; else nothing is said but that nothing is known.
+    assert finding.outcome in (Outcome.BLOCKED, Outcome.ERROR, Outcome.UNKNOWN)
+    assert has_reason(finding)

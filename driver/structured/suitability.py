@@ -1,0 +1,129 @@
+"""What can be said of plans and devices before a search: which suit each other, and where a plan fails with an error.
+
+Nothing is placed yet. Whatever a search places only takes away (devices, counters, capacity), never gives, so what does
+not suit here suits nowhere in the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from driver.structured.attributes import lookup
+from driver.structured.errors import FatalError
+from driver.structured.placement import Placement
+from driver.structured.problem import Amounts, Plan, Problem
+from driver.structured.taints import untolerated
+
+
+class Suitability:
+    """The devices of each plan, by the plan's number, as masks of positions.
+
+    `devices`: those that suit. `failing`: those on which a selector or an amount fails with an error. `fallible`: plans
+    that can end the allocation with an error. `until_refused`: for such a plan in mode All, the devices of which one
+    that is busy makes it fail without an error. `in_order`: devices whose order decides whether there is an error.
+    `shared`: devices that allow several allocations.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        """Ask every plan about every device."""
+        self.devices: dict[int, int] = {}
+        self.failing: dict[int, int] = {}
+        self.fallible: set[int] = set()
+        self.until_refused: dict[int, int] = {}
+        self.in_order = 0
+        self.shared = mask(each for each in range(len(problem.devices)) if problem.shareable(each))
+        self._problem = problem
+        for index, claim in enumerate(problem.claims):
+            for plan in (each for plans in claim.plans for each in plans):
+                if plan.devices is not None:
+                    self._examine_all(index, plan, plan.devices)
+                else:
+                    self._examine(index, plan)
+
+    def relevant(self, plan: Plan) -> int:
+        """The devices that a plan can take or ask about."""
+        return self.devices[plan.number] | self.failing.get(plan.number, 0) | mask(plan.devices or ())
+
+    def _examine(self, index: int, plan: Plan) -> None:
+        problem = self._problem
+        claim = problem.claims[index].claim
+        suiting = failing = 0
+        for position in range(len(problem.devices)):
+            if not plan.request.admin_access and problem.held >> position & 1:
+                continue
+            try:
+                amounts = problem.amounts(plan, claim, position)
+            except FatalError:
+                # The search meets the error itself if it gets there; until then the plan is no ground for conclusions.
+                failing |= 1 << position
+                continue
+            if amounts is not None and not self._ruled_out(index, plan, position) and self._room(position, amounts):
+                suiting |= 1 << position
+        self.devices[plan.number] = suiting
+        if failing:
+            self.failing[plan.number] = failing
+            self.fallible.add(plan.number)
+
+    def _ruled_out(self, index: int, plan: Plan, position: int) -> bool:
+        problem = self._problem
+        device = problem.devices[position]
+        if device.consumes:
+            if not problem.features.partitionable_devices:
+                return True
+            if any(left < 0 for left in problem.availability.counters(problem.pool_of[position]).values()):
+                return True
+        if problem.features.device_taints and untolerated(device.taints, plan.request.tolerations):
+            return True
+        constraints = problem.claims[index].constraints
+        return any(lookup(device, constraints[number].attribute) is None for number in plan.constraints)
+
+    def _room(self, position: int, amounts: Amounts) -> bool:
+        device = self._problem.devices[position]
+        held: Mapping[str, int] = self._problem.allocated.capacity.get(device.id, {})
+        return all(
+            each.nanos + held.get(name, 0) <= device.capacity[name].value.nanos for name, each in amounts.items()
+        )
+
+    def _examine_all(self, index: int, plan: Plan, devices: tuple[int, ...]) -> None:
+        """Find out whether a plan in mode All can be refused by a constraint, which is an error.
+
+        It is one only if every device up to the refused one is free: one that is busy is an ordinary failure.
+        """
+        self.devices[plan.number] = mask(devices)
+        claim = self._problem.claims[index]
+        earlier = claim.plans[: next(n for n, plans in enumerate(claim.plans) if plan in plans)]
+        if any(not set(each.constraints).isdisjoint(plan.constraints) for plans in earlier for each in plans):
+            # What the constraints say depends on devices yet to be chosen, at worst of the very first device.
+            self.fallible.add(plan.number)
+            self.until_refused[plan.number] = mask(devices[:1])
+            self.in_order |= mask(devices)
+            return
+        fitting, refused = self._tried_alone(index, plan, devices)
+        if refused:
+            self.fallible.add(plan.number)
+            self.until_refused[plan.number] = mask(devices[: fitting + 1])
+        elif fitting < len(devices):
+            self.devices[plan.number] = 0
+
+    def _tried_alone(self, index: int, plan: Plan, devices: tuple[int, ...]) -> tuple[int, bool]:
+        """How many of its devices a plan in mode All gets with nothing else placed; whether an error stopped it."""
+        problem = self._problem
+        placement = Placement(problem)
+        for place, position in enumerate(devices):
+            amounts = problem.amounts(plan, problem.claims[index].claim, position)
+            free = not placement.busy(index, plan) >> position & 1
+            try:
+                if amounts is None or not free or not placement.place(index, plan, position, amounts):
+                    return place, False
+            except FatalError:
+                # The search meets the error itself if it gets there.
+                return place, True
+        return len(devices), False
+
+
+def mask(positions: Iterable[int]) -> int:
+    """Positions as bits of a number."""
+    bits = 0
+    for position in positions:
+        bits |= 1 << position
+    return bits
