@@ -34,11 +34,14 @@ class Suitability:
         self.shared = mask(each for each in range(len(problem.devices)) if problem.shareable(each))
         self._problem = problem
         for index, claim in enumerate(problem.claims):
-            for plan in (each for plans in claim.plans for each in plans):
-                if plan.devices is not None:
-                    self._examine_all(index, plan, plan.devices)
-                else:
-                    self._examine(index, plan)
+            constrained: set[int] = set()  # constraints that cover an earlier request of the claim
+            for plans in claim.plans:
+                for plan in plans:
+                    if plan.devices is not None:
+                        self._examine_all(index, plan, plan.devices, constrained.isdisjoint(plan.constraints))
+                    else:
+                        self._examine(index, plan)
+                constrained.update(number for plan in plans for number in plan.constraints)
 
     def relevant(self, plan: Plan) -> int:
         """The devices that a plan can take or ask about."""
@@ -67,10 +70,12 @@ class Suitability:
     def _ruled_out(self, index: int, plan: Plan, position: int) -> bool:
         problem = self._problem
         device = problem.devices[position]
-        if device.consumes:
-            if not problem.features.partitionable_devices:
-                return True
-            if any(left < 0 for left in problem.availability.counters(problem.pool_of[position]).values()):
+        if device.consumes and not problem.features.partitionable_devices:
+            return True
+        in_part = self.shared >> position & 1 and device.id in problem.allocated.partly
+        if device.consumed and not in_part:
+            left = problem.availability.counters(problem.pool_of[position])
+            if any(each < 0 for each in left.values()):
                 return True
         if problem.features.device_taints and untolerated(device.taints, plan.request.tolerations):
             return True
@@ -84,15 +89,14 @@ class Suitability:
             each.nanos + held.get(name, 0) <= device.capacity[name].value.nanos for name, each in amounts.items()
         )
 
-    def _examine_all(self, index: int, plan: Plan, devices: tuple[int, ...]) -> None:
+    def _examine_all(self, index: int, plan: Plan, devices: tuple[int, ...], unconstrained: bool) -> None:
         """Find out whether a plan in mode All can be refused by a constraint, which is an error.
 
         It is one only if every device up to the refused one is free: one that is busy is an ordinary failure.
+        `unconstrained`: no earlier request of the claim is covered by a constraint that covers this one.
         """
         self.devices[plan.number] = mask(devices)
-        claim = self._problem.claims[index]
-        earlier = claim.plans[: next(n for n, plans in enumerate(claim.plans) if plan in plans)]
-        if any(not set(each.constraints).isdisjoint(plan.constraints) for plans in earlier for each in plans):
+        if not unconstrained:
             # What the constraints say depends on devices yet to be chosen, at worst of the very first device.
             self.fallible.add(plan.number)
             self.until_refused[plan.number] = mask(devices[:1])

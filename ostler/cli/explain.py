@@ -14,12 +14,12 @@ from dataclasses import replace
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, print_document
 from ostler.cli.progress import Progress
-from ostler.explain.access import add_access, choice_of, connect, find_access
+from ostler.explain.asking.question import Question, parse_question, question_about
+from ostler.explain.asking.subject import subject_of
+from ostler.explain.diagnosis.verdict import Verdict
 from ostler.explain.errors import ExplainError
-from ostler.explain.question import Question, parse_question, question_about
+from ostler.explain.reading.access import add_access, choice_of, connect, find_access
 from ostler.explain.state import State, merge
-from ostler.explain.subject import subject_of
-from ostler.explain.verdict import Verdict
 
 PATIENCE = 10.0
 """Seconds to find out whether the claims fit on a node, which is how long the scheduler searches there."""
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[State, Question, tuple[str, ...]]:
     """What is known, what is asked, and what was left out of files."""
     # Here and not above: help needs none of it.
-    from ostler.explain.files import read_files
+    from ostler.explain.reading.files import read_files
 
     over = read_files(arguments.filename) if arguments.filename else None
     notes = over.notes if over is not None else ()
@@ -95,7 +95,7 @@ def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[St
         asked = _question(arguments, arguments.namespace, state if over is None else over.state)
         return state, asked, (*base.notes, *notes)
     from kube.errors import KubeError
-    from ostler.explain.live import Wanted, read_cluster
+    from ostler.explain.reading.live import Wanted, read_cluster
 
     try:
         access = find_access(choice_of(arguments), os.environ)
@@ -119,7 +119,7 @@ def _question(arguments: argparse.Namespace, namespace: str, files: State) -> Qu
 def _explain(
     state: State, asked: Question, notes: tuple[str, ...], arguments: argparse.Namespace, progress: Progress
 ) -> Verdict:
-    from ostler.explain.survey import survey
+    from ostler.explain.diagnosis.survey import survey
 
     subject = subject_of(state, asked)
     subject = replace(subject, notes=(*subject.notes, *notes))

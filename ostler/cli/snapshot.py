@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ostler.cli.exits import CommandFailed
-from ostler.explain.access import add_access, choice_of
 from ostler.explain.errors import ExplainError
 from ostler.explain.kinds import FACTS
-from ostler.explain.snapshot import ORDER, anonymous, as_json, as_yaml, reduced
+from ostler.explain.reading.access import add_access, choice_of
+from ostler.explain.snapshots.snapshot import ORDER, anonymous, as_json, as_yaml, reduced
 from ostler.explain.state import State
 
 
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read(arguments: argparse.Namespace) -> State:
     from kube.errors import KubeError
-    from ostler.explain.files import read_files
+    from ostler.explain.reading.files import read_files
 
     try:
         if arguments.sources:
@@ -96,8 +96,8 @@ def _read(arguments: argparse.Namespace) -> State:
 def _read_cluster(arguments: argparse.Namespace) -> State:
     # Here and not above: files need no client library.
     from node.chance import chance
-    from ostler.explain.access import connect, find_access
-    from ostler.explain.live import Wanted, read_cluster
+    from ostler.explain.reading.access import connect, find_access
+    from ostler.explain.reading.live import Wanted, read_cluster
 
     access = find_access(choice_of(arguments), os.environ)
     client = connect(access, chance)

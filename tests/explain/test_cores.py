@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.bodies import JsonObject, object_at, text_at
-from ostler.explain.cores import smallest
-from ostler.explain.kinds import objects_at
-from ostler.explain.reduction import (
+from ostler.explain.diagnosis.cores import smallest
+from ostler.explain.diagnosis.reduction import (
     Claims,
     constraints_of,
     only_alternative,
@@ -20,6 +19,7 @@ from ostler.explain.reduction import (
     tolerant,
     with_count,
 )
+from ostler.explain.kinds import objects_at
 
 
 def claim(name: str, requests: Sequence[str], constraints: Sequence[Sequence[str]] = ()) -> JsonObject:

@@ -11,12 +11,12 @@ import jsonschema
 import pytest
 
 from driver.structured.pools import SliceIndex
-from ostler.explain.cluster import Cluster
-from ostler.explain.diagnosis import diagnose
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.diagnosis import diagnose
+from ostler.explain.diagnosis.obstacles import Held, Tainted
+from ostler.explain.diagnosis.verdict import Group, NodeFinding, Outcome, Verdict
 from ostler.explain.drawing.document import document, form
 from ostler.explain.drawing.text import draw
-from ostler.explain.obstacles import Held, Tainted
-from ostler.explain.verdict import Group, NodeFinding, Outcome, Verdict
 from tests.judge import our_allocation as given
 from tests.judge.comparison import expected
 

@@ -10,12 +10,7 @@ from dataclasses import fields, replace
 import jsonschema
 import pytest
 
-from ostler.explain.drawing.document import SCHEMA, document, form, obstacle_kinds
-from ostler.explain.drawing.names import brief, number, some
-from ostler.explain.drawing.page import Ink, Piece, line, page
-from ostler.explain.drawing.text import draw
-from ostler.explain.drawing.wording import obstacle_lines
-from ostler.explain.obstacles import (
+from ostler.explain.diagnosis.obstacles import (
     AllNeedsPools,
     Bearers,
     CapacityExhausted,
@@ -47,7 +42,7 @@ from ostler.explain.obstacles import (
     Value,
     Waiting,
 )
-from ostler.explain.verdict import (
+from ostler.explain.diagnosis.verdict import (
     Change,
     Group,
     NodeFinding,
@@ -58,6 +53,11 @@ from ostler.explain.verdict import (
     Shared,
     Verdict,
 )
+from ostler.explain.drawing.document import SCHEMA, document, form, obstacle_kinds
+from ostler.explain.drawing.names import brief, number, some
+from ostler.explain.drawing.page import Ink, Piece, line, page
+from ostler.explain.drawing.text import draw
+from ostler.explain.drawing.wording import obstacle_lines
 
 MODEL = 'device.attributes["gpu.example.com"].model'
 CLASS = Source("class", "gpu.example.com", 0)

@@ -10,10 +10,10 @@ import yaml
 
 from kube.bodies import JsonObject
 from kube.errors import ConfigurationError, ServerFault
-from ostler.explain.access import Choice, find_access
 from ostler.explain.errors import ExplainError, NotServed
 from ostler.explain.kinds import Kind, name_of
-from ostler.explain.live import PAGE, Wanted, read_cluster
+from ostler.explain.reading.access import Choice, find_access
+from ostler.explain.reading.live import PAGE, Wanted, read_cluster
 from ostler.explain.state import State
 from tests.explain.cluster import Cluster, paths, serving, status
 from tests.explain.objects import allocated, claim, device_class, node, pod, resource_slice, taint_rule, template

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube.bodies import Json, JsonObject
-from ostler.explain.nodes import Ground, hindrances
+from ostler.explain.asking.nodes import Ground, hindrances
 from tests.explain.cluster import status
 from tests.explain.objects import device_class, node, pod
 

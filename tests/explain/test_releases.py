@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driver.structured.features import Features
-from ostler.explain.releases import features_of, minor_of, note_of
+from ostler.explain.diagnosis.releases import features_of, minor_of, note_of
 
 
 @pytest.mark.parametrize(

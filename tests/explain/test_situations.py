@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 
 from kube.bodies import JsonObject
-from ostler.explain.cluster import cluster_of
-from ostler.explain.diagnosis import diagnose
-from ostler.explain.groups import MANY, Seen, grouped
-from ostler.explain.kinds import Kind, name_of
-from ostler.explain.obstacles import (
+from ostler.explain.asking.question import Question
+from ostler.explain.asking.subject import subject_of
+from ostler.explain.diagnosis.cluster import cluster_of
+from ostler.explain.diagnosis.diagnosis import diagnose
+from ostler.explain.diagnosis.groups import MANY, Seen, grouped
+from ostler.explain.diagnosis.obstacles import (
     ConditionFalse,
     Grain,
     Held,
@@ -22,12 +23,11 @@ from ostler.explain.obstacles import (
     Value,
     gist,
 )
-from ostler.explain.question import Question
-from ostler.explain.situations import Situations
+from ostler.explain.diagnosis.situations import Situations
+from ostler.explain.diagnosis.survey import survey
+from ostler.explain.diagnosis.verdict import NodeFinding, Outcome, RequestFinding, Verdict
+from ostler.explain.kinds import Kind, name_of
 from ostler.explain.state import State
-from ostler.explain.subject import subject_of
-from ostler.explain.survey import survey
-from ostler.explain.verdict import NodeFinding, Outcome, RequestFinding, Verdict
 from tests.explain.cases import (
     GPU,
     GPU_CLASS,

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from kube.bodies import Json, JsonObject, object_at
 from ostler.cli.main import main
-from ostler.explain.aliases import Group
+from ostler.explain.asking.nodes import hindrances
+from ostler.explain.asking.question import Question
+from ostler.explain.asking.subject import subject_of
 from ostler.explain.errors import BadQuestion
-from ostler.explain.files import read_files
 from ostler.explain.kinds import Kind, key_of, name_of, namespace_of, objects_at
-from ostler.explain.nodes import hindrances
-from ostler.explain.question import Question
-from ostler.explain.snapshot import Anonymous, anonymous, as_json, as_yaml, reduced
+from ostler.explain.reading.files import read_files
+from ostler.explain.snapshots.aliases import Group
+from ostler.explain.snapshots.snapshot import Anonymous, anonymous, as_json, as_yaml, reduced
 from ostler.explain.state import Missing, State
-from ostler.explain.subject import subject_of
 from tests.explain.cluster import Cluster, serving, status
 from tests.explain.objects import (
     DRIVER,

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from kube.bodies import Json, JsonObject, object_at
+from ostler.explain.asking.extended import CLAIM_NAME, class_of, extended_claim
+from ostler.explain.asking.question import Question, parse_question, question_about
+from ostler.explain.asking.subject import Subject, subject_of
 from ostler.explain.errors import BadQuestion
-from ostler.explain.extended import CLAIM_NAME, class_of, extended_claim
 from ostler.explain.kinds import Kind, name_of
-from ostler.explain.question import Question, parse_question, question_about
 from ostler.explain.state import Missing, State
-from ostler.explain.subject import Subject, subject_of
 from tests.explain.cluster import status
 from tests.explain.objects import allocated, claim, claim_spec, device_class, node, pod, template
 

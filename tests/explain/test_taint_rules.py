@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from driver.structured.identity import DeviceID
 from kube.bodies import JsonObject
+from ostler.explain.diagnosis.taint_rules import apply
 from ostler.explain.kinds import objects_at
-from ostler.explain.taint_rules import apply
 from tests.explain.objects import DRIVER, resource_slice, taint_rule
 
 TAINT: JsonObject = {"key": "drain", "value": "now", "effect": "NoSchedule"}

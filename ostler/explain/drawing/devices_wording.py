@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from itertools import groupby
 
-from ostler.explain.drawing.names import holder, number, some, source, values
-from ostler.explain.drawing.page import Ink, Line, Piece, code, line, value
-from ostler.explain.obstacles import (
+from ostler.explain.diagnosis.obstacles import (
     CapacityExhausted,
     CapacityUnfit,
     ConditionFalse,
@@ -17,6 +15,8 @@ from ostler.explain.obstacles import (
     Tainted,
     Usage,
 )
+from ostler.explain.drawing.names import holder, number, some, source, values
+from ostler.explain.drawing.page import Ink, Line, Piece, code, line, value
 
 HOLDERS = 3
 """Holders told one by one."""

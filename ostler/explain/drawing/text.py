@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from ostler.explain.diagnosis.obstacles import Held, gist
+from ostler.explain.diagnosis.verdict import (
+    Change,
+    Group,
+    NodeFinding,
+    Outcome,
+    Placement,
+    Remedy,
+    RequestFinding,
+    Verdict,
+)
 from ostler.explain.drawing.devices_wording import advice
 from ostler.explain.drawing.names import brief, number, quoted, some
 from ostler.explain.drawing.page import Ink, Line, Piece, line, page, value
 from ostler.explain.drawing.wording import obstacle_lines
-from ostler.explain.obstacles import Held, gist
-from ostler.explain.verdict import Change, Group, NodeFinding, Outcome, Placement, Remedy, RequestFinding, Verdict
 
 MOST = 12
 """Groups of nodes that are shown unless all are asked for."""

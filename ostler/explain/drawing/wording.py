@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines
-from ostler.explain.drawing.names import joined, number, quoted, some, source
-from ostler.explain.drawing.page import Line, Piece, code, line, value
-from ostler.explain.obstacles import (
+from ostler.explain.diagnosis.obstacles import (
     AllNeedsPools,
     Bearers,
     ClassMissing,
@@ -28,6 +25,9 @@ from ostler.explain.obstacles import (
     TooMany,
     Waiting,
 )
+from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines
+from ostler.explain.drawing.names import joined, number, quoted, some, source
+from ostler.explain.drawing.page import Line, Piece, code, line, value
 
 AROUND = 60
 """Characters of an expression shown on either side of the place of a mistake."""

@@ -24,8 +24,8 @@ from driver.structured.node_selection import Labels
 from driver.structured.pools import node_identity
 from driver.structured.slices import Device, Slice
 from kube.bodies import JsonObject
-from ostler.explain.cluster import Cluster
-from ostler.explain.selecting import expressions
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.selecting import expressions
 
 FEW = 64
 """Different things that an expression may read in the cluster before only its answers are compared."""

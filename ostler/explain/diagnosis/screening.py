@@ -17,9 +17,9 @@ from driver.structured.identity import DeviceID
 from driver.structured.pools import Pool
 from driver.structured.slices import Device
 from driver.structured.taints import untolerated
-from ostler.explain.amounts import Counters, capacity_exhausted, capacity_unfit
-from ostler.explain.cluster import Cluster
-from ostler.explain.obstacles import (
+from ostler.explain.diagnosis.amounts import Counters, capacity_exhausted, capacity_unfit
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.obstacles import (
     CapacityExhausted,
     ConditionFalse,
     CounterExhausted,
@@ -33,9 +33,9 @@ from ostler.explain.obstacles import (
     Value,
     gist,
 )
-from ostler.explain.releases import SINCE
-from ostler.explain.selecting import Refusal, refusal
-from ostler.explain.taint_rules import TaintOf
+from ostler.explain.diagnosis.releases import SINCE
+from ostler.explain.diagnosis.selecting import Refusal, refusal
+from ostler.explain.diagnosis.taint_rules import TaintOf
 
 MOST_VALUES = 4
 """Lines for one condition with different values."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from ostler.explain.obstacles import Grain, gist, shows_names
-from ostler.explain.verdict import Group, NodeFinding, Outcome
+from ostler.explain.diagnosis.obstacles import Grain, gist, shows_names
+from ostler.explain.diagnosis.verdict import Group, NodeFinding, Outcome
 
 MANY = 12
 """Groups that a person reads through; beyond, coarser ones are made."""

@@ -16,9 +16,16 @@ from driver.structured.cel.errors import CompileError, EvaluationError
 from driver.structured.claims import Request
 from driver.structured.slices import Device
 from kube.bodies import text_at
-from ostler.explain.cluster import Cluster
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.obstacles import (
+    ConditionFalse,
+    Obstacle,
+    SelectorBroken,
+    SelectorUnreadable,
+    Source,
+    Value,
+)
 from ostler.explain.kinds import objects_at
-from ostler.explain.obstacles import ConditionFalse, Obstacle, SelectorBroken, SelectorUnreadable, Source, Value
 
 DRIVER = "device.driver"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ostler.explain.obstacles import NAMES, Obstacle, Value
+from ostler.explain.diagnosis.obstacles import NAMES, Obstacle, Value
 
 
 class Outcome(StrEnum):

@@ -19,20 +19,20 @@ from driver.structured.node_selection import Labels
 from driver.structured.pools import Pool, gather_pools, node_identity
 from driver.structured.slices import Device
 from kube.bodies import JsonObject
-from ostler.explain import obstacles as kinds
-from ostler.explain.cluster import Cluster
-from ostler.explain.cores import Core, smallest
-from ostler.explain.errors_told import told
-from ostler.explain.judge import Judge
-from ostler.explain.obstacles import Obstacle
-from ostler.explain.placing import placements, shared, title_of
-from ostler.explain.pool_faults import faulty, present
-from ostler.explain.reduction import Claims, Part, constraints_of, only_alternative, reduced, requests_of
-from ostler.explain.remedies import remedies
-from ostler.explain.screening import Screened, devices_for, screen
-from ostler.explain.selecting import refusal
-from ostler.explain.together import not_together, of_core, refused_by
-from ostler.explain.verdict import NodeFinding, Outcome, RequestFinding
+from ostler.explain.diagnosis import obstacles as kinds
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.cores import Core, smallest
+from ostler.explain.diagnosis.errors_told import told
+from ostler.explain.diagnosis.judge import Judge
+from ostler.explain.diagnosis.obstacles import Obstacle
+from ostler.explain.diagnosis.placing import placements, shared, title_of
+from ostler.explain.diagnosis.pool_faults import faulty, present
+from ostler.explain.diagnosis.reduction import Claims, Part, constraints_of, only_alternative, reduced, requests_of
+from ostler.explain.diagnosis.remedies import remedies
+from ostler.explain.diagnosis.screening import Screened, devices_for, screen
+from ostler.explain.diagnosis.selecting import refusal
+from ostler.explain.diagnosis.together import not_together, of_core, refused_by
+from ostler.explain.diagnosis.verdict import NodeFinding, Outcome, RequestFinding
 
 
 @dataclass(frozen=True, slots=True)

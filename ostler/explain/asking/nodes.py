@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kube.bodies import JsonObject, object_at, one_line, text_at
-from ostler.explain.extended import asks_of, offered
+from ostler.explain.asking.extended import asks_of, offered
 from ostler.explain.kinds import name_of, objects_at, texts_at
 
 _STOPPING = ("NoSchedule", "NoExecute")

@@ -16,9 +16,9 @@ from typing import cast
 from driver.versions import to_v1
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Forbidden, Gone, NotFound
-from ostler.explain.discovery import Reads, collection_path, object_path, served_versions, server_version
-from ostler.explain.extended import asks_of
+from ostler.explain.asking.extended import asks_of
 from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, namespace_of, objects_at
+from ostler.explain.reading.discovery import Reads, collection_path, object_path, served_versions, server_version
 from ostler.explain.state import Missing, Objects, State
 
 PAGE = 500

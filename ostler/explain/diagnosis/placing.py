@@ -10,10 +10,10 @@ from driver.structured.identity import DeviceID
 from driver.structured.reading import Object
 from driver.structured.slices import Device
 from kube.bodies import JsonObject
-from ostler.explain.attribute_values import written
+from ostler.explain.diagnosis.attribute_values import written
+from ostler.explain.diagnosis.obstacles import Value
+from ostler.explain.diagnosis.verdict import Placement, Shared
 from ostler.explain.kinds import name_of, namespace_of
-from ostler.explain.obstacles import Value
-from ostler.explain.verdict import Placement, Shared
 
 STANDARD = "resource.kubernetes.io/"
 """Domain of the attributes that mean the same for all drivers, such as pcieRoot and numaNode."""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from kube.bodies import Json, one_line
 from ostler.explain.errors import BadInput, Fault
-from ostler.explain.lines import events_of, line_at
-from ostler.explain.scalars import plain_value
+from ostler.explain.reading.lines import events_of, line_at
+from ostler.explain.reading.scalars import plain_value
 
 if TYPE_CHECKING:
     import yaml

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from ostler.explain.collection import Collection, Text
-from ostler.explain.documents import MAX_BYTES, documents
 from ostler.explain.errors import BadInput, Fault
 from ostler.explain.kinds import Kind
+from ostler.explain.reading.collection import Collection, Text
+from ostler.explain.reading.documents import MAX_BYTES, documents
 from ostler.explain.state import State
 
 STDIN = "-"

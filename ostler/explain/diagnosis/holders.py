@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from driver.structured.identity import DeviceID
 from kube.bodies import JsonObject, object_at, text_at
+from ostler.explain.diagnosis.obstacles import Holder
 from ostler.explain.kinds import name_of, namespace_of, objects_at
-from ostler.explain.obstacles import Holder
 
 
 @dataclass(frozen=True, slots=True)

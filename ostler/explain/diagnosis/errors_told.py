@@ -14,10 +14,10 @@ from driver.structured.claims import Claim
 from driver.structured.errors import AllocationError
 from driver.structured.selectors import SelectorError
 from kube.bodies import JsonObject, text_at
-from ostler.explain.cluster import Cluster
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.obstacles import ClassMissing, Obstacle, Refused, Source
+from ostler.explain.diagnosis.selecting import broken, unreadable
 from ostler.explain.errors import ExplainError
-from ostler.explain.obstacles import ClassMissing, Obstacle, Refused, Source
-from ostler.explain.selecting import broken, unreadable
 
 NEAR = 5
 """Names of classes that are offered."""

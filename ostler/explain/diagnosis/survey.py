@@ -10,20 +10,20 @@ from driver.structured.errors import FatalError
 from driver.structured.node_selection import SelectorFault, selector_matcher
 from driver.structured.pools import node_identity
 from kube.bodies import JsonObject, object_at
-from ostler.explain.cluster import Cluster, Patience, cluster_of
-from ostler.explain.diagnosis import diagnose, limit_of
+from ostler.explain.asking.nodes import hindrances
+from ostler.explain.asking.subject import Subject
+from ostler.explain.diagnosis.cluster import Cluster, Patience, cluster_of
+from ostler.explain.diagnosis.diagnosis import diagnose, limit_of
+from ostler.explain.diagnosis.errors_told import class_missing, told
+from ostler.explain.diagnosis.groups import MANY, Seen, grouped
+from ostler.explain.diagnosis.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting, gist
+from ostler.explain.diagnosis.placing import title_of
+from ostler.explain.diagnosis.releases import note_of
+from ostler.explain.diagnosis.situations import Situations
+from ostler.explain.diagnosis.verdict import Group, NodeFinding, Outcome, Verdict
 from ostler.explain.errors import BadQuestion
-from ostler.explain.errors_told import class_missing, told
-from ostler.explain.groups import MANY, Seen, grouped
 from ostler.explain.kinds import Kind, name_of, objects_at
-from ostler.explain.nodes import hindrances
-from ostler.explain.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting, gist
-from ostler.explain.placing import title_of
-from ostler.explain.releases import note_of
-from ostler.explain.situations import Situations
 from ostler.explain.state import State
-from ostler.explain.subject import Subject
-from ostler.explain.verdict import Group, NodeFinding, Outcome, Verdict
 
 Progress = Callable[[int, int], None]
 """Nodes done, nodes in all."""

@@ -8,8 +8,8 @@ from driver.structured.identity import PoolID
 from driver.structured.node_selection import Labels
 from driver.structured.pools import Pool
 from driver.structured.slices import Device
-from ostler.explain.cluster import Cluster
-from ostler.explain.obstacles import Obstacle, PoolIncomplete, PoolInvalid, PoolOutdated
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.obstacles import Obstacle, PoolIncomplete, PoolInvalid, PoolOutdated
 
 
 def faulty(pools: Sequence[Pool], name: str, labels: Labels, cluster: Cluster) -> Iterator[tuple[PoolID, Obstacle]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ostler.explain.reduction import Claims, Part, constraints_of, reduced, requests_of
+from ostler.explain.diagnosis.reduction import Claims, Part, constraints_of, reduced, requests_of
 
 MOST_CALLS = 100
 """Questions for one set; claims have at most 32 requests and 32 constraints."""

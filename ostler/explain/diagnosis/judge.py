@@ -17,8 +17,8 @@ from driver.structured.pools import gather_pools
 from driver.structured.problem import Availability, CounterKey
 from driver.structured.reading import Object
 from kube.bodies import JsonObject
-from ostler.explain.cluster import Cluster
-from ostler.explain.reduction import Claims
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.reduction import Claims
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,15 @@ from driver.structured.identity import PoolID
 from driver.structured.pools import Pool
 from driver.structured.problem import Availability, CounterKey
 from driver.structured.slices import Device
-from ostler.explain.cluster import Cluster
-from ostler.explain.obstacles import CapacityExhausted, CapacityUnfit, CounterExhausted, Holder, Obstacle, Usage
+from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.obstacles import (
+    CapacityExhausted,
+    CapacityUnfit,
+    CounterExhausted,
+    Holder,
+    Obstacle,
+    Usage,
+)
 
 
 def shares(device: Device, cluster: Cluster) -> bool:

@@ -14,11 +14,11 @@ from driver.structured.features import Features
 from driver.structured.identity import DeviceID
 from driver.structured.pools import SliceIndex
 from kube.bodies import JsonObject
-from ostler.explain.holders import Holding, holdings
+from ostler.explain.diagnosis.holders import Holding, holdings
+from ostler.explain.diagnosis.releases import features_of
+from ostler.explain.diagnosis.taint_rules import TaintOf, apply
 from ostler.explain.kinds import name_of, objects_at
-from ostler.explain.releases import features_of
 from ostler.explain.state import State
-from ostler.explain.taint_rules import TaintOf, apply
 
 Patience = Callable[[bool], Callable[[], bool]]
 """Begins a question to the allocator, True for "what if"; what it gives says whether to give that question up."""

@@ -11,10 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from driver.structured.allocated import AllocatedState
 from driver.structured.claims import Claim, Request
-from ostler.explain.cores import Core
-from ostler.explain.judge import Judge
-from ostler.explain.obstacles import CapacityExhausted, ConditionFalse, CounterExhausted, Held, Obstacle, Tainted
-from ostler.explain.reduction import (
+from ostler.explain.diagnosis.cores import Core
+from ostler.explain.diagnosis.judge import Judge
+from ostler.explain.diagnosis.obstacles import (
+    CapacityExhausted,
+    ConditionFalse,
+    CounterExhausted,
+    Held,
+    Obstacle,
+    Tainted,
+)
+from ostler.explain.diagnosis.reduction import (
     Claims,
     Part,
     constraints_of,
@@ -24,8 +31,8 @@ from ostler.explain.reduction import (
     with_count,
     without_selector,
 )
-from ostler.explain.screening import Screened
-from ostler.explain.verdict import Change, Remedy
+from ostler.explain.diagnosis.screening import Screened
+from ostler.explain.diagnosis.verdict import Change, Remedy
 
 Screenings = Mapping[Part, Sequence[tuple[Request, Screened]]]
 _NOTHING = AllocatedState()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kube.bodies import JsonObject, object_at, text_at
+from ostler.explain.asking.extended import ANNOTATION, CLAIM_NAME, asks_of, class_of, extended_claim
+from ostler.explain.asking.question import Question
 from ostler.explain.errors import BadQuestion
-from ostler.explain.extended import ANNOTATION, CLAIM_NAME, asks_of, class_of, extended_claim
 from ostler.explain.kinds import GROUP, Kind, name_of, namespace_of, objects_at, uid_of
-from ostler.explain.question import Question
 from ostler.explain.state import Objects, State
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"

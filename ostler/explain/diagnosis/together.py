@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from driver.structured.claims import Claim, ConstraintFacts, Request
 from driver.structured.identity import DeviceID, PoolID
 from driver.structured.slices import Device
-from ostler.explain.attribute_values import value_of
-from ostler.explain.cores import Core
-from ostler.explain.judge import Judge
-from ostler.explain.obstacles import Bearers, Competing, ConstraintUnsatisfiable, NotTogether, Obstacle
-from ostler.explain.reduction import Claims, Part, with_count
-from ostler.explain.screening import Screened
+from ostler.explain.diagnosis.attribute_values import value_of
+from ostler.explain.diagnosis.cores import Core
+from ostler.explain.diagnosis.judge import Judge
+from ostler.explain.diagnosis.obstacles import Bearers, Competing, ConstraintUnsatisfiable, NotTogether, Obstacle
+from ostler.explain.diagnosis.reduction import Claims, Part, with_count
+from ostler.explain.diagnosis.screening import Screened
 
 Screenings = Mapping[Part, Sequence[tuple[Request, Screened]]]
 """What was found for every alternative of a request."""

@@ -15,13 +15,13 @@ from typing import cast
 from driver.validation.objects import VALIDATORS
 from driver.versions import VersionError, to_v1, with_defaults
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
-from ostler.explain.documents import Document
 from ostler.explain.errors import SHOWN, Fault
 from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, kind_of, name_of, objects_at, texts_at, uid_of
-from ostler.explain.lines import Path, line_of
-from ostler.explain.shapes import misfits
+from ostler.explain.reading.documents import Document
+from ostler.explain.reading.lines import Path, line_of
+from ostler.explain.reading.shapes import misfits
+from ostler.explain.reading.workloads import WORKLOADS, pod_of
 from ostler.explain.state import Missing, State
-from ostler.explain.workloads import WORKLOADS, pod_of
 
 SNAPSHOT_GROUP = "ostler.dev"
 SNAPSHOT_VERSION = f"{SNAPSHOT_GROUP}/v1alpha1"

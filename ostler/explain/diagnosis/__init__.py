@@ -1,0 +1,1 @@
+"""Why claims fit on nodes or do not. Pure."""

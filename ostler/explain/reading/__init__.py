@@ -1,0 +1,1 @@
+"""What explain looks at, from a live cluster or from files."""
