@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from ostler.cli.exits import CommandFailed, Exit
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="read files or folders in place of a cluster",
+        help="read this file or folder instead of a cluster",
     )
     parser.add_argument("--node", action="append", default=[], metavar="NAME", help="look at this node alone")
     parser.add_argument("--all-nodes", action="store_true", help="name every node, and say why where it does not fit")
@@ -85,34 +86,36 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[State, Question, tuple[str, ...]]:
     """What is known, what is asked, and what was left out of files."""
     # Here and not above: help needs none of it.
-    from ostler.explain.reading.files import read_files
+    from ostler.explain.reading.files import Reading, read_files
 
-    over = read_files(arguments.filename) if arguments.filename else None
-    notes = over.notes if over is not None else ()
     if arguments.origin:
         base = read_files(arguments.origin)
-        state = base.state if over is None else merge(base.state, over.state)
-        asked = _question(arguments, arguments.namespace, state if over is None else over.state)
-        return state, asked, (*base.notes, *notes)
+        over = read_files(arguments.filename, namespace=arguments.namespace) if arguments.filename else Reading(State())
+        state = merge(base.state, over.state)
+        asked = _question(arguments, "default", over.state if arguments.filename else state)
+        return state, asked, (*base.notes, *over.notes)
     from kube.errors import KubeError
     from ostler.explain.reading.live import Wanted, read_cluster
 
+    if not arguments.filename and not arguments.question:
+        raise ExplainError("what is to be explained? give 'pod NAME', 'claim NAME', or a manifest with -f")
     try:
         access = find_access(choice_of(arguments), os.environ)
-        namespace = arguments.namespace or access.namespace
-        if over is None and not arguments.question:
-            raise ExplainError("what is to be explained? give 'pod NAME', 'claim NAME', or a manifest with -f")
-        asked = _question(arguments, namespace, over.state if over is not None else State())
+        default = access.namespace or "default"
+        namespace = arguments.namespace or default
+        over = read_files(arguments.filename, namespace=namespace) if arguments.filename else Reading(State())
+        asked = _question(arguments, default, over.state)
         names = (asked.name,)
-        live = read_cluster(connect(access, random.random), access.server, Wanted(asked.namespace, names, names), say)
+        with closing(connect(access, random.random)) as client:
+            live = read_cluster(client, access.server, Wanted(asked.namespace, names, names), say)
     except KubeError as error:
         raise ExplainError(str(error)) from error
-    return (live if over is None else merge(live, over.state)), asked, notes
+    return merge(live, over.state), asked, over.notes
 
 
-def _question(arguments: argparse.Namespace, namespace: str, files: State) -> Question:
+def _question(arguments: argparse.Namespace, default: str, files: State) -> Question:
     if arguments.question:
-        return parse_question(arguments.question, namespace)
+        return parse_question(arguments.question, arguments.namespace, default)
     return question_about(files)
 
 

@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="sources",
-        nargs="+",
+        action="append",
         metavar="FILE",
         default=[],
-        help="read files or folders instead of a cluster",
+        help="read this file or folder instead of a cluster",
     )
     group = parser.add_argument_group("names")
     group.add_argument(
