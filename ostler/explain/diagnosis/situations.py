@@ -57,12 +57,16 @@ class Situations:
         for each in self._cluster.index.for_node(name):
             if each.selects(name, labels):
                 mine.setdefault(each.pool, []).append(each)
-        values: dict[Hashable, int] = {}
-        return tuple(self._pool(pool, mine[pool], name, labels, values) for pool in sorted(mine))
+        others = {pool for pool in mine if any(one.nodes.name != name for one in self._cluster.index.of_pool(pool))}
+        # Beside devices that other nodes have as well it matters which values a node's own devices have.
+        values: dict[Hashable, int] | None = None if others else {}
+        return tuple(
+            _part_of(pool, mine[pool], name, labels) if pool in others else self._pool(pool, mine[pool], values)
+            for pool in sorted(mine)
+        )
 
-    def _pool(
-        self, pool: PoolID, slices: Sequence[Slice], node: str, labels: Labels, values: dict[Hashable, int]
-    ) -> Hashable:
+    def _pool(self, pool: PoolID, slices: Sequence[Slice], values: dict[Hashable, int] | None) -> Hashable:
+        """A pool of the node's own."""
         of_pool = self._cluster.index.of_pool(pool)
         ages = self._generations.get(pool)
         if ages is None:
@@ -73,17 +77,13 @@ class Situations:
             (repr((ages.index(one.generation), self._device(device), device.slice.per_device)), device)
             for one in slices
             for device in one.devices
-            if one.per_device is not True or device.selects(node, labels)
         ]
         # The order of devices does not matter; values of constraints get numbers in an order that names do not decide.
         seen.sort(key=lambda pair: pair[0])
         devices = tuple((text, tuple(_number(one, name, values) for name in self._attributes)) for text, one in seen)
         names = [device.name for one in slices for device in one.devices]
-        own = all(one.nodes.name == node for one in of_pool)
-        # A pool that other nodes have a part in is like no other.
-        identity = () if own else (pool, tuple(sorted(one.name for one in slices)))
         unique = len(set(names)) == len(names)
-        return (pool.driver, identity, len(of_pool), tuple(shapes), unique, repr(counters), devices)
+        return (pool.driver, len(of_pool), tuple(shapes), unique, repr(counters), devices)
 
     def _device(self, device: Device) -> Hashable:
         allocated = self._cluster.allocated
@@ -101,6 +101,18 @@ class Situations:
             device.id in allocated.partly,
             sorted(allocated.capacity.get(device.id, {}).items()),
         )
+
+
+def _part_of(pool: PoolID, slices: Sequence[Slice], node: str, labels: Labels) -> Hashable:
+    """What a node has of a pool that other nodes have a part in: such a pool is like no other."""
+    chosen = [
+        device.name
+        for one in slices
+        if one.per_device is True
+        for device in one.devices
+        if device.selects(node, labels)
+    ]
+    return (pool, tuple(sorted(one.name for one in slices)), tuple(chosen))
 
 
 def _program(text: str, cluster: Cluster) -> Program | None:
@@ -142,10 +154,12 @@ class _Selector:
         return tuple(one if isinstance(one, bool) else str(one) for one in outcomes)
 
 
-def _number(device: Device, attribute: str, values: dict[Hashable, int]) -> Hashable:
-    """Values by the order in which the node's devices show them; a list by those of its items."""
+def _number(device: Device, attribute: str, values: dict[Hashable, int] | None) -> Hashable:
+    """Values by the order in which the node's devices show them, or as they are; a list by those of its items."""
     found = lookup(device, attribute)
     held = None if found is None else as_values(found)
     if held is None:
         return found is not None
+    if values is None:
+        return (held.type, tuple(sorted(str(each) for each in held.values)))
     return tuple(sorted(values.setdefault((attribute, held.type, each), len(values)) for each in held.values))

@@ -6,7 +6,10 @@ well-formed but says nothing about devices is a note.
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +23,9 @@ from ostler.explain.state import State
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
+WRITER_WAIT = 5.0
+"""Seconds that a pipe is given to be opened by whoever writes into it."""
+_STEP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +63,49 @@ def _origin(paths: Sequence[str]) -> str:
 
 def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[Fault]) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of every file, each file once; of one that is too large no more than shows it."""
-    done: set[Path] = set()
+    done: set[str] = set()
     for name in dict.fromkeys(paths):
         if name == STDIN:
             yield "standard input", (stdin or sys.stdin.buffer).read(MAX_BYTES + 1)
             continue
         try:
             for path in _files(Path(name)):
-                if path.resolve() not in done:
-                    done.add(path.resolve())
-                    with path.open("rb") as file:
-                        yield str(path), file.read(MAX_BYTES + 1)
+                # Not Path.resolve(), which ends with a RuntimeError in a loop of links; opening it says what is wrong.
+                real = os.path.realpath(path)
+                if real not in done:
+                    done.add(real)
+                    yield str(path), _bytes(path)
         except OSError as error:
             problem = f"cannot be read ({error.strerror or error})"
             faults.append(Fault(name, problem, "give a file or folder that exists and that you may read"))
         except _NoFiles:
             faults.append(Fault(name, "the folder holds no objects", f"put {', '.join(SUFFIXES)} files into it"))
+
+
+def _bytes(path: Path) -> bytes:
+    """What a file holds, of one that is too large no more than shows it; raises ``OSError``."""
+    with path.open("rb", opener=_opened) as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open as usual, but for a pipe into which nobody writes: that would wait for ever."""
+    opened = os.open(path, flags | os.O_NONBLOCK)
+    try:
+        if stat.S_ISFIFO(os.fstat(opened).st_mode):
+            _wait_for_writer(opened)
+        os.set_blocking(opened, True)
+    except BaseException:
+        os.close(opened)
+        raise
+    return opened
+
+
+def _wait_for_writer(pipe: int) -> None:
+    """Return when there is something to read, or somebody who may write it."""
+    end = time.monotonic() + WRITER_WAIT
+    while select.select([pipe], [], [], 0)[0] and not _has_writer(pipe):
+        pass
 
 
 class _NoFiles(Exception):
