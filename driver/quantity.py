@@ -22,11 +22,14 @@ _NANO = -9
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _INT64_SAFE_DIGITS = 18  # as many decimal digits always fit in 64 bits
 _WRAPPING = frozenset((1, 2, 3, 6, 9))  # powers of ten that overflow to the lowest 64 bits, others to 0
-_MAX_EXPONENT = 100_000  # ours: Kubernetes accepts more and then computes for hours
+_MAX_EXPONENT = 10_000  # ours, as the next: Kubernetes accepts more and then computes for hours
+_MAX_DIGITS = 10_000
+_REMEMBERED_LENGTH = 64  # longer texts are rare, and would fill the memory
 _STR_DIGITS = 4_000  # Python refuses int <-> str above 4300 digits; Decimal does not
 _JSON_SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
-_SHAPE = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+# Possessive: a long text that does not fit must not be tried in every way to cut it up.
+_SHAPE = re.compile(r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[-+]?+[0-9]*+)")
 _EXPONENT = re.compile(r"[eE]([-+]?[0-9]+)")
 
 
@@ -52,6 +55,7 @@ class Fault(Enum):
 
     SHAPE = f"it must be a number and, without a space, {_SUFFIXES}"
     NUMBER = "its numeric part has no digits"
+    LENGTH = f"it has more than {_MAX_DIGITS} digits"
     SUFFIX = f"after its number there may be {_SUFFIXES}"
     EXPONENT = f"its exponent is above {_MAX_EXPONENT}"
 
@@ -188,27 +192,36 @@ class Quantity:
         return base if self.scale == 0 else base * _power_of_ten(self.scale)
 
 
-@lru_cache(maxsize=8192)
 def parse(text: str) -> Quantity:
     """Read a quantity, strictly (no spaces around it). Digits below a billionth round up (away from zero).
 
     Raises QuantityError.
     """
+    return _remembered(text) if len(text) <= _REMEMBERED_LENGTH else _parsed(text)
+
+
+@lru_cache(maxsize=8192)
+def _remembered(text: str) -> Quantity:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Quantity:
     match = _SHAPE.fullmatch(text)
     if match is None or not text:
         raise QuantityError(text, Fault.SHAPE)
     if text == "0":
         return Quantity(0, 0, 0, False, Format.DECIMAL_SI, text)
     sign, zeros, whole, fraction, suffix = match.groups(default="")
+    if len(whole) + len(fraction) > _MAX_DIGITS:
+        raise QuantityError(text, Fault.LENGTH)
     exponent, family = _suffix(text, suffix)
     number = whole or "0"
     narrow = _narrow(text, sign == "-", number, fraction, exponent=exponent, family=family)
     if narrow is not None:
         return narrow
-    digits = zeros + whole + fraction
-    if not digits:
+    if not zeros + whole + fraction:
         raise QuantityError(text, Fault.NUMBER)
-    return _wide(text, sign == "-", _integer(digits), len(fraction), exponent=exponent, family=family)
+    return _wide(text, sign == "-", _integer(number + fraction), len(fraction), exponent=exponent, family=family)
 
 
 def of_json(value: object) -> Quantity:
@@ -220,9 +233,14 @@ def of_json(value: object) -> Quantity:
         return parse("0")
     if isinstance(value, str):
         return parse(value.strip(_JSON_SPACE))
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        shown = str(value) if isinstance(value, bool) else f"a {type(value).__name__}"
+        raise QuantityError(shown, Fault.SHAPE)
+    if isinstance(value, float):
         return parse(repr(value))
-    raise QuantityError(repr(value), Fault.SHAPE)
+    if value.bit_length() > 4 * _MAX_DIGITS:
+        raise QuantityError("a whole number", Fault.LENGTH)
+    return parse(_digits(value))
 
 
 def from_int(value: int, family: Format = Format.DECIMAL_SI) -> Quantity:
@@ -331,14 +349,24 @@ def _canonical(quantity: Quantity) -> str:
                 times += 1
             return _digits(whole) + _BINARY_SUFFIX.get(times * 10, "")
         format_ = Format.DECIMAL_SI
-    mantissa, power = quantity.unscaled, quantity.scale
-    while mantissa % 10 == 0:
-        mantissa //= 10
-        power += 1
+    mantissa, zeros = _without_zeros(quantity.unscaled)
+    power = quantity.scale + zeros
     mantissa, power = mantissa * 10 ** (power % 3), power - power % 3
     if format_ is Format.DECIMAL_SI:
         return _digits(mantissa) + _DECIMAL_SUFFIX.get(power, "")
     return _digits(mantissa) + (f"e{power}" if power else "")
+
+
+def _without_zeros(value: int) -> tuple[int, int]:
+    """The value (not 0) without the zeros at its end, and how many these are; halving, since long division is slow."""
+    zeros, step = 0, _MAX_EXPONENT
+    while step:
+        whole, rest = divmod(value, 10**step) if value.bit_length() > 3 * step else (value, 1)
+        if rest:
+            step //= 2
+        else:
+            value, zeros = whole, zeros + step
+    return value, zeros
 
 
 def _divide_away(value: int, power: int) -> int:

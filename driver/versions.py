@@ -15,11 +15,15 @@ server drops it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from reprlib import Repr
 from typing import Any, Final
 
 Object = Mapping[str, object]
 _Convert = Callable[[Mapping[str, object]], dict[str, object]]
+_ConvertPart = Callable[[Mapping[str, object]], object]
 
+_SHORT: Final = Repr()
+_SHORT.maxstring = 80
 _GROUP: Final = "resource.k8s.io"
 _LIST: Final = "List"
 _COMMON: Final = ("v1", "v1beta2", "v1beta1")
@@ -71,7 +75,7 @@ class VersionError(Exception):
     """
 
     def __init__(self, kind: str, version: str, possible: str) -> None:
-        super().__init__(f"kind {kind!r} in version {version!r} cannot be converted: {possible}")
+        super().__init__(f"kind {_SHORT.repr(kind)} in version {_SHORT.repr(version)} cannot be converted: {possible}")
         self.kind = kind
         self.version = version
         self.possible = possible
@@ -128,7 +132,7 @@ def _identity(resource: Object, read_only: Mapping[str, tuple[str, ...]]) -> tup
     written, api_version = resource.get("kind"), resource.get("apiVersion")
     if not isinstance(written, str) or not isinstance(api_version, str):
         missing = "kind" if not isinstance(written, str) else "apiVersion"
-        raise VersionError(str(written or ""), str(api_version or ""), f"the object needs a text as {missing}")
+        raise VersionError(_if_text(written), _if_text(api_version), f"the object needs a text as {missing}")
     group, _, version = api_version.rpartition("/")
     kind = written.removesuffix(_LIST)
     if group != _GROUP or kind not in _WRITTEN:
@@ -140,21 +144,26 @@ def _identity(resource: Object, read_only: Mapping[str, tuple[str, ...]]) -> tup
     return kind, version
 
 
+def _if_text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _converted(resource: Object, version: str, converter: _Convert, whole: _Convert) -> dict[str, object]:
-    """Return the object converted and named `version`; of a list its items, those with a version of their own by it."""
+    """Return the object converted and named `version`; of a list its items, those with a name of their own by it."""
     kind = str(resource["kind"])
     if not kind.endswith(_LIST):
         return {**converter(resource), "apiVersion": f"{_GROUP}/{version}"}
 
     def item(entry: Mapping[str, object]) -> dict[str, object]:
-        if "apiVersion" in entry and entry.get("kind") == kind.removesuffix(_LIST):
-            return whole(entry)
-        return converter(entry)
+        own = {name: entry[name] for name in ("apiVersion", "kind") if entry.get(name) is not None}
+        if not own:
+            return converter(entry)
+        return whole({**entry, "apiVersion": resource["apiVersion"], "kind": kind.removesuffix(_LIST), **own})
 
     return {**_each(resource, "items", item), "apiVersion": f"{_GROUP}/{version}"}
 
 
-def _at(parent: Object, path: tuple[str, ...], convert: _Convert) -> dict[str, object]:
+def _at(parent: Object, path: tuple[str, ...], convert: _ConvertPart) -> dict[str, object]:
     """Return `parent` with the mapping at `path` converted; unchanged if there is none."""
     child = parent.get(path[0])
     if not isinstance(child, Mapping):
@@ -162,7 +171,7 @@ def _at(parent: Object, path: tuple[str, ...], convert: _Convert) -> dict[str, o
     return {**parent, path[0]: _at(child, path[1:], convert) if path[1:] else convert(child)}
 
 
-def _each(parent: Object, field: str, convert: _Convert) -> dict[str, object]:
+def _each(parent: Object, field: str, convert: _ConvertPart) -> dict[str, object]:
     """Return `parent` with each mapping in its list `field` converted; unchanged if there is no such list."""
     entries = parent.get(field)
     if not isinstance(entries, list) or not entries:
@@ -172,7 +181,7 @@ def _each(parent: Object, field: str, convert: _Convert) -> dict[str, object]:
 
 def _unset(parent: Object, *fields: str) -> dict[str, object]:
     """Return `parent` without those of `fields` that hold nothing ("" or false)."""
-    return {key: value for key, value in parent.items() if key not in fields or value not in ("", False)}
+    return {key: value for key, value in parent.items() if key not in fields or not (value == "" or value is False)}
 
 
 def _slice_spec_to_v1(spec: Object) -> dict[str, object]:
@@ -183,11 +192,18 @@ def _slice_spec_to_v1beta1(spec: Object) -> dict[str, object]:
     return _each(_unset(spec, "nodeName", "allNodes"), "devices", _device_to_v1beta1)
 
 
-def _device_to_v1(device: Object) -> dict[str, object]:
-    """Take the facts out of `basic`; facts beside it have no meaning in v1beta1."""
+def _device_to_v1(device: Object) -> object:
+    """Take the facts out of `basic`; facts beside it have no meaning in v1beta1.
+
+    A `basic` of a wrong type takes the place of its device, for the rules to refuse.
+    """
     basic = device.get("basic")
     outer = {key: value for key, value in device.items() if key != "basic" and key not in _DEVICE_FIELDS}
-    return {**basic, **outer} if isinstance(basic, Mapping) else outer
+    if basic is None:
+        return outer
+    if not isinstance(basic, Mapping):
+        return basic
+    return {**{key: value for key, value in basic.items() if key != "name"}, **outer}
 
 
 def _device_to_v1beta1(device: Object) -> dict[str, object]:
@@ -201,8 +217,9 @@ def _slice_of_1_31(slice_: Object) -> dict[str, object]:
     def capacities(capacity: Object) -> dict[str, object]:
         return {name: value if isinstance(value, Mapping) else {"value": value} for name, value in capacity.items()}
 
-    def device(entry: Object) -> dict[str, object]:
-        return _at(_device_to_v1(entry), ("capacity",), capacities)
+    def device(entry: Object) -> object:
+        flat = _device_to_v1(entry)
+        return _at(flat, ("capacity",), capacities) if isinstance(flat, Mapping) else flat
 
     return _at(slice_, ("spec",), lambda spec: _each(_unset(spec, "nodeName", "allNodes"), "devices", device))
 

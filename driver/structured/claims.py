@@ -129,7 +129,7 @@ def _request(owner: ObjectReference, entry: Object, path: str, parent: str, name
     capacity = reading.mapping(owner, entry, "capacity", f"{path}.capacity")
     requested = reading.mapping(owner, capacity, "requests", f"{path}.capacity.requests")
     # An alternative cannot ask for admin access; the API has no such field there.
-    admin = None if parent else entry.get("adminAccess")
+    asks_admin = not parent and entry.get("adminAccess") is not None
     return Request(
         name=f"{parent}/{own_name}" if parent else own_name,
         parent=parent,
@@ -138,8 +138,8 @@ def _request(owner: ObjectReference, entry: Object, path: str, parent: str, name
         class_name=reading.string(owner, entry, "deviceClassName", f"{path}.deviceClassName"),
         mode=reading.string(owner, entry, "allocationMode", f"{path}.allocationMode"),
         count=reading.integer(owner, entry, "count", f"{path}.count"),
-        admin_access=admin is True,
-        asks_admin_access=admin is not None,
+        admin_access=asks_admin and reading.boolean(owner, entry, "adminAccess", f"{path}.adminAccess"),
+        asks_admin_access=asks_admin,
         selectors=selector_expressions(owner, entry, path),
         tolerations=_tolerations(owner, entry, path),
         capacities={

@@ -6,12 +6,13 @@ state, or to a refusal. So a search goes back by going back to an earlier state,
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Final, Protocol
 
 from driver.structured.attributes import Values, as_values, lookup, scalar
 from driver.structured.claims import Claim, ConstraintFacts, Request
 from driver.structured.errors import FatalError
+from driver.structured.reading import Object
 from driver.structured.slices import Device
 
 State = Hashable
@@ -19,11 +20,14 @@ START: Final[State] = None
 """The state before the first device, for every constraint."""
 
 
-class _Refused:
+class Refused:
     """The answer of a constraint that does not allow a device."""
 
 
-REFUSED: Final = _Refused()
+REFUSED: Final = Refused()
+
+WITHOUT_VALUE: Final = ("", "")
+"""Stands in states for an attribute without a plain value."""
 
 
 class Constraint(Protocol):
@@ -32,8 +36,11 @@ class Constraint(Protocol):
     facts: ConstraintFacts
     attribute: str
 
-    def add(self, state: State, device: Device) -> State | _Refused:
+    def add(self, state: State, device: Device) -> State | Refused:
         """The state with this device as well, or `REFUSED`."""
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        """What the device can have in common with others; without a value it is alone."""
 
 
 class _MatchScalars:
@@ -47,14 +54,17 @@ class _MatchScalars:
         self.facts = facts
         self.attribute = attribute
 
-    def add(self, state: State, device: Device) -> State | _Refused:
+    def add(self, state: State, device: Device) -> State | Refused:
         attribute = lookup(device, self.attribute)
         if attribute is None:
             return REFUSED
         value = scalar(attribute)
         if state is START:
-            return value if value is not None else ("", "")
+            return value if value is not None else WITHOUT_VALUE
         return state if value is not None and value == state else REFUSED
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        return _plain_values(lookup(device, self.attribute), device)
 
 
 class _MatchLists:
@@ -64,7 +74,7 @@ class _MatchLists:
         self.facts = facts
         self.attribute = attribute
 
-    def add(self, state: State, device: Device) -> State | _Refused:
+    def add(self, state: State, device: Device) -> State | Refused:
         attribute = lookup(device, self.attribute)
         values = None if attribute is None else as_values(attribute)
         if values is None:
@@ -73,6 +83,9 @@ class _MatchLists:
             return values
         shared = state.shared_with(values)
         return REFUSED if shared is None else shared
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        return _all_values(lookup(device, self.attribute))
 
 
 class _DistinctScalars:
@@ -85,7 +98,7 @@ class _DistinctScalars:
         self.facts = facts
         self.attribute = attribute
 
-    def add(self, state: State, device: Device) -> State | _Refused:
+    def add(self, state: State, device: Device) -> State | Refused:
         attribute = lookup(device, self.attribute)
         if attribute is None:
             return REFUSED
@@ -93,7 +106,10 @@ class _DistinctScalars:
         seen = state if isinstance(state, frozenset) else frozenset()
         if seen and (value is None or value in seen):
             return REFUSED
-        return seen | {value if value is not None else ("", "")}
+        return seen | {value if value is not None else WITHOUT_VALUE}
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        return _plain_values(lookup(device, self.attribute), device)
 
 
 class _DistinctLists:
@@ -103,7 +119,7 @@ class _DistinctLists:
         self.facts = facts
         self.attribute = attribute
 
-    def add(self, state: State, device: Device) -> State | _Refused:
+    def add(self, state: State, device: Device) -> State | Refused:
         attribute = lookup(device, self.attribute)
         values = None if attribute is None else as_values(attribute)
         if values is None:
@@ -111,6 +127,21 @@ class _DistinctLists:
         seen = state if isinstance(state, frozenset) else frozenset()
         own = {(values.type, value) for value in values.values}
         return REFUSED if seen & own else seen | own
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        return _all_values(lookup(device, self.attribute))
+
+
+def _plain_values(attribute: Object | None, device: Device) -> Iterable[Hashable]:
+    if attribute is None:
+        return ()
+    value = scalar(attribute)
+    return (("alone", device.id) if value is None else value,)
+
+
+def _all_values(attribute: Object | None) -> Iterable[Hashable]:
+    values = None if attribute is None else as_values(attribute)
+    return () if values is None else ((values.type, each) for each in values.values)
 
 
 def constraints_of(claim: Claim, list_attributes: bool) -> tuple[Constraint, ...]:

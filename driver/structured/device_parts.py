@@ -8,7 +8,7 @@ from functools import cached_property
 
 from driver.quantity import Quantity
 from driver.structured import reading
-from driver.structured.errors import FatalError, InvalidObject, ObjectReference
+from driver.structured.errors import FatalError, ObjectReference
 from driver.structured.node_selection import Matcher, SelectorFault, node_matcher
 from driver.structured.reading import Object
 
@@ -65,11 +65,13 @@ class NodeChoice:
         self._path = path
         self.name: str | None = part.get("nodeName")
         self.selector: Object | None = part.get("nodeSelector")
-        self.all_nodes = part.get("allNodes") is True
+        self.all_nodes = part.get("allNodes") is not None and reading.boolean(
+            owner, part, "allNodes", f"{path}.allNodes"
+        )
         if self.name is not None and not isinstance(self.name, str):
-            raise InvalidObject(owner, f"{path}.nodeName", f"{self.name!r} is not a string")
+            raise reading.wrong(owner, f"{path}.nodeName", self.name, "a string")
         if self.selector is not None and not isinstance(self.selector, Mapping):
-            raise InvalidObject(owner, f"{path}.nodeSelector", f"{self.selector!r} is not an object")
+            raise reading.wrong(owner, f"{path}.nodeSelector", self.selector, "an object")
 
     @cached_property
     def matcher(self) -> Matcher | None:
@@ -78,6 +80,39 @@ class NodeChoice:
             return node_matcher(self.name or "", self.all_nodes, self.selector)
         except SelectorFault as fault:
             raise FatalError(self._owner, f"{self._path}.nodeSelector.{fault.path}", fault.message) from fault
+
+
+_TYPES = {"string": str, "version": str, "int": int, "bool": bool}
+_PLURALS = {"strings": str, "versions": str, "ints": int, "bools": bool}
+
+
+def are_plain(attributes: object) -> bool:
+    """Whether attributes are single values of their types, as nearly all are: a quick look."""
+    if type(attributes) is not dict:
+        return False
+    for attribute in attributes.values():
+        if type(attribute) is not dict:
+            return False
+        for kind, value in attribute.items():
+            if type(value) is not _TYPES.get(kind):
+                return False
+    return True
+
+
+def read_attributes(owner: ObjectReference, device: Object, path: str) -> Mapping[str, Object]:
+    """The `attributes` of a device: name -> typed value. Fields of types that nobody knows are let through."""
+    attributes = reading.named(owner, device, "attributes", f"{path}.attributes")
+    for name, attribute in attributes.items():
+        for kind, value in attribute.items():
+            many = _PLURALS.get(kind)
+            if value is None or (many is None and kind not in _TYPES):
+                continue
+            known = _TYPES[kind] if many is None else many
+            values = (value,) if many is None else value
+            if not isinstance(values, list | tuple) or not all(type(each) is known for each in values):
+                wanted = f"a value of type {kind}" if many is None else f"a list of values of type {known.__name__}"
+                raise reading.wrong(owner, f"{path}.attributes[{name}].{kind}", value, wanted)
+    return attributes
 
 
 def read_taints(owner: ObjectReference, device: Object, path: str) -> tuple[Taint, ...]:
@@ -97,10 +132,8 @@ def read_counters(
 ) -> tuple[str, Mapping[str, int]]:
     """A counter set, or the use of one: its name (in the field `name`), counter -> nano-units."""
     counters = {}
-    for counter, value in reading.mapping(owner, entry, "counters", f"{path}.counters").items():
+    for counter, value in reading.named(owner, entry, "counters", f"{path}.counters").items():
         field = f"{path}.counters[{counter}].value"
-        if not isinstance(value, Mapping):
-            raise InvalidObject(owner, field, f"{value!r} is not an object with a value")
         counters[counter] = reading.quantity(owner, value.get("value"), field).nanos
     return reading.string(owner, entry, name, f"{path}.{name}"), counters
 
@@ -117,10 +150,8 @@ def read_consumption(owner: ObjectReference, device: Object, path: str) -> tuple
 def read_capacity(owner: ObjectReference, device: Object, path: str) -> Mapping[str, Capacity]:
     """The `capacity` of a device."""
     capacities = {}
-    for name, entry in reading.mapping(owner, device, "capacity", f"{path}.capacity").items():
+    for name, entry in reading.named(owner, device, "capacity", f"{path}.capacity").items():
         field = f"{path}.capacity[{name}]"
-        if not isinstance(entry, Mapping):
-            raise InvalidObject(owner, field, f'{entry!r} is not an object like {{value: "80Gi"}}')
         value = reading.quantity(owner, entry.get("value"), f"{field}.value")
         policy = entry.get("requestPolicy")
         capacities[name] = Capacity(value, None if policy is None else _policy(owner, entry, field))
@@ -133,7 +164,7 @@ def _policy(owner: ObjectReference, capacity: Object, path: str) -> RequestPolic
     limits = policy.get("validRange")
     values = policy.get("validValues") or ()
     if not isinstance(values, list | tuple):
-        raise InvalidObject(owner, f"{path}.validValues", f"{values!r} is not a list of quantities")
+        raise reading.wrong(owner, f"{path}.validValues", values, "a list of quantities")
     return RequestPolicy(
         default=_optional(owner, policy, "default", path),
         range=None if limits is None else _range(owner, policy, path),

@@ -12,16 +12,20 @@ goes on, and on how many of the groups that are alike look how: that is a `pictu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from driver.structured.attributes import lookup
+from driver.structured.claims import ConstraintFacts
+from driver.structured.constraints import REFUSED, START, WITHOUT_VALUE, Refused, State
 from driver.structured.placement import Placement
 from driver.structured.pools import Pool
 from driver.structured.problem import CounterKey, Plan, Problem
-from driver.structured.suitability import Suitability, mask
+from driver.structured.suitability import Suitability, positions
 
 CounterSet = tuple[Pool, str]
+
+_SORTING_MAX = 2_000_000
+"""Questions of a plan about a device, for all sortings together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,51 +49,59 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What the requests from a certain one on can see."""
+    """What some requests can see: the devices that suit them, by kind, and the constraints that cover them."""
 
     devices: int
-    constraints: tuple[int, ...]  # of the claim
-    singles: int
-    kinds: tuple[Kind, ...]  # in no group, or in one that is like no other; those of more than one device or shared
+    states: tuple[int, ...]  # constraints of the first request's claim, whose states matter
+    begun: tuple[int, ...]  # the same, where it only matters whether there is a state
+    singles: int  # of kinds in no group, or in one that is like no other
+    kinds: tuple[Kind, ...]  # the same, those of more than one device or shared
     counters: tuple[tuple[Pool, CounterKey], ...]
     alike: tuple[tuple[_Group, ...], ...]
+    all_kinds: tuple[Kind, ...]
 
 
 class Interchange:
-    """The kinds and groups of a problem."""
+    """What a placement looks like from each request on."""
 
-    def __init__(self, problem: Problem, suitability: Suitability) -> None:
-        """Sort the devices."""
+    def __init__(self, problem: Problem, suitability: Suitability, limited: bool) -> None:
+        """`limited`: the number of devices that a claim has makes a difference."""
         self._problem = problem
         self._suitability = suitability
-        self._plans = [plan for claim in problem.claims for plans in claim.plans for plan in plans]
-        self._admin = any(plan.request.admin_access for plan in self._plans)
-        self._silent = {
-            (index, number)
-            for index, claim in enumerate(problem.claims)
-            for number, constraint in enumerate(claim.constraints)
-            if constraint.facts.distinct_attribute is not None and self._is_silent(constraint.attribute)
-        }
-        self.kinds: list[Kind] = []
-        self._loose: list[Kind] = []
-        self._alike: list[tuple[_Group, ...]] = []
-        self._sort()
+        self._limited = limited
+        self._choices = [
+            (index, number) for index, claim in enumerate(problem.claims) for number in range(len(claim.plans))
+        ]
+        self._place = {choice: place for place, choice in enumerate(self._choices)}
+        plans = sum(len(self._plans(choice)) for choice in self._choices)
+        # Where it would take long to sort the devices anew for each request, they are sorted for each claim, or once.
+        self._by_request = len(self._choices) * plans * len(problem.devices) <= _SORTING_MAX
+        self._by_claim = len(problem.claims) * plans * len(problem.devices) <= _SORTING_MAX
+        self._alone: dict[tuple[int, int], list[State | Refused]] = {}
+        self._silent: dict[tuple[int, int], bool] = {}
         self._views: dict[tuple[int, int], _View] = {}
+        self._sortings: dict[tuple[int, int], _View] = {}
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of the devices that the claims can have."""
+        return self._view(*self._choices[0]).all_kinds if self._choices else ()
 
     def picture(self, placement: Placement, index: int, number: int, start: int) -> Hashable:
         """What is placed, before request `number` of a claim goes on with positions from `start` on."""
         view = self._view(index, number)
         marked = placement.marked & view.devices
-        own = placement.marked_by[index] & view.devices if self._admin else 0
+        own = placement.marked_by[index] & view.devices
         before = (1 << start) - 1
         states = placement.states[index]
         return (
-            len(placement.placed[index]),
+            len(placement.placed[index]) if self._limited else 0,
             marked & view.singles,
             own & view.singles,
             tuple([self._counts(placement, each, marked, own, before) for each in view.kinds]),
             tuple([self._left(placement, *each) for each in view.counters]),
-            tuple([states[each] for each in view.constraints]),
+            tuple([states[each] for each in view.states]),
+            tuple([states[each] is START for each in view.begun]),
             tuple([self._groups(placement, each, marked, own, before) for each in view.alike]),
         )
 
@@ -109,9 +121,7 @@ class Interchange:
         held = own & devices
         return (busy & before).bit_count(), busy.bit_count(), (held & before).bit_count(), held.bit_count()
 
-    def _groups(
-        self, placement: Placement, groups: tuple[_Group, ...], marked: int, own: int, before: int
-    ) -> Hashable:
+    def _groups(self, placement: Placement, groups: tuple[_Group, ...], marked: int, own: int, before: int) -> Hashable:
         """What each of some groups that are alike looks like, in whatever order."""
         looks: dict[Hashable, int] = {}
         for group in groups:
@@ -130,67 +140,114 @@ class Interchange:
     def _view(self, index: int, number: int) -> _View:
         view = self._views.get((index, number))
         if view is None:
-            view = self._views[index, number] = self._make_view(index, number)
+            first = (index, number) if self._by_request else (index, 0) if self._by_claim else self._choices[0]
+            sorting = self._sortings.get(first)
+            if sorting is None:
+                sorting = self._sortings[first] = self._sort(self._choices[self._place[first] :])
+            view = self._views[index, number] = self._seen_by(sorting, index, number)
         return view
 
-    def _make_view(self, index: int, number: int) -> _View:
-        claims = self._problem.claims
-        own = [plan for plans in claims[index].plans[number:] for plan in plans]
-        ahead = own + [plan for claim in claims[index + 1 :] for plans in claim.plans for plan in plans]
-        devices = 0
-        for plan in ahead:
-            devices |= self._suitability.relevant(plan)
-        loose = [kind for kind in self._loose if kind.devices & devices]
-        counters = {(kind.pool, key): None for kind in loose for key in kind.consumed}
-        covered = {each for plan in own for each in plan.constraints} - {
-            each for claim, each in self._silent if claim == index
-        }
-        return _View(
-            devices=devices,
-            constraints=tuple(sorted(covered)),
-            singles=sum(kind.devices for kind in loose if kind.devices.bit_count() == 1 and not kind.shared),
-            kinds=tuple(kind for kind in loose if kind.devices.bit_count() > 1 or kind.shared),
-            counters=tuple(counters),
-            alike=tuple(
-                groups for groups in self._alike if any(kind.devices & devices for each in groups for _, kind in each.kinds)
-            ),
+    def _plans(self, choice: tuple[int, int]) -> tuple[Plan, ...]:
+        index, number = choice
+        return self._problem.claims[index].plans[number]
+
+    def _seen_by(self, sorting: _View, index: int, number: int) -> _View:
+        """What requests of a claim from `number` on can see of constraints."""
+        own = [plan for plans in self._problem.claims[index].plans[number:] for plan in plans]
+        covering = sorted({each for plan in own for each in plan.constraints})
+        matching = [each for each in covering if self._facts(index, each).match_attribute is not None]
+        silent = {each for each in covering if self._is_silent(index, each)}
+        return replace(
+            sorting,
+            states=tuple(each for each in covering if each not in silent),
+            begun=tuple(each for each in matching if each in silent),
         )
 
-    def _is_silent(self, attribute: str) -> bool:
-        """Whether every dedicated device has a value of its own: then to differ in it is to be another device."""
-        problem = self._problem
+    def _facts(self, index: int, number: int) -> ConstraintFacts:
+        return self._problem.claims[index].constraints[number].facts
+
+    def _is_silent(self, index: int, number: int) -> bool:
+        """Whether no two devices, all of them dedicated, have a value in common, and each has one.
+
+        Then devices need not be told apart by their values: to differ is to be another device, to match impossible.
+        """
+        known = self._silent.get((index, number))
+        if known is None:
+            known = self._silent[index, number] = self._find_silent(index, number)
+        return known
+
+    def _find_silent(self, index: int, number: int) -> bool:
         if self._suitability.shared:
             return False
-        values = [repr(found) for device in problem.devices if (found := lookup(device, attribute)) is not None]
-        return len(set(values)) == len(values)
+        constraint = self._problem.claims[index].constraints[number]
+        seen: set[Hashable] = set()
+        for device, state in zip(self._problem.devices, self._states(index, number), strict=True):
+            if state is REFUSED:
+                continue
+            if isinstance(state, frozenset) and WITHOUT_VALUE in state:
+                return False
+            values = set(constraint.values(device))
+            if not seen.isdisjoint(values):
+                return False
+            seen |= values
+        return True
 
-    def _sort(self) -> None:
-        groups = self._make_groups()
+    def _states(self, index: int, number: int) -> list[State | Refused]:
+        """What each device alone makes of a constraint."""
+        found = self._alone.get((index, number))
+        if found is None:
+            constraint = self._problem.claims[index].constraints[number]
+            found = self._alone[index, number] = [constraint.add(START, each) for each in self._problem.devices]
+        return found
+
+    def _sort(self, choices: Sequence[tuple[int, int]]) -> _View:
+        """Sort the devices by what these requests can see of them."""
+        plans = [plan for choice in choices for plan in self._plans(choice)]
+        devices = 0
+        for plan in plans:
+            devices |= self._suitability.relevant(plan)
+        constraints = sorted(
+            {(choice[0], number) for choice in choices for plan in self._plans(choice) for number in plan.constraints}
+        )
+        groups = self._make_groups(devices)
         masks: dict[tuple[int | None, Hashable], int] = {}
-        for position, device in enumerate(self._problem.devices):
+        for position in positions(devices):
             pool = self._problem.pool_of[position]
-            group = next((groups[pool, each.counter_set] for each in device.consumes if each.counters), None)
-            key = (None if group is None else id(group), self._profile(position, group))
+            group = next((groups[pool, name] for name, _ in self._consumed(position)), None)
+            key = (None if group is None else id(group), self._profile(position, group, plans, constraints))
             masks[key] = masks.get(key, 0) | 1 << position
         by_id = {id(group): group for group in groups.values()}
-        for (owner, profile), devices in masks.items():
-            first = (devices & -devices).bit_length() - 1
+        loose: list[Kind] = []
+        kinds: list[Kind] = []
+        for (owner, profile), mask in masks.items():
+            first = (mask & -mask).bit_length() - 1
             shared = bool(self._suitability.shared >> first & 1)
-            pool = self._problem.pool_of[first]
-            kind = Kind(devices, pool, dict(self._problem.devices[first].consumed), shared)
-            self.kinds.append(kind)
+            kind = Kind(mask, self._problem.pool_of[first], dict(self._consumed(first)), shared)
+            kinds.append(kind)
             if owner is None:
-                self._loose.append(kind)
+                loose.append(kind)
             else:
                 by_id[owner].kinds.append((profile, kind))
-        self._compare(by_id.values())
+        alike = self._compare(by_id.values(), loose)
+        return _View(
+            devices=devices,
+            states=(),
+            begun=(),
+            singles=sum(kind.devices for kind in loose if kind.devices.bit_count() == 1 and not kind.shared),
+            kinds=tuple(kind for kind in loose if kind.devices.bit_count() > 1 or kind.shared),
+            counters=tuple({(kind.pool, key): None for kind in loose for key in kind.consumed}),
+            alike=tuple(alike),
+            all_kinds=tuple(kinds),
+        )
 
-    def _make_groups(self) -> dict[CounterSet, _Group]:
+    def _make_groups(self, devices: int) -> dict[CounterSet, _Group]:
         """The counter sets that devices take from, joined where one device takes from several."""
         groups: dict[CounterSet, _Group] = {}
-        for position, device in enumerate(self._problem.devices):
+        for position in positions(devices):
             pool = self._problem.pool_of[position]
-            sets = {(pool, each.counter_set) for each in device.consumes if each.counters}
+            sets = {(pool, name) for name, _ in self._consumed(position)}
+            if sets <= groups.keys() and len({id(groups[each]) for each in sets}) < 2:
+                continue
             joined = _Group(set(sets))
             for each in sets:
                 if each in groups:
@@ -199,76 +256,68 @@ class Interchange:
                 groups[each] = joined
         return groups
 
-    def _compare(self, groups: Iterable[_Group]) -> None:
-        """Find the groups that are alike; the kinds of all others are loose."""
+    def _compare(self, groups: Iterable[_Group], loose: list[Kind]) -> list[tuple[_Group, ...]]:
+        """The groups that are alike; the kinds of all others are loose."""
         classes: dict[Hashable, list[_Group]] = {}
         for group in groups:
-            keys = {(kind.pool, key) for _, kind in group.kinds for key in kind.consumed}
             look: Hashable = id(group)
             if len(group.sets) == 1:
+                keys = {(kind.pool, key) for _, kind in group.kinds for key in kind.consumed}
                 group.counters = tuple(sorted(keys, key=lambda each: each[1]))
                 left = tuple([(key[1], self._problem.availability.counters(pool)[key]) for pool, key in group.counters])
                 look = (left, frozenset((profile, kind.devices.bit_count()) for profile, kind in group.kinds))
             classes.setdefault(look, []).append(group)
+        alike = []
         for members in classes.values():
             if len(members) == 1:
-                self._loose += [kind for _, kind in members[0].kinds]
+                loose += [kind for _, kind in members[0].kinds]
                 continue
             order = {profile: place for place, (profile, _) in enumerate(members[0].kinds)}
             for each in members:
                 each.kinds.sort(key=lambda entry: order[entry[0]])
-            self._alike.append(tuple(members))
+            alike.append(tuple(members))
+        return alike
 
-    def _profile(self, position: int, group: _Group | None) -> Hashable:
-        """Everything that this allocation can see of a device; of its group the counters' names alone, if possible."""
+    def _profile(
+        self, position: int, group: _Group | None, plans: Sequence[Plan], constraints: Sequence[tuple[int, int]]
+    ) -> Hashable:
+        """Everything that requests can see of a device; of its group only the counters' names, if possible."""
         problem, suitability = self._problem, self._suitability
-        device = problem.devices[position]
-        counters: Iterable[tuple[Hashable, int]] = device.consumed.items()
+        consumed = self._consumed(position)
+        counters: Iterable[tuple[Hashable, int]] = consumed.items()
         if group is not None and len(group.sets) == 1:
-            counters = [(counter, amount) for (_, counter), amount in device.consumed.items()]
+            counters = [(counter, amount) for (_, counter), amount in consumed.items()]
+        special = (suitability.failing, suitability.until_refused)
+        ordered = any(suitability.in_order.get(plan.number, 0) >> position & 1 for plan in plans)
         return (
-            tuple([suitability.devices[plan.number] >> position & 1 for plan in self._plans]),
-            tuple([each >> position & 1 for each in (*suitability.failing.values(), *suitability.until_refused.values())]),
-            position if suitability.in_order >> position & 1 else None,
+            tuple([suitability.devices[plan.number] >> position & 1 for plan in plans]),
+            tuple([each[plan.number] >> position & 1 for each in special for plan in plans if plan.number in each]),
+            position if ordered else None,
             problem.held >> position & 1,
-            self._values(position),
+            tuple([self._seen(position, *each) for each in constraints]),
             frozenset(counters),
-            self._shares(position),
+            self._shares(position, plans),
         )
 
-    def _values(self, position: int) -> tuple[str, ...]:
-        """What constraints see of the device; of a silent one only whether there is a value."""
-        device = self._problem.devices[position]
-        return tuple(
-            [
-                str(found is not None) if (index, number) in self._silent else repr(found)
-                for index, claim in enumerate(self._problem.claims)
-                for number, constraint in enumerate(claim.constraints)
-                for found in (lookup(device, constraint.attribute),)
-            ]
-        )
+    def _seen(self, position: int, index: int, number: int) -> Hashable:
+        """What a constraint sees of a device; a silent one only whether there is a value."""
+        state = self._states(index, number)[position]
+        return state is REFUSED if self._is_silent(index, number) else state
 
-    def _shares(self, position: int) -> Hashable:
+    def _consumed(self, position: int) -> Mapping[CounterKey, int]:
+        """What the device takes of counters; while the feature is off nobody can have it, and there are none."""
+        return self._problem.devices[position].consumed if self._problem.features.partitionable_devices else {}
+
+    def _shares(self, position: int, plans: Sequence[Plan]) -> Hashable:
         """What plans take of a shared device and what it has left; None for any other."""
         problem = self._problem
         if not self._suitability.shared >> position & 1:
             return None
         device = problem.devices[position]
         held = problem.allocated.capacity.get(device.id, {})
-        amounts = [problem.known_amounts(plan, position) for plan in self._plans]
+        amounts = [problem.known_amounts(plan, position) for plan in plans]
         return (
             device.id in problem.allocated.partly,
             tuple([(name, each.value.nanos - held.get(name, 0)) for name, each in device.capacity.items()]),
             tuple([None if each is None else tuple([amount.nanos for amount in each.values()]) for each in amounts]),
         )
-
-
-def positions(devices: int) -> Iterable[int]:
-    """The positions in a mask."""
-    while devices:
-        lowest = devices & -devices
-        yield lowest.bit_length() - 1
-        devices ^= lowest
-
-
-__all__ = ["Interchange", "Kind", "mask", "positions"]

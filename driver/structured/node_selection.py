@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from driver.structured.reading import Object
+from driver.labels import label_key_faults, label_value_faults
+from driver.structured.reading import Object, shown
 
-_LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*")
 _GO_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 Labels = Mapping[str, str]
@@ -51,7 +50,7 @@ def selector_matcher(selector: Object) -> Matcher:
     for index, term in enumerate(_list(selector, "nodeSelectorTerms", "nodeSelectorTerms")):
         path = f"nodeSelectorTerms[{index}]"
         if not isinstance(term, Mapping):
-            raise SelectorFault(path, f"{term!r} is not an object")
+            raise SelectorFault(path, f"{shown(term)} is not an object")
         expressions = _list(term, "matchExpressions", f"{path}.matchExpressions")
         fields = _list(term, "matchFields", f"{path}.matchFields")
         tests = [_label_test(each, f"{path}.matchExpressions[{i}]") for i, each in enumerate(expressions)]
@@ -66,13 +65,13 @@ def _list(parent: Object, name: str, path: str) -> Sequence[object]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
-        raise SelectorFault(path, f"{value!r} is not a list")
+        raise SelectorFault(path, f"{shown(value)} is not a list")
     return value
 
 
 def _requirement(requirement: object, path: str) -> tuple[str, str, tuple[str, ...]]:
     if not isinstance(requirement, Mapping):
-        raise SelectorFault(path, f"{requirement!r} is not an object")
+        raise SelectorFault(path, f"{shown(requirement)} is not an object")
     key, operator = requirement.get("key", ""), requirement.get("operator", "")
     values = _list(requirement, "values", f"{path}.values")
     if not isinstance(key, str) or not isinstance(operator, str) or not all(isinstance(each, str) for each in values):
@@ -146,18 +145,13 @@ def _check_values(operator: str, values: tuple[str, ...], path: str) -> None:
             allowed = "In, NotIn, Exists, DoesNotExist, Gt, Lt"
             raise SelectorFault(f"{path}.operator", f'"{operator}" is not one of {allowed}')
     for index, value in enumerate(values):
-        if value and not _LABEL_NAME.fullmatch(value):
-            raise SelectorFault(f"{path}.values[{index}]", f'"{value}" is not a label value')
+        if faults := label_value_faults(value):
+            raise SelectorFault(f"{path}.values[{index}]", f"{shown(value)} is not a label value: it {faults[0]}")
 
 
-@lru_cache(maxsize=1024)
-def _is_label_key(key: str) -> bool:
-    prefix, slash, name = key.rpartition("/")
-    if slash and (len(prefix) > 253 or not _DNS_SUBDOMAIN.fullmatch(prefix)):
-        return False
-    return _LABEL_NAME.fullmatch(name) is not None
+_key_faults = lru_cache(maxsize=1024)(label_key_faults)
 
 
 def _check_key(key: str, path: str) -> None:
-    if not _is_label_key(key):
-        raise SelectorFault(f"{path}.key", f'"{key}" is not a label key')
+    if faults := _key_faults(key):
+        raise SelectorFault(f"{path}.key", f"{shown(key)} is not a label key: it {faults[0]}")

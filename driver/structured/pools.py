@@ -19,7 +19,7 @@ from functools import cached_property
 from driver.structured.features import Features
 from driver.structured.identity import PoolID
 from driver.structured.node_selection import Labels
-from driver.structured.reading import Object, mapping, reference
+from driver.structured.reading import Object, mapping, reference, wrong
 from driver.structured.slices import Device, Slice
 
 CounterSets = Mapping[str, Mapping[str, int]]
@@ -124,7 +124,11 @@ def node_identity(node: Object) -> tuple[str, Labels]:
     """Name and labels of a v1 Node."""
     owner = reference("Node", node)
     metadata = mapping(owner, node, "metadata", "metadata")
-    return owner.name, mapping(owner, metadata, "labels", "metadata.labels")
+    labels = mapping(owner, metadata, "labels", "metadata.labels")
+    for key, value in labels.items():
+        if not isinstance(value, str):
+            raise wrong(owner, f"metadata.labels[{key}]", value, "a string (in quotes)")
+    return owner.name, labels
 
 
 def _understood(each: Slice, features: Features) -> bool:

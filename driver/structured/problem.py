@@ -143,6 +143,10 @@ class Problem:
             self._amounts[key] = amounts
             return amounts
 
+    def known_amounts(self, plan: Plan, position: int) -> Amounts | None:
+        """What was found when it was asked for last; None as well if that was never or failed."""
+        return self._amounts.get((plan.number, position))
+
     def _judge(self, plan: Plan, claim: Claim, device: Device) -> Amounts | None:
         request = plan.request
         if not self._selectors.select(device, claim, request, plan.device_class):

@@ -7,6 +7,7 @@ what the API promises or raises `InvalidObject` with object, field, value and wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from reprlib import Repr
 from typing import Any
 
 from driver import quantity as quantities
@@ -18,11 +19,13 @@ Object = Mapping[str, Any]
 
 
 def reference(kind: str, obj: Object) -> ObjectReference:
-    """What an object is called in messages; tolerates one without metadata."""
+    """What an object is called in messages; tolerates one without metadata. Raises `InvalidObject` for no object."""
+    if not isinstance(obj, Mapping):
+        raise wrong(ObjectReference(kind, ""), "", obj, "an object")
     metadata = obj.get("metadata")
     if not isinstance(metadata, Mapping):
-        metadata = {}
-    return ObjectReference(kind, str(metadata.get("name", "")), str(metadata.get("namespace", "")))
+        return ObjectReference(kind, "")
+    return ObjectReference(kind, _called(metadata.get("name")), _called(metadata.get("namespace")))
 
 
 def mapping(owner: ObjectReference, parent: Object, name: str, path: str) -> Object:
@@ -31,7 +34,18 @@ def mapping(owner: ObjectReference, parent: Object, name: str, path: str) -> Obj
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise _wrong(owner, path, value, "an object")
+        raise wrong(owner, path, value, "an object")
+    return value
+
+
+def named(owner: ObjectReference, parent: Object, name: str, path: str) -> Mapping[str, Object]:
+    """A field that holds objects by name; absent is empty."""
+    value = mapping(owner, parent, name, path)
+    for key, each in value.items():
+        if not isinstance(key, str):
+            raise wrong(owner, f"{path}[{shown(key)}]", key, "a name (in quotes, if it looks like a number)")
+        if not isinstance(each, Mapping):
+            raise wrong(owner, f"{path}[{key}]", each, "an object")
     return value
 
 
@@ -41,10 +55,10 @@ def objects(owner: ObjectReference, parent: Object, name: str, path: str) -> Seq
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
-        raise _wrong(owner, path, value, "a list")
+        raise wrong(owner, path, value, "a list")
     for index, each in enumerate(value):
         if not isinstance(each, Mapping):
-            raise _wrong(owner, f"{path}[{index}]", each, "an object")
+            raise wrong(owner, f"{path}[{index}]", each, "an object")
     return value
 
 
@@ -54,10 +68,10 @@ def strings(owner: ObjectReference, parent: Object, name: str, path: str) -> Seq
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
-        raise _wrong(owner, path, value, "a list of strings")
+        raise wrong(owner, path, value, "a list of strings")
     for index, each in enumerate(value):
         if not isinstance(each, str):
-            raise _wrong(owner, f"{path}[{index}]", each, "a string")
+            raise wrong(owner, f"{path}[{index}]", each, "a string")
     return value
 
 
@@ -67,7 +81,7 @@ def string(owner: ObjectReference, parent: Object, name: str, path: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _wrong(owner, path, value, "a string (in quotes, if it looks like a number or like true or false)")
+        raise wrong(owner, path, value, "a string (in quotes, if it looks like a number or like true or false)")
     return value
 
 
@@ -77,7 +91,7 @@ def boolean(owner: ObjectReference, parent: Object, name: str, path: str) -> boo
     if value is None:
         return False
     if not isinstance(value, bool):
-        raise _wrong(owner, path, value, "true or false")
+        raise wrong(owner, path, value, "true or false")
     return value
 
 
@@ -87,20 +101,38 @@ def integer(owner: ObjectReference, parent: Object, name: str, path: str) -> int
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(owner, path, value, "a whole number")
+        raise wrong(owner, path, value, "a whole number")
+    if not -(2**63) <= value < 2**63:
+        raise wrong(owner, path, value, "a whole number of 64 bits")
     return value
 
 
 def quantity(owner: ObjectReference, value: object, path: str) -> Quantity:
     """A quantity, written as a string or as a bare number; absent is 0."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-        raise _wrong(owner, path, value, 'a quantity like "80Gi"')
+        raise wrong(owner, path, value, 'a quantity like "80Gi"')
     try:
         return quantities.of_json(value)
     except QuantityError as error:
         raise InvalidObject(owner, path, str(error)) from error
 
 
-def _wrong(owner: ObjectReference, path: str, value: object, wanted: str) -> InvalidObject:
-    shown = repr(value)
-    return InvalidObject(owner, path, f"{shown if len(shown) <= 60 else shown[:57] + '...'} is not {wanted}")
+def wrong(owner: ObjectReference, path: str, value: object, wanted: str) -> InvalidObject:
+    """The error for a value that is not what belongs there."""
+    return InvalidObject(owner, path, f"{shown(value)} is not {wanted}")
+
+
+def _called(name: object) -> str:
+    return name if isinstance(name, str) else "" if name is None else shown(name)
+
+
+_BRIEF = Repr()
+_BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 3, 60, 60
+
+
+def shown(value: object) -> str:
+    """A value in a message, however long or deep it is."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    shown = _BRIEF.repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."

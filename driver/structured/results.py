@@ -86,7 +86,7 @@ def _class_configuration(planned: PlannedClaim, chosen: Sequence[int]) -> list[R
         users.setdefault(plan.device_class.name, []).append(plan.request.name)
         configs.setdefault(plan.device_class.name, plan.device_class.config)
     return [
-        {"source": "FromClass", "requests": list(users[name]), **entry}
+        {**entry, "source": "FromClass", "requests": list(users[name])}
         for name, entries in configs.items()
         for entry in entries
     ]
@@ -100,7 +100,7 @@ def _claim_configuration(claim: Claim, requests: Sequence[Request]) -> list[Resu
         named = strings(claim.reference, entry, "requests", path)
         if not named or any(_named(request, named) for request in requests):
             rest = {key: value for key, value in entry.items() if key != "requests"}
-            entries.append({"source": "FromClaim", **({"requests": list(named)} if named else {}), **rest})
+            entries.append({**rest, "source": "FromClaim", **({"requests": list(named)} if named else {})})
     return entries
 
 
@@ -115,7 +115,8 @@ def _node_selector(problem: Problem, placed: Sequence[Placed]) -> Result | None:
             return _only(problem.node)
         if nodes.selector is None:
             continue
-        owner, path = device.slice.reference, "spec.nodeSelector.nodeSelectorTerms"
+        part = device.path if device.slice.per_device is True else "spec"
+        owner, path = device.slice.reference, f"{part}.nodeSelector.nodeSelectorTerms"
         terms = objects(owner, nodes.selector, "nodeSelectorTerms", path)
         if len(terms) > 1:
             raise FatalError(owner, path, f"{len(terms)} terms, but an allocation can only be bound to one")

@@ -19,7 +19,7 @@ from driver.structured.claims import RESULTS_MAX
 from driver.structured.errors import GaveUp
 from driver.structured.placement import Placement
 from driver.structured.problem import Plan, Problem
-from driver.structured.pruning import Pruning
+from driver.structured.pruning import Pruning, can_be_pruned
 
 
 class Outcome(Enum):
@@ -35,6 +35,9 @@ _Step = Generator["_Step", Outcome, Outcome]
 PRUNE_AFTER: Final = 400
 """Steps after which pruning begins. An ordinary claim needs fewer, and pruning costs about 100 of them to set up."""
 
+PRUNE_AFTER_EACH: Final = 4
+"""Further steps for each request: many of them are many steps even where nothing is ever taken back."""
+
 _ASK_EVERY: Final = 256
 """Steps between two questions whether to give up."""
 
@@ -43,12 +46,14 @@ class Search:
     """One search. `steps` counts as upstream counts its calls, as long as nothing is pruned."""
 
     def __init__(
-        self, problem: Problem, give_up: Callable[[], bool] | None = None, prune_after: int = PRUNE_AFTER
+        self, problem: Problem, give_up: Callable[[], bool] | None = None, prune_after: int | None = None
     ) -> None:
         """`give_up` is asked from time to time whether the caller's patience has ended.
 
         `prune_after` is the number of steps after which pruning begins; it never changes the answer.
         """
+        if prune_after is None:
+            prune_after = PRUNE_AFTER + PRUNE_AFTER_EACH * sum(len(each.plans) for each in problem.claims)
         self.placement = Placement(problem)
         self.chosen: list[list[int]] = [[0] * len(each.plans) for each in problem.claims]
         self.steps = 0
@@ -76,7 +81,7 @@ class Search:
 
     def _count_step(self) -> None:
         self.steps += 1
-        if self._pruning is None and self.steps > self._prune_after:
+        if self._pruning is None and self.steps == self._prune_after + 1 and can_be_pruned(self._problem):
             self._pruning = Pruning(self._problem, self.placement, Outcome.FAILED)
         if self._give_up is not None and self.steps % _ASK_EVERY == 0 and self._give_up():
             first = self._problem.claims[0].claim.reference

@@ -7,7 +7,7 @@ and shared by every allocation of one allocator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from driver.structured import reading
@@ -17,6 +17,8 @@ from driver.structured.device_parts import (
     Consumption,
     NodeChoice,
     Taint,
+    are_plain,
+    read_attributes,
     read_capacity,
     read_consumption,
     read_counters,
@@ -41,7 +43,9 @@ class Slice:
         self.pool = PoolID(driver, reading.string(owner, pool, "name", "spec.pool.name"))
         self.generation = reading.integer(owner, pool, "generation", "spec.pool.generation")
         self.slice_count = reading.integer(owner, pool, "resourceSliceCount", "spec.pool.resourceSliceCount")
-        self.per_device = spec.get("perDeviceNodeSelection")
+        self.per_device: bool | None = None
+        if spec.get("perDeviceNodeSelection") is not None:
+            self.per_device = reading.boolean(owner, spec, "perDeviceNodeSelection", "spec.perDeviceNodeSelection")
         self.has_counters = bool(spec.get("sharedCounters"))
         self.nodes = NodeChoice(owner, spec, "spec")
 
@@ -63,9 +67,10 @@ class Slice:
     @cached_property
     def has_compatibility_groups(self) -> bool:
         """Whether a device says with which others it may share counters (an alpha feature that is off)."""
-        for device in reading.objects(self.reference, self._spec, "devices", "spec.devices"):
-            for entry in device.get("consumesCounters") or ():
-                if isinstance(entry, Mapping) and entry.get("compatibilityGroups"):
+        for index, device in enumerate(reading.objects(self.reference, self._spec, "devices", "spec.devices")):
+            path = f"spec.devices[{index}].consumesCounters"
+            for entry in reading.objects(self.reference, device, "consumesCounters", path):
+                if entry.get("compatibilityGroups"):
                     return True
         return False
 
@@ -92,9 +97,9 @@ class Device:
         self.allows_multiple = reading.boolean(
             reference, entry, "allowMultipleAllocations", f"{self.path}.allowMultipleAllocations"
         )
-        self.binds_to_node = entry.get("bindsToNode") is True
-        self.binding_conditions: list[str] | None = entry.get("bindingConditions")
-        self.binding_failure_conditions: list[str] | None = entry.get("bindingFailureConditions")
+        self.binds_to_node = reading.boolean(reference, entry, "bindsToNode", f"{self.path}.bindsToNode")
+        self.binding_conditions = self._conditions("bindingConditions")
+        self.binding_failure_conditions = self._conditions("bindingFailureConditions")
         self.nodes = NodeChoice(reference, entry, self.path)
 
     def __repr__(self) -> str:
@@ -103,7 +108,7 @@ class Device:
     @cached_property
     def attributes(self) -> Mapping[str, Object]:
         """Attribute name, as written in the slice -> its typed value, as in the API."""
-        return reading.mapping(self.slice.reference, self._entry, "attributes", f"{self.path}.attributes")
+        return read_attributes(self.slice.reference, self._entry, self.path)
 
     @cached_property
     def capacity(self) -> Mapping[str, Capacity]:
@@ -132,8 +137,15 @@ class Device:
 
     @cached_property
     def cel(self) -> CelDevice:
-        """What `device` is in a selector."""
+        """What `device` is in a selector. Raises `InvalidObject` for attributes that are not of their types."""
+        if not are_plain(self._entry.get("attributes")):
+            self.attributes  # noqa: B018 - raises
         return CelDevice(self.slice.pool.driver, self._entry)
+
+    def _conditions(self, field: str) -> Sequence[str] | None:
+        if self._entry.get(field) is None:
+            return None
+        return reading.strings(self.slice.reference, self._entry, field, f"{self.path}.{field}")
 
     def raw(self, field: str) -> Object:
         """A field of the device that is an object, as it stands in the slice."""

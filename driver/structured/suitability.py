@@ -6,7 +6,7 @@ not suit here suits nowhere in the search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from driver.structured.attributes import lookup
 from driver.structured.errors import FatalError
@@ -20,7 +20,7 @@ class Suitability:
 
     `devices`: those that suit. `failing`: those on which a selector or an amount fails with an error. `fallible`: plans
     that can end the allocation with an error. `until_refused`: for such a plan in mode All, the devices of which one
-    that is busy makes it fail without an error. `in_order`: devices whose order decides whether there is an error.
+    that is busy makes it fail without an error. `in_order`: for such a plan, devices whose order decides about that.
     `shared`: devices that allow several allocations.
     """
 
@@ -30,7 +30,7 @@ class Suitability:
         self.failing: dict[int, int] = {}
         self.fallible: set[int] = set()
         self.until_refused: dict[int, int] = {}
-        self.in_order = 0
+        self.in_order: dict[int, int] = {}
         self.shared = mask(each for each in range(len(problem.devices)) if problem.shareable(each))
         self._problem = problem
         for index, claim in enumerate(problem.claims):
@@ -45,7 +45,7 @@ class Suitability:
 
     def relevant(self, plan: Plan) -> int:
         """The devices that a plan can take or ask about."""
-        return self.devices[plan.number] | self.failing.get(plan.number, 0) | mask(plan.devices or ())
+        return self.devices[plan.number] | self.failing.get(plan.number, 0)
 
     def _examine(self, index: int, plan: Plan) -> None:
         problem = self._problem
@@ -100,7 +100,7 @@ class Suitability:
             # What the constraints say depends on devices yet to be chosen, at worst of the very first device.
             self.fallible.add(plan.number)
             self.until_refused[plan.number] = mask(devices[:1])
-            self.in_order |= mask(devices)
+            self.in_order[plan.number] = mask(devices)
             return
         fitting, refused = self._tried_alone(index, plan, devices)
         if refused:
@@ -131,3 +131,11 @@ def mask(positions: Iterable[int]) -> int:
     for position in positions:
         bits |= 1 << position
     return bits
+
+
+def positions(devices: int) -> Iterator[int]:
+    """The positions in a mask."""
+    while devices:
+        lowest = devices & -devices
+        yield lowest.bit_length() - 1
+        devices ^= lowest

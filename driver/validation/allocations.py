@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from driver.labels import size
 from driver.validation.bounds import distinct, listed
 from driver.validation.cause import Cause, forbidden, invalid, not_supported, required, too_long
 from driver.validation.claims import ADMIN_NEEDED
@@ -14,8 +15,8 @@ from driver.validation.configs import configuration, json_object
 from driver.validation.decoding import same
 from driver.validation.devices import binding
 from driver.validation.features import identity, results_of
-from driver.validation.names import driver, label, pool, size, uuid
-from driver.validation.node_selectors import node_selector
+from driver.validation.names import driver, label, pool, uuid
+from driver.validation.nodes import node_selector
 from driver.validation.requests import RequestNames
 from driver.validation.shapes import ALLOCATION
 
@@ -80,12 +81,12 @@ def _reservations(status: Status, old: Status, *, deleted: bool) -> Iterator[Cau
         return
     if "allocation" not in status:
         yield forbidden(path, "must be empty while the claim is not allocated")
-    elif deleted and any(_filled(entry) not in map(_filled, old.get("reservedFor", [])) for entry in reserved):
+    elif deleted and not set(map(_filled, reserved)) <= set(map(_filled, old.get("reservedFor", []))):
         yield forbidden(path, "must get no new entries once the claim is being deleted")
 
 
-def _filled(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in entry.items() if value}
+def _filled(consumer: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((field, value) for field, value in consumer.items() if value)
 
 
 def _allocation(allocation: Mapping[str, Any], path: str, names: RequestNames) -> Iterator[Cause]:

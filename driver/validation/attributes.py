@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from driver.labels import size
 from driver.validation.cause import Cause, invalid, too_long
-from driver.validation.names import size
 
 _VALUE_BYTES: Final = 64
 _SCALARS: Final = ("int", "bool", "string", "version")
-_LISTS: Final = ("ints", "bools", "strings", "versions")
+LISTS: Final = ("ints", "bools", "strings", "versions")
+"""Fields of list attributes (KEP-5491)."""
 
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
 _PRE_RELEASE: Final = r"(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
@@ -26,14 +27,14 @@ Attribute = Mapping[str, Any]
 
 def values_in(attribute: Attribute) -> int:
     """Return how many values an attribute counts for: the entries of its lists, or one."""
-    return sum(len(attribute.get(field, [])) for field in _LISTS) or 1
+    return sum(len(attribute.get(field, [])) for field in LISTS) or 1
 
 
 def attribute(entry: Attribute, path: str) -> Iterator[Cause]:
     """An attribute: exactly one value, or one list of at least one."""
-    chosen = [field for field in (*_SCALARS, *_LISTS) if field in entry]
+    chosen = [field for field in (*_SCALARS, *LISTS) if field in entry]
     for field in chosen:
-        if field in _LISTS and not entry[field]:
+        if field in LISTS and not entry[field]:
             yield invalid(f"{path}.{field}", entry[field], "must be left out or have a value")
     if "string" in entry:
         yield from _text(entry["string"], f"{path}.string")
@@ -44,7 +45,7 @@ def attribute(entry: Attribute, path: str) -> Iterator[Cause]:
     for index, text in enumerate(entry.get("versions", [])):
         yield from _version(text, f"{path}.versions[{index}]")
     if len(chosen) != 1:
-        yield invalid(path, chosen, f"are set; set exactly one of {', '.join((*_SCALARS, *_LISTS))}")
+        yield invalid(path, chosen, f"are set; set exactly one of {', '.join((*_SCALARS, *LISTS))}")
 
 
 def _text(text: str, path: str) -> Iterator[Cause]:

@@ -31,11 +31,16 @@ def distinct(
     yield from listed(entries, limit, path, rule)
     if limit is not None and len(entries) > limit:
         return
+    yield from repeated(entries, path, key)
+
+
+def repeated(entries: Sequence[T], path: str, key: Callable[[T], Hashable], field: str = "") -> Iterator[Cause]:
+    """Judge that no two entries have the same key; the path of one that does ends in `field`."""
     seen: set[Hashable] = set()
     for index, entry in enumerate(entries):
         name = key(entry)
         if name in seen:
-            yield duplicate(f"{path}[{index}]", name)
+            yield duplicate(f"{path}[{index}]{field}", name)
         seen.add(name)
 
 

@@ -26,6 +26,8 @@ _SHORT: Final = Repr()
 """Writes a value in bounded time, however large or deep it is."""
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 _SHORT.maxlist = _SHORT.maxdict = 10
+_SHORT.maxlevel = 2
+_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class Cause:
 def shown(value: object) -> str:
     """Return the value as a message shows it, cut where it is long."""
     try:
-        return _SHORT.repr(value)
+        text = _SHORT.repr(value)
     except ValueError:  # Python writes no integer of more than 4300 digits
         return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def invalid(field: str, value: object, fix: str) -> Cause:

@@ -38,7 +38,7 @@ def claim_spec(spec: Spec, path: str, gates: Gates) -> Iterator[Cause]:
         yield from names.judge_all(entry.get("requests", []), f"{place}.requests")
         yield from configuration(entry, place, stored=False)
 
-    rule = request_rule(gates, stored=False)
+    rule = request_rule(gates)
     yield from distinct(requests, REQUESTS, f"{at}.requests", rule, key=lambda entry: entry.get("name", ""))
     yield from listed(devices.get("constraints", []), _CONSTRAINTS, f"{at}.constraints", constraint)
     yield from listed(devices.get("config", []), _CONFIGS, f"{at}.config", config)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from driver.labels import label_key_faults
 from driver.validation.bounds import listed
 from driver.validation.cause import Cause, invalid
 from driver.validation.configs import configuration
 from driver.validation.decoding import same
 from driver.validation.gates import Gates
-from driver.validation.names import label_key_faults
 from driver.validation.selectors import selectors
 from driver.validation.shapes import CLASS_CONFIG, SELECTORS
 

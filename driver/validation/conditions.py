@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from driver.validation.cause import Cause, duplicate, invalid, not_supported, required, too_long, too_many
-from driver.validation.names import label_key, size
+from driver.labels import size
+from driver.validation.bounds import listed, repeated
+from driver.validation.cause import Cause, invalid, not_supported, required, too_long, too_many
+from driver.validation.names import label_key
 
 _CONDITIONS: Final = 8
 _REASON_BYTES: Final = 1024
@@ -19,13 +21,8 @@ def conditions(entries: Sequence[Mapping[str, Any]], path: str) -> Iterator[Caus
     """A list of conditions, each type once. One that is too long is looked into all the same, as the server does."""
     if len(entries) > _CONDITIONS:
         yield too_many(path, len(entries), _CONDITIONS)
-    seen: set[str] = set()
-    for index, entry in enumerate(entries):
-        kind = entry.get("type", "")
-        if kind in seen:
-            yield duplicate(f"{path}[{index}].type", kind)
-        seen.add(kind)
-        yield from _condition(entry, f"{path}[{index}]")
+    yield from listed(entries, None, path, _condition)
+    yield from repeated(entries, path, key=lambda entry: entry.get("type", ""), field=".type")
 
 
 def _condition(condition: Mapping[str, Any], path: str) -> Iterator[Cause]:

@@ -1,7 +1,8 @@
 """Reading, writing and comparing values by their types.
 
 Reading is as strict as the API server's decoder: a wrong type ends it with `Undecodable` (the server answers 400),
-unknown fields are dropped (it warns), nulls are as if not written.
+unknown fields are dropped (it warns), nulls are as if not written, and half of a surrogate pair becomes U+FFFD.
+Stricter in one thing: raw JSON has bounds here, so that neither depth nor what YAML's aliases repeat can hurt.
 """
 
 from __future__ import annotations
@@ -15,9 +16,16 @@ from typing import Any, Final
 from driver.quantity import ZERO, Quantity, of_json
 from driver.validation.cause import shown
 from driver.validation.schema import QUANTITY, RAW, TIME, Field, ListOf, MapOf, Scalar, Shape, Type, Written, zero
-from driver.validation.shapes import BY_KIND
+from driver.validation.shapes import API_VERSION, BY_KIND
 
+_OF_SAME_SHAPE: Final = ("resource.k8s.io/v1beta2",)
+_RULES_OF_SAME_SHAPE: Final = (*_OF_SAME_SHAPE, "resource.k8s.io/v1alpha3")
+"""Other versions in which an object, and a DeviceTaintRule, is written as in v1."""
 _INT64: Final = range(-(2**63), 2**63)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_RAW_DEPTH: Final = 200
+_RAW_VALUES: Final = 1_000_000
+"""Values in raw JSON; a request to the API server has at most 3 MiB."""
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)T(\d{1,2}):(\d\d):(\d\d)([.,]\d+)?(Z|[+-]([01]\d|2[0-4]):[0-5]\d)", re.ASCII
 )
@@ -34,13 +42,18 @@ class Undecodable(Exception):
 
 def decoded(resource: object, kind: str) -> dict[str, Any]:
     """Return the object of `kind` as typed data (see `driver.validation.schema`). Raises Undecodable."""
-    tree = read(resource, BY_KIND[kind], "")
-    if not isinstance(tree, dict):
+    if not isinstance(resource, Mapping):
         raise Undecodable("", "a mapping", resource)
+    others = _RULES_OF_SAME_SHAPE if kind == "DeviceTaintRule" else _OF_SAME_SHAPE
+    if resource.get("apiVersion") not in (None, "", API_VERSION, *others):
+        raise Undecodable("apiVersion", f"{API_VERSION}, to which other versions are converted", resource["apiVersion"])
+    if resource.get("kind") not in (None, "", kind):
+        raise Undecodable("kind", kind, resource["kind"])
+    tree: dict[str, Any] = _read(resource, BY_KIND[kind], "")
     return tree
 
 
-def read(value: object, type_: Type, path: str) -> Any:
+def _read(value: object, type_: Type, path: str) -> Any:
     """Return a value as typed data; null becomes the zero value of its type. Raises Undecodable."""
     if isinstance(type_, Scalar):
         return _read_scalar(value, type_, path)
@@ -49,17 +62,17 @@ def read(value: object, type_: Type, path: str) -> Any:
     if isinstance(type_, ListOf):
         if not isinstance(value, list):
             raise Undecodable(path, "a list", value)
-        return [read(entry, type_.item, f"{path}[{index}]") for index, entry in enumerate(value)]
+        return [_read(entry, type_.item, f"{path}[{index}]") for index, entry in enumerate(value)]
     if not isinstance(value, Mapping):
         raise Undecodable(path, "a mapping", value)
     if isinstance(type_, MapOf):
         for name in value:
             if not isinstance(name, str):
                 raise Undecodable(path, "a mapping of texts", name)
-        return {name: read(entry, type_.item, f"{path}[{name}]") for name, entry in value.items()}
+        return {_text(name): _read(entry, type_.item, f"{path}[{name}]") for name, entry in value.items()}
     start = f"{path}." if path else ""
     return {
-        name: read(value[name], field.type, start + name)
+        name: _read(value[name], field.type, start + name)
         for name, field in type_.fields.items()
         if value.get(name) is not None
     }
@@ -68,8 +81,9 @@ def read(value: object, type_: Type, path: str) -> Any:
 def _read_scalar(value: object, type_: Scalar, path: str) -> Any:
     if type_ is RAW:
         try:
+            _bounded(value)
             raw(value)
-        except (TypeError, ValueError, RecursionError) as error:  # from YAML: dates, not-a-number, loops of aliases
+        except (TypeError, ValueError) as error:  # from YAML: dates, not-a-number, loops of aliases
             raise Undecodable(path, type_.value, value) from error
         return value
     if type_ is QUANTITY:
@@ -84,7 +98,26 @@ def _read_scalar(value: object, type_: Scalar, path: str) -> Any:
     wanted = {Scalar.TEXT: str, Scalar.INTEGER: int, Scalar.FLAG: bool}[type_]
     if not isinstance(value, wanted) or (wanted is int and (isinstance(value, bool) or value not in _INT64)):
         raise Undecodable(path, type_.value, value)
-    return value
+    return _text(value) if isinstance(value, str) else value
+
+
+def _text(value: str) -> str:
+    return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
+
+
+def _bounded(value: object) -> None:
+    """Raise ValueError for a value with more levels or parts than raw JSON may have here."""
+    parts = 0
+    rest = [(value, 1)]
+    while rest:
+        part, depth = rest.pop()
+        inner = part.values() if isinstance(part, Mapping) else part if isinstance(part, list | tuple) else ()
+        parts += len(inner)
+        if inner and depth > _RAW_DEPTH:
+            raise ValueError(f"more than {_RAW_DEPTH} levels")
+        if parts > _RAW_VALUES:
+            raise ValueError(f"more than {_RAW_VALUES} values")
+        rest += [(each, depth + 1) for each in inner]
 
 
 def _read_time(value: object, path: str) -> str:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from driver.labels import LABEL_BYTES
 from driver.quantity import Quantity
 from driver.validation import attributes, capacities
-from driver.validation.bounds import anything, distinct, listed, mapped
-from driver.validation.cause import NOT_FOUND, Cause, duplicate, invalid, not_supported, required
-from driver.validation.names import (
-    ATTRIBUTE_NAME_BYTES,
-    LABEL_BYTES,
-    label,
-    label_key,
-    label_value,
-    qualified_name,
-    subdomain,
-)
-from driver.validation.node_selectors import node_selector
-from driver.validation.requests import EFFECTS
+from driver.validation.bounds import anything, distinct, listed, mapped, repeated
+from driver.validation.cause import NOT_FOUND, Cause, invalid, required, shown
+from driver.validation.names import ATTRIBUTE_NAME_BYTES, label, label_key, qualified_name
+from driver.validation.nodes import NODE_FIELDS, chosen_nodes, node_fields
+from driver.validation.taints import taint
 
 _FACTS: Final = 32
 _ATTRIBUTE_VALUES: Final = 48
@@ -27,7 +20,6 @@ _TAINTS: Final = 16
 _COUNTER_SETS: Final = 2
 _COUNTERS: Final = 32
 _BINDING_CONDITIONS: Final = 4
-_NODE_FIELDS: Final = ("nodeName", "nodeSelector", "allNodes")
 
 Device = Mapping[str, Any]
 
@@ -54,22 +46,6 @@ def device(entry: Device, path: str, *, per_device_nodes: bool, same_taints: boo
     yield from _node_resources(entry, f"{path}.nodeAllocatableResourceMappings")
 
 
-def taint(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    """A taint, of a device or of a taint rule."""
-    yield from taint_label(entry, path)
-    effect = entry.get("effect", "")
-    if not effect:
-        yield required(f"{path}.effect", f"must be one of {', '.join(EFFECTS)}")
-    elif effect not in EFFECTS:
-        yield not_supported(f"{path}.effect", effect, EFFECTS)
-
-
-def taint_label(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    """Key and value of a taint."""
-    yield from label_key(entry.get("key", ""), f"{path}.key")
-    yield from label_value(entry.get("value", ""), f"{path}.value")
-
-
 def counters(entries: Mapping[str, Any], path: str) -> Iterator[Cause]:
     """The counters of a set, or those that a device takes of it. Every quantity is good."""
     if not entries:
@@ -92,27 +68,16 @@ def _counter_use(use: Mapping[str, Any], path: str) -> Iterator[Cause]:
 
 
 def _nodes(entry: Device, path: str) -> Iterator[Cause]:
-    chosen = []
-    if entry.get("nodeName"):
-        chosen.append("nodeName")
-        yield from subdomain(entry["nodeName"], f"{path}.nodeName")
-    elif "nodeName" in entry:
-        yield invalid(f"{path}.nodeName", "", "must be left out or name a node")
-    if "nodeSelector" in entry:
-        chosen.append("nodeSelector")
-        yield from node_selector(entry["nodeSelector"], f"{path}.nodeSelector")
-    if entry.get("allNodes"):
-        chosen.append("allNodes")
-    elif "allNodes" in entry:
-        yield invalid(f"{path}.allNodes", entry["allNodes"], "must be left out or true")
+    yield from node_fields(entry, path)
+    chosen = chosen_nodes(entry)
     if not chosen:
-        yield required(path, "must have nodeName, nodeSelector or allNodes: the slice has perDeviceNodeSelection")
+        yield required(path, f"must have one of {', '.join(NODE_FIELDS)}: the slice has perDeviceNodeSelection")
     elif len(chosen) > 1:
         yield invalid(path, chosen, "are set; set exactly one of them")
 
 
 def _no_nodes(entry: Device, path: str) -> Iterator[Cause]:
-    chosen = [field for field in _NODE_FIELDS if field in entry]
+    chosen = [field for field in NODE_FIELDS if field in entry]
     if chosen:
         yield invalid(path, chosen, "need perDeviceNodeSelection: true in the slice")
 
@@ -122,7 +87,7 @@ def binding(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
     wanted, failing = entry.get("bindingConditions", []), entry.get("bindingFailureConditions", [])
     for names, at in ((wanted, f"{path}.bindingConditions"), (failing, f"{path}.bindingFailureConditions")):
         yield from listed(names, _BINDING_CONDITIONS, at, label_key)
-        yield from _repeated(names, at)
+        yield from repeated(names, at, key=str)
     both = set(wanted) & set(failing)
     for index, name in enumerate(failing):
         if name in both:
@@ -131,14 +96,6 @@ def binding(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.bindingConditions", wanted, "must be set beside bindingFailureConditions")
     if wanted and not failing:
         yield invalid(f"{path}.bindingFailureConditions", failing, "must be set beside bindingConditions")
-
-
-def _repeated(names: Sequence[str], path: str) -> Iterator[Cause]:
-    seen: set[str] = set()
-    for index, name in enumerate(names):
-        if name in seen:
-            yield duplicate(f"{path}[{index}]", name)
-        seen.add(name)
 
 
 def _node_resources(entry: Device, path: str) -> Iterator[Cause]:
@@ -156,4 +113,4 @@ def _node_resources(entry: Device, path: str) -> Iterator[Cause]:
         if key == "":
             yield invalid(f"{at}.capacityKey", key, "must be left out or name a capacity")
         elif key is not None and key not in entry.get("capacity", {}):
-            yield Cause(f"{at}.capacityKey", NOT_FOUND, f"{key!r} is no capacity of this device; name one that it has")
+            yield Cause(f"{at}.capacityKey", NOT_FOUND, f"{shown(key)} is no capacity of this device")

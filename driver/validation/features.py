@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from driver.validation.attributes import LISTS
 from driver.validation.gates import Gates
+from driver.validation.nodes import NODE_FIELDS
 
 Typed = dict[str, Any]
 
-_LISTS: Final = ("ints", "bools", "strings", "versions")
-_PER_DEVICE_NODES: Final = ("nodeName", "nodeSelector", "allNodes")
 _BINDING: Final = ("bindingConditions", "bindingFailureConditions", "bindsToNode")
 
 
@@ -61,7 +61,7 @@ def drop_from_slice(slice_: Typed, old: Typed | None, gates: Gates) -> None:
         _drop(devices, "taints")
     if not (gates.partitionable_devices or _partitioned(old, before)):
         _drop([slice_.get("spec", {})], "sharedCounters", "perDeviceNodeSelection")
-        _drop(devices, "consumesCounters", *_PER_DEVICE_NODES)
+        _drop(devices, "consumesCounters", *NODE_FIELDS)
     if not ((gates.binding_conditions and gates.device_status) or _binds(before)):
         _drop(devices, *_BINDING)
     if not (gates.consumable_capacity or _shared(before)):
@@ -69,14 +69,14 @@ def drop_from_slice(slice_: Typed, old: Typed | None, gates: Gates) -> None:
         _drop(_values(devices, "capacity"), "requestPolicy")
     if not (gates.node_allocatable_resources or _filled(before, "nodeAllocatableResourceMappings")):
         _drop(devices, "nodeAllocatableResourceMappings")
-    if not (gates.list_attributes or _used(_values(before, "attributes"), *_LISTS)):
-        _drop(_values(devices, "attributes"), *_LISTS)
+    if not (gates.list_attributes or _used(_values(before, "attributes"), *LISTS)):
+        _drop(_values(devices, "attributes"), *LISTS)
 
 
 def _partitioned(old: Typed | None, devices: list[Typed]) -> bool:
     spec = old.get("spec", {}) if old else {}
     in_spec = bool(spec.get("sharedCounters")) or "perDeviceNodeSelection" in spec
-    return in_spec or _filled(devices, "consumesCounters") or _used(devices, *_PER_DEVICE_NODES)
+    return in_spec or _filled(devices, "consumesCounters") or _used(devices, *NODE_FIELDS)
 
 
 def _binds(devices: list[Typed]) -> bool:

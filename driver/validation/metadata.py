@@ -9,15 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from driver.validation.cause import Cause, each_invalid, forbidden, invalid, required, too_long
-from driver.validation.names import (
-    label_faults,
-    label_key,
-    label_key_faults,
-    label_value,
-    size,
-    subdomain_faults,
-)
+from driver.labels import beginning, label_faults, label_key_faults, size, subdomain_faults
+from driver.validation.cause import Cause, each_invalid, forbidden, invalid, required, shown, too_long
+from driver.validation.names import label_key, label_value
 
 Metadata = Mapping[str, Any]
 
@@ -55,14 +49,14 @@ def updated(
     yield from unchanged(metadata, old, namespaced=namespaced)
     added = sorted(set(metadata.get("finalizers", [])) - set(old.get("finalizers", [])))
     if added and "deletionTimestamp" in old:
-        yield forbidden("metadata.finalizers", f"{added} cannot be added while the object is being deleted")
+        yield forbidden("metadata.finalizers", f"{shown(added)} cannot be added while the object is being deleted")
 
 
 def unchanged(metadata: Metadata, old: Metadata, *, namespaced: bool) -> Iterator[Cause]:
     """Fields of metadata that no update may change; the server fills in those that are missing."""
     for field in ("name", "uid", *(("namespace",) if namespaced else ())):
         if metadata.get(field) and field in old and metadata[field] != old[field]:
-            yield invalid(f"metadata.{field}", metadata[field], f"must stay {old[field]!r}")
+            yield invalid(f"metadata.{field}", metadata[field], f"must stay {shown(old[field])}")
     if "deletionTimestamp" in metadata and "deletionTimestamp" not in old:
         yield invalid("metadata.deletionTimestamp", metadata["deletionTimestamp"], "is set by a deletion alone")
     period = metadata.get("deletionGracePeriodSeconds")
@@ -82,9 +76,7 @@ def template(metadata: Metadata, path: str) -> Iterator[Cause]:
 def _names(metadata: Metadata, *, judge_prefix: bool) -> Iterator[Cause]:
     prefix, name = metadata.get("generateName", ""), metadata.get("name", "")
     if prefix and judge_prefix:
-        # A dash at the end is fine, since characters follow: the API server puts a letter for the last two.
-        start = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
-        yield from each_invalid("metadata.generateName", prefix, subdomain_faults(start))
+        yield from each_invalid("metadata.generateName", prefix, subdomain_faults(beginning(prefix)))
     if prefix and not name:
         name = prefix.encode()[:_GENERATED_FROM_BYTES].decode(errors="replace") + "xxxxx"
     if not name:

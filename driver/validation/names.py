@@ -1,7 +1,6 @@
-"""Rules for names: DNS labels and subdomains (RFC 1123), label keys and values, attribute names, pools, drivers.
+"""Rules for names at a path: of drivers, pools, classes, attributes, and those of `driver.labels`.
 
-Functions named `…_faults` return what a text breaks, in words that follow its value ("must …"); the others judge a
-text at a path. Lengths are bytes of UTF-8, as the API server counts them.
+Lengths are bytes of UTF-8, as the API server counts them.
 """
 
 from __future__ import annotations
@@ -10,75 +9,15 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from driver.labels import SUBDOMAIN_BYTES, label_faults, label_key_faults, label_value_faults, size, subdomain_faults
 from driver.validation.cause import Cause, each_invalid, invalid, required, too_long
 
-LABEL_BYTES: Final = 63
-SUBDOMAIN_BYTES: Final = 253
 DRIVER_BYTES: Final = 63
 ATTRIBUTE_ID_BYTES: Final = 32
 ATTRIBUTE_NAME_BYTES: Final = DRIVER_BYTES + 1 + ATTRIBUTE_ID_BYTES
 
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
-_LABEL_KEY: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-_KEY_CHARACTERS: Final = "must consist of letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-
-
-def size(text: str) -> int:
-    """Return the length of the text in bytes of UTF-8."""
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
-
-
-def label_faults(text: str) -> list[str]:
-    """Faults of a DNS label."""
-    faults = []
-    if size(text) > LABEL_BYTES:
-        faults.append(f"must have at most {LABEL_BYTES} bytes")
-    if not _LABEL.fullmatch(text):
-        faults.append("must consist of lower case letters, digits or '-', with a letter or digit at both ends")
-    return faults
-
-
-def subdomain_faults(text: str) -> list[str]:
-    """Faults of a DNS subdomain: labels joined by dots."""
-    faults = []
-    if size(text) > SUBDOMAIN_BYTES:
-        faults.append(f"must have at most {SUBDOMAIN_BYTES} bytes")
-    if not _SUBDOMAIN.fullmatch(text):
-        faults.append("must consist of lower case letters, digits, '-' or '.', with a letter or digit around each dot")
-    return faults
-
-
-def label_key_faults(text: str) -> list[str]:
-    """Faults of a label key (also of finalizers, annotations, conditions): an optional subdomain, a slash, a name."""
-    prefix, slash, name = text.rpartition("/")
-    if "/" in prefix:
-        return ["must have at most one '/', between a DNS subdomain and a name"]
-    faults = []
-    if slash and not prefix:
-        faults.append("must have a DNS subdomain before its '/'")
-    elif slash:
-        faults += [f"before its '/' {fault}" for fault in subdomain_faults(prefix)]
-    if not name:
-        faults.append("must have a name")
-    elif size(name) > LABEL_BYTES:
-        faults.append(f"must have a name of at most {LABEL_BYTES} bytes")
-    if not _LABEL_KEY.fullmatch(name):
-        faults.append(_KEY_CHARACTERS)
-    return faults
-
-
-def label_value_faults(text: str) -> list[str]:
-    """Faults of a label value; the empty text has none."""
-    faults = []
-    if size(text) > LABEL_BYTES:
-        faults.append(f"must have at most {LABEL_BYTES} bytes")
-    if text and not _LABEL_KEY.fullmatch(text):
-        faults.append(_KEY_CHARACTERS)
-    return faults
 
 
 def label(text: str, path: str) -> Iterator[Cause]:

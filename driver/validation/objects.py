@@ -22,7 +22,7 @@ from driver.validation.conditions import conditions
 from driver.validation.decoding import Undecodable, decoded, same
 from driver.validation.features import requests_of
 from driver.validation.gates import DEFAULT, Gates
-from driver.validation.shapes import BY_KIND, CLAIM_SPEC
+from driver.validation.shapes import BY_KIND
 from driver.validation.slices import slice_spec
 from driver.validation.storing import prepared, prepared_status
 from driver.validation.taint_rules import taint_rule_spec
@@ -156,6 +156,5 @@ def _metadata(
 
 
 def _unchanged_spec(new: Object, before: Object) -> Iterator[Cause]:
-    shape = BY_KIND[new["kind"]].fields["spec"].type if "kind" in new else CLAIM_SPEC
-    if not same(new.get("spec", {}), before.get("spec", {}), shape):
+    if not same(new.get("spec", {}), before.get("spec", {}), BY_KIND[new["kind"]].fields["spec"].type):
         yield invalid("spec", "the new one", "must stay as it is; delete the object and make another")

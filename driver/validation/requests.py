@@ -9,13 +9,12 @@ from typing import Any, Final
 from driver.validation.bounds import distinct
 from driver.validation.cause import Cause, invalid, not_supported, required
 from driver.validation.gates import Gates
-from driver.validation.names import class_name, label, label_key, label_value
+from driver.validation.names import class_name, label
 from driver.validation.selectors import selectors
+from driver.validation.taints import toleration
 
 REQUESTS: Final = 32
-EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _ALTERNATIVES: Final = 8
-_OPERATORS: Final = ("Equal", "Exists")
 
 Request = Mapping[str, Any]
 
@@ -56,12 +55,12 @@ class RequestNames:
         yield from distinct(references, REQUESTS, path, self.judge, key=str)
 
 
-def request_rule(gates: Gates, *, stored: bool) -> Callable[[Request, str], Iterator[Cause]]:
+def request_rule(gates: Gates) -> Callable[[Request, str], Iterator[Cause]]:
     """Return the rule for a request of a claim."""
 
     def alternative(entry: Request, path: str) -> Iterator[Cause]:
         yield from label(entry.get("name", ""), f"{path}.name")
-        yield from _devices(entry, path, gates, stored=stored)
+        yield from _devices(entry, path, gates)
 
     def request(entry: Request, path: str) -> Iterator[Cause]:
         yield from label(entry.get("name", ""), f"{path}.name")
@@ -72,17 +71,17 @@ def request_rule(gates: Gates, *, stored: bool) -> Callable[[Request, str], Iter
             at = f"{path}.firstAvailable"
             yield from distinct(alternatives, _ALTERNATIVES, at, alternative, key=lambda each: each.get("name", ""))
         elif "exactly" in entry:
-            yield from _devices(entry["exactly"], f"{path}.exactly", gates, stored=stored)
+            yield from _devices(entry["exactly"], f"{path}.exactly", gates)
         else:
             yield required(path, "must have exactly or firstAvailable")
 
     return request
 
 
-def _devices(request: Request, path: str, gates: Gates, *, stored: bool) -> Iterator[Cause]:
+def _devices(request: Request, path: str, gates: Gates) -> Iterator[Cause]:
     """What an exact request and an alternative share: which devices, and how many."""
     yield from class_name(request.get("deviceClassName", ""), f"{path}.deviceClassName")
-    yield from selectors(request.get("selectors", []), f"{path}.selectors", gates, stored=stored)
+    yield from selectors(request.get("selectors", []), f"{path}.selectors", gates, stored=False)
     mode, count = request.get("allocationMode", ""), request.get("count", 0)
     if mode == "All":
         if count:
@@ -93,22 +92,4 @@ def _devices(request: Request, path: str, gates: Gates, *, stored: bool) -> Iter
     else:
         yield not_supported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
     for index, entry in enumerate(request.get("tolerations", [])):
-        yield from _toleration(entry, f"{path}.tolerations[{index}]")
-
-
-def _toleration(toleration: Mapping[str, Any], path: str) -> Iterator[Cause]:
-    if toleration.get("key"):
-        yield from label_key(toleration["key"], f"{path}.key")
-    operator, value = toleration.get("operator", ""), toleration.get("value", "")
-    if operator == "Exists":
-        if value:
-            yield invalid(f"{path}.value", value, "must be left out with operator Exists")
-    elif operator == "Equal":
-        yield from label_value(value, f"{path}.value")
-    elif not operator:
-        yield required(f"{path}.operator", f"must be one of {', '.join(_OPERATORS)}")
-    else:
-        yield not_supported(f"{path}.operator", operator, _OPERATORS)
-    effect = toleration.get("effect", "")
-    if effect and effect not in EFFECTS:
-        yield not_supported(f"{path}.effect", effect, EFFECTS)
+        yield from toleration(entry, f"{path}.tolerations[{index}]")

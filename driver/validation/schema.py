@@ -21,7 +21,7 @@ class Scalar(Enum):
     FLAG = "true or false"
     QUANTITY = "a quantity such as 500m or 8Gi"
     TIME = "a time in the form of RFC 3339, such as 2026-01-31T12:00:00Z"
-    RAW = "plain JSON: no dates, no not-a-number, no loops"
+    RAW = "plain JSON: no dates, no not-a-number, no loops, at most 200 levels deep"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from driver.labels import size
 from driver.validation.bounds import listed
 from driver.validation.cause import INTERNAL, Cause, forbidden, invalid, required, too_long
 from driver.validation.gates import Gates
-from driver.validation.names import size
 
 if TYPE_CHECKING:
     from driver.structured.cel.environment import Features

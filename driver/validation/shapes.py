@@ -24,6 +24,8 @@ from driver.validation.schema import (
     pointer,
 )
 
+API_VERSION: Final = "resource.k8s.io/v1"
+
 _TEXTS: Final = ListOf(TEXT)
 
 METADATA: Final = Shape(

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from driver.validation.attributes import LISTS
 from driver.validation.bounds import distinct
-from driver.validation.cause import Cause, invalid, required
+from driver.validation.cause import Cause, invalid, required, shown
 from driver.validation.decoding import same
 from driver.validation.devices import counter_set_name, counters, device
-from driver.validation.names import driver, pool, subdomain
-from driver.validation.node_selectors import node_selector
+from driver.validation.names import driver, pool
+from driver.validation.nodes import NODE_FIELDS, chosen_nodes, node_fields
 from driver.validation.shapes import DEVICE
 
 _DEVICES: Final = 128
 _DEVICES_WITH_MORE: Final = 64
 """Limit where a device has taints, uses counters or has lists as attributes."""
 _COUNTER_SETS: Final = 8
-_LISTS: Final = ("ints", "bools", "strings", "versions")
-_NODE_FIELDS: Final = "nodeName, nodeSelector, allNodes, perDeviceNodeSelection"
+_PER_DEVICE: Final = "perDeviceNodeSelection"
+_NODE_FIELDS: Final = ", ".join((*NODE_FIELDS, _PER_DEVICE))
 
 Spec = Mapping[str, Any]
 
@@ -50,31 +51,20 @@ def _pool(entry: Mapping[str, Any]) -> Iterator[Cause]:
 def _unchanged(spec: Spec, old: Spec) -> Iterator[Cause]:
     name, before = spec.get("pool", {}).get("name", ""), old.get("pool", {}).get("name", "")
     if name != before:
-        yield invalid("spec.pool.name", name, f"must stay {before!r}; delete the slice and make another")
+        yield invalid("spec.pool.name", name, f"must stay {shown(before)}; delete the slice and make another")
     for field, absent in (("driver", ""), ("nodeName", None)):
         if spec.get(field, absent) != old.get(field, absent):
-            fix = f"must stay {old.get(field, absent)!r}; delete the slice and make another"
+            fix = f"must stay {shown(old.get(field, absent))}; delete the slice and make another"
             yield invalid(f"spec.{field}", spec.get(field, absent), fix)
 
 
 def _nodes(spec: Spec) -> Iterator[Cause]:
-    chosen = []
-    if spec.get("nodeName"):
-        chosen.append("nodeName")
-        yield from subdomain(spec["nodeName"], "spec.nodeName")
-    elif "nodeName" in spec:
-        yield invalid("spec.nodeName", "", "must be left out or name a node")
+    yield from node_fields(spec, "spec", _PER_DEVICE)
     if "nodeSelector" in spec:
-        chosen.append("nodeSelector")
-        yield from node_selector(spec["nodeSelector"], "spec.nodeSelector")
         terms = spec["nodeSelector"].get("nodeSelectorTerms", [])
         if len(terms) != 1:
             yield invalid("spec.nodeSelector.nodeSelectorTerms", len(terms), "terms; a slice has exactly one")
-    for field in ("allNodes", "perDeviceNodeSelection"):
-        if spec.get(field):
-            chosen.append(field)
-        elif field in spec:
-            yield invalid(f"spec.{field}", spec[field], "must be left out or true")
+    chosen = chosen_nodes(spec, _PER_DEVICE)
     if not chosen:
         yield required("spec", f"must have one of {_NODE_FIELDS}")
     elif len(chosen) > 1:
@@ -85,7 +75,7 @@ def _devices(spec: Spec, old: Spec | None) -> Iterator[Cause]:
     devices = spec.get("devices", [])
     before = {entry.get("name", ""): entry for entry in reversed(old.get("devices", []))} if old else {}
     taints = DEVICE.fields["taints"].type
-    per_device = bool(spec.get("perDeviceNodeSelection"))
+    per_device = bool(spec.get(_PER_DEVICE))
 
     def rule(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
         stored = before.get(entry.get("name", ""))
@@ -99,7 +89,7 @@ def _devices(spec: Spec, old: Spec | None) -> Iterator[Cause]:
 def _has_more(entry: Mapping[str, Any]) -> bool:
     if entry.get("taints") or entry.get("consumesCounters"):
         return True
-    return any(field in fact for fact in entry.get("attributes", {}).values() for field in _LISTS)
+    return any(field in fact for fact in entry.get("attributes", {}).values() for field in LISTS)
 
 
 def _counter_set(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:

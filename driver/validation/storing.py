@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from driver.quantity import Quantity, of_json
-from driver.validation.decoding import decoded, written
+from driver.validation.decoding import Undecodable, decoded, written
 from driver.validation.features import (
     Typed,
     devices_of,
@@ -21,7 +21,7 @@ from driver.validation.features import (
     drop_from_slice,
 )
 from driver.validation.gates import DEFAULT, Gates
-from driver.validation.shapes import BY_KIND
+from driver.validation.shapes import API_VERSION, BY_KIND
 from driver.versions import with_defaults
 
 Object = Mapping[str, Any]
@@ -32,9 +32,9 @@ def as_stored(
 ) -> dict[str, Any]:
     """Return the v1 object as the API server would store it, in place of `old` if there is one.
 
-    `now`: time for taints that have none (RFC 3339). Raises `Undecodable`, and `KeyError` for an unknown kind.
+    `now`: time for taints that have none (RFC 3339). Raises `Undecodable`.
     """
-    kind = resource["kind"]
+    kind = _kind(resource)
     before = None if old is None else prepared(old, kind, None, gates=None)
     return _written(prepared(resource, kind, before, gates=gates, now=now), kind)
 
@@ -87,8 +87,15 @@ def prepared_status(resource: Object, old: Object, gates: Gates) -> tuple[Typed,
     return new, before
 
 
+def _kind(resource: object) -> str:
+    kind = resource.get("kind") if isinstance(resource, Mapping) else None
+    if not isinstance(kind, str) or kind not in BY_KIND:
+        raise Undecodable("kind", f"one of {', '.join(BY_KIND)}", kind)
+    return kind
+
+
 def _with_defaults(typed: Typed, kind: str, now: str | None) -> Typed:
-    named = {**typed, "apiVersion": "resource.k8s.io/v1", "kind": kind}
+    named = {**typed, "apiVersion": API_VERSION, "kind": kind}
     if "ownerReferences" in typed.get("metadata", {}):
         owners = typed["metadata"]["ownerReferences"]
         typed["metadata"]["ownerReferences"] = list({tuple(sorted(each.items())): each for each in owners}.values())

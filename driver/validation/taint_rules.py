@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from driver.validation.cause import Cause
-from driver.validation.devices import taint, taint_label
 from driver.validation.names import driver, label, pool
+from driver.validation.taints import taint, taint_label
 
 Spec = Mapping[str, Any]
 

@@ -29,5 +29,8 @@ class CommandFailed(Exception):
 
 
 def complain(message: str) -> None:
-    """A message for people, on standard error."""
-    sys.stderr.write(f"ostler: {message}\n")
+    """A message for people, on standard error; names from elsewhere in it cannot steer the terminal."""
+    # Here and not above: only a command that fails needs it.
+    from ostler.drawing.text import plain
+
+    sys.stderr.write("\n".join(map(plain, f"ostler: {message}".split("\n"))) + "\n")

@@ -11,16 +11,21 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.output import add_format, print_document
+from ostler.cli.output import add_format, emit, print_document
 from ostler.cli.progress import Progress
 from ostler.explain.asking.question import Question, parse_question, question_about
 from ostler.explain.asking.subject import subject_of
 from ostler.explain.diagnosis.verdict import Verdict
 from ostler.explain.errors import ExplainError
+from ostler.explain.kinds import Kind
 from ostler.explain.reading.access import add_access, choice_of, connect, find_access
 from ostler.explain.state import State, merge
+
+if TYPE_CHECKING:
+    from ostler.explain.reading.live import Wanted
 
 PATIENCE = 10.0
 """Seconds to find out whether the claims fit on a node, which is how long the scheduler searches there."""
@@ -95,7 +100,7 @@ def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[St
         asked = _question(arguments, "default", over.state if arguments.filename else state)
         return state, asked, (*base.notes, *over.notes)
     from kube.errors import KubeError
-    from ostler.explain.reading.live import Wanted, read_cluster
+    from ostler.explain.reading.live import read_cluster
 
     if not arguments.filename and not arguments.question:
         raise ExplainError("what is to be explained? give 'pod NAME', 'claim NAME', or a manifest with -f")
@@ -105,12 +110,20 @@ def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[St
         namespace = arguments.namespace or default
         over = read_files(arguments.filename, namespace=namespace) if arguments.filename else Reading(State())
         asked = _question(arguments, default, over.state)
-        names = (asked.name,)
         with closing(connect(access, random.random)) as client:
-            live = read_cluster(client, access.server, Wanted(asked.namespace, names, names), say)
+            live = read_cluster(client, access.server, _wanted(asked), say)
     except KubeError as error:
         raise ExplainError(str(error)) from error
     return merge(live, over.state), asked, over.notes
+
+
+def _wanted(asked: Question) -> Wanted:
+    """What is read by name: a question without a kind may be about either."""
+    from ostler.explain.reading.live import Wanted
+
+    pods = (asked.name,) if asked.kind in (None, Kind.POD) else ()
+    claims = (asked.name,) if asked.kind in (None, Kind.CLAIM) else ()
+    return Wanted(asked.namespace, pods, claims)
 
 
 def _question(arguments: argparse.Namespace, default: str, files: State) -> Question:
@@ -153,4 +166,4 @@ def _print(verdict: Verdict, arguments: argparse.Namespace) -> None:
         arguments.color == "auto" and terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
     width = shutil.get_terminal_size().columns if terminal else None
-    sys.stdout.write(draw(verdict, width=width, colour=colour, all_nodes=arguments.all_nodes))
+    emit(draw(verdict, width=width, colour=colour, all_nodes=arguments.all_nodes))

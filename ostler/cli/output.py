@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 
+from ostler.cli.exits import CommandFailed
 from ostler.drawing.text import columns, padded, plain
 
 FORMATS = ("table", "json", "yaml")
@@ -22,12 +24,32 @@ def add_format(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS
 def print_document(document: object, form: str) -> None:
     """Print plain data as JSON or YAML."""
     if form == "json":
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        emit(_printable(json.dumps(document, indent=2, ensure_ascii=False)) + "\n")
         return
     # Here and not above: only this format needs it.
     import yaml
 
     yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True, width=120)
+
+
+def emit(text: str) -> None:
+    """Write to standard output now; raises ``CommandFailed`` where that cannot be, such as on a full disk."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise  # The reader has seen enough.
+    except OSError as error:
+        # What is still buffered would be tried again, and complained about, at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise CommandFailed(f"standard output cannot be written: {error.strerror or error}") from error
+
+
+def _printable(text: str) -> str:
+    """JSON with escapes for characters that could steer a terminal, which JSON itself lets through."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

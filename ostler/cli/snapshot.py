@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ostler.cli.exits import CommandFailed
+from ostler.cli.output import emit
+from ostler.drawing.text import plain
 from ostler.explain.errors import ExplainError
 from ostler.explain.kinds import FACTS
 from ostler.explain.reading.access import add_access, choice_of
@@ -86,7 +88,7 @@ def _read(arguments: argparse.Namespace) -> State:
         if arguments.sources:
             reading = read_files(arguments.sources)
             for note in reading.notes:
-                sys.stderr.write(f"{note}\n")
+                _remark(note)
             return reading.state
         return _read_cluster(arguments)
     except (ExplainError, KubeError) as error:
@@ -125,8 +127,7 @@ def _check_free(path: Path | None, *, force: bool) -> None:
 
 def _write(path: Path | None, text: str) -> None:
     if path is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        emit(text)
         return
     from node.files import WriteFailed, write_whole
 
@@ -144,6 +145,10 @@ def _write(path: Path | None, text: str) -> None:
 
 def _tell(path: Path | None, state: State) -> None:
     counts = ", ".join(f"{len(state.of(kind))} {FACTS[kind].plural}" for kind in ORDER if state.of(kind))
-    sys.stderr.write(f"{path or 'written'}: {counts or 'no objects'}\n")
+    _remark(f"{path or 'written'}: {counts or 'no objects'}")
     for note in (*state.truncated, *map(str, state.missing)):
-        sys.stderr.write(f"not in it: {note}\n")
+        _remark(f"not in it: {note}")
+
+
+def _remark(text: str) -> None:
+    sys.stderr.write(f"{plain(text)}\n")

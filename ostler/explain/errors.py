@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 SHOWN = 20
 """Faults of one command that are shown; whoever has more has one cause for them all."""
+MOST = 1000
+"""Faults that are looked for; beyond, what is left is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class BadInput(ExplainError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         lines = [str(fault) for fault in faults[:SHOWN]]
         if len(faults) > SHOWN:
-            lines.append(f"and {len(faults) - SHOWN} more")
+            least = "at least " if len(faults) >= MOST else ""
+            lines.append(f"and {least}{len(faults) - SHOWN} more")
         super().__init__("\n".join(lines))
         self.faults = tuple(faults)
 

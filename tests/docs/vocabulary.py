@@ -23,7 +23,9 @@ KINDS = _words(
     "all pod pods po node nodes no daemonset daemonsets ds configmap configmaps cm namespace namespaces ns secret "
     "serviceaccount sa event events ev clusterrole clusterrolebinding role rolebinding service svc deployment "
     "podmonitor prometheusrule runtimeclass crd net-attach-def network-attachment-definitions priorityclass "
-    "validatingadmissionpolicy validatingadmissionpolicybinding controllerrevision"
+    "validatingadmissionpolicy validatingadmissionpolicybinding controllerrevision "
+    "resourceslice resourceslices resourceclaim resourceclaims resourceclaimtemplate resourceclaimtemplates "
+    "deviceclass deviceclasses devicetaintrule devicetaintrules"
 )
 KUBECTL_VALUES = _words(
     "-n --namespace -f --filename -o --output -l --selector -c --container --context --kubeconfig --field-selector "

@@ -68,7 +68,8 @@ def test_json_is_of_the_documented_form(answers: Answers) -> None:
     assert made["groups"][1]["requests"][0]["obstacles"][0]["holders"] == [
         {"claim": "team/other", "pods": ["team/busy"]}
     ]
-    assert made["groups"][1]["remedies"] == [{"change": "free", "what": "", "count": 0}]
+    free = {"change": "free", "what": "", "count": 0, "claim": "", "request": "", "index": None}
+    assert made["groups"][1]["remedies"] == [free]
 
 
 def test_a_manifest_is_thought_of_as_applied(tmp_path: Path, capsys: Any) -> None:

@@ -51,7 +51,7 @@ def capacity_of(policy: Any) -> dict[str, Any]:
             {"name": "d", "attributes": {f"a{n}": {"int": 1} for n in range(33)}},
             "33 attributes and capacities; at most",
         ),
-        ({"name": "d", "capacity": {"c": {"value": 1 << 20_000}}}, "8Gi, is a number of thousands of digits"),
+        ({"name": "d", "capacity": {"c": {"value": 1 << 200_000}}}, "8Gi, is a number of thousands of digits"),
         ({"name": "d", "capacity": {"c": {"value": "much"}}}, "must be a quantity such as 500m or 8Gi, is 'much'"),
     ],
 )

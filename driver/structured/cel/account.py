@@ -15,9 +15,10 @@ from driver.structured.cel.frame import Frame
 from driver.structured.cel.functions.quantity import Amount
 from driver.structured.cel.interpreter import plan
 from driver.structured.cel.nodes import PlanFault
-from driver.structured.cel.reads import Path, is_bind, selections
+from driver.structured.cel.reads import Path, selections
 from driver.structured.cel.runs import DEFAULT_LIMIT, run_plan
-from driver.structured.cel.syntax import Ast, Call, Comprehension, Expr, Place
+from driver.structured.cel.syntax import Ast, Call, Comprehension, Expr, Place, place_at
+from driver.structured.cel.tree import is_bind
 from driver.structured.cel.values import Value, is_list, is_map
 
 
@@ -52,15 +53,34 @@ class Condition:
     reads: tuple[Read, ...]
 
 
+_MOST_CONDITIONS = 250
+_LIMIT_TOGETHER = 10 * DEFAULT_LIMIT
+"""Units that all conditions may cost together."""
+
+
 def conditions(checked: Checked, device: Device) -> tuple[Condition, ...]:
-    """The conditions of an expression for a device, in the order of the text."""
-    return tuple(_condition(checked, part, alone, device) for part, alone in _parts(checked.ast.root))
+    """The conditions of an expression for a device, in the order of the text; of very many it makes only one."""
+    root = checked.ast.root
+    parts = _parts(root)
+    if len(parts) > _MOST_CONDITIONS:
+        parts = [(root, ())]
+    found: list[Condition] = []
+    left = _LIMIT_TOGETHER
+    for part, names in parts:
+        condition, cost = _condition(checked, part, names, device, min(left, DEFAULT_LIMIT))
+        found.append(condition)
+        left = max(left - cost, 0)
+    return tuple(found)
 
 
-def _parts(root: Expr) -> list[tuple[Expr, Expr]]:
-    """The operands of the outermost `&&`, also within `cel.bind`, each with the expression that evaluates it alone."""
-    found: list[tuple[Expr, Expr]] = []
-    pending: list[tuple[Expr, tuple[Comprehension, ...]]] = [(root, ())]
+_Bindings = tuple[Comprehension, ...]
+"""The `cel.bind` around an expression, from the outside in."""
+
+
+def _parts(root: Expr) -> list[tuple[Expr, _Bindings]]:
+    """The operands of the outermost `&&`, also within `cel.bind`."""
+    found: list[tuple[Expr, _Bindings]] = []
+    pending: list[tuple[Expr, _Bindings]] = [(root, ())]
     while pending:
         node, names = pending.pop()
         if isinstance(node, Call) and node.function == "_&&_":
@@ -68,30 +88,32 @@ def _parts(root: Expr) -> list[tuple[Expr, Expr]]:
         elif isinstance(node, Comprehension) and is_bind(node):
             pending.append((node.result, (*names, node)))
         else:
-            alone = node
-            for name in reversed(names):
-                alone = replace(name, result=alone)
-            found.append((node, alone))
+            found.append((node, names))
     return found
 
 
-def _condition(checked: Checked, part: Expr, alone: Expr, device: Device) -> Condition:
+def _condition(checked: Checked, part: Expr, names: _Bindings, device: Device, limit: int) -> tuple[Condition, int]:
+    """The condition and what it cost."""
     ast = checked.ast
+    alone = part
+    for name in reversed(names):
+        alone = replace(name, result=alone)
     start, end = ast.spans.get(part.id, (0, len(ast.source)))
-    before = ast.source[:start]
-    place = Place(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1))
-    outcome = _outcome(replace(checked, ast=replace(ast, root=alone)), device)
-    return Condition(ast.source[start:end], place, outcome, _reads(ast, alone, device))
+    outcome, cost = _outcome(replace(checked, ast=replace(ast, root=alone)), device, limit)
+    place = place_at(ast.source, start)
+    return Condition(ast.source[start:end], place, outcome, _reads(ast, alone, device)), cost
 
 
-def _outcome(checked: Checked, device: Device) -> bool | EvaluationError:
+def _outcome(checked: Checked, device: Device, limit: int) -> tuple[bool | EvaluationError, int]:
     try:
         made = plan(checked)
-        return run_plan(made, Frame(device, DEFAULT_LIMIT, made.slots), checked.ast)
-    except EvaluationError as error:
-        return error
     except PlanFault as fault:
-        return EvaluationError(checked.ast.source, fault.message, checked.ast.place(fault.node))
+        return EvaluationError(checked.ast.source, fault.message, checked.ast.place(fault.node)), 0
+    frame = Frame(device, limit, made.slots)
+    try:
+        return run_plan(made, frame, checked.ast), frame.cost
+    except EvaluationError as error:
+        return error, frame.cost
 
 
 def _reads(ast: Ast, operand: Expr, device: Device) -> tuple[Read, ...]:

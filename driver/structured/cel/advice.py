@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from driver.structured.cel.declarations.overloads import Overload
+from driver.structured.cel.errors import shortened
 from driver.structured.cel.types import DEVICE, Kind, Type
 
 _OPERATORS = {
@@ -46,8 +47,7 @@ _MOST_SIGNATURES = 4
 
 def shown(of: Type) -> str:
     """A type as people write it, cut when it is long."""
-    text = _shown(of, 8)
-    return text if len(text) <= _LONGEST_TYPE else text[:_LONGEST_TYPE] + "…"
+    return shortened(_shown(of, 8), _LONGEST_TYPE)
 
 
 def _shown(of: Type, levels: int) -> str:

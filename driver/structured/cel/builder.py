@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from driver.structured.cel import tree
-from driver.structured.cel.errors import Fault, SyntaxFault
+from driver.structured.cel.errors import Issue, SyntaxFault
 from driver.structured.cel.lexer import Token
 from driver.structured.cel.macros import Expander, Key, MacroMisused
-from driver.structured.cel.pieces import Operand
-from driver.structured.cel.syntax import Ast, Call, Expr
+from driver.structured.cel.pieces import Construct, Operand
+from driver.structured.cel.syntax import Ast, Call, Entry, Expr, Field, ListLiteral, MapLiteral, MessageLiteral
 
 MAX_NODES = 250_000
 """A limit of our own: a macro may repeat its target, so a short text can mean a tree of astronomic size."""
@@ -22,7 +22,6 @@ class Builder:
         self._macros = macros
         self._offsets: dict[int, int] = {}
         self._spans: dict[int, tuple[int, int]] = {}
-        self._written: dict[int, Expr] = {}
         self._made = 0
         self._place = (0, 0, 0)  # of the macro that is being expanded: offset, start, end
 
@@ -30,7 +29,7 @@ class Builder:
         """The number of a new node that stands at `offset` and was read from `start` to `end`."""
         self._made += 1
         if self._made > MAX_NODES:
-            raise SyntaxFault((Fault(offset, "the expression becomes too large when its macros are expanded"),))
+            raise SyntaxFault((Issue(offset, "the expression becomes too large when its macros are expanded"),))
         self._offsets[self._made] = offset
         self._spans[self._made] = (start, end)
         return self._made
@@ -58,6 +57,32 @@ class Builder:
         height = max(each.height for each in terms)
         return Operand(build(0, len(operators) - 1), height, terms[0].start, terms[-1].end)
 
+    def finished(self, construct: Construct, closer: Token) -> Operand:
+        """Makes the node of a bracket or call that is complete."""
+        number = self.new(construct.token.offset, construct.start, closer.end)
+        nodes = tuple(each.node for each in construct.items)
+        height = max((each.height for each in construct.items), default=0)
+        node: Expr
+        if construct.kind == "list":
+            node = ListLiteral(number, nodes, frozenset(construct.optionals))
+        elif construct.kind == "message":
+            keys = zip(construct.keys, nodes, strict=True)
+            fields = tuple(Field(at, str(name), value, optional) for (at, name, optional), value in keys)
+            node = MessageLiteral(number, construct.name, fields)
+        elif construct.kind == "map":
+            entries: list[Entry] = []
+            for (at, key, optional), value in zip(construct.keys, nodes, strict=True):
+                assert isinstance(key, Operand)
+                height = max(height, key.height)
+                entries.append(Entry(at, key.node, value, optional))
+            node = MapLiteral(number, tuple(entries))
+        else:
+            target = construct.target
+            if target is not None:
+                height = max(height, target.height) + 1
+            node = self.expanded(Call(number, construct.name, None if target is None else target.node, nodes))
+        return Operand(node, height, construct.start, closer.end)
+
     def expanded(self, call: Call) -> Expr:
         """What a call means: itself, or if it is a macro its expansion. Raises `SyntaxFault` for a macro misused."""
         expander = self._macros.get((call.function, len(call.arguments), call.target is not None))
@@ -67,13 +92,10 @@ class Builder:
         try:
             expansion = expander(self, call.target, call.arguments)
         except MacroMisused as misuse:
-            fault = Fault(self._offsets[misuse.node.id], f"{call.function}: {misuse.message}")
+            fault = Issue(self._offsets[misuse.node.id], f"{call.function}: {misuse.message}")
             raise SyntaxFault((fault,)) from misuse
-        if expansion is None:
-            return call
-        self._written[expansion.id] = call
-        return expansion
+        return call if expansion is None else expansion
 
     def tree(self, source: str, root: Expr) -> Ast:
         """The finished tree."""
-        return Ast(source, root, self._offsets, self._spans, self._written)
+        return Ast(source, root, self._offsets, self._spans)

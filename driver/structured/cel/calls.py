@@ -13,39 +13,30 @@ from math import ceil
 from driver.structured.cel.frame import UNSET, Frame, Run, charge
 from driver.structured.cel.functions.costs import TEXT, Cost, equality
 from driver.structured.cel.relations import equal
-from driver.structured.cel.values import Call, Fault, TooExpensive, Value, size_of
+from driver.structured.cel.values import Fault, Function, TooExpensive, Value, size_of
+
+_LONGEST_KEPT = 1000
+"""A result of constants is kept up to this size; what is longer is made anew each time."""
 
 
-def unary(node: int, argument: Run, call: Call, cost: Cost | None) -> Run:
+def unary(node: int, argument: Run, call: Function, cost: Cost | None) -> Run:
     """A call with one argument."""
 
-    def priced(frame: Frame) -> Value:
+    def run(frame: Frame) -> Value:
         value: Value = UNSET
         try:
             value = argument(frame)
             result = call(value)
         except Fault as fault:
             fault.node = fault.node or node
-            assert cost is not None
-            charge(frame, cost((fault if value is UNSET else value,), fault))
+            charge(frame, 1 if cost is None else cost((fault if value is UNSET else value,), fault))
             raise
-        assert cost is not None
-        charge(frame, cost((value,), result))
-        return result
-
-    def run(frame: Frame) -> Value:
-        try:
-            result = call(argument(frame))
-        except Fault as fault:
-            fault.node = fault.node or node
-            charge(frame, 1)
-            raise
-        frame.cost += 1
+        frame.cost += 1 if cost is None else cost((value,), result)
         if frame.cost > frame.limit:
             raise TooExpensive
         return result
 
-    return run if cost is None else priced
+    return run
 
 
 def _charge_failed(frame: Frame, cost: Cost | None, fault: Fault, arguments: tuple[Value, Value], second: Run) -> None:
@@ -62,7 +53,7 @@ def _charge_failed(frame: Frame, cost: Cost | None, fault: Fault, arguments: tup
     charge(frame, 1 if cost is None else cost((left, right), fault))
 
 
-def binary(node: int, first: Run, second: Run, call: Call, cost: Cost | None) -> Run:
+def binary(node: int, first: Run, second: Run, call: Function, cost: Cost | None) -> Run:
     """A call with two arguments."""
 
     def run(frame: Frame) -> Value:
@@ -84,7 +75,7 @@ def binary(node: int, first: Run, second: Run, call: Call, cost: Cost | None) ->
     return run
 
 
-def variadic(node: int, arguments: Sequence[Run], call: Call, cost: Cost | None) -> Run:
+def variadic(node: int, arguments: Sequence[Run], call: Function, cost: Cost | None) -> Run:
     """A call that stops at the first failed argument."""
     last = len(arguments) - 1
 
@@ -109,25 +100,26 @@ def variadic(node: int, arguments: Sequence[Run], call: Call, cost: Cost | None)
     return run
 
 
-def constant_call(node: int, arguments: Sequence[Value], call: Call, cost: Cost | None) -> Run:
+def constant_call(node: int, arguments: Sequence[Value], call: Function, cost: Cost | None) -> Run:
     """A call whose arguments are constants: made once, charged every time."""
     known: list[tuple[Value, int]] = []
 
     def once() -> tuple[Value, int]:
+        if known:
+            return known[0]
         try:
             result = call(*arguments)
         except Fault as fault:
             fault.node = fault.node or node
             result = fault
-        return result, 1 if cost is None else cost(arguments, result)
+        units = 1 if cost is None else cost(arguments, result)
+        if size_of(result) <= _LONGEST_KEPT:
+            known.append((result, units))
+        return result, units
 
     def run(frame: Frame) -> Value:
-        if not known:
-            known.append(once())
-        result, units = known[0]
-        frame.cost += units
-        if frame.cost > frame.limit:
-            raise TooExpensive
+        result, units = once()
+        charge(frame, units)
         if isinstance(result, Fault):
             raise Fault(result.message, result.node)
         return result
@@ -199,9 +191,7 @@ def not_strictly_false(argument: Run) -> Run:
             value = argument(frame)
         except Fault:
             value = True
-        frame.cost += 1
-        if frame.cost > frame.limit:
-            raise TooExpensive
-        return value if value is False else True
+        charge(frame, 1)
+        return value is not False
 
     return run

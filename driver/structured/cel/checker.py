@@ -16,7 +16,9 @@ from driver.structured.cel import advice
 from driver.structured.cel.checked import Checked, Reference
 from driver.structured.cel.declarations.overloads import Overload
 from driver.structured.cel.environment import Environment
-from driver.structured.cel.errors import Fault, TypeFault
+from driver.structured.cel.errors import Issue, TypeFault
+from driver.structured.cel.resolution import resolve
+from driver.structured.cel.scopes import Scopes, loop_variables
 from driver.structured.cel.syntax import (
     Ast,
     Call,
@@ -30,6 +32,7 @@ from driver.structured.cel.syntax import (
     Select,
     Uint,
 )
+from driver.structured.cel.tree import qualified_name
 from driver.structured.cel.types import (
     BOOL,
     BYTES,
@@ -52,7 +55,6 @@ from driver.structured.cel.unification import (
     Unifier,
     is_dynamic,
     more_general,
-    same,
     unwrapped,
 )
 
@@ -70,7 +72,7 @@ _LITERALS: dict[type, Type] = {
 
 
 def check(ast: Ast, environment: Environment) -> Checked:
-    """The tree with its types. Raises `TypeFault` with everything that does not fit, at most twenty faults."""
+    """The tree with its types. Raises `TypeFault` with everything that does not fit, at most twenty issues."""
     return _Checker(ast, environment).run()
 
 
@@ -85,8 +87,8 @@ class _Checker:
         self.unifier = Unifier()
         self.types: dict[int, Type] = {}
         self.references: dict[int, Reference] = {}
-        self.scopes: list[dict[str, Type]] = []
-        self.faults: list[Fault] = []
+        self.scopes = Scopes()
+        self.issues: list[Issue] = []
         self.steps: list[tuple[Callable[..., None], Expr]] = []
 
     def run(self) -> Checked:
@@ -96,15 +98,15 @@ class _Checker:
             while self.steps:
                 step, node = self.steps.pop()
                 step(node)
-            if not self.faults:
+            if not self.issues:
                 resolved = self.unifier.resolved
                 types = {number: resolved(of, final=True) for number, of in self.types.items()}
                 return Checked(self.ast, types, self.references, types[root.id])
         except TypeTooDeep:
-            self.faults.append(Fault(0, "the types of this expression are nested too deep"))
+            self.issues.append(Issue(0, "the types of this expression are nested too deep"))
         except _TooManyFaults:
             pass  # the first twenty are told
-        raise TypeFault(tuple(sorted(self.faults, key=lambda each: each.offset)))
+        raise TypeFault(tuple(sorted(self.issues, key=lambda each: each.offset)))
 
     # --- helpers
 
@@ -116,8 +118,8 @@ class _Checker:
         self._fault_at(node.id, message)
 
     def _fault_at(self, number: int, message: str) -> None:
-        self.faults.append(Fault(self.ast.offsets.get(number, 0), message))
-        if len(self.faults) >= _MOST_FAULTS:
+        self.issues.append(Issue(self.ast.offsets.get(number, 0), message))
+        if len(self.issues) >= _MOST_FAULTS:
             raise _TooManyFaults
 
     def _set(self, node: Expr, of: Type) -> None:
@@ -137,18 +139,10 @@ class _Checker:
         """Starts with a literal."""
         self.types[node.id] = _LITERALS[type(node.value)]
 
-    def _local(self, name: str) -> Type | None:
-        name = name.removeprefix(".")
-        for scope in reversed(self.scopes):
-            found = scope.get(name)
-            if found is not None:
-                return found
-        return None
-
     def identifier(self, node: Identifier) -> None:
         """Starts with a name."""
         name = node.name
-        local = self._local(name)
+        local = self.scopes.find(name)
         if local is not None and not name.startswith("."):
             self.references[node.id] = Reference(name)
             self.types[node.id] = local
@@ -169,10 +163,10 @@ class _Checker:
 
     def select(self, node: Select) -> None:
         """Starts with a selection."""
-        name = _qualified(node)
+        name = qualified_name(node)
         if name is not None:
             first = name.partition(".")[0] if not name.startswith(".") else name.split(".")[1]
-            local = self._local(first)
+            local = self.scopes.find(first)
             if (local is None or name.startswith(".")) and self._global(node, name, shadowed=local is not None):
                 return
         self._then((self._start, node.operand), (self._selected, node))
@@ -237,7 +231,7 @@ class _Checker:
                 return
             self._resolve(node, name, overloads, None, "" if name == node.function else name)
             return
-        prefix = _qualified(node.target)
+        prefix = qualified_name(node.target)
         if prefix is not None:
             name = f"{prefix}.{node.function}".removeprefix(".")
             overloads = functions.get(name)
@@ -265,31 +259,14 @@ class _Checker:
         given = [self._type(each) for each in node.arguments]
         if target is not None:
             given.insert(0, self._type(target))
-        unifier = self.unifier
-        result: Type | None = None
-        fitting: list[str] = []
-        for overload in overloads:
-            if overload.method is not method or len(overload.arguments) != len(given):
-                continue
-            arguments: list[Type] | tuple[Type, ...] = overload.arguments
-            returned = overload.result
-            if overload.parameters:
-                *arguments, returned = unifier.instance((*arguments, returned), overload.parameters)
-            if not unifier.all_agree(given, arguments):
-                continue
-            fitting.append(overload.id)
-            returned = unifier.resolved(returned)
-            if result is None:
-                result = returned
-            elif not is_dynamic(result) and not same(returned, result):
-                result = DYN
-        if result is None:
+        found = resolve(self.unifier, overloads, given, method=method)
+        if found is None:
             self.types[node.id] = ERROR
-            shown = [unifier.resolved(each, final=True) for each in given]
+            shown = [self.unifier.resolved(each, final=True) for each in given]
             self._fault(node, advice.no_overload(name, shown, overloads, method=method))
             return
-        self._set(node, result)
-        self.references[node.id] = Reference(written, tuple(fitting))
+        self._set(node, found.result)
+        self.references[node.id] = Reference(written, found.overloads)
 
     def _resolve_logical(self, node: Call, overload: Overload) -> None:
         fits = True
@@ -400,54 +377,34 @@ class _Checker:
 
     def _enter(self, node: Comprehension) -> None:
         over = self.unifier.resolved(self._type(node.range))
-        first: Type
-        second: Type
-        if over.kind is Kind.LIST:
-            first, second = (INT, over.parameters[0]) if node.variable2 else (over.parameters[0], ERROR)
-        elif over.kind is Kind.MAP:
-            first, second = over.parameters
-        elif over.kind in (Kind.DYN, Kind.ERROR, Kind.PARAMETER):
-            self.unifier.agree(DYN, over)
-            first, second = DYN, DYN
-        else:
+        found = loop_variables(over, two=bool(node.variable2))
+        if found is None:
             text = f"a value of type {advice.shown(over)} has no elements: only lists and maps have"
             if over.kind is Kind.ANY:
                 text = "the elements of an attribute can be used only while list attributes are on"
             self._fault(node.range, text)
-            first, second = ERROR, ERROR
-        self.scopes.append({node.accumulator: self._type(node.initial)})
-        loop = {node.variable: first}
-        if node.variable2:
-            loop[node.variable2] = second
-        self.scopes.append(loop)
+            found = ERROR, ERROR
+        elif over.kind is Kind.PARAMETER:
+            self.unifier.agree(DYN, over)
+        first, second = found
+        self.scopes.enter({node.accumulator: self._type(node.initial)})
+        self.scopes.enter({node.variable: first, node.variable2: second} if node.variable2 else {node.variable: first})
 
     def _condition_checked(self, node: Comprehension) -> None:
         self._require(node.condition, BOOL)
 
     def _step_checked(self, node: Comprehension) -> None:
         self._require(node.step, self._type(node.initial))
-        self.scopes.pop()
+        self.scopes.leave()
 
     def _leave(self, node: Comprehension) -> None:
-        self.scopes.pop()
+        self.scopes.leave()
         self._set(node, self.unifier.resolved(self._type(node.result)))
 
     def _require(self, node: Expr, wanted: Type) -> None:
         if not self.unifier.agree(wanted, self._type(node)):
             shown = [advice.shown(self.unifier.resolved(each, final=True)) for each in (wanted, self._type(node))]
             self._fault(node, f"this must be of type {shown[0]}, but is {shown[1]}")
-
-
-def _qualified(node: Expr) -> str | None:
-    """`a.b.c` as a name, or None for anything else."""
-    parts: list[str] = []
-    while isinstance(node, Select) and not node.test_only:
-        parts.append(node.field)
-        node = node.operand
-    if not isinstance(node, Identifier):
-        return None
-    parts.append(node.name)
-    return ".".join(reversed(parts))
 
 
 _STARTS: dict[type, Callable[..., None]] = {

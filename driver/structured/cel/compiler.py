@@ -8,25 +8,25 @@ constants are computed (`int("x")`), which Kubernetes does after all checks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from driver.structured.cel import advice
 from driver.structured.cel.checked import Checked
 from driver.structured.cel.checker import check
 from driver.structured.cel.environment import Features, environment
-from driver.structured.cel.errors import CompileError, EvaluationError, Fault, SyntaxFault, TypeFault
+from driver.structured.cel.errors import CompileError, EvaluationError, Issue, SyntaxFault, TypeFault
 from driver.structured.cel.parser import parse
 from driver.structured.cel.program import Program
-from driver.structured.cel.syntax import Place
+from driver.structured.cel.program_cache import ProgramCache
+from driver.structured.cel.syntax import place_at
 from driver.structured.cel.types import BOOL
 from driver.structured.cel.unification import same
 from driver.structured.cel.validators import validate
-from driver.structured.cel.values import Stop
+from driver.structured.cel.values import Stop, refill
 
-MAX_SELECTOR_LENGTH = 10 * 1024
-"""Bytes of an expression that the API server accepts in a selector. The compiler itself takes longer ones."""
-
-_REMEMBERED = 1024
+_REMEMBERED = 200_000
+"""Nodes of all programs that are remembered."""
+_TEXT_PER_NODE = 100
+"""Characters of an expression that count as much as one node."""
 
 _DEFAULTS = Features()
 
@@ -34,7 +34,7 @@ _DEFAULTS = Features()
 def compile(expression: str, features: Features = _DEFAULTS) -> Program:  # noqa: A001 (CEL's word)
     """The program of a selector. Safe to call from threads. Raises `CompileError`, a new one each time."""
     try:
-        found = _compiled(expression, features)
+        found = _PROGRAMS.get((expression, features), lambda: _compiled(expression, features))
     except RecursionError as fault:
         # Every walk bounds its own depth, but a caller may have used up the stack. Not remembered: the next may not.
         raise CompileError(expression, "the expression is nested too deep", None, "Internal") from fault
@@ -43,21 +43,28 @@ def compile(expression: str, features: Features = _DEFAULTS) -> Program:  # noqa
     return found
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _compiled(expression: str, features: Features) -> Program | CompileError:
+_PROGRAMS: ProgramCache[Program | CompileError] = ProgramCache(_REMEMBERED)
+
+
+def _compiled(expression: str, features: Features) -> tuple[Program | CompileError, int]:
+    """The program or what is wrong, and its weight."""
+    text = 1 + len(expression) // _TEXT_PER_NODE
     try:
-        return Program(checked(expression, features), features)
+        program = Program(checked(expression, features))
     except CompileError as error:
-        return error
+        return error, text
     except EvaluationError as error:
         message = f"this constant cannot be computed: {error.message}"
         failure = CompileError(error.expression, message, error.place, "Internal")
         failure.__cause__ = error
-        return failure
+        return failure, text
     except Stop as error:
         failure = CompileError(expression, error.message, None, "Internal")
         failure.__cause__ = error
-        return failure
+        return failure, text
+    finally:
+        refill()
+    return program, text + len(program.checked.types)
 
 
 def checked(expression: str, features: Features = _DEFAULTS) -> Checked:
@@ -68,11 +75,11 @@ def checked(expression: str, features: Features = _DEFAULTS) -> Checked:
     source = _scalar(expression)
     try:
         result = check(parse(source), environment(features))
-        faults: Sequence[Fault] = validate(result)
+        issues: Sequence[Issue] = validate(result)
     except (SyntaxFault, TypeFault) as fault:
-        raise _error(source, fault.faults) from fault
-    if faults:
-        raise _error(source, faults)
+        raise _error(source, fault.issues) from fault
+    if issues:
+        raise _error(source, issues)
     if not (same(result.result, BOOL) or same(result.result, environment(features).attribute)):
         found = advice.shown(result.result)
         raise CompileError(source, f"a selector must be true or false, but this is of type {found}", None)
@@ -86,12 +93,7 @@ def _scalar(expression: str) -> str:
     return expression.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _error(source: str, faults: Sequence[Fault]) -> CompileError:
-    first, *rest = faults
-    others = tuple((_place(source, each.offset), each.message) for each in rest)
-    return CompileError(source, first.message, _place(source, first.offset), "Invalid", others)
-
-
-def _place(source: str, offset: int) -> Place:
-    before = source[:offset]
-    return Place(line=before.count("\n") + 1, column=len(before) - (before.rfind("\n") + 1))
+def _error(source: str, issues: Sequence[Issue]) -> CompileError:
+    first, *rest = issues
+    others = tuple((place_at(source, each.offset), each.message) for each in rest)
+    return CompileError(source, first.message, place_at(source, first.offset), "Invalid", others)

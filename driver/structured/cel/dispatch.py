@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.mappings import unmap_key
 from driver.structured.cel.types import Kind, Type
 from driver.structured.cel.values import (
-    Call,
+    Function,
     TypeValue,
     Value,
     elements,
@@ -21,6 +21,8 @@ from driver.structured.cel.values import (
     no_such_overload,
     type_name,
 )
+
+_ANYTHING = frozenset((Kind.DYN, Kind.ANY, Kind.PARAMETER))
 
 
 def accepts(declared: Type, value: Value) -> bool:
@@ -34,7 +36,7 @@ def accepts(declared: Type, value: Value) -> bool:
         value = elements(value)[0]
         declared = declared.parameters[0]
         kind = declared.kind
-    if kind in (Kind.DYN, Kind.ANY, Kind.PARAMETER):
+    if kind in _ANYTHING:
         return True
     if kind is Kind.MAP:
         if not is_map(value):
@@ -47,12 +49,12 @@ def accepts(declared: Type, value: Value) -> bool:
     return declared.name == type_name(value)
 
 
-def guarded(overload: Overload, static: Sequence[Type]) -> Call:
+def guarded(overload: Implementation, static: Sequence[Type]) -> Function:
     """The implementation, with a look at the types of arguments that the checker could not tell."""
     checks = [
         (position, declared)
         for position, (declared, known) in enumerate(zip(overload.accepts, static, strict=True))
-        if declared != known and not _anything(declared)
+        if declared != known and declared.kind not in _ANYTHING
     ]
     call = overload.call
     if not checks:
@@ -67,11 +69,7 @@ def guarded(overload: Overload, static: Sequence[Type]) -> Call:
     return run
 
 
-def _anything(declared: Type) -> bool:
-    return declared.name in ("dyn", "google.protobuf.Any") or declared.kind.value == "type_param"
-
-
-def dispatched(function: str, overloads: Sequence[Overload], count: int) -> Call:
+def dispatched(function: str, overloads: Sequence[Implementation], count: int) -> Function:
     """One of several implementations, by the types at run time."""
     candidates = [each for each in overloads if len(each.accepts) == count]
 

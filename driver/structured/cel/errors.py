@@ -12,8 +12,10 @@ from typing import Literal
 
 from driver.structured.cel.syntax import Place
 
-_SHOWN = 60
-"""Longest piece of the expression's line that a message repeats, in characters."""
+
+def shortened(text: str, longest: int) -> str:
+    """The text for a message, cut where it is too long."""
+    return text if len(text) <= longest else text[:longest] + "…"
 
 
 class CelError(Exception):
@@ -25,20 +27,9 @@ class CelError(Exception):
         self.message = message
         self.place = place
 
-    def excerpt(self) -> str:
-        """The line of the expression that is meant, with a mark under the place; empty without a place."""
-        if self.place is None:
-            return ""
-        lines = self.expression.split("\n")
-        line = lines[self.place.line - 1] if self.place.line <= len(lines) else ""
-        column = self.place.column
-        start = max(0, min(column - _SHOWN // 2, len(line) - _SHOWN))
-        shown = "".join(each if each.isprintable() else " " for each in line[start : start + _SHOWN])
-        return f"{shown}\n{' ' * (column - start)}^"
-
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Issue:
     """One thing that is wrong with an expression: `offset` is the place in the source, in characters from 0."""
 
     offset: int
@@ -46,26 +37,26 @@ class Fault:
 
 
 class SyntaxFault(Exception):
-    """The text is not an expression. `faults` in order of their places, at least one."""
+    """The text is not an expression. `issues` in order of their places, at least one."""
 
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
-        super().__init__("; ".join(each.message for each in faults))
-        self.faults = faults
+    def __init__(self, issues: tuple[Issue, ...]) -> None:
+        super().__init__("; ".join(each.message for each in issues))
+        self.issues = issues
 
 
 class TypeFault(Exception):
-    """The expression is well formed, but names or types do not fit. `faults` in order of places, at least one."""
+    """The expression is well formed, but names or types do not fit. `issues` in order of places, at least one."""
 
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
-        super().__init__("; ".join(each.message for each in faults))
-        self.faults = faults
+    def __init__(self, issues: tuple[Issue, ...]) -> None:
+        super().__init__("; ".join(each.message for each in issues))
+        self.issues = issues
 
 
 class CompileError(CelError):
     """The expression cannot be compiled.
 
     `kind` is Kubernetes' word: `Invalid` (the expression is wrong) or `Internal`. `place` is None when the expression
-    as a whole is meant (its type, its length). `others` holds the further faults that were found, with their places.
+    as a whole is meant (its type, its length). `others` holds the further issues that were found, with their places.
     """
 
     def __init__(

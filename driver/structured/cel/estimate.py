@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from driver.structured.cel.charges import LIST, MAP, MESSAGE, Charge, Operand, of_function, of_language, of_overload
+from driver.structured.cel.call_estimates import (
+    LIST,
+    MAP,
+    MESSAGE,
+    CallEstimate,
+    Operand,
+    of_function,
+    of_language,
+    of_overload,
+)
 from driver.structured.cel.checked import Checked
 from driver.structured.cel.ranges import EMPTY, NOTHING, ONE, UNKNOWN, Range, exactly
 from driver.structured.cel.sizes import size_of
@@ -26,7 +35,9 @@ from driver.structured.cel.syntax import (
     MessageLiteral,
     Select,
 )
+from driver.structured.cel.tree import is_bind
 from driver.structured.cel.types import DYN, Kind, Type
+from driver.structured.cel.unification import unwrapped
 
 _SCALARS = frozenset((Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT))
 
@@ -140,7 +151,9 @@ class _Estimate:
             case MapLiteral():
                 return self._map(node)
             case Comprehension():
-                return self._bind(node) if _is_bind(node) else self._comprehension(node)
+                # "__result__" is what cel-go knows the folds of macros by, though a user may bind that name too.
+                bound = is_bind(node) and node.accumulator != "__result__"
+                return self._bind(node) if bound else self._comprehension(node)
         assert isinstance(node, MessageLiteral), node
         return self._message(node)
 
@@ -253,10 +266,10 @@ class _Estimate:
             target = self._operand(node.target)
         worst, size = EMPTY, None
         for overload in reference.overloads:
-            charge = self._charge(node, function, overload, target, arguments, costs)
-            worst |= charge.cost
-            if charge.size is not None:
-                size = charge.size if size is None else size | charge.size
+            found = self._call_estimate(node, function, overload, target, arguments, costs)
+            worst |= found.cost
+            if found.size is not None:
+                size = found.size if size is None else size | found.size
             if overload in {"index_list", "index_map"}:
                 entries = self._entries(node.arguments[0])
                 size = None if entries is None else entries.values
@@ -267,7 +280,7 @@ class _Estimate:
         self._set_size(node, size)
         return total + worst
 
-    def _charge(  # noqa: PLR0917
+    def _call_estimate(  # noqa: PLR0917
         self,
         node: Call,
         function: str,
@@ -275,21 +288,21 @@ class _Estimate:
         target: Operand | None,
         arguments: list[Operand],
         costs: list[Range],
-    ) -> Charge:
+    ) -> CallEstimate:
         """The cost of one overload with its arguments, and the size of its result."""
         if overload in {"logical_and", "logical_or"}:
-            return Charge(Range(costs[0].least, (costs[0] + costs[1]).most))
+            return CallEstimate(Range(costs[0].least, (costs[0] + costs[1]).most))
         if overload == "conditional":
             self._set_entries(node, _union(self._entries(node.arguments[1]), self._entries(node.arguments[2])))
             size = arguments[1].known() | arguments[2].known()
-            return Charge(costs[0] + (costs[1] | costs[2]), size)
+            return CallEstimate(costs[0] + (costs[1] | costs[2]), size)
         before = sum(costs, NOTHING)
-        charge = of_overload(overload, target, arguments) or of_function(function, overload, target, arguments)
-        if charge is None and overload in {"add_string", "add_bytes", "add_list"}:
+        found = of_overload(overload, target, arguments) or of_function(function, overload, target, arguments)
+        if found is None and overload in {"add_string", "add_bytes", "add_list"}:
             joined = _union(self._entries(node.arguments[0]), self._entries(node.arguments[1]))
             self._set_entries(node, joined)
-        charge = charge or of_language(overload, target, arguments) or Charge(ONE)
-        return Charge(charge.cost + before, charge.size)
+        found = found or of_language(overload, target, arguments) or CallEstimate(ONE)
+        return CallEstimate(found.cost + before, found.size)
 
     def _operand(self, node: Expr) -> Operand:
         return Operand(node, self._type(node), self._path(node).steps(), self._size(node))
@@ -356,21 +369,11 @@ def _union(left: _Entries | None, right: _Entries | None) -> _Entries | None:
     return _Entries(left.kind, left.keys | right.keys, left.values | right.values)
 
 
-def _is_bind(node: Comprehension) -> bool:
-    """Whether it is what `cel.bind` becomes: a loop that never turns."""
-    return (
-        isinstance(node.range, ListLiteral)
-        and not node.range.elements
-        and isinstance(node.condition, Literal)
-        and node.condition.value is False
-        and node.accumulator != "__result__"
-    )
-
-
-def _is_scalar(kind: Type) -> bool:
-    if kind.kind is Kind.OPAQUE and kind.name == "optional_type":
-        return _is_scalar(kind.parameters[0])
-    return kind.kind in _SCALARS
+def _is_scalar(of: Type) -> bool:
+    inner, wrapped = unwrapped(of)
+    while wrapped:
+        inner, wrapped = unwrapped(inner)
+    return inner.kind in _SCALARS
 
 
 def _written_size(node: Expr) -> Range | None:

@@ -7,25 +7,27 @@ same; their wording is ours.
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from driver.labels import (
+    LABEL_BYTES,
+    beginning,
+    label_faults,
+    label_key_faults,
+    label_value_faults,
+    subdomain_faults,
+)
+from driver.structured.cel.moments import days_in
 from driver.structured.cel.types import NAMED_FORMAT, Type
 from driver.structured.cel.urls import is_url
-from driver.structured.cel.values import Opaque, Value, no_such_overload, utf8
+from driver.structured.cel.values import Opaque, Value, no_such_overload, spend_on_text, utf8
 
 Check = Callable[[str], list[str]]
 """The complaints about a text; empty if it has the format."""
 
-_LABEL_BYTES = 63
-_SUBDOMAIN_BYTES = 253
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_LABEL = re.compile(_LABEL)
-_DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _DNS_1035_LABEL = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
-_KEY = re.compile("([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _UUID = re.compile("[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _BASE64 = re.compile("([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})")
 _DATE = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
@@ -55,65 +57,26 @@ class NamedFormat(Opaque):
         return self == other
 
 
-def _fits(text: str, limit: int) -> list[str]:
-    return [] if len(utf8(text)) <= limit else [f"must have at most {limit} bytes"]
-
-
-def _dns_label(text: str) -> list[str]:
-    complaints = _fits(text, _LABEL_BYTES)
-    if not _DNS_LABEL.fullmatch(text):
-        dots = _DNS_SUBDOMAIN.fullmatch(text)
-        complaints.append("must not have dots" if dots else "must be lower case letters, digits and inner hyphens")
-    return complaints
-
-
-def _dns_subdomain(text: str) -> list[str]:
-    complaints = _fits(text, _SUBDOMAIN_BYTES)
-    if not _DNS_SUBDOMAIN.fullmatch(text):
-        complaints.append("must be DNS labels (lower case letters, digits, inner hyphens) with dots between them")
-    return complaints
-
-
 def _dns_1035_label(text: str) -> list[str]:
-    complaints = _fits(text, _LABEL_BYTES)
+    complaints = [] if len(utf8(text)) <= LABEL_BYTES else [f"must have at most {LABEL_BYTES} bytes"]
     if not _DNS_1035_LABEL.fullmatch(text):
         complaints.append("must be lower case letters, digits and inner hyphens, beginning with a letter")
     return complaints
 
 
-def _prefix_of(check: Check) -> Check:
-    """The check of a beginning of a name: it may end in a hyphen, as something is to follow."""
+def _text(faults: Check) -> Check:
+    """The check, which costs what the length of the text is worth."""
 
     def checked(text: str) -> list[str]:
-        if len(text) > 1 and text.endswith("-"):  # upstream puts one letter in the place of the last two bytes
-            text = utf8(text)[:-2].decode("utf-8", "replace") + "a"
-        return check(text)
+        spend_on_text(len(text))
+        return faults(text)
 
     return checked
 
 
-def _qualified_name(text: str) -> list[str]:
-    parts = text.split("/")
-    if len(parts) > 2:
-        return ["must be a name, or a DNS subdomain, a slash and a name"]
-    complaints = []
-    if len(parts) == 2:
-        prefix = parts[0]
-        complaints += (
-            [f"prefix: {each}" for each in _dns_subdomain(prefix)] if prefix else ["prefix: must not be empty"]
-        )
-    name = parts[-1]
-    complaints += [f"name: {each}" for each in _fits(name, _LABEL_BYTES)] if name else ["name: must not be empty"]
-    if not _KEY.fullmatch(name):
-        complaints.append("name: must be letters, digits, and inner hyphens, underscores and dots")
-    return complaints
-
-
-def _label_value(text: str) -> list[str]:
-    complaints = _fits(text, _LABEL_BYTES)
-    if text and not _KEY.fullmatch(text):
-        complaints.append("must be empty, or letters, digits, and inner hyphens, underscores and dots")
-    return complaints
+def _prefix_of(check: Check) -> Check:
+    """The check of a beginning of a name."""
+    return lambda text: check(beginning(text))
 
 
 def _is_date(text: str) -> bool:
@@ -121,8 +84,7 @@ def _is_date(text: str) -> bool:
     if match is None:
         return False
     year, month, day = map(int, match.groups())
-    # The calendar repeats every 400 years; Python's does not know the year 0.
-    return 1 <= month <= 12 and 1 <= day <= monthrange(year + 400, month)[1]
+    return 1 <= month <= 12 and 1 <= day <= days_in(year, month)
 
 
 def _is_datetime(text: str) -> bool:
@@ -139,14 +101,14 @@ def _rule(holds: Callable[[str], object], complaint: str) -> Check:
 
 
 FORMATS: Mapping[str, NamedFormat] = {
-    "dns1123Label": NamedFormat("DNS1123Label", _dns_label, 30),
-    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", _dns_subdomain, 60),
+    "dns1123Label": NamedFormat("DNS1123Label", _text(label_faults), 30),
+    "dns1123Subdomain": NamedFormat("DNS1123Subdomain", _text(subdomain_faults), 60),
     "dns1035Label": NamedFormat("DNS1035Label", _dns_1035_label, 30),
-    "qualifiedName": NamedFormat("QualifiedName", _qualified_name, 60),
-    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _prefix_of(_dns_label), 30),
-    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _prefix_of(_dns_subdomain), 60),
+    "qualifiedName": NamedFormat("QualifiedName", _text(label_key_faults), 60),
+    "dns1123LabelPrefix": NamedFormat("DNS1123LabelPrefix", _prefix_of(_text(label_faults)), 30),
+    "dns1123SubdomainPrefix": NamedFormat("DNS1123SubdomainPrefix", _prefix_of(_text(subdomain_faults)), 60),
     "dns1035LabelPrefix": NamedFormat("DNS1035LabelPrefix", _prefix_of(_dns_1035_label), 30),
-    "labelValue": NamedFormat("LabelValue", _label_value, 40),
+    "labelValue": NamedFormat("LabelValue", _text(label_value_faults), 40),
     "uri": NamedFormat("URI", _rule(is_url, "must be a URL, or a path that begins with a slash"), 1103),
     "uuid": NamedFormat("uuid", _rule(_UUID.fullmatch, "must be a UUID"), 70),
     "byte": NamedFormat("byte", _rule(_BASE64.fullmatch, "must be base64"), 84),

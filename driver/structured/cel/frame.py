@@ -36,7 +36,7 @@ class Frame:
 
 
 def charge(frame: Frame, units: int) -> None:
-    """Spend units at once. Raises TooExpensive above the limit."""
+    """Spend units at once. Raises TooExpensive above the limit. The closures that run most often spell it out."""
     frame.cost += units
     if frame.cost > frame.limit:
         raise TooExpensive

@@ -31,13 +31,13 @@ from driver.structured.cel.folds import Loop, fold
 from driver.structured.cel.frame import Frame, Run, charge
 from driver.structured.cel.functions.conversions import CONVERSIONS
 from driver.structured.cel.functions.costs import LIST, MAP, MESSAGE, cost_of
-from driver.structured.cel.functions.regex import WITH_CONSTANT_PATTERN, MissingLibrary, pattern
-from driver.structured.cel.functions.registry import overloads
+from driver.structured.cel.functions.regex import MissingLibrary, has_patterns, with_pattern
+from driver.structured.cel.functions.registry import implementations
 from driver.structured.cel.logic import junction, optional_or
 from driver.structured.cel.mappings import map_key
 from driver.structured.cel.membership import members_of
 from driver.structured.cel.messages import NAMED, make
-from driver.structured.cel.nodes import Constant, Node, Plan, PlanFault, constant_of, depth_of, evaluated, values_of
+from driver.structured.cel.nodes import Constant, Node, Plan, PlanFault, constant_of, evaluated, values_of
 from driver.structured.cel.selections import QUALIFIERS, Attribute, Qualifier, accumulator, resolver, slot
 from driver.structured.cel.syntax import (
     Call,
@@ -50,8 +50,9 @@ from driver.structured.cel.syntax import (
     MessageLiteral,
     Select,
 )
+from driver.structured.cel.tree import depth_of
 from driver.structured.cel.types import DYN, Kind
-from driver.structured.cel.values import Fault, Optional, TypeValue, Value
+from driver.structured.cel.values import Fault, Function, Optional, Stop, TypeValue, Value, refill
 
 _FRAMES_PER_LEVEL = 4
 """Python calls that one level of a tree takes, at most, in planning and in evaluation."""
@@ -62,11 +63,17 @@ def plan(checked: Checked) -> Plan:
     """Compile a checked tree. Raises PlanFault."""
     depth = depth_of(checked.ast.root)
     if depth > _USUAL_DEPTH:
-        # Calls of Python functions by Python functions use no C stack, so a higher limit is safe; it is never lowered,
-        # because evaluations in other threads may depend on it.
+        # Calls of Python functions by Python functions use no C stack, so a higher limit is safe (which is why nothing
+        # here recurses through a generator expression); it is never lowered, because evaluations in other threads may
+        # depend on it. `parser.MAX_DEPTH` levels of the deepest macro make it some 10,000 at most.
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1_000 + depth * _FRAMES_PER_LEVEL))
     planner = _Planner(checked)
-    run = evaluated(planner.node(checked.ast.root))
+    try:
+        run = evaluated(planner.node(checked.ast.root))
+    except Stop as stop:
+        raise PlanFault(stop.message) from stop
+    finally:
+        refill()
     return Plan(run, planner.slots)
 
 
@@ -169,17 +176,17 @@ class _Planner:
 
     def _function(self, node: Call, reference: Reference, planned: list[Node], written: Sequence[Expr]) -> Node:
         function = reference.name or node.function
-        known = overloads()
+        known = implementations()
         found = [known[each] for each in reference.overloads if each in known]
         if not found:
             raise PlanFault(f"no such overload: {function}", node.id)
         one = len(reference.overloads) == 1
         overload = reference.overloads[0] if one else ""
-        cost = (found[0].cost if one else None) or cost_of(function, overload)
+        cost = cost_of(function, overload)
         all_at_once = found[0].variadic if one else not found[0].singleton
-        prepared = self._pattern(function, planned, node)
-        if prepared:
-            call, all_at_once = WITH_CONSTANT_PATTERN[function], True
+        prepared = self._with_pattern(function, planned, node)
+        if prepared is not None:
+            call, all_at_once = prepared, True
         elif found[0].singleton:
             call = found[0].call
         elif one:
@@ -203,20 +210,19 @@ class _Planner:
         return binary(node.id, runs[0], runs[1], call, cost)
 
     @staticmethod
-    def _pattern(function: str, planned: Sequence[Node], node: Call) -> bool:
-        """Whether the call has a constant pattern; it is compiled here, so that a wrong one is found."""
-        if function not in WITH_CONSTANT_PATTERN or len(planned) < 2:
-            return False
+    def _with_pattern(function: str, planned: Sequence[Node], node: Call) -> Function | None:
+        """The implementation of a call with a constant pattern, compiled here, so that a wrong one is found."""
+        if not has_patterns(function) or len(planned) < 2:
+            return None
         expression = planned[1]
         if not isinstance(expression, Constant) or type(expression.value) is not str:
-            return False
+            return None
         try:
-            pattern(expression.value)
+            return with_pattern(function, expression.value)
         except Fault as fault:
             raise PlanFault(fault.message, node.id) from fault
         except MissingLibrary:
-            pass  # evaluation says so, with what to install
-        return True
+            return None  # evaluation says so, with what to install
 
     def _list(self, node: ListLiteral) -> Node:
         planned = [self.node(each) for each in node.elements]
@@ -316,15 +322,15 @@ class _Planner:
         return junction(node.id, operands, decisive=node.function == "_||_")
 
     def _conditional(self, node: Call) -> Node:
-        condition, truthy, falsy = (self.node(each) for each in node.arguments)
-        branches = tuple(
+        condition, truthy, falsy = [self.node(each) for each in node.arguments]
+        branches = [
             each if isinstance(each, Attribute) else Attribute(part.id, evaluated(each))
-            for each, part in ((truthy, node.arguments[1]), (falsy, node.arguments[2]))
-        )
-        return Attribute(node.id, condition=evaluated(condition), branches=branches)
+            for each, part in zip((truthy, falsy), node.arguments[1:], strict=True)
+        ]
+        return Attribute(node.id, condition=evaluated(condition), branches=tuple(branches))
 
     def _equality(self, node: Call) -> Node:
-        first, second = (self.run(each) for each in node.arguments)
+        first, second = [self.run(each) for each in node.arguments]
         return equals(node.id, first, second) if node.function == "_==_" else differs(node.id, first, second)
 
     def _optional_or(self, node: Call) -> Node:

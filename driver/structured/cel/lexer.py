@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from driver.structured.cel.errors import Fault, SyntaxFault
+from driver.structured.cel.errors import Issue, SyntaxFault
 
 _ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
 
@@ -96,7 +96,7 @@ def tokenize(source: str) -> list[Token]:
             tokens.append(Token(kind, text, position))
         position = found.end()
     if position < len(source):
-        raise SyntaxFault((Fault(position, _unreadable(source[position])),))
+        raise SyntaxFault((Issue(position, _unreadable(source[position])),))
     tokens.append(Token(END, "", position))
     return tokens
 

@@ -9,24 +9,51 @@ from __future__ import annotations
 
 import re
 
+from driver.structured.cel.errors import shortened
+from driver.structured.cel.syntax import Uint
+from driver.structured.cel.types import INT_MAX, INT_MIN, UINT_MAX
+
 _ESCAPE = re.compile(r"\\(?:([0-3][0-7]{2})|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 
 _SHORT = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-
-INT_MIN = -(2**63)
-INT_MAX = 2**63 - 1
-UINT_MAX = 2**64 - 1
 
 
 class BadLiteral(ValueError):
     """A literal that has the form but no value."""
 
 
+class NoLiteral(ValueError):
+    """A word that is no literal at all."""
+
+
+def value_of(kind: str, text: str, *, negative: bool) -> bool | int | Uint | float | str | bytes | None:
+    """The value of a token (see `lexer.Token`); `negative` for an int or float behind a minus.
+
+    Raises `BadLiteral`, and `NoLiteral` for tokens of other kinds.
+    """
+    match kind:
+        case "string":
+            return string_value(text)
+        case "int":
+            return int_value(text, negative=negative)
+        case "true" | "false":
+            return kind == "true"
+        case "float":
+            return float_value(text, negative=negative)
+        case "null":
+            return None
+        case "uint":
+            return Uint(uint_value(text))
+        case "bytes":
+            return bytes_value(text)
+    raise NoLiteral(text)
+
+
 def int_value(text: str, *, negative: bool = False) -> int:
     """The value of an integer literal, decimal or with `0x`; `BadLiteral` beyond 64 bits."""
     value = _whole(text) * (-1 if negative else 1)
     if not INT_MIN <= value <= INT_MAX:
-        raise BadLiteral(f"integer {'-' if negative else ''}{_short(text)} does not fit into 64 bits")
+        raise BadLiteral(f"integer {'-' if negative else ''}{shortened(text, 30)} does not fit into 64 bits")
     return value
 
 
@@ -34,7 +61,7 @@ def uint_value(text: str) -> int:
     """The value of a literal like `1u`; `BadLiteral` beyond 64 bits."""
     value = _whole(text[:-1])
     if value > UINT_MAX:
-        raise BadLiteral(f"unsigned integer {_short(text)} does not fit into 64 bits")
+        raise BadLiteral(f"unsigned integer {shortened(text, 30)} does not fit into 64 bits")
     return value
 
 
@@ -42,7 +69,7 @@ def float_value(text: str, *, negative: bool = False) -> float:
     """The value of a floating point literal; `BadLiteral` for one that is too large."""
     value = float(text)
     if value == float("inf"):
-        raise BadLiteral(f"number {_short(text)} is too large")
+        raise BadLiteral(f"number {shortened(text, 30)} is too large")
     return -value if negative else value
 
 
@@ -71,13 +98,10 @@ def bytes_value(text: str) -> bytes:
 def _whole(text: str) -> int:
     if text.startswith("0x"):
         return int(text, 16)
-    if len(text.lstrip("0")) > 20:  # no 64-bit number is longer, and Python refuses to read very long ones
+    digits = text.lstrip("0") or "0"
+    if len(digits) > 20:  # no 64-bit number is longer, and Python refuses to read very long ones
         return UINT_MAX + 1
-    return int(text)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 30 else text[:30] + "…"
+    return int(digits)
 
 
 def _content(text: str) -> tuple[str, bool]:

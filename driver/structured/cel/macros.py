@@ -33,7 +33,7 @@ _SORT_INPUT = "@__sortBy_input__"
 _RESERVED = frozenset({ACCUMULATOR, "__result__"})
 
 
-class Builder(Protocol):
+class NodeFactory(Protocol):
     """What a macro needs of the parser: numbers for new nodes, all at the place of the macro's call."""
 
     def number(self) -> int:
@@ -52,22 +52,22 @@ class MacroMisused(Exception):
         self.message = message
 
 
-Expander = Callable[[Builder, Expr | None, tuple[Expr, ...]], Expr | None]
+Expander = Callable[[NodeFactory, Expr | None, tuple[Expr, ...]], Expr | None]
 """Gives the replacement; None means that this is no call of the macro after all. Raises `MacroMisused`."""
 
 Key = tuple[str, int, bool]
 """Name, number of arguments, called on something."""
 
 
-def _true(builder: Builder) -> Expr:
+def _true(builder: NodeFactory) -> Expr:
     return Literal(builder.number(), True)
 
 
-def _call(builder: Builder, function: str, *arguments: Expr) -> Expr:
+def _call(builder: NodeFactory, function: str, *arguments: Expr) -> Expr:
     return Call(builder.number(), function, None, arguments)
 
 
-def _result(builder: Builder) -> Expr:
+def _result(builder: NodeFactory) -> Expr:
     return Identifier(builder.number(), ACCUMULATOR)
 
 
@@ -89,7 +89,7 @@ def _variables(arguments: tuple[Expr, ...], count: int) -> tuple[str, str]:
     return first, second
 
 
-def _has(builder: Builder, _target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+def _has(builder: NodeFactory, _target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
     node = arguments[0]
     if not isinstance(node, Select):
         raise MacroMisused(node, 'it needs a field selection like has(a.b); other keys are tested by "key" in a')
@@ -97,7 +97,7 @@ def _has(builder: Builder, _target: Expr | None, arguments: tuple[Expr, ...]) ->
 
 
 def _fold(  # noqa: PLR0917 (the parts of a comprehension, in its order)
-    builder: Builder,
+    builder: NodeFactory,
     target: Expr | None,
     variables: tuple[str, str],
     initial: Expr,
@@ -110,7 +110,7 @@ def _fold(  # noqa: PLR0917 (the parts of a comprehension, in its order)
 
 
 def _all(count: int) -> Expander:
-    def expand(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
         variables = _variables(arguments, count)
         initial = _true(builder)
         condition = _call(builder, "@not_strictly_false", _result(builder))
@@ -121,7 +121,7 @@ def _all(count: int) -> Expander:
 
 
 def _exists(count: int) -> Expander:
-    def expand(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
         variables = _variables(arguments, count)
         initial = Literal(builder.number(), False)
         condition = _call(builder, "@not_strictly_false", _call(builder, "!_", _result(builder)))
@@ -132,7 +132,7 @@ def _exists(count: int) -> Expander:
 
 
 def _exists_one(count: int) -> Expander:
-    def expand(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
         variables = _variables(arguments, count)
         initial = Literal(builder.number(), 0)
         condition = _true(builder)
@@ -147,7 +147,7 @@ def _exists_one(count: int) -> Expander:
 def _list(count: int) -> Expander:
     """`map(x, f)`, `map(x, p, f)` and, with two variables, `transformList`."""
 
-    def expand(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
         variables = _variables(arguments, count)
         initial = ListLiteral(builder.number(), ())
         condition = _true(builder)
@@ -158,7 +158,7 @@ def _list(count: int) -> Expander:
     return expand
 
 
-def _filter(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+def _filter(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
     variables = _variables(arguments, 1)
     initial = ListLiteral(builder.number(), ())
     condition = _true(builder)
@@ -167,14 +167,14 @@ def _filter(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) 
     return _fold(builder, target, variables, initial, condition, step, _result(builder))
 
 
-def _filtered(builder: Builder, predicate: tuple[Expr, ...], step: Expr) -> Expr:
+def _filtered(builder: NodeFactory, predicate: tuple[Expr, ...], step: Expr) -> Expr:
     return _call(builder, "_?_:_", predicate[0], step, _result(builder)) if predicate else step
 
 
 def _map(*, entries: bool) -> Expander:
     """`transformMap` (keeps the key) and `transformMapEntry` (the last argument is a map to merge)."""
 
-    def expand(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
         variables = _variables(arguments, 2)
         initial = MapLiteral(builder.number(), ())
         condition = _true(builder)
@@ -186,7 +186,7 @@ def _map(*, entries: bool) -> Expander:
     return expand
 
 
-def _bound(builder: Builder, variable: str, value: Expr, body: Expr) -> Expr:
+def _bound(builder: NodeFactory, variable: str, value: Expr, body: Expr) -> Expr:
     """`body` with a name for `value`: a fold over nothing whose accumulator is the name."""
     nothing = ListLiteral(builder.number(), ())
     never = Literal(builder.number(), False)
@@ -200,14 +200,14 @@ def _simple_name(node: Expr, macro: str) -> str:
     return node.name
 
 
-def _bind(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr | None:
+def _bind(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr | None:
     if not isinstance(target, Identifier) or target.name != "cel":
         return None
     return _bound(builder, _simple_name(arguments[0], "cel.bind"), arguments[1], arguments[2])
 
 
 def _optional(name: str, *, flat: bool) -> Expander:
-    def expand(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
         assert target is not None
         variable = _simple_name(arguments[0], name)
         present = Call(builder.number(), "hasValue", target, ())
@@ -220,7 +220,7 @@ def _optional(name: str, *, flat: bool) -> Expander:
     return expand
 
 
-def _sort_by(builder: Builder, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+def _sort_by(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
     assert target is not None
     if not isinstance(target, (ListLiteral, Select, Identifier, Comprehension, Call)):
         raise MacroMisused(target, "sortBy() can only be called on a list")

@@ -6,21 +6,10 @@ by CEL's equality of numbers all the same, as far as cel-go does.
 
 from __future__ import annotations
 
-from driver.structured.cel.types import CIDR, IP, NAMED_FORMAT, SEMVER
-from driver.structured.cel.values import (
-    INT_MAX,
-    INT_MIN,
-    LIST_TYPES,
-    MAP_TYPES,
-    UINT_MAX,
-    Domains,
-    Opaque,
-    Optional,
-    Stop,
-    Texts,
-    Unsigned,
-    Value,
-)
+from math import isfinite
+
+from driver.structured.cel.types import CIDR, INT_MAX, INT_MIN, IP, NAMED_FORMAT, SEMVER, UINT_MAX
+from driver.structured.cel.values import LIST_TYPES, MAP_TYPES, Domains, Opaque, Optional, Stop, Texts, Unsigned, Value
 
 
 class _Itself:
@@ -92,18 +81,25 @@ def find(mapping: dict[object, Value], key: Value) -> tuple[bool, Value]:
     return _find_other(mapping, key)
 
 
+def integer_keys(number: float) -> list[object]:
+    """What the int and the uint that equal a number are in the dict behind a map."""
+    if not isfinite(number) or number != int(number):
+        return []
+    whole = int(number)
+    found: list[object] = []
+    if INT_MIN < whole <= INT_MAX:  # cel-go does not take a double for the least int
+        found.append(whole)
+    if 0 <= whole <= UINT_MAX:
+        found.append((Unsigned, Unsigned(whole)))
+    return found
+
+
 def _find_other(mapping: dict[object, Value], key: Value) -> tuple[bool, Value]:
     candidates: list[object] = []
     if type(key) not in LIST_TYPES and type(key) not in MAP_TYPES and type(key) is not bytes:
         candidates.append(map_key(key))
-    if isinstance(key, float) and key == key and abs(key) < 2.0**65 and key == int(key):  # noqa: PLR0124 - not NaN
-        whole = int(key)
-        if INT_MIN < whole < INT_MAX:
-            candidates.append(whole)
-        if 0 <= whole <= UINT_MAX:
-            candidates.append((Unsigned, Unsigned(whole)))
-    elif type(key) is Unsigned and key <= INT_MAX:
-        candidates.append(int(key))
+    if isinstance(key, float | Unsigned):
+        candidates += integer_keys(key)
     for each in candidates:
         value = mapping.get(each, _MISSING)
         if value is not _MISSING:

@@ -15,10 +15,9 @@ from typing import ClassVar
 from driver.structured.cel.functions.conversions import duration_text
 from driver.structured.cel.functions.times import timestamp_text
 from driver.structured.cel.mappings import unmap_key
-from driver.structured.cel.types import Type, message
+from driver.structured.cel.moments import SECOND
+from driver.structured.cel.types import INT_MAX, INT_MIN, Type, message
 from driver.structured.cel.values import (
-    INT_MAX,
-    INT_MIN,
     Duration,
     Fault,
     Opaque,
@@ -34,7 +33,6 @@ from driver.structured.cel.values import (
     type_name,
 )
 
-_SECOND = 1_000_000_000
 _JSON_SAFE = 2**53 - 1
 _DEEPEST = 100
 
@@ -101,7 +99,7 @@ def _nanoseconds(fields: Fields) -> int:
     seconds, rest = _field(fields, "seconds", 0), _int32(_field(fields, "nanos", 0))
     assert isinstance(seconds, int)
     assert isinstance(rest, int)
-    return seconds * _SECOND + rest
+    return seconds * SECOND + rest
 
 
 def _duration(fields: Fields) -> Value:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+from driver.structured.cel.errors import shortened
 from driver.structured.cel.types import CIDR, IP, Type
 from driver.structured.cel.values import Opaque, Value, no_such_overload
 
@@ -25,8 +26,7 @@ class NetworkError(ValueError):
     """A text that is no address or no network. `value` is the text."""
 
     def __init__(self, value: str, reason: str) -> None:
-        shown = value if len(value) <= 80 else value[:77] + "..."
-        super().__init__(f'"{shown}" {reason}')
+        super().__init__(f'"{shortened(value, 80)}" {reason}')
         self.value = value
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from driver.structured.cel.frame import Run
 from driver.structured.cel.selections import Attribute, evaluator
-from driver.structured.cel.syntax import Expr, Literal, Uint
-from driver.structured.cel.tree import children
+from driver.structured.cel.syntax import Literal, Uint
 from driver.structured.cel.values import Unsigned, Value
 
 
@@ -65,14 +64,3 @@ def values_of(planned: Sequence[Node]) -> list[Value]:
             return []
         values.append(each.value)
     return values
-
-
-def depth_of(root: Expr) -> int:
-    """The number of levels of a tree."""
-    deepest = 0
-    pending = [(root, 1)]
-    while pending:
-        node, depth = pending.pop()
-        deepest = max(deepest, depth)
-        pending.extend((each, depth + 1) for each in children(node))
-    return deepest

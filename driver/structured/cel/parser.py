@@ -14,28 +14,22 @@ from collections.abc import Callable, Mapping
 
 from driver.structured.cel import literals
 from driver.structured.cel.builder import Builder
-from driver.structured.cel.errors import Fault, SyntaxFault
+from driver.structured.cel.errors import Issue, SyntaxFault, shortened
 from driver.structured.cel.lexer import END, Token, tokenize
 from driver.structured.cel.macros import MACROS, Expander, Key
 from driver.structured.cel.pieces import BINARY, RELATION, RESERVED, Construct, Level, Operand
 from driver.structured.cel.syntax import (
     Ast,
     Call,
-    Entry,
-    Field,
     Identifier,
-    ListLiteral,
     Literal,
-    MapLiteral,
-    MessageLiteral,
     Select,
-    Uint,
+    place_at,
 )
-from driver.structured.cel.syntax import Expr as Node
 
 MAX_DEPTH = 250
 MAX_LENGTH = 100_000
-"""Code points of a source. The API server accepts far less in a selector (see `compiler.MAX_SELECTOR_LENGTH`)."""
+"""Code points of a source. The API server accepts 10 KiB in a selector."""
 
 
 def parse(source: str, macros: Mapping[Key, Expander] = MACROS) -> Ast:
@@ -45,7 +39,7 @@ def parse(source: str, macros: Mapping[Key, Expander] = MACROS) -> Ast:
     `MAX_DEPTH`.
     """
     if len(source) > MAX_LENGTH:
-        raise SyntaxFault((Fault(0, f"the expression has {len(source)} characters, {MAX_LENGTH} are allowed"),))
+        raise SyntaxFault((Issue(0, f"the expression has {len(source)} characters, {MAX_LENGTH} are allowed"),))
     return _Parser(source, macros).parse()
 
 
@@ -68,10 +62,10 @@ class _Parser:
             raise self._deep(0)
         return self.builder.tree(self.source, self.finished.node)
 
-    # --- faults
+    # --- issues
 
     def _fault(self, offset: int, message: str) -> SyntaxFault:
-        return SyntaxFault((Fault(offset, message),))
+        return SyntaxFault((Issue(offset, message),))
 
     def _deep(self, offset: int) -> SyntaxFault:
         return self._fault(offset, f"the expression is nested more than {MAX_DEPTH} levels deep")
@@ -79,7 +73,7 @@ class _Parser:
     def _unexpected(self, token: Token, wanted: str) -> SyntaxFault:
         if token.kind == END:
             return self._fault(token.offset, f"the expression ends here, but {wanted} is missing")
-        text = token.text if len(token.text) <= 30 else token.text[:30] + "…"
+        text = shortened(token.text, 30)
         return self._fault(token.offset, f"unexpected {text!r} where {wanted} should be")
 
     def _next(self) -> Token:
@@ -143,25 +137,10 @@ class _Parser:
 
     def _literal(self, token: Token, sign: Token | None = None) -> Operand:
         start = token.offset if sign is None else sign.offset
-        value: bool | int | Uint | float | str | bytes | None
         try:
-            match token.kind:
-                case "string":
-                    value = literals.string_value(token.text)
-                case "int":
-                    value = literals.int_value(token.text, negative=sign is not None)
-                case "true" | "false":
-                    value = token.kind == "true"
-                case "float":
-                    value = literals.float_value(token.text, negative=sign is not None)
-                case "null":
-                    value = None
-                case "uint":
-                    value = Uint(literals.uint_value(token.text))
-                case "bytes":
-                    value = literals.bytes_value(token.text)
-                case _:
-                    raise self._unexpected(token, "a value")
+            value = literals.value_of(token.kind, token.text, negative=sign is not None)
+        except literals.NoLiteral:
+            raise self._unexpected(token, "a value") from None
         except literals.BadLiteral as fault:
             raise self._fault(token.offset, str(fault)) from fault
         return Operand(Literal(self.builder.new(start, start, token.end), value), 0, start, token.end)
@@ -197,7 +176,7 @@ class _Parser:
 
     def _call(self, construct: Construct) -> Operand | None:
         if self._accept(")"):
-            return self._finish(construct, self.tokens[self.position - 1])
+            return self.builder.finished(construct, self.tokens[self.position - 1])
         self._open(construct)
         return None
 
@@ -209,7 +188,7 @@ class _Parser:
             at = self.position + (self.tokens[self.position].kind == ",")
             if self.tokens[at].kind == closer:
                 self.position = at + 1
-                return self._finish(construct, self.tokens[at])
+                return self.builder.finished(construct, self.tokens[at])
         self._element(construct)
         return None
 
@@ -226,7 +205,7 @@ class _Parser:
             if colon.kind != ":":
                 raise self._unexpected(colon, "':'")
             number = self.builder.new(colon.offset, name.offset, name.end)
-            construct.keys.append((number, name.text.strip("`"), question))
+            construct.keys.append((number, _unquoted(name), question))
         elif construct.kind == "map":
             construct.optional = question
         self._open(construct)
@@ -267,7 +246,7 @@ class _Parser:
             raise self._unexpected(name, "the name of a field or function")
         if name.kind == "name" and not optional and self.tokens[self.position].kind == "(":
             return self._call(Construct("call", self._next(), operand.start, target=operand, name=name.text))
-        text = name.text if name.kind == "name" else name.text[1:-1]
+        text = _unquoted(name)
         span = (operand.start, name.end)
         number = self.builder.new(dot.offset, *span)
         if not optional:
@@ -363,12 +342,12 @@ class _Parser:
         construct.items.append(value)
         if token.kind == ",":
             if construct.kind != "call" and self._accept(closer):
-                return self._finish(construct, self.tokens[self.position - 1])
+                return self.builder.finished(construct, self.tokens[self.position - 1])
             self._element(construct)
             return None
         if token.kind != closer:
             raise self._unclosed(construct, token, f"',' or '{closer}'")
-        return self._finish(construct, token)
+        return self.builder.finished(construct, token)
 
     def close_map_part(self, construct: Construct, value: Operand, token: Token) -> Operand | None:
         """A key or a value of a map."""
@@ -384,39 +363,17 @@ class _Parser:
     def _unclosed(self, construct: Construct, token: Token, wanted: str) -> SyntaxFault:
         if token.kind != END:
             return self._unexpected(token, wanted)
-        before = self.source[: construct.token.offset]
-        line, column = before.count("\n") + 1, construct.token.offset - before.rfind("\n")
-        where = f"{line}:{column}"
+        opened = place_at(self.source, construct.token.offset)
+        where = f"{opened.line}:{opened.column + 1}"
         return self._fault(
             token.offset,
             f"the expression ends here, but {wanted} of the '{construct.token.text}' at {where} is missing",
         )
 
-    def _finish(self, construct: Construct, closer: Token) -> Operand:
-        """Makes the node of a bracket or call that is complete."""
-        number = self.builder.new(construct.token.offset, construct.start, closer.end)
-        nodes = tuple(each.node for each in construct.items)
-        height = max((each.height for each in construct.items), default=0)
-        node: Node
-        if construct.kind == "list":
-            node = ListLiteral(number, nodes, frozenset(construct.optionals))
-        elif construct.kind == "message":
-            keys = zip(construct.keys, nodes, strict=True)
-            fields = tuple(Field(at, str(name), value, optional) for (at, name, optional), value in keys)
-            node = MessageLiteral(number, construct.name, fields)
-        elif construct.kind == "map":
-            entries: list[Entry] = []
-            for (at, key, optional), value in zip(construct.keys, nodes, strict=True):
-                assert isinstance(key, Operand)
-                height = max(height, key.height)
-                entries.append(Entry(at, key.node, value, optional))
-            node = MapLiteral(number, tuple(entries))
-        else:
-            target = construct.target
-            if target is not None:
-                height = max(height, target.height) + 1
-            node = self.builder.expanded(Call(number, construct.name, None if target is None else target.node, nodes))
-        return Operand(node, height, construct.start, closer.end)
+
+def _unquoted(name: Token) -> str:
+    """The name, without backquotes if it has some."""
+    return name.text.strip("`")
 
 
 _CLOSERS: dict[str, Callable[[_Parser, Construct, Operand, Token], Operand | None]] = {

@@ -12,7 +12,6 @@ from functools import cached_property
 from driver.structured.cel.account import Condition, conditions
 from driver.structured.cel.checked import Checked
 from driver.structured.cel.device import Device
-from driver.structured.cel.environment import Features
 from driver.structured.cel.errors import EvaluationError
 from driver.structured.cel.estimate import estimate
 from driver.structured.cel.frame import Frame
@@ -37,17 +36,15 @@ class Program:
     expression: its text. output_type: the static type of its result: `bool`, `dyn` or `google.protobuf.Any`.
     """
 
-    def __init__(self, checked: Checked, features: Features) -> None:
+    def __init__(self, checked: Checked) -> None:
         """Make a checked expression ready. Raises EvaluationError when one of its constants cannot be computed."""
         self.checked = checked
-        self.features = features
         self.expression = checked.ast.source
         self.output_type = str(checked.result)
         try:
             self._plan = plan(checked)
         except PlanFault as fault:
-            place = checked.ast.place(fault.node) if fault.node else None
-            raise EvaluationError(self.expression, fault.message, place) from fault
+            raise EvaluationError(self.expression, fault.message, checked.ast.place(fault.node)) from fault
 
     @cached_property
     def max_cost(self) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-UNBOUNDED = 2**64 - 1
+from driver.structured.cel.types import UINT_MAX
+
+UNBOUNDED = UINT_MAX
 _FLOAT_UNBOUNDED = 2.0**64
 
 

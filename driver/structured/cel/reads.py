@@ -19,11 +19,10 @@ from driver.structured.cel.syntax import (
     Comprehension,
     Expr,
     Identifier,
-    ListLiteral,
     Literal,
     Select,
 )
-from driver.structured.cel.tree import children
+from driver.structured.cel.tree import children, is_bind
 from driver.structured.cel.values import Value
 
 Path = tuple[str, ...]
@@ -124,11 +123,6 @@ def _comprehension(node: Comprehension, scope: _Scope) -> list[tuple[Expr, _Scop
         (node.step, inner),
         (node.result, after),
     ]
-
-
-def is_bind(node: Comprehension) -> bool:
-    """Whether this is `cel.bind`: a fold over nothing that gives its start a name."""
-    return isinstance(node.range, ListLiteral) and not node.range.elements
 
 
 def reads(root: Expr) -> frozenset[Path] | None:

@@ -22,8 +22,7 @@ def run_plan(plan: Plan, frame: Frame, ast: Ast) -> bool:
         result = plan.run(frame)
     except Fault as fault:
         message = fault.message + (_HINT if fault.message.startswith("no such key") else "")
-        place = ast.place(fault.node) if fault.node else None
-        raise EvaluationError(ast.source, message, place, frame.cost) from fault
+        raise EvaluationError(ast.source, message, ast.place(fault.node), frame.cost) from fault
     except TooExpensive as stop:
         frame.cost = max(frame.cost, frame.limit + 1)
         message = f"the evaluation was stopped because it costs more than {frame.limit} units"

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 from driver.structured.cel.frame import UNSET, Frame, Run, charge, overdrawn
 from driver.structured.cel.mappings import find
+from driver.structured.cel.types import INT_MAX, INT_MIN
 from driver.structured.cel.values import (
-    INT_MAX,
-    INT_MIN,
     NONE,
     Fault,
     Optional,
@@ -180,7 +179,7 @@ def resolver(attribute: Attribute) -> Run:
 
 
 def _choice(attribute: Attribute) -> Run:
-    truthy, falsy = (resolver(each) for each in attribute.branches)
+    truthy, falsy = [resolver(each) for each in attribute.branches]
     condition = attribute.condition
     node = attribute.node
     assert condition is not None
@@ -279,7 +278,9 @@ def _device_entry(attribute: Attribute) -> Run | None:
             value: Value = inner.get(identifier, _MISSING)  # type: ignore[attr-defined]
             if value is not _MISSING:
                 return value
-        raise Fault(f"no such key: {identifier}", node)
+        fault = no_such_key(identifier)
+        fault.node = node
+        raise fault
 
     return run
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+from driver.structured.cel.errors import shortened
 from driver.structured.cel.types import SEMVER, Type
 from driver.structured.cel.values import Opaque, Value, no_such_overload
 
@@ -23,8 +24,7 @@ class SemverError(ValueError):
     """A text that is no semantic version. `value` is the text."""
 
     def __init__(self, value: str, reason: str) -> None:
-        shown = value if len(value) <= 80 else value[:77] + "..."
-        super().__init__(f'"{shown}" is no semantic version: {reason}')
+        super().__init__(f'"{shortened(value, 80)}" is no semantic version: {reason}')
         self.value = value
 
 

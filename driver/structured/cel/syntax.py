@@ -5,7 +5,7 @@ on it: the estimate of the worst cost and the cost of an evaluation. Operators a
 (`_&&_`, `_[_]`, `_?_:_`, `@in`, `!_`, `-_`, `_?._`, `_[?_]`). Every node has a number that is unique in its tree;
 places in the source are kept beside the tree, by number.
 
-Invariant: a tree never holds a macro; `Ast.macros` tells for the number of an expanded node what the user wrote.
+Invariant: a tree never holds a macro, only what it stands for.
 """
 
 from __future__ import annotations
@@ -132,6 +132,12 @@ class Place:
     column: int
 
 
+def place_at(source: str, offset: int) -> Place:
+    """The place of a character of the source."""
+    before = source[:offset]
+    return Place(line=before.count("\n") + 1, column=len(before) - (before.rfind("\n") + 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Ast:
     """A parsed expression.
@@ -145,9 +151,7 @@ class Ast:
     root: Expr
     offsets: Mapping[int, int]
     spans: Mapping[int, tuple[int, int]]
-    macros: Mapping[int, Expr]
 
-    def place(self, number: int) -> Place:
-        """Where the node of that number stands."""
-        before = self.source[: self.offsets.get(number, 0)]
-        return Place(line=before.count("\n") + 1, column=len(before) - (before.rfind("\n") + 1))
+    def place(self, number: int) -> Place | None:
+        """Where the node of that number stands; None for 0, which is the number of none."""
+        return place_at(self.source, self.offsets.get(number, 0)) if number else None

@@ -60,6 +60,40 @@ def postorder(root: Expr) -> list[Expr]:
     return found
 
 
+def depth_of(root: Expr) -> int:
+    """The number of levels of a tree."""
+    deepest = 0
+    pending = [(root, 1)]
+    while pending:
+        node, depth = pending.pop()
+        deepest = max(deepest, depth)
+        pending.extend((each, depth + 1) for each in children(node))
+    return deepest
+
+
+def qualified_name(node: Expr) -> str | None:
+    """`a.b.c` as a name, or None for anything else."""
+    parts: list[str] = []
+    while isinstance(node, Select) and not node.test_only:
+        parts.append(node.field)
+        node = node.operand
+    if not isinstance(node, Identifier):
+        return None
+    parts.append(node.name)
+    return ".".join(reversed(parts))
+
+
+def is_bind(node: Expr) -> bool:
+    """Whether this is what `cel.bind` becomes: a fold over nothing that gives its start a name."""
+    return (
+        isinstance(node, Comprehension)
+        and isinstance(node.range, ListLiteral)
+        and not node.range.elements
+        and isinstance(node.condition, Literal)
+        and node.condition.value is False
+    )
+
+
 def copy(root: Expr, renumber: Callable[[int], int]) -> Expr:
     """The same tree with other numbers: `renumber` is given the number of a node (or entry) and answers a new one."""
     done: list[Expr] = []

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
+from driver.structured.cel.errors import shortened
 from driver.structured.cel.network import is_address
 from driver.structured.cel.types import URL, Type
 from driver.structured.cel.values import Opaque, Value, no_such_overload
@@ -38,8 +39,7 @@ class UrlError(ValueError):
     """A text that is no URL. `value` is the text."""
 
     def __init__(self, value: str, reason: str) -> None:
-        shown = value if len(value) <= 80 else value[:77] + "..."
-        super().__init__(f'"{shown}" is no URL: {reason}')
+        super().__init__(f'"{shortened(value, 80)}" is no URL: {reason}')
         self.value = value
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from driver.structured.cel import advice
 from driver.structured.cel.checked import Checked
-from driver.structured.cel.errors import Fault
+from driver.structured.cel.errors import Issue
 from driver.structured.cel.functions.regex import pattern
-from driver.structured.cel.functions.registry import overloads
+from driver.structured.cel.functions.registry import implementations
 from driver.structured.cel.syntax import Call, Expr, ListLiteral, Literal, MapLiteral
 from driver.structured.cel.tree import children
 from driver.structured.cel.types import Kind, Type
 from driver.structured.cel.unification import same, unwrapped
-from driver.structured.cel.values import Fault as EvaluationFault
+from driver.structured.cel.values import Fault
 
 _PRECISION_DIGITS = 19
 """More digits than this do not fit into 64 bits."""
@@ -52,7 +52,7 @@ _CLAUSES: dict[str, frozenset[Kind]] = {
 }
 
 
-def validate(checked: Checked) -> list[Fault]:
+def validate(checked: Checked) -> list[Issue]:
     """What is to be refused, in order of the places. Raises `functions.regex.MissingLibrary`."""
     found: list[tuple[int, str]] = []
     waiting: list[tuple[Expr, bool]] = [(checked.ast.root, False)]
@@ -67,8 +67,8 @@ def validate(checked: Checked) -> list[Fault]:
             found += _map(checked, node)
         waiting.extend((each, exempt) for each in children(node))
     offsets = checked.ast.offsets
-    faults = [Fault(offsets.get(number, 0), message) for number, message in found]
-    return sorted(faults, key=lambda each: each.offset)
+    issues = [Issue(offsets.get(number, 0), message) for number, message in found]
+    return sorted(issues, key=lambda each: each.offset)
 
 
 def _call(checked: Checked, node: Call) -> Iterator[tuple[int, str]]:
@@ -83,7 +83,7 @@ def _call(checked: Checked, node: Call) -> Iterator[tuple[int, str]]:
         elif node.function == "matches" and isinstance(first.value, str):
             # Of matches(text, pattern) Kubernetes looks at the first argument too, which is the text.
             pattern(first.value)
-    except EvaluationFault as fault:
+    except Fault as fault:
         what = "matches() needs a regular expression" if node.function == "matches" else f"{node.function}() fails"
         yield first.id, f"{what}: {fault.message}"
 
@@ -91,10 +91,10 @@ def _call(checked: Checked, node: Call) -> Iterator[tuple[int, str]]:
 def _converted(function: str, value: object) -> object:
     """Raises `values.Fault` when the constant is none that the conversion reads."""
     if type(value) is str:
-        return overloads()[f"string_to_{function}"].call(value)
+        return implementations()[f"string_to_{function}"].call(value)
     if type(value) is int and function == "timestamp":
-        return overloads()["int64_to_timestamp"].call(value)
-    raise EvaluationFault("this is of another type")
+        return implementations()["int64_to_timestamp"].call(value)
+    raise Fault("this is of another type")
 
 
 def _list(checked: Checked, node: ListLiteral) -> Iterator[tuple[int, str]]:

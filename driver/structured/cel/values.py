@@ -28,14 +28,10 @@ from dataclasses import dataclass
 from threading import local
 from typing import ClassVar
 
-from driver.structured.cel.types import DURATION, TIMESTAMP, Type
+from driver.structured.cel.types import DURATION, INT_MAX, INT_MIN, TIMESTAMP, UINT_MAX, Type
 
 Value = object
 """Any value of the table above."""
-
-INT_MIN = -(2**63)
-INT_MAX = 2**63 - 1
-UINT_MAX = 2**64 - 1
 
 WORK_LIMIT = 2_000_000
 """Steps that one evaluation may take beside those that cost units."""
@@ -360,4 +356,4 @@ def checked_uint(number: int) -> Unsigned:
     raise Fault("unsigned integer overflow")
 
 
-Call = Callable[..., Value]
+Function = Callable[..., Value]

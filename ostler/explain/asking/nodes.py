@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from driver.structured.node_selection import SelectorFault, selector_matcher
+from driver.structured.pools import node_identity
 from kube.bodies import JsonObject, object_at, one_line, text_at
 from ostler.explain.asking.extended import asks_of, offered
 from ostler.explain.kinds import name_of, objects_at, texts_at
@@ -92,41 +94,16 @@ def _unmet(term: JsonObject, node: JsonObject) -> str:
     expressions, fields = objects_at(term, "matchExpressions"), objects_at(term, "matchFields")
     if not expressions and not fields:
         return "a term without requirements fits no node"
-    for one in expressions:
-        if not _met(one, labels):
-            return f"wants {_written(one)}, the node has {_has(labels, text_at(one, 'key'))}"
-    for one in fields:
-        if not _met(one, {"metadata.name": name_of(node)}):
-            return f"wants {_written(one)}"
+    for part, requirements in (("matchExpressions", expressions), ("matchFields", fields)):
+        for one in requirements:
+            try:
+                met = selector_matcher({"nodeSelectorTerms": [{part: [one]}]})(*node_identity(node))
+            except SelectorFault as fault:
+                return f"{_written(one)}: {fault.message}"
+            if not met:
+                has = f", the node has {_has(labels, text_at(one, 'key'))}" if part == "matchExpressions" else ""
+                return f"wants {_written(one)}{has}"
     return ""
-
-
-def _met(requirement: JsonObject, labels: Mapping[str, object]) -> bool:
-    key, operator, values = (
-        text_at(requirement, "key"),
-        text_at(requirement, "operator"),
-        texts_at(requirement, "values"),
-    )
-    value = labels.get(key)
-    if operator == "In":
-        return value in values
-    if operator == "NotIn":
-        return value not in values
-    if operator in ("Exists", "DoesNotExist"):
-        return (key in labels) is (operator == "Exists")
-    if operator in ("Gt", "Lt") and len(values) == 1:
-        mine, bound = _number(value), _number(values[0])
-        return mine is not None and bound is not None and (mine > bound if operator == "Gt" else mine < bound)
-    return False
-
-
-def _number(value: object) -> int | None:
-    if not isinstance(value, str) or not value.lstrip("+-").isascii() or len(value) > 20:
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        return None
 
 
 def _written(requirement: JsonObject) -> str:

@@ -105,7 +105,7 @@ class Counters:
     def exhausted(self, device: Device, name: str, pool: Pool) -> Iterator[Obstacle]:
         """The counters of which too little is left for the device, or which are overdrawn already."""
         in_shares = shares(device, self._cluster) and device.id in self._cluster.allocated.partly
-        if not device.consumes or in_shares:
+        if not device.consumed or in_shares:
             return
         for (counter_set, counter), free in self._availability.counters(pool).items():
             wanted = device.consumed.get((counter_set, counter), 0)
@@ -120,11 +120,12 @@ class Counters:
     def _users_of(self, pool: Pool, counter: CounterKey) -> tuple[Usage, ...]:
         key = (pool.id, counter)
         if key not in self._users:
-            self._users[key] = tuple(_counter_users(pool, counter, self._cluster))
+            self._users[key] = tuple(counter_users(pool, counter, self._cluster))
         return self._users[key]
 
 
-def _counter_users(pool: Pool, counter: CounterKey, cluster: Cluster) -> Iterator[Usage]:
+def counter_users(pool: Pool, counter: CounterKey, cluster: Cluster) -> Iterator[Usage]:
+    """Who draws on a counter of a pool, and how much."""
     for each in (*pool.slices, *pool.elsewhere):
         for device in each.devices:
             amount = device.consumed.get(counter, 0) if device.id in cluster.allocated.anyhow else 0

@@ -44,7 +44,8 @@ def _selector(error: SelectorError, claims: Sequence[JsonObject], features: CelF
     if error.object.kind == "DeviceClass":
         source = Source("class", error.object.name, index)
     else:
-        source = Source("request", _request_name(error, claims), index)
+        claim = f"{error.object.namespace or 'default'}/{error.object.name}" if len(claims) > 1 else ""
+        source = Source("request", _request_name(error, claims), index, claim)
     cause = error.cause
     if isinstance(cause, CompileError):
         return unreadable(source, cause)

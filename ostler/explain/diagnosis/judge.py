@@ -13,11 +13,13 @@ from driver.structured.allocated import AllocatedState
 from driver.structured.allocator import Allocator
 from driver.structured.errors import AllocationError, FatalError, GaveUp, NodeError
 from driver.structured.identity import PoolID
-from driver.structured.pools import gather_pools
+from driver.structured.pools import Pool, gather_pools
 from driver.structured.problem import Availability, CounterKey
 from driver.structured.reading import Object
 from kube.bodies import JsonObject
+from ostler.explain.diagnosis.amounts import counter_users
 from ostler.explain.diagnosis.cluster import Cluster
+from ostler.explain.diagnosis.obstacles import Usage
 from ostler.explain.diagnosis.reduction import Claims
 
 
@@ -72,8 +74,24 @@ class Judge:
         """Whether these claims fit."""
         return self.ask(claims).fits
 
+    def in_use(self) -> bool:
+        """Whether others have anything of the node's pools, so that it matters what is in use."""
+        used = self._cluster.allocated.anyhow
+        parts = (one for pool in self._pools() for one in (*pool.slices, *pool.elsewhere)) if used else ()
+        return any(device.id in used for part in parts for device in part.devices)
+
     def left(self, pool: PoolID) -> Mapping[CounterKey, int]:
         """What is left of a pool's shared counters, in billionths."""
-        pools = gather_pools(self.node, self._cluster.index, self._cluster.features)
-        found = next((each for each in pools if each.id == pool), None)
+        found = self._pool(pool)
         return {} if found is None else Availability(self._cluster.allocated).counters(found)
+
+    def users(self, pool: PoolID, counter: CounterKey) -> tuple[Usage, ...]:
+        """Who draws on a pool's shared counter already."""
+        found = self._pool(pool)
+        return () if found is None else tuple(counter_users(found, counter, self._cluster))
+
+    def _pool(self, pool: PoolID) -> Pool | None:
+        return next((each for each in self._pools() if each.id == pool), None)
+
+    def _pools(self) -> Sequence[Pool]:
+        return gather_pools(self.node, self._cluster.index, self._cluster.features)

@@ -27,11 +27,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a selector stands: ``kind`` is ``class`` or ``request``, then its name and its number in the list."""
+    """Where a selector stands: ``kind`` is ``class`` or ``request``, then its name and its number in the list.
+
+    ``claim``: the request's, where several claims were to be allocated and nothing else says whose it is.
+    """
 
     kind: str
     name: str
     index: int
+    claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +250,13 @@ class Tainted(OfDevices):
     effect: str
     rule: str = ""
 
+    @property
+    def toleration(self) -> dict[str, str]:
+        """The narrowest toleration that lets a request have the devices in spite of it."""
+        if not self.value:
+            return {"key": self.key, "operator": "Exists", "effect": self.effect}
+        return {"key": self.key, "operator": "Equal", "value": self.value, "effect": self.effect}
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -341,12 +352,16 @@ class Competing(Obstacle):
 
 @dataclass(frozen=True, slots=True)
 class NotTogether(Obstacle):
-    """Enough devices suit one by one, but at most ``possible`` of them can be had at the same time."""
+    """Enough devices suit one by one, but at most ``possible`` of them can be had at the same time.
+
+    ``counters``: what they share and have too little of; ``users``: who has taken a part of that already.
+    """
 
     kind: ClassVar[str] = "not-together"
     wanted: int
     possible: int
     counters: tuple[str, ...] = ()
+    users: tuple[Usage, ...] = field(default=(), metadata=NAMES)
 
 
 class Grain(Enum):
@@ -377,7 +392,7 @@ def gist(fact: object, grain: Grain = Grain.FINE) -> Hashable:
 
 def shows_names(fact: Obstacle) -> bool:
     """Whether its words hold names or values that differ from node to node."""
-    return not isinstance(fact, _WITHOUT_NAMES)
+    return not isinstance(fact, _WITHOUT_NAMES) or (isinstance(fact, NotTogether) and bool(fact.users))
 
 
 _WITHOUT_NAMES = (

@@ -6,7 +6,7 @@ named by its ``Part``: the claim's place in the list, and its own place in the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kube.bodies import Json, JsonObject, object_at, text_at
 from ostler.explain.kinds import objects_at, texts_at
@@ -46,6 +46,17 @@ def tolerant(claims: Claims) -> list[JsonObject]:
     """The claims with every taint tolerated."""
     everything: JsonObject = {"operator": "Exists"}
     return [_each_request(claim, lambda one: {**one, "tolerations": [everything]}) for claim in claims]
+
+
+def tolerating(claims: Claims, part: Part, more: Sequence[Sequence[Mapping[str, str]]]) -> list[JsonObject]:
+    """The claims with more tolerations in one request: those for each of its alternatives, in their order."""
+    rest = iter(more)
+
+    def tolerant_one(one: JsonObject) -> JsonObject:
+        added: list[Json] = [dict(toleration) for toleration in next(rest, ())]
+        return {**one, "tolerations": [*objects_at(one, "tolerations"), *added]}
+
+    return _changed(claims, part, tolerant_one)
 
 
 def with_count(claims: Claims, part: Part, count: int) -> list[JsonObject]:

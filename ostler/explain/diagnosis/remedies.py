@@ -13,14 +13,8 @@ from driver.structured.allocated import AllocatedState
 from driver.structured.claims import Claim, Request
 from ostler.explain.diagnosis.cores import Core
 from ostler.explain.diagnosis.judge import Judge
-from ostler.explain.diagnosis.obstacles import (
-    CapacityExhausted,
-    ConditionFalse,
-    CounterExhausted,
-    Held,
-    Obstacle,
-    Tainted,
-)
+from ostler.explain.diagnosis.obstacles import ConditionFalse, Tainted
+from ostler.explain.diagnosis.placing import title_of
 from ostler.explain.diagnosis.reduction import (
     Claims,
     Part,
@@ -28,6 +22,7 @@ from ostler.explain.diagnosis.reduction import (
     reduced,
     requests_of,
     tolerant,
+    tolerating,
     with_count,
     without_selector,
 )
@@ -36,13 +31,13 @@ from ostler.explain.diagnosis.verdict import Change, Remedy
 
 Screenings = Mapping[Part, Sequence[tuple[Request, Screened]]]
 _NOTHING = AllocatedState()
+EVERY_REQUEST = "every request"
 
 
 def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: Judge) -> Iterator[Remedy]:
     """Changes that help, in the order in which they are to be thought of."""
-    found = [each for seen in screened.values() for _, one in seen for each in one.obstacles]
     found_any = False
-    for remedy in (*_waiting(claims, found, judge), *_fewer(claims, screened, judge)):
+    for remedy in (*_waiting(claims, screened, judge), *_fewer(claims, screened, judge)):
         found_any = True
         yield remedy
     if found_any:
@@ -51,17 +46,37 @@ def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: Jud
     yield from _without_selector(claims, screened, judge)
 
 
-def _waiting(claims: Claims, found: Sequence[Obstacle], judge: Judge) -> Iterator[Remedy]:
-    in_use = any(isinstance(each, Held | CounterExhausted | CapacityExhausted) for each in found)
-    tainted = any(isinstance(each, Tainted) for each in found)
+def _waiting(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
+    """Others end, or taints are tolerated: those that are told, or where that is not enough all, in every request."""
+    in_use = judge.in_use()
     free = in_use and judge.ask(claims, allocated=_NOTHING).fits
-    tolerated = tainted and judge.possible(tolerant(claims))
     if free:
         yield Remedy(Change.FREE)
-    if tolerated:
-        yield Remedy(Change.TOLERATE)
-    if in_use and tainted and not free and not tolerated and judge.ask(tolerant(claims), allocated=_NOTHING).fits:
-        yield Remedy(Change.FREE_AND_TOLERATE)
+    told = _told_tolerations(claims, screened)
+    if told is None:
+        return
+    ways = ((told, ""), (tolerant(claims), EVERY_REQUEST))
+    for changed, what in ways:
+        if judge.possible(changed):
+            yield Remedy(Change.TOLERATE, what)
+            return
+    for changed, what in ways if in_use and not free else ():
+        if judge.ask(changed, allocated=_NOTHING).fits:
+            yield Remedy(Change.FREE_AND_TOLERATE, what)
+            return
+
+
+def _told_tolerations(claims: Claims, screened: Screenings) -> Claims | None:
+    """The claims with the tolerations that are told, None where no taint is in the way."""
+    told = {
+        part: [[each.toleration for each in one.obstacles if isinstance(each, Tainted)] for _, one in seen]
+        for part, seen in screened.items()
+    }
+    if not any(any(more) for more in told.values()):
+        return None
+    for part, more in told.items():
+        claims = tolerating(claims, part, more)
+    return claims
 
 
 def _fewer(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
@@ -78,7 +93,8 @@ def _fewer(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remed
             else:
                 high = middle - 1
         if low:
-            yield Remedy(Change.FEWER, f'request "{request.name}"', low)
+            what = f'request "{request.name}"{_of_claim(claims, part)}'
+            yield Remedy(Change.FEWER, what, low, title_of(claims[part[0]]), request.name)
 
 
 def _without_constraint(claims: Claims, core: Core | None, judge: Judge) -> Iterator[Remedy]:
@@ -90,7 +106,8 @@ def _without_constraint(claims: Claims, core: Core | None, judge: Judge) -> Iter
             rule = Claim(claims[part[0]]).constraints[part[1]]
             kind = "matchAttribute" if rule.match_attribute is not None else "distinctAttribute"
             name = rule.match_attribute or rule.distinct_attribute
-            yield Remedy(Change.NO_CONSTRAINT, f"constraint {part[1] + 1} ({kind} {name})")
+            what = f"constraint {part[1] + 1} ({kind} {name}){_of_claim(claims, part)}"
+            yield Remedy(Change.NO_CONSTRAINT, what, claim=title_of(claims[part[0]]), index=part[1])
 
 
 def _without_selector(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
@@ -106,4 +123,10 @@ def _without_selector(claims: Claims, screened: Screenings, judge: Judge) -> Ite
         }
         for index in sorted(failing):
             if judge.possible(without_selector(claims, part, index)):
-                yield Remedy(Change.NO_SELECTOR, f'selector {index + 1} of request "{request.name}"')
+                what = f'selector {index + 1} of request "{request.name}"{_of_claim(claims, part)}'
+                yield Remedy(Change.NO_SELECTOR, what, 0, title_of(claims[part[0]]), request.name, index)
+
+
+def _of_claim(claims: Claims, part: Part) -> str:
+    """Whose request or constraint it is, where there are several claims."""
+    return f" of claim {title_of(claims[part[0]])}" if len(claims) > 1 else ""

@@ -71,7 +71,10 @@ class Situations:
         ages = self._generations.get(pool)
         if ages is None:
             ages = self._generations[pool] = sorted({one.generation for one in of_pool}, reverse=True)
-        shapes = sorted((ages.index(one.generation), one.slice_count, len(one.devices)) for one in slices)
+        shapes = [(ages.index(one.generation), one.slice_count, len(one.devices)) for one in slices]
+        if len({one.slice_count for one in slices}) == 1:
+            # Slices that contradict each other count in their order.
+            shapes.sort()
         counters = [(ages.index(one.generation), one.counter_sets) for one in slices if one.counter_sets]
         seen = [
             (repr((ages.index(one.generation), self._device(device), device.slice.per_device)), device)

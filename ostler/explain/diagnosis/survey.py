@@ -9,7 +9,8 @@ from driver.structured.claims import Claim
 from driver.structured.errors import FatalError
 from driver.structured.node_selection import SelectorFault, selector_matcher
 from driver.structured.pools import node_identity
-from kube.bodies import JsonObject, object_at
+from kube.bodies import JsonObject, object_at, text_at
+from ostler.explain.asking.binding import waits_of
 from ostler.explain.asking.nodes import hindrances
 from ostler.explain.asking.subject import Subject
 from ostler.explain.diagnosis.cluster import Cluster, Patience, cluster_of
@@ -39,7 +40,7 @@ def survey(
     """The answer about the nodes of these names, or about all. Raises ``BadQuestion`` for a node that is not known."""
     nodes, notes = _nodes(state, names)
     notes += _notes(state, subject)
-    title = title_of_subject(subject)
+    title, claims = title_of_subject(subject), tuple(title_of(claim) for claim in subject.to_allocate)
     if not subject.to_allocate and not subject.missing and (subject.pod is None or not subject.allocated):
         settled = "has its devices already" if subject.allocated else "asks for no devices"
         return Verdict(title, settled=settled, notes=tuple(notes))
@@ -48,14 +49,14 @@ def survey(
         cluster = cluster_of(state, patience)
         before = [*_missing_classes(subject, cluster), *limit_of(subject.to_allocate)]
         if before or (stops and not subject.to_allocate):
-            return Verdict(title, stops=(*stops, *before), notes=tuple(notes))
+            return Verdict(title, stops=(*stops, *before), notes=tuple(notes), claims=claims)
         groups = grouped(list(_findings(nodes, subject, cluster, progress)))
         groups = tuple(_with_remedies(groups, nodes, subject, cluster))
     except FatalError as error:
         unreadable = told(error, subject.to_allocate)
-        return Verdict(title, stops=(*stops, unreadable), notes=tuple(notes))
+        return Verdict(title, stops=(*stops, unreadable), notes=tuple(notes), claims=claims)
     stops += _stops(groups)
-    return Verdict(title, groups, tuple(stops), notes=tuple(notes))
+    return Verdict(title, groups, tuple(stops), notes=tuple(notes), claims=claims)
 
 
 def title_of_subject(subject: Subject) -> str:
@@ -99,6 +100,8 @@ def _notes(state: State, subject: Subject) -> list[str]:
             f"{each.get('device')} of {each.get('driver')}, pool {each.get('pool')}" for each in results
         )
         found.append(f"claim {title_of(claim)} has its devices already: {devices or 'none were needed'}")
+        if not text_at(subject.pod, "spec", "nodeName"):
+            found += waits_of(claim)
     found += [str(missing) for missing in state.missing if missing.kind is not Kind.TEMPLATE]
     found += state.truncated
     if version := note_of(state.server_version):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from driver.structured.claims import Claim, ConstraintFacts, Request
 from driver.structured.identity import DeviceID, PoolID
+from driver.structured.problem import CounterKey
 from driver.structured.slices import Device
 from ostler.explain.diagnosis.attribute_values import value_of
 from ostler.explain.diagnosis.cores import Core
@@ -114,19 +115,20 @@ def not_together(alone: Claims, seen: Screened, wanted: int, judge: Judge) -> Ob
             low = middle
         else:
             high = middle - 1
-    return NotTogether(wanted, low, tuple(_short(seen.usable, judge)))
+    short = list(_short(seen.usable, judge))
+    users = dict.fromkeys(one for pool, counter in short for one in judge.users(pool, counter))
+    names = dict.fromkeys(f'counter "{counter}" of "{counter_set}"' for _, (counter_set, counter) in short)
+    return NotTogether(wanted, low, tuple(names), tuple(users))
 
 
-def _short(usable: Sequence[Device], judge: Judge) -> Iterator[str]:
+def _short(usable: Sequence[Device], judge: Judge) -> Iterator[tuple[PoolID, CounterKey]]:
     """The counters of which less is left than all usable devices would take."""
     by_pool: dict[PoolID, list[Device]] = {}
     for device in usable:
         by_pool.setdefault(device.slice.pool, []).append(device)
-    for pool_id, devices in by_pool.items():
-        left = judge.left(pool_id)
-        needed: Counter[tuple[str, str]] = Counter()
+    for pool, devices in by_pool.items():
+        left = judge.left(pool)
+        needed: Counter[CounterKey] = Counter()
         for device in devices:
             needed.update(device.consumed)
-        for (counter_set, counter), amount in sorted(needed.items()):
-            if amount > left.get((counter_set, counter), 0):
-                yield f'counter "{counter}" of "{counter_set}"'
+        yield from ((pool, counter) for counter, amount in sorted(needed.items()) if amount > left.get(counter, 0))

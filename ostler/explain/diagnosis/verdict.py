@@ -77,7 +77,7 @@ class Change(StrEnum):
     FREE = "free"
     """Nothing held by others."""
     TOLERATE = "tolerate"
-    """All taints tolerated."""
+    """The taints that are told tolerated; with ``Remedy.what``, all taints in every request."""
     FREE_AND_TOLERATE = "free-and-tolerate"
     FEWER = "fewer"
     """A smaller count; ``Remedy.count``."""
@@ -89,11 +89,17 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change after which the allocator finds devices on this node; ``what`` names what is changed."""
+    """A change after which the allocator finds devices on this node; ``what`` names in words what is changed.
+
+    ``claim``, ``request``, ``index``: the same for programs; ``index`` is the place of the constraint or selector.
+    """
 
     change: Change
     what: str = ""
     count: int = 0
+    claim: str = ""
+    request: str = ""
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,7 @@ class Verdict:
     ``settled``: a sentence where nothing is left to be allocated (no claims, or all have their devices already).
     ``stops``: reasons for which the scheduler gives up the pod as a whole, even with nodes on which it would fit.
     ``notes``: what limits the answer, such as objects that could not be read or a cluster of another version.
+    ``claims``: those that are to be allocated.
     """
 
     title: str
@@ -136,6 +143,7 @@ class Verdict:
     stops: tuple[Obstacle, ...] = ()
     settled: str = ""
     notes: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> int:

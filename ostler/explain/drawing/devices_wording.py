@@ -84,14 +84,11 @@ def _tainted(obstacle: Tainted, depth: int) -> list[Line]:
         f"{obstacle.key}={obstacle.value}:{obstacle.effect}" if obstacle.value else f"{obstacle.key}:{obstacle.effect}"
     )
     by = f"by DeviceTaintRule {obstacle.rule}" if obstacle.rule else "by the driver"
-    toleration = {"key": obstacle.key, "operator": "Equal", "value": obstacle.value, "effect": obstacle.effect}
-    if not obstacle.value:
-        toleration = {"key": obstacle.key, "operator": "Exists", "effect": obstacle.effect}
     said = line(depth, _times(obstacle), "tainted ", value(taint), f" {by}: {some(obstacle.devices)}")
     cure = "end the cause in the device, or tolerate it in the request:"
     if obstacle.rule:
         cure = f"delete DeviceTaintRule {obstacle.rule}, or tolerate it in the request:"
-    manifest = f"tolerations: [{_flow(toleration)}]"
+    manifest = f"tolerations: [{_flow(obstacle.toleration)}]"
     return [said, advice(depth + 1, cure), line(depth + 2, Piece(manifest, Ink.CODE, whole=True))]
 
 
@@ -111,7 +108,10 @@ _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 def _counter(obstacle: CounterExhausted, depth: int) -> list[Line]:
     where = f'counter "{obstacle.counter}" of "{obstacle.set}" (pool {obstacle.pool}): '
     amounts = f"{obstacle.needed} needed, {obstacle.free} of {obstacle.total} free"
-    return [line(depth, _times(obstacle), where, value(amounts)), *_used(obstacle.users, depth + 1)]
+    if obstacle.free.startswith("-"):
+        # Then nothing of the pool that draws on a counter can be had, whatever it needs.
+        amounts = f"overdrawn, {obstacle.free.removeprefix('-')} more than its {obstacle.total} are in use"
+    return [line(depth, _times(obstacle), where, value(amounts)), *used_lines(obstacle.users, depth + 1)]
 
 
 def _capacity(obstacle: CapacityExhausted, depth: int) -> list[Line]:
@@ -119,10 +119,11 @@ def _capacity(obstacle: CapacityExhausted, depth: int) -> list[Line]:
     said = line(
         depth, _times(obstacle), f"capacity {obstacle.capacity}: ", value(amounts), f": {some(obstacle.devices)}"
     )
-    return [said, *_used(obstacle.users, depth + 1)]
+    return [said, *used_lines(obstacle.users, depth + 1)]
 
 
-def _used(users: tuple[Usage, ...], depth: int) -> list[Line]:
+def used_lines(users: tuple[Usage, ...], depth: int) -> list[Line]:
+    """Who has how much of something shared."""
     shown = users if len(users) <= HOLDERS + 1 else users[:HOLDERS]
     lines = [line(depth, f"{each.amount} used by {each.device}, held by {holder(each.holder)}") for each in shown]
     if len(shown) < len(users):

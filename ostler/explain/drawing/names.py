@@ -44,7 +44,8 @@ def holder(who: Holder) -> str:
 def source(where: Source) -> str:
     """Where a selector stands; people count from 1."""
     name = where.name if where.kind == "class" else quoted(where.name)
-    return f"{where.kind} {name}, selector {where.index + 1}"
+    of = f" of claim {where.claim}" if where.claim else ""
+    return f"{where.kind} {name}{of}, selector {where.index + 1}"
 
 
 def values(read: Sequence[Value]) -> str:

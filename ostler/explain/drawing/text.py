@@ -41,7 +41,7 @@ def draw(verdict: Verdict, *, width: int | None, colour: bool, all_nodes: bool =
             shown += 1
             if shown > MOST and not all_nodes:
                 continue
-            lines += [line(0), *_group(group, stops, all_nodes)]
+            lines += [line(0), *_group(group, stops, all_nodes, len(verdict.claims) > 1)]
     if shown > MOST and not all_nodes:
         lines += [line(0), line(0, f"{shown - MOST} more groups of nodes; --all-nodes shows them")]
     if left_out:
@@ -89,12 +89,12 @@ def _answer(verdict: Verdict) -> Line:
     return line(0, title, " ", Piece(said, Ink.GOOD))
 
 
-def _group(group: Group, stops: set[object], all_nodes: bool) -> Iterator[Line]:
+def _group(group: Group, stops: set[object], all_nodes: bool, claims: bool) -> Iterator[Line]:
     finding = group.finding
     count = len(group.nodes)
     if finding.outcome is Outcome.FITS:
         yield line(0, Piece(finding.node, Ink.HEADING))
-        yield from _placements(finding)
+        yield from _placements(finding, claims)
         yield from (line(1, Piece("note: ", Ink.VALUE), remark) for remark in finding.remarks)
         if count > 1:
             names = ", ".join(group.nodes[1:]) if all_nodes else some(group.nodes[1:])
@@ -104,15 +104,15 @@ def _group(group: Group, stops: set[object], all_nodes: bool) -> Iterator[Line]:
     shown = "" if group.exact else f", shown: {finding.node}"
     heading = f"{number(count, 'node')} ({names}){shown}" if count > 1 else finding.node
     yield line(0, Piece(heading, Ink.HEADING))
-    yield from _reasons(finding, stops)
+    yield from _reasons(finding, stops, claims)
 
 
-def _placements(finding: NodeFinding) -> Iterator[Line]:
+def _placements(finding: NodeFinding, several: bool) -> Iterator[Line]:
     if not finding.placements:
         yield line(1, "no devices are left to be allocated here")
-    claims = dict.fromkeys(placement.claim for placement in finding.placements)
+    several = several or len({placement.claim for placement in finding.placements}) > 1
     for (claim, request), placed in groupby(finding.placements, key=lambda each: (each.claim, each.request)):
-        yield line(1, _request_name(claim, request, len(claims) > 1), ": ", *_devices(list(placed)))
+        yield line(1, _request_name(claim, request, several), ": ", *_devices(list(placed)))
         # What they share belongs to the claim; it stands behind its last request.
         last = [each for each in finding.placements if each.claim == claim][-1]
         if last.request == request:
@@ -147,19 +147,19 @@ def _device(placement: Placement) -> str:
     return f"{placement.device} ({'; '.join(remarks)})" if remarks else placement.device
 
 
-def _reasons(finding: NodeFinding, stops: set[object]) -> Iterator[Line]:
+def _reasons(finding: NodeFinding, stops: set[object], several: bool) -> Iterator[Line]:
     others = [obstacle for obstacle in finding.obstacles if gist(obstacle) not in stops]
+    several = several or len({each.claim for each in finding.requests}) > 1
     for obstacle in others:
-        yield from obstacle_lines(obstacle, 1)
+        yield from obstacle_lines(obstacle, 1, claims=several)
     if len(others) < len(finding.obstacles):
         # Told once, at the top.
         yield line(1, "the error above is met here")
-    claims = dict.fromkeys(each.claim for each in finding.requests)
     for request in finding.requests:
         if not request.total and finding.obstacles:
             # That there are no devices is said already.
             continue
-        yield line(1, _request_name(request.claim, request.request, len(claims) > 1), ": ", _counts(request))
+        yield line(1, _request_name(request.claim, request.request, several), ": ", _counts(request))
         for obstacle in request.obstacles:
             yield from obstacle_lines(obstacle, 2)
     for remedy in finding.remedies:
@@ -188,10 +188,14 @@ def _remedy(remedy: Remedy) -> str:
         case Change.FREE:
             return "it would fit here if nothing were held by others"
         case Change.TOLERATE:
-            return "it would fit here with the taints tolerated"
+            return f"it would fit here with {_taints(remedy)}"
         case Change.FREE_AND_TOLERATE:
-            return "it would fit here if nothing were held by others and with the taints tolerated"
+            return f"it would fit here if nothing were held by others and with {_taints(remedy)}"
         case Change.FEWER:
             return f"it would fit here with count: {remedy.count} in {remedy.what}"
         case Change.NO_CONSTRAINT | Change.NO_SELECTOR:
             return f"it would fit here without {remedy.what}"
+
+
+def _taints(remedy: Remedy) -> str:
+    return f"all taints tolerated in {remedy.what}" if remedy.what else "the taints tolerated"

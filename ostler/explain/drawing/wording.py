@@ -25,7 +25,7 @@ from ostler.explain.diagnosis.obstacles import (
     TooMany,
     Waiting,
 )
-from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines
+from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines, used_lines
 from ostler.explain.drawing.names import joined, number, quoted, some, source
 from ostler.explain.drawing.page import Line, Piece, code, line, value
 
@@ -33,12 +33,12 @@ AROUND = 60
 """Characters of an expression shown on either side of the place of a mistake."""
 
 
-def obstacle_lines(obstacle: Obstacle, depth: int) -> list[Line]:
-    """The lines for any reason."""
+def obstacle_lines(obstacle: Obstacle, depth: int, *, claims: bool = False) -> list[Line]:
+    """The lines for any reason; ``claims``: there are several, so that requests and constraints need theirs named."""
     if isinstance(obstacle, OfDevices):
         return device_lines(obstacle, depth)
     if isinstance(obstacle, ConstraintUnsatisfiable | Competing | NotTogether):
-        return _of_several(obstacle, depth)
+        return _of_several(obstacle, depth, claims=claims)
     return _of_the_request(obstacle, depth) or _of_the_node(obstacle, depth)
 
 
@@ -103,16 +103,13 @@ def _place(expression: str, row: int, column: int, depth: int) -> list[Line]:
     ]
 
 
-def _of_several(obstacle: Obstacle, depth: int) -> list[Line]:
+def _of_several(obstacle: Obstacle, depth: int, *, claims: bool) -> list[Line]:
     match obstacle:
         case ConstraintUnsatisfiable():
-            return _constraint(obstacle, depth)
+            return _constraint(obstacle, depth, claims=claims)
         case Competing():
-            claims = {claim for claim, _ in obstacle.requests}
-            names = [
-                quoted(request) if len(claims) == 1 else f"{claim} {quoted(request)}"
-                for claim, request in obstacle.requests
-            ]
+            named = claims or len({claim for claim, _ in obstacle.requests}) > 1
+            names = [f"{claim} {quoted(name)}" if named else quoted(name) for claim, name in obstacle.requests]
             under = f" under {joined(obstacle.constraints)}" if obstacle.constraints else ""
             if len(names) == 1:
                 together = " together" if len(obstacle.constraints) > 1 else ""
@@ -120,13 +117,15 @@ def _of_several(obstacle: Obstacle, depth: int) -> list[Line]:
             return [line(depth, f"requests {joined(names)} can each be met, but not together{under}")]
         case NotTogether():
             shared = f": they share {joined(obstacle.counters)}" if obstacle.counters else ""
-            return [line(depth, f"at most {obstacle.possible} of them can be had at the same time{shared}")]
+            said = line(depth, f"at most {obstacle.possible} of them can be had at the same time{shared}")
+            return [said, *used_lines(obstacle.users, depth + 1)]
         case _:
             raise TypeError(f"no words for {obstacle!r}")
 
 
-def _constraint(obstacle: ConstraintUnsatisfiable, depth: int) -> list[Line]:
+def _constraint(obstacle: ConstraintUnsatisfiable, depth: int, *, claims: bool) -> list[Line]:
     over = f" over {joined([quoted(name) for name in obstacle.requests])}" if obstacle.requests else ""
+    of = f"claim {obstacle.claim}, " if claims else ""
     equal = obstacle.rule == "matchAttribute"
     wanted = f"{obstacle.wanted} wanted with {'one value' if equal else 'different values'}"
     best = (
@@ -139,7 +138,7 @@ def _constraint(obstacle: ConstraintUnsatisfiable, depth: int) -> list[Line]:
     lines = [
         line(
             depth,
-            f"constraint {obstacle.index + 1}, ",
+            f"{of}constraint {obstacle.index + 1}, ",
             code(f"{obstacle.rule}: {obstacle.attribute}"),
             f"{over}: {wanted}{best}",
         )

@@ -15,7 +15,7 @@ from typing import cast
 from driver.validation.objects import VALIDATORS
 from driver.versions import VersionError, to_v1, with_defaults
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
-from ostler.explain.errors import SHOWN, Fault
+from ostler.explain.errors import MOST, SHOWN, Fault
 from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, kind_of, name_of, objects_at, texts_at, uid_of
 from ostler.explain.reading.documents import Document
 from ostler.explain.reading.lines import Path, line_of
@@ -100,6 +100,8 @@ class Collection:
         return tuple(found)
 
     def _take(self, spot: _Spot, body: Json) -> None:
+        if len(self.faults) >= MOST:
+            return
         if not isinstance(body, dict):
             self._fault(spot, "", "is no object", "write apiVersion, kind, metadata and spec")
             return
@@ -107,7 +109,8 @@ class Collection:
         if not word or not version:
             lacks = "kind" if version else "apiVersion" if word else "apiVersion and kind"
             subject = one_line(f"{word} {name_of(body)}", _WORD)
-            self._fault(spot.of(subject), lacks, "is missing", "write it as 'kubectl get -o yaml' does")
+            problem = "is missing" if body.get(lacks) in (None, "") else "must be a text"
+            self._fault(spot.of(subject).below(lacks), lacks, problem, "write it as 'kubectl get -o yaml' does")
         elif word == SNAPSHOT_KIND and version.startswith(f"{SNAPSHOT_GROUP}/"):
             self._take_snapshot(spot.of(SNAPSHOT_KIND), body, version)
         elif word.endswith("List"):
@@ -194,7 +197,7 @@ class Collection:
             self._fault(spot, "", f"is given twice and not the same, first in {first}", "keep one of the two")
 
     def _warn(self, spot: _Spot, kind: Kind, body: JsonObject) -> None:
-        if kind.value not in VALIDATORS or uid_of(body):
+        if kind.value not in VALIDATORS or uid_of(body) or len(self._warnings) > MOST:
             return
         # Whether a namespace permits admin access stands in its labels, which are not read.
         more = {"admin_namespace": True} if FACTS[kind].namespaced else {}

@@ -11,6 +11,7 @@ value (null) is left out, as the API server does.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 128 << 20
-MAX_VALUES = 10_000_000
+MAX_VALUES = 5_000_000
 """Ten thousand devices with all their attributes have about one million."""
 MAX_DEPTH = 64
 MAX_ALIASED = 100_000
@@ -70,7 +71,7 @@ def _json(source: str, text: str) -> Document | None:
     if text.count(",") > MAX_VALUES:
         raise BadInput([_too_many(source)])
     try:
-        body = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        body = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
     except json.JSONDecodeError as error:
         if '"apiVersion"' in text[:4096] and not error.msg.startswith("Extra data"):
             fix = "correct it, or fetch it anew with -o json"
@@ -84,7 +85,16 @@ def _json(source: str, text: str) -> Document | None:
         ) from error
     if _is_deep(body):
         raise BadInput([_too_deep(source, 0)])
-    return Document(0, line, body)
+    return Document(0, line, _whole(body) if "\\ud" in text or "\\uD" in text else body)
+
+
+def _whole(value: Json) -> Json:
+    """A value with halves of characters (\\ud800 alone) replaced, as the API server does: no output can hold them."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    return {str(_whole(key)): _whole(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -105,6 +115,13 @@ def _is_deep(body: Json) -> bool:
 
 def _constant(word: str) -> Json:
     raise ValueError(f"{word} is no number that the API knows")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {one_line(text, _GLIMPSE)} is too large")
+    return number
 
 
 def _too_many(source: str) -> Fault:

@@ -6,7 +6,9 @@ well-formed but says nothing about devices is a note.
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import stat
 import sys
 import time
@@ -84,28 +86,30 @@ def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[Fault])
 
 def _bytes(path: Path) -> bytes:
     """What a file holds, of one that is too large no more than shows it; raises ``OSError``."""
-    with path.open("rb", opener=_opened) as file:
-        return file.read(MAX_BYTES + 1)
-
-
-def _opened(path: str, flags: int) -> int:
-    """Open as usual, but for a pipe into which nobody writes: that would wait for ever."""
-    opened = os.open(path, flags | os.O_NONBLOCK)
-    try:
-        if stat.S_ISFIFO(os.fstat(opened).st_mode):
-            _wait_for_writer(opened)
+    # A pipe that nobody has opened for writing would otherwise be waited for without an end.
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(opened, "rb") as file:
+        begin = _first(opened) if stat.S_ISFIFO(os.fstat(opened).st_mode) else b""
         os.set_blocking(opened, True)
-    except BaseException:
-        os.close(opened)
-        raise
-    return opened
+        return begin + file.read(MAX_BYTES + 1)
 
 
-def _wait_for_writer(pipe: int) -> None:
-    """Return when there is something to read, or somebody who may write it."""
+def _first(pipe: int) -> bytes:
+    """The first bytes of a pipe, none where its writer is slow or ended; raises ``OSError`` where there is none."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
     end = time.monotonic() + WRITER_WAIT
-    while select.select([pipe], [], [], 0)[0] and not _has_writer(pipe):
-        pass
+    while True:
+        try:
+            begin = os.read(pipe, 1)
+        except BlockingIOError:
+            return b""
+        # Nothing to read: there was a writer if the pipe is hung up, else there is none yet.
+        if begin or poll.poll(0):
+            return begin
+        if time.monotonic() > end:
+            raise TimeoutError(errno.ETIMEDOUT, "nobody writes into this pipe")
+        time.sleep(_STEP)
 
 
 class _NoFiles(Exception):

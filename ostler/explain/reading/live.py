@@ -2,7 +2,7 @@
 
 Lists come in pages. What the server does not let us read is a note with the right that is missing, not an end: an
 answer without taint rules is worth more than none. Pods are many and hold secrets: without ``everything`` only those
-are read that are asked about or that hold claims there.
+are read that are asked about; who holds a device is known from its claim.
 
 What no answer needs is dropped when it is read (managed fields, images of nodes), since it is most of the memory.
 """
@@ -17,15 +17,13 @@ from driver.versions import to_v1
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Forbidden, Gone, NotFound
 from ostler.explain.asking.extended import asks_of
-from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, namespace_of, objects_at
+from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, objects_at
 from ostler.explain.reading.discovery import Reads, collection_path, object_path, served_versions, server_version
 from ostler.explain.state import Missing, Objects, State
 
 PAGE = 500
 SLICE_PAGE = 100
 """Slices are large: one may have 128 devices, about 250 KiB."""
-MOST_HOLDERS = 50
-"""Pods that are read only because they hold claims; their names are in the claims."""
 
 Progress = Callable[[str], None]
 
@@ -111,7 +109,7 @@ class _Reader:
             )
 
     def read_pods(self) -> None:
-        """The pods asked about, those that wait for the claims asked about, and those that hold claims there."""
+        """The pods asked about, and those that wait for the claims asked about."""
         namespace = self._wanted.namespace
         asked = [c for c in self._objects[Kind.CLAIM] if key_of(Kind.CLAIM, c) in self._asked_claims()]
         owners = [(namespace, text_at(owner, "name")) for claim in asked for owner in _owning_pods(claim)]
@@ -126,10 +124,6 @@ class _Reader:
             self._get_pods([*((namespace, name) for name in self._wanted.pods), *owners], found)
         except Forbidden as error:
             self._missing.append(_forbidden(Kind.POD, "get", namespace, error))
-        try:
-            self._get_pods(_holders(self._objects[Kind.CLAIM], namespace)[:MOST_HOLDERS], found)
-        except Forbidden as error:
-            self._truncated.append(f"pods that hold claims are known by their names alone: {error.message}")
         self._objects[Kind.POD] = list(found.values())
 
     def _asked_claims(self) -> set[tuple[str, str]]:
@@ -201,17 +195,6 @@ def uses_devices(pod: JsonObject) -> bool:
 def _owning_pods(claim: JsonObject) -> Objects:
     owners = objects_at(claim, "metadata", "ownerReferences")
     return tuple(owner for owner in owners if text_at(owner, "kind") == Kind.POD)
-
-
-def _holders(claims: Iterable[JsonObject], namespace: str) -> list[tuple[str, str]]:
-    """The pods that claims are reserved for, those of the namespace first."""
-    found = [
-        (namespace_of(claim), text_at(user, "name"))
-        for claim in claims
-        for user in objects_at(claim, "status", "reservedFor")
-        if text_at(user, "resource") == "pods" and not text_at(user, "apiGroup")
-    ]
-    return sorted(dict.fromkeys(found), key=lambda key: key[0] != namespace)
 
 
 def _forbidden(kind: Kind, verb: str, namespace: str, error: Forbidden) -> Missing:

@@ -29,6 +29,7 @@ class Played:
 
 def play(stage: Stage, world: Json, played: Played) -> None:
     """Lay out a world, schedule its pods in turn, compare; its pods after the first difference are left out."""
+    world = stage.fresh(world)
     laid = stage.lay(world)
     try:
         played.refused += (f"world {world['name']}: {each}" for each in laid.refused)
@@ -55,14 +56,16 @@ def _kind(decision: Decision) -> str:
 
 
 def smallest(stage: Stage, world: Json) -> Json:
-    """The smallest world found about which the answers differ."""
+    """The smallest world found about which the answers differ; classes stay as they are, those in use remain."""
 
     def differs(smaller: Json) -> bool:
         played = Played()
         try:
-            play(stage, smaller, played)
+            play(stage, {**smaller, "classes": world["classes"]}, played)
         except (Refused, NotAsExpected, KeyError):
             return False
         return bool(played.differing)
 
-    return shrunk(json.loads(json.dumps(world)), differs, patience=ATTEMPTS)
+    small = shrunk({**json.loads(json.dumps(world)), "classes": []}, differs, patience=ATTEMPTS)
+    used = json.dumps(small["pods"])
+    return {**small, "classes": [each for each in world["classes"] if json.dumps(each["metadata"]["name"]) in used]}

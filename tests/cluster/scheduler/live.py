@@ -1,19 +1,20 @@
 """Lays a world before the real scheduler: its objects in the API server, its pods one after the other.
 
-The scheduler learns of each kind of object in order, but of different kinds at different times. So the last slice, class
-and claim of a world are there to be waited for: once a pod that needs them is scheduled, it has seen everything before.
-They are for a node of their own, where no other pod goes.
+The scheduler learns of each kind of object in order, but of different kinds at different times. So the last slice,
+class and claim of a world are there to be waited for: once a pod that needs them is scheduled, it has seen everything
+before. They are for a node of their own, where no other pod goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.cluster.rig.api import Api, Object, Refused
 from tests.cluster.rig.pods import simple
-from tests.cluster.scheduler.world import NODES
+from tests.cluster.scheduler.world import NODES, ROUND
 from tests.judge.chance import Json
 
 GROUP = "/apis/resource.k8s.io/v1"
@@ -58,8 +59,9 @@ class Stage:
     """The nodes and the namespace on which worlds are laid out, one at a time."""
 
     def __init__(self, api: Api) -> None:
-        self._api = api
-        self._set = 0
+        self._api = api.kept()
+        self._writers = ThreadPoolExecutor(WRITERS)
+        self._round = 0
         self.nodes: dict[str, Object] = {}
 
     def build(self) -> None:
@@ -77,25 +79,37 @@ class Stage:
         self._api.request("DELETE", f"/api/v1/nodes?{SELECTED}")
         self._api.wait_gone(f"/api/v1/namespaces/{NAMESPACE}")
 
+    def close(self) -> None:
+        """Close connections."""
+        self._writers.shutdown()
+        self._api.close()
+
     def clear(self) -> None:
         """Remove what the last world left, without waiting: later worlds use other names for pools and claims."""
         now = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
         for path in (PODS, CLAIMS, SLICES, CLASSES):
             self._api.request("DELETE", f"{path}?{SELECTED}", now)
 
+    def fresh(self, world: Json) -> Json:
+        """The world with names that no other has, of the next round."""
+        self._round += 1
+        named: Json = json.loads(json.dumps(world).replace(ROUND, str(self._round)))
+        return named
+
     def lay(self, world: Json) -> Laid:
         """Create all objects of a world, and return when the scheduler knows them."""
-        self._set += 1
         laid = Laid()
         claims = [claim for pod in world["pods"] for claim in pod["claims"]]
-        with ThreadPoolExecutor(WRITERS) as writers:
-            create = self._creator(laid)
-            laid.slices = [each for each in writers.map(lambda each: create(SLICES, each), world["slices"]) if each]
-            laid.classes = [each for each in writers.map(lambda each: create(CLASSES, each), world["classes"]) if each]
-            made = [each for each in writers.map(lambda each: create(CLAIMS, each), claims) if each]
+        create = self._creator(laid)
+        laid.slices = self._all(create, SLICES, world["slices"])
+        laid.classes = self._all(create, CLASSES, world["classes"])
+        made = self._all(create, CLAIMS, claims)
         laid.claims = {each["metadata"]["name"]: each for each in made}
         self._wait_seen()
         return laid
+
+    def _all(self, create: Callable[[str, Object], Object | None], path: str, bodies: Iterable[Object]) -> list[Object]:
+        return [each for each in self._writers.map(lambda body: create(path, body), bodies) if each]
 
     def _creator(self, laid: Laid) -> Callable[[str, Object], Object | None]:
         def create(path: str, body: Object) -> Object | None:
@@ -110,14 +124,14 @@ class Stage:
 
     def _wait_seen(self) -> None:
         """Return when the scheduler has seen what was created so far."""
-        name, driver = f"seen-{self._set}", "seen.example.com"
+        name, driver = f"seen-{self._round}", "seen.example.com"
         meta = {"metadata": {"name": name, "labels": LABEL}}
-        device = {"name": "device", "attributes": {"set": {"int": self._set}}}
+        device = {"name": "device", "attributes": {"round": {"int": self._round}}}
         place = {"name": name, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": driver, "nodeName": WATCHED, "pool": place, "devices": [device]}
         self._api.create(SLICES, {**meta, "spec": spec})
         # An older device may be free again, and some devices are for all nodes.
-        expression = f'device.driver == "{driver}" && device.attributes["{driver}"].set == {self._set}'
+        expression = f'device.driver == "{driver}" && device.attributes["{driver}"].round == {self._round}'
         self._api.create(CLASSES, {**meta, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
         request = {"name": "device", "exactly": {"deviceClassName": name}}
         self._api.create(CLAIMS, {**meta, "spec": {"devices": {"requests": [request]}}})

@@ -1,4 +1,4 @@
-"""Our allocator decides what the real scheduler decides: the same node or none, the same devices, one pod after another.
+"""Our allocator decides what the real scheduler decides: the same node or none, the same devices, pod after pod.
 
 Worlds are generated. ``OSTLER_WORLDS`` says how many, ``OSTLER_WORLDS_SEED`` which; a failure names the world and shows
 its smallest form.
@@ -6,6 +6,7 @@ its smallest form.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import Counter
@@ -25,16 +26,22 @@ SHARE = 25
 PATIENCE = 300
 """Seconds: a difference is made small within the test."""
 
+REACHED = (
+    "allNodes", "nodeSelector", "perDeviceNodeSelection", "sharedCounters", "consumesCounters", "taints", "NoExecute",
+    "tolerations", "firstAvailable", '"All"', "adminAccess", "matchAttribute", "distinctAttribute", "validValues",
+    "validRange", "allowMultipleAllocations", "capacity", "cel.bind", "nosuch", '"generation": 2', '"fake-4"',
+)  # fmt: skip
+
 pytestmark = pytest.mark.timeout(PATIENCE)
 
 
 @pytest.fixture(scope="module")
 def stage(cluster: Cluster) -> Iterator[Stage]:
     """Nodes and a namespace for the worlds of this file."""
-    made = Stage(cluster.api)
-    made.build()
-    yield made
-    made.strike()
+    with contextlib.closing(Stage(cluster.api)) as made:
+        made.build()
+        yield made
+        made.strike()
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +61,11 @@ def test_scheduler_decides_as_we_do(stage: Stage, decisions: Counter[str], first
             pytest.fail(f"{played.differing[0]}\nOSTLER_WORLDS_SEED={SEED}, made small:\n{small}")
     decisions.update(played.decisions)
     assert played.refused == [], "accepted by driver.validation, refused by the API server"
+
+
+def test_worlds_reach_every_feature() -> None:
+    text = json.dumps([world(1, number) for number in range(100)])
+    assert [word for word in REACHED if word not in text] == []
 
 
 def test_worlds_are_neither_all_possible_nor_all_impossible(decisions: Counter[str]) -> None:

@@ -22,8 +22,12 @@ NODES = {
     "fake-4": {"zone": "z2"},
 }
 """The nodes and what selectors ask for of them."""
+ROUND = "round-number"
+"""In names of pools and claims: replaced when a world is laid out, so that names are used once."""
 HARMLESS = 0.7
 """Share of worlds without rare things: there the search is what is tested."""
+MOST = 1000
+"""Devices of a request: counts whose sum is more than a 64 bit integer holds end the scheduler."""
 OF_ANY_TYPE = (
     'device.attributes["gpu.example.com"].model',
     'device.attributes["gpu.example.com"].healthy',
@@ -32,7 +36,7 @@ OF_ANY_TYPE = (
 
 
 def world(seed: int, number: int) -> Json:
-    """World ``number`` of the sequence ``seed``: ``slices``, ``classes`` and ``pods``, each of a ``node`` and ``claims``.
+    """World ``number`` of the sequence ``seed``: ``slices``, ``classes``, ``pods`` (each of a ``node`` and ``claims``).
 
     A pod without ``node`` may go to any of ``NODES``. Each world can be made without those before it.
     """
@@ -50,32 +54,47 @@ def world(seed: int, number: int) -> Json:
         pools=chance.maybe(0.4),
         modest=chance.maybe(0.7),
     )
-    slices = [each for here in chance.some(list(NODES), 3) for each in _slices(chance, wanted, here, number)]
+    slices = [each for here in chance.some(list(NODES), 3) for each in _slices(chance, wanted, here)]
     pods = [_pod(chance, wanted, f"p{index}") for index in range(chance.number(2, 5))]
     pods = [pod for pod in pods if pod["claims"]]
-    name = f"{seed}-{number}"
-    return _prefixed({"name": name, "slices": slices, "classes": _classes(chance), "pods": pods}, f"w{number}")
-
-
-def _prefixed(made: Json, prefix: str) -> Json:
-    for each in [*made["slices"], *(claim for pod in made["pods"] for claim in pod["claims"])]:
-        each["metadata"]["name"] = f"{prefix}-{each['metadata']['name']}"
-    for index, each in enumerate(made["slices"]):
+    _settled(chance, slices, pods)
+    for index, each in enumerate(slices):
         # Several generations of a pool may have slices of one name.
-        each["metadata"]["name"] += f"-{index}"
-    return made
+        each["metadata"]["name"] += f"-{ROUND}-{index}"
+    return {"name": f"{seed}-{number}", "slices": slices, "classes": _classes(chance), "pods": pods}
 
 
-def _slices(chance: Chance, wanted: supply.Wanted, here: str, number: int) -> list[Json]:
-    """Slices that a real cluster takes; all slices of one generation of a pool agree on how many there are."""
-    made: list[Json] = json.loads(
-        json.dumps(supply.slices(chance, wanted, here.replace("fake", "node"))).replace('"node-', '"fake-')
+def _settled(chance: Chance, slices: list[Json], pods: list[Json]) -> None:
+    """See to it that no pod is evicted: for the scheduler a toleration without effect is one for NoExecute taints too.
+
+    The controller that evicts does not count it.
+    """
+    if chance.maybe(0.5):
+        for device in (device for each in slices for device in each["spec"].get("devices", ())):
+            for taint in device.get("taints", ()):
+                taint["effect"] = taint["effect"].replace("NoExecute", "NoSchedule")
+        return
+    requests = (
+        request for pod in pods for claim in pod["claims"] for request in claim["spec"]["devices"].get("requests", ())
     )
+    for each in (asked for request in requests for asked in _demands(request)):
+        for toleration in each.get("tolerations", ()):
+            toleration.setdefault("effect", chance.one(("NoSchedule", "NoExecute")))
+
+
+def _slices(chance: Chance, wanted: supply.Wanted, here: str) -> list[Json]:
+    """Slices that a real cluster takes; all slices of one generation of a pool agree on how many there are."""
+    text = json.dumps(supply.slices(chance, wanted, here.replace("fake", "node")))
+    # With a bound that is no number the scheduler gives up every pod, also those that wait for this world to be seen.
+    made: list[Json] = json.loads(text.replace('"node-', '"fake-').replace('["x"]', '["2"]'))
     kept = []
     for each in made:
         spec = each["spec"]
         # 1.36 mixes up counters of two drivers whose pools have one name.
-        spec["pool"]["name"] = f"{spec['pool']['name']}-{spec['driver'][:3]}-{here}-{number}"
+        spec["pool"]["name"] = f"{spec['pool']['name']}-{spec['driver'][:3]}-{here}-{ROUND}"
+        for device in spec.get("devices", ()):
+            # Where it is there twice, with and without the driver's domain, chance decides which an expression sees.
+            device["attributes"].pop("gpu.example.com/model", None)
         spec["devices"] = [device for device in spec.get("devices", ()) if not _refused_device(each, device)]
         if not spec["devices"]:
             del spec["devices"]
@@ -117,7 +136,7 @@ def _classes(chance: Chance) -> list[Json]:
 def _pod(chance: Chance, wanted: supply.Wanted, name: str) -> Json:
     claims = []
     for each in demand.claims(chance, wanted):
-        each["metadata"] = {"name": f"{name}-{each['metadata']['name']}"}
+        each["metadata"] = {"name": f"{name}-{each['metadata']['name']}-{ROUND}"}
         _simplified(each, shares=wanted.shares)
         if not objects.validate_claim(each, admin_namespace=True) and not _differs(each):
             claims.append(each)
@@ -133,10 +152,12 @@ def _simplified(claim: Json, *, shares: bool) -> None:
     for index, entry in enumerate(devices.get("config", ())):
         # 1.36 repeats entries: two that are equal from the beginning could not be told from that.
         entry["opaque"]["parameters"]["n"] = index
-    demands = [demand for request in devices.get("requests", ()) for demand in _demands(request)]
+    demands = [asked for request in devices.get("requests", ()) for asked in _demands(request)]
     for each in demands:
         if each["deviceClassName"] not in demand.CLASSES:
             each["deviceClassName"] = "any"
+        if each.get("count", 1) > MOST:
+            each["count"] = MOST
         if shares and each["allocationMode"] == "All":
             # Devices of which too little is left: 1.36 leaves them out of "all".
             each.update(allocationMode="ExactCount", count=1)
@@ -154,15 +175,15 @@ def _forgetful(constraint: Json, requests: list[Json]) -> bool:
         return False
     named = {name.partition("/")[0] for name in constraint.get("requests", ())}
     counts = [
-        max(_most(demand) for demand in _demands(request))
+        max(_most(asked) for asked in _demands(request))
         for request in requests
         if not named or request["name"] in named
     ]
     return max(counts) > 2 or (len(counts) > 1 and max(counts) > 1)
 
 
-def _most(demand: Json) -> int:
-    return 100 if demand["allocationMode"] == "All" else int(demand.get("count", 1))
+def _most(asked: Json) -> int:
+    return 100 if asked["allocationMode"] == "All" else int(asked.get("count", 1))
 
 
 def _differs(value: Any) -> bool:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from driver.quantity import parse
-from driver.structured.cel.functions.quantity import OVERLOADS, Amount
+from driver.structured.cel.functions.quantity import IMPLEMENTATIONS, Amount
 from driver.structured.cel.values import Fault
 
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
 
 
 def test_a_text_is_read() -> None:

@@ -19,7 +19,7 @@ def type_of(source: str, features: Features = STORED) -> str:
 def faults(source: str, features: Features = STORED) -> list[str]:
     with pytest.raises(TypeFault) as raised:
         check(parse(source), environment(features))
-    return [each.message for each in raised.value.faults]
+    return [each.message for each in raised.value.issues]
 
 
 def refused(source: str, features: Features = STORED) -> str:

@@ -6,8 +6,7 @@ import pytest
 
 from driver.structured.cel.environment import Features, environment
 from driver.structured.cel.errors import CompileError, EvaluationError
-from driver.structured.cel.functions import regex
-from driver.structured.cel.functions.registry import LIBRARIES, overloads
+from driver.structured.cel.functions.registry import LIBRARIES, implementations
 from tests.structured.cel.selectors import GPU, failure, holds, outcome, program
 
 D = 'device.attributes["gpu.example.com"]'
@@ -22,7 +21,7 @@ def test_every_function_that_can_be_called_is_implemented() -> None:
         for features in (Features(), Features(stored=False))
         for name, declared in environment(features).functions.items()
         for each in declared
-        if each.id not in overloads() and name not in INTERPRETED
+        if each.id not in implementations() and name not in INTERPRETED
     }
     unreachable = {each for each in missing if each.startswith(("authorizer", "groupcheck", "resourcecheck"))}
     unreachable |= {each for each in missing if each.startswith(("pathcheck", "decision"))}
@@ -32,8 +31,8 @@ def test_every_function_that_can_be_called_is_implemented() -> None:
 def test_libraries_do_not_take_overloads_from_each_other() -> None:
     found: list[str] = []
     for library in LIBRARIES:
-        module = __import__(f"driver.structured.cel.functions.{library}", fromlist=["OVERLOADS"])
-        found += [each.identifier for each in module.OVERLOADS]
+        module = __import__(f"driver.structured.cel.functions.{library}", fromlist=["IMPLEMENTATIONS"])
+        found += [each.identifier for each in module.IMPLEMENTATIONS]
     assert len(found) == len(set(found))
 
 
@@ -65,7 +64,6 @@ def test_an_error_says_what_is_wrong(expression: str, message: str) -> None:
 def test_an_error_has_the_place_of_the_operation_that_failed() -> None:
     error = failure("true &&\n  1 / 0 == 1")
     assert str(error) == "2:5: division by zero"
-    assert error.excerpt() == "  1 / 0 == 1\n    ^"
 
 
 def test_logic_forgives_an_error_only_when_the_other_side_decides() -> None:
@@ -102,11 +100,9 @@ def test_evaluations_do_not_see_each_other() -> None:
 
 
 def test_without_the_library_for_patterns_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    regex.pattern.cache_clear()
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises((CompileError, EvaluationError), match=r"pip install 'ostler\[explain\]'"):
         program(f'{D}.model.find("^H" + "2") == "H2" || true').evaluate(GPU)
-    regex.pattern.cache_clear()
 
 
 def test_patterns_are_of_linear_time_syntax() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from driver.structured.cel.formats import FORMATS
-from driver.structured.cel.functions.formats import OVERLOADS
+from driver.structured.cel.functions.formats import IMPLEMENTATIONS
 from driver.structured.cel.values import NONE, Fault, Optional
 
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
 
 
 @pytest.mark.parametrize(

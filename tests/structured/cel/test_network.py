@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.structured.cel.functions.network import OVERLOADS
+from driver.structured.cel.functions.network import IMPLEMENTATIONS
 from driver.structured.cel.network import Address, Network, NetworkError, is_address, parse_address, parse_network
 from driver.structured.cel.values import Fault
 
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
 MAPPED = ipaddress.ip_network("::ffff:0:0/96")
 v4 = st.ip_addresses(v=4)
 v6 = st.ip_addresses(v=6).filter(lambda address: address not in MAPPED)

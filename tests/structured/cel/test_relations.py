@@ -10,11 +10,9 @@ from driver.quantity import parse
 from driver.structured.cel.functions.quantity import Amount
 from driver.structured.cel.mappings import find, has_key, map_key, map_keys, unmap_key
 from driver.structured.cel.relations import compare, equal
+from driver.structured.cel.types import INT_MAX, INT_MIN, UINT_MAX
 from driver.structured.cel.values import (
-    INT_MAX,
-    INT_MIN,
     NONE,
-    UINT_MAX,
     Domains,
     Duration,
     Fault,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.structured.cel.functions.semver import OVERLOADS
+from driver.structured.cel.functions.semver import IMPLEMENTATIONS
 from driver.structured.cel.semver import Semver, SemverError, normalize, parse
 from driver.structured.cel.values import Fault
 
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
 identifiers = st.one_of(st.integers(0, 2**64 - 1), st.from_regex(r"[0-9]*[A-Za-z-][0-9A-Za-z-]*", fullmatch=True))
 versions = st.builds(
     Semver,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.structured.cel.functions.urls import OVERLOADS
+from driver.structured.cel.functions.urls import IMPLEMENTATIONS
 from driver.structured.cel.urls import UrlError, is_url, parse
 from driver.structured.cel.values import Fault
 
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in OVERLOADS}
+CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
 
 
 def test_the_parts_of_a_url() -> None:

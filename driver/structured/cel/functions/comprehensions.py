@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.mappings import find, map_key, unmap_key
 from driver.structured.cel.types import DYN, map_of, parameter
 from driver.structured.cel.values import Fault, GrowingMap, Value
@@ -29,7 +29,7 @@ def _insert_all(target: _Map, entries: _Map) -> Value:
 
 _MAP = map_of(parameter("K"), parameter("V"))
 
-OVERLOADS = (
-    Overload("@mapInsert_map_key_value", "cel.@mapInsert", (_MAP, DYN, DYN), _insert, variadic=True),
-    Overload("@mapInsert_map_map", "cel.@mapInsert", (_MAP, _MAP), _insert_all),
+IMPLEMENTATIONS = (
+    Implementation("@mapInsert_map_key_value", "cel.@mapInsert", (_MAP, DYN, DYN), _insert, variadic=True),
+    Implementation("@mapInsert_map_map", "cel.@mapInsert", (_MAP, _MAP), _insert_all),
 )

@@ -6,18 +6,27 @@ import re
 from decimal import Decimal
 from math import isfinite, isinf, isnan
 
-from driver.structured.cel.functions.registry import Overload
-from driver.structured.cel.functions.standard import MAX_SECOND, MIN_SECOND, SECOND
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.functions.times import parse_duration, parse_timestamp, timestamp_text
-from driver.structured.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type
-from driver.structured.cel.values import (
+from driver.structured.cel.moments import SECOND, timestamp
+from driver.structured.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
     INT_MAX,
     INT_MIN,
+    STRING,
+    TIMESTAMP,
+    UINT,
     UINT_MAX,
-    Call,
+    Type,
+)
+from driver.structured.cel.values import (
     Duration,
     Fault,
-    Timestamp,
+    Function,
     Unsigned,
     Value,
     checked_int,
@@ -88,9 +97,7 @@ def _text_to_timestamp(text: str) -> Value:
     moment = parse_timestamp(text)
     if moment is None:
         raise _failed(text, TIMESTAMP)
-    if not MIN_SECOND <= moment.nanoseconds // SECOND <= MAX_SECOND:
-        raise Fault("timestamp overflow")
-    return moment
+    return timestamp(moment.nanoseconds, moment.offset)
 
 
 def _double_to_int(number: float) -> Value:
@@ -106,9 +113,7 @@ def _double_to_uint(number: float) -> Value:
 
 
 def _int_to_timestamp(seconds: int) -> Value:
-    if not MIN_SECOND <= seconds <= MAX_SECOND:
-        raise Fault("timestamp overflow")
-    return Timestamp(seconds * SECOND)
+    return timestamp(seconds * SECOND)
 
 
 def double_text(number: float) -> str:
@@ -166,7 +171,7 @@ def _same(value: Value) -> Value:
     return value
 
 
-_CONVERSIONS: tuple[tuple[str, str, Type, Call], ...] = (
+_CONVERSIONS: tuple[tuple[str, str, Type, Function], ...] = (
     ("bool_to_bool", "bool", BOOL, _same),
     ("string_to_bool", "bool", STRING, _text_to_bool),
     ("bytes_to_bytes", "bytes", BYTES, _same),
@@ -200,7 +205,7 @@ _CONVERSIONS: tuple[tuple[str, str, Type, Call], ...] = (
     ("string_to_uint64", "uint", STRING, _text_to_uint),
 )
 
-OVERLOADS = tuple(Overload(name, function, (kind,), call) for name, function, kind, call in _CONVERSIONS)
+IMPLEMENTATIONS = tuple(Implementation(name, function, (kind,), call) for name, function, kind, call in _CONVERSIONS)
 
 CONVERSIONS = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
 from driver.structured.cel.mappings import map_keys
+from driver.structured.cel.ranges import UNBOUNDED
 from driver.structured.cel.values import (
     LIST_TYPES,
     MAP_TYPES,
@@ -40,7 +41,6 @@ MAP = 30
 """Making a map."""
 MESSAGE = 40
 """Making a message."""
-MAX_UNITS = 2**64 - 1
 
 
 def _one(_arguments: Sequence[Value], _result: Value) -> int:
@@ -115,7 +115,7 @@ def equality(left: Value, right: Value) -> int:
 
 
 def _bounded(units: int) -> int:
-    return min(units, MAX_UNITS)
+    return min(units, UNBOUNDED)
 
 
 def _list_result(_arguments: Sequence[Value], result: Value) -> int:

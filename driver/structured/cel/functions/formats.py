@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driver.structured.cel.formats import FORMATS, NamedFormat
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.types import NAMED_FORMAT, STRING
 from driver.structured.cel.values import NONE, Optional, Value
 
@@ -19,12 +19,12 @@ def _validate(named: NamedFormat, text: str) -> Value:
     return Optional(complaints) if complaints else NONE
 
 
-def _constant(function: str, named: NamedFormat) -> Overload:
-    return Overload(function, function, (), lambda: named, variadic=True)
+def _constant(function: str, named: NamedFormat) -> Implementation:
+    return Implementation(function, function, (), lambda: named, variadic=True)
 
 
-OVERLOADS = (
-    Overload("format-named", "format.named", (STRING,), _named),
-    Overload("format-validate", "validate", (NAMED_FORMAT, STRING), _validate),
+IMPLEMENTATIONS = (
+    Implementation("format-named", "format.named", (STRING,), _named),
+    Implementation("format-validate", "validate", (NAMED_FORMAT, STRING), _validate),
     *(_constant(f"format.{name}", named) for name, named in FORMATS.items()),
 )

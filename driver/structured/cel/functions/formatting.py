@@ -6,7 +6,8 @@ from collections.abc import Callable
 from math import isinf, isnan
 
 from driver.structured.cel.functions.conversions import double_text, duration_text, text_to_double
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
+from driver.structured.cel.functions.strings import ESCAPES
 from driver.structured.cel.functions.times import timestamp_text
 from driver.structured.cel.mappings import unmap_key
 from driver.structured.cel.types import DYN, STRING, list_of
@@ -32,17 +33,6 @@ _PRECISION = 6
 _MAX_PRECISION = 32_767
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-_ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-    "\v": "\\v",
-    "\\": "\\\\",
-    '"': '\\"',
-}
 
 
 def _format(text: str, arguments: Value) -> Value:
@@ -213,7 +203,7 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    known = _ESCAPES.get(character)
+    known = ESCAPES.get(character)
     if known is not None:
         return known
     if character.isprintable():
@@ -308,4 +298,4 @@ _CLAUSES: dict[str, Callable[[Value], str]] = {
     "X": _upper_hex,
 }
 
-OVERLOADS = (Overload("string_format", "format", (STRING, list_of(DYN)), _format, variadic=True),)
+IMPLEMENTATIONS = (Implementation("string_format", "format", (STRING, list_of(DYN)), _format, variadic=True),)

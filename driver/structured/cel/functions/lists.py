@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Literal
 
-from driver.structured.cel.functions.registry import Overload, by_function
+from driver.structured.cel.functions.registry import Implementation, by_function
 from driver.structured.cel.relations import COMPARABLE, compare, equal
 from driver.structured.cel.types import (
     BOOL,
@@ -209,38 +209,37 @@ def _distinct(entries: Value) -> Value:
     return unique
 
 
-_SORT_BY = "@sortByAssociatedKeys"
 _ANY = list_of(parameter("T"))
 
-OVERLOADS = (
+IMPLEMENTATIONS = (
     *(
-        Overload(f"list_{name}_is_sorted_bool", "isSorted", (list_of(kind),), _is_sorted)
+        Implementation(f"list_{name}_is_sorted_bool", "isSorted", (list_of(kind),), _is_sorted)
         for name, kind in _TYPES.items()
     ),
     *(
-        Overload(f"list_{name}_sum_{name}", "sum", (list_of(_TYPES[name]),), _sum(zero))
+        Implementation(f"list_{name}_sum_{name}", "sum", (list_of(_TYPES[name]),), _sum(zero))
         for name, zero in _ZEROES.items()
     ),
     *(
-        Overload(f"list_{name}_max_{name}", "max", (list_of(kind),), _extreme("max", -1))
+        Implementation(f"list_{name}_max_{name}", "max", (list_of(kind),), _extreme("max", -1))
         for name, kind in _TYPES.items()
     ),
     *(
-        Overload(f"list_{name}_min_{name}", "min", (list_of(kind),), _extreme("min", 1))
+        Implementation(f"list_{name}_min_{name}", "min", (list_of(kind),), _extreme("min", 1))
         for name, kind in _TYPES.items()
     ),
-    Overload("list_a_index_of_int", "indexOf", (list_of(DYN), DYN), _index_of),
-    Overload("list_a_last_index_of_int", "lastIndexOf", (list_of(DYN), DYN), _last_index_of),
-    Overload("list_includes_dyn_dyn", "includes", (DYN, DYN), _includes),
-    Overload("list_slice", "slice", (_ANY, INT, INT), _slice, variadic=True),
-    Overload("list_flatten", "flatten", (DYN,), _flatten),
-    Overload("list_flatten_int", "flatten", (DYN, DYN), _flatten),
-    Overload("lists_range", "lists.range", (INT,), _range),
-    Overload("list_reverse", "reverse", (_ANY,), _reverse),
-    Overload("list_distinct", "distinct", (_ANY,), _distinct),
-    *(Overload(f"list_{kind.name}_sort", "sort", (DYN,), _sort, singleton=True) for kind in _TYPES.values()),
+    Implementation("list_a_index_of_int", "indexOf", (list_of(DYN), DYN), _index_of),
+    Implementation("list_a_last_index_of_int", "lastIndexOf", (list_of(DYN), DYN), _last_index_of),
+    Implementation("list_includes_dyn_dyn", "includes", (DYN, DYN), _includes),
+    Implementation("list_slice", "slice", (_ANY, INT, INT), _slice, variadic=True),
+    Implementation("list_flatten", "flatten", (DYN,), _flatten),
+    Implementation("list_flatten_int", "flatten", (DYN, DYN), _flatten),
+    Implementation("lists_range", "lists.range", (INT,), _range),
+    Implementation("list_reverse", "reverse", (_ANY,), _reverse),
+    Implementation("list_distinct", "distinct", (_ANY,), _distinct),
+    *(Implementation(f"list_{kind.name}_sort", "sort", (DYN,), _sort, singleton=True) for kind in _TYPES.values()),
     *(
-        Overload(
+        Implementation(
             f"list_{kind.name}_sortByAssociatedKeys", "@sortByAssociatedKeys", (DYN, DYN), _sort_by_keys, singleton=True
         )
         for kind in _TYPES.values()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
+from driver.structured.cel.moments import MIN_SECOND, SECOND
 from driver.structured.cel.types import DYN, list_of, optional_of, parameter
 from driver.structured.cel.values import (
     NONE,
@@ -16,9 +17,6 @@ from driver.structured.cel.values import (
     is_map,
     size_of,
 )
-
-_BEFORE_ALL = -62_135_596_800_000_000_000
-"""Go's zero time: the first moment of the year 1."""
 
 
 def _of(value: Value) -> Value:
@@ -38,7 +36,7 @@ def _is_zero(value: Value) -> bool:
         return size_of(value) == 0
     if isinstance(value, Duration):
         return value.nanoseconds == 0
-    return isinstance(value, Timestamp) and value.nanoseconds == _BEFORE_ALL
+    return isinstance(value, Timestamp) and value.nanoseconds == MIN_SECOND * SECOND  # Go's zero time
 
 
 def _none() -> Value:
@@ -76,14 +74,14 @@ def _unwrap(entries: Value) -> Value:
 _OPTIONAL = optional_of(parameter("V"))
 _LIST = list_of(parameter("V"))
 
-OVERLOADS = (
-    Overload("optional_of", "optional.of", (DYN,), _of),
-    Overload("optional_ofNonZeroValue", "optional.ofNonZeroValue", (DYN,), _of_non_zero),
-    Overload("optional_none", "optional.none", (), _none, variadic=True),
-    Overload("optional_value", "value", (_OPTIONAL,), _value),
-    Overload("optional_hasValue", "hasValue", (_OPTIONAL,), _has_value),
-    Overload("list_last", "last", (_LIST,), _last),
-    Overload("list_first", "first", (_LIST,), _first),
-    Overload("optional_unwrap", "optional.unwrap", (list_of(_OPTIONAL),), _unwrap),
-    Overload("optional_unwrapOpt", "unwrapOpt", (list_of(_OPTIONAL),), _unwrap),
+IMPLEMENTATIONS = (
+    Implementation("optional_of", "optional.of", (DYN,), _of),
+    Implementation("optional_ofNonZeroValue", "optional.ofNonZeroValue", (DYN,), _of_non_zero),
+    Implementation("optional_none", "optional.none", (), _none, variadic=True),
+    Implementation("optional_value", "value", (_OPTIONAL,), _value),
+    Implementation("optional_hasValue", "hasValue", (_OPTIONAL,), _has_value),
+    Implementation("list_last", "last", (_LIST,), _last),
+    Implementation("list_first", "first", (_LIST,), _first),
+    Implementation("optional_unwrap", "optional.unwrap", (list_of(_OPTIONAL),), _unwrap),
+    Implementation("optional_unwrapOpt", "unwrapOpt", (list_of(_OPTIONAL),), _unwrap),
 )

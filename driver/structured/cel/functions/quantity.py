@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from driver.quantity import Format, Quantity, QuantityError, from_int, parse
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.types import INT, QUANTITY, STRING, Type
 from driver.structured.cel.values import Fault, Opaque, Value, no_such_overload
 
@@ -73,18 +73,20 @@ def _subtract_int(amount: Amount, number: int) -> Value:
 _ONE = (QUANTITY,)
 _TWO = (QUANTITY, QUANTITY)
 
-OVERLOADS = (
-    Overload("string_to_quantity", "quantity", (STRING,), _read),
-    Overload("is_quantity_string", "isQuantity", (STRING,), _is_quantity),
-    Overload("quantity_sign", "sign", _ONE, lambda amount: amount.quantity.sign),
-    Overload("quantity_is_greater_than", "isGreaterThan", _TWO, lambda one, other: one.quantity > other.quantity),
-    Overload("quantity_is_less_than", "isLessThan", _TWO, lambda one, other: one.quantity < other.quantity),
-    Overload("quantity_compare_to", "compareTo", _TWO, lambda one, other: one.quantity.compare(other.quantity)),
-    Overload("quantity_get_float", "asApproximateFloat", _ONE, lambda amount: amount.quantity.as_approximate_float()),
-    Overload("quantity_get_int", "asInteger", _ONE, _integer),
-    Overload("quantity_is_integer", "isInteger", _ONE, lambda amount: amount.quantity.is_integer),
-    Overload("quantity_add", "add", _TWO, _add),
-    Overload("quantity_add_int", "add", (QUANTITY, INT), _add_int),
-    Overload("quantity_sub", "sub", _TWO, _subtract),
-    Overload("quantity_sub_int", "sub", (QUANTITY, INT), _subtract_int),
+IMPLEMENTATIONS = (
+    Implementation("string_to_quantity", "quantity", (STRING,), _read),
+    Implementation("is_quantity_string", "isQuantity", (STRING,), _is_quantity),
+    Implementation("quantity_sign", "sign", _ONE, lambda amount: amount.quantity.sign),
+    Implementation("quantity_is_greater_than", "isGreaterThan", _TWO, lambda one, other: one.quantity > other.quantity),
+    Implementation("quantity_is_less_than", "isLessThan", _TWO, lambda one, other: one.quantity < other.quantity),
+    Implementation("quantity_compare_to", "compareTo", _TWO, lambda one, other: one.quantity.compare(other.quantity)),
+    Implementation(
+        "quantity_get_float", "asApproximateFloat", _ONE, lambda amount: amount.quantity.as_approximate_float()
+    ),
+    Implementation("quantity_get_int", "asInteger", _ONE, _integer),
+    Implementation("quantity_is_integer", "isInteger", _ONE, lambda amount: amount.quantity.is_integer),
+    Implementation("quantity_add", "add", _TWO, _add),
+    Implementation("quantity_add_int", "add", (QUANTITY, INT), _add_int),
+    Implementation("quantity_sub", "sub", _TWO, _subtract),
+    Implementation("quantity_sub_int", "sub", (QUANTITY, INT), _subtract_int),
 )

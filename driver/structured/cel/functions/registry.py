@@ -1,7 +1,7 @@
 """What the implementation of a function is, and where the interpreter finds it.
 
-Every library is a module of this package with a tuple `OVERLOADS`. The key is the identifier of an overload as the
-checker hands it on (cel-go's, the ones that clusters log and count by), so that declaration and implementation meet
+Every library is a module of this package with a tuple `IMPLEMENTATIONS`. The key is the identifier of an overload as
+the checker hands it on (cel-go's, the ones that clusters log and count by), so that declaration and implementation meet
 by name and by nothing else.
 
 The contract for an implementation:
@@ -18,19 +18,16 @@ Costs need nothing here as a rule: `costs` has the rules of cel-go and of the AP
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from driver.structured.cel.types import Type
 from driver.structured.cel.values import Value
 
-Cost = Callable[[Sequence[object], object], int]
-"""Units of one call, from the arguments and the result; either may hold a `Fault` in place of a value."""
-
 
 @dataclass(frozen=True, slots=True)
-class Overload:
+class Implementation:
     """One implementation.
 
     `accepts` are the declared types of the arguments, target first; they are checked at run time where the static
@@ -38,7 +35,7 @@ class Overload:
     `variadic`: cel-go binds it with one function of all arguments (`FunctionBinding`, `cel.FunctionBinding(...)`, not
     `UnaryBinding` or `BinaryBinding`): then arguments after a failed one are not evaluated. True for three arguments
     and more, always. `singleton`: one function answers for all overloads of its name and looks at the types itself
-    (`SingletonBinding`), so nothing is chosen by type. `cost` only where it differs from the rules of `costs`.
+    (`SingletonBinding`), so nothing is chosen by type.
     """
 
     identifier: str
@@ -47,7 +44,6 @@ class Overload:
     call: Callable[..., Value]
     variadic: bool = False
     singleton: bool = False
-    cost: Cost | None = None
 
 
 LIBRARIES = (
@@ -71,11 +67,11 @@ LIBRARIES = (
 
 
 @cache
-def overloads() -> Mapping[str, Overload]:
+def implementations() -> Mapping[str, Implementation]:
     """All implementations, by the identifier of the overload."""
-    found: dict[str, Overload] = {}
+    found: dict[str, Implementation] = {}
     for library in LIBRARIES:
-        for each in importlib.import_module(f"driver.structured.cel.functions.{library}").OVERLOADS:
+        for each in importlib.import_module(f"driver.structured.cel.functions.{library}").IMPLEMENTATIONS:
             found[each.identifier] = each
     return found
 
@@ -83,4 +79,4 @@ def overloads() -> Mapping[str, Overload]:
 @cache
 def by_function(name: str) -> Callable[..., Value]:
     """The one implementation of a function that looks at the types itself, `_+_` for example."""
-    return next(each.call for each in overloads().values() if each.function == name and each.singleton)
+    return next(each.call for each in implementations().values() if each.function == name and each.singleton)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.semver import Semver, SemverError, normalize, parse
-from driver.structured.cel.types import BOOL, SEMVER, STRING
-from driver.structured.cel.values import INT_MAX, Fault, Value
+from driver.structured.cel.types import BOOL, INT_MAX, SEMVER, STRING
+from driver.structured.cel.values import Fault, Value
 
 
 def _read(text: str, lenient: bool = False) -> Value:
@@ -39,15 +39,15 @@ def _less(one: Semver, other: Semver) -> Value:
 _ONE = (SEMVER,)
 _TWO = (SEMVER, SEMVER)
 
-OVERLOADS = (
-    Overload("string_to_semver", "semver", (STRING,), _read),
-    Overload("string_bool_to_semver", "semver", (STRING, BOOL), _read),
-    Overload("is_semver_string", "isSemver", (STRING,), _is_semver),
-    Overload("is_semver_string_bool", "isSemver", (STRING, BOOL), _is_semver),
-    Overload("semver_is_greater_than", "isGreaterThan", _TWO, _greater),
-    Overload("semver_is_less_than", "isLessThan", _TWO, _less),
-    Overload("semver_compare_to", "compareTo", _TWO, Semver.compare),
-    Overload("semver_major", "major", _ONE, lambda version: _signed(version.major)),
-    Overload("semver_minor", "minor", _ONE, lambda version: _signed(version.minor)),
-    Overload("semver_patch", "patch", _ONE, lambda version: _signed(version.patch)),
+IMPLEMENTATIONS = (
+    Implementation("string_to_semver", "semver", (STRING,), _read),
+    Implementation("string_bool_to_semver", "semver", (STRING, BOOL), _read),
+    Implementation("is_semver_string", "isSemver", (STRING,), _is_semver),
+    Implementation("is_semver_string_bool", "isSemver", (STRING, BOOL), _is_semver),
+    Implementation("semver_is_greater_than", "isGreaterThan", _TWO, _greater),
+    Implementation("semver_is_less_than", "isLessThan", _TWO, _less),
+    Implementation("semver_compare_to", "compareTo", _TWO, Semver.compare),
+    Implementation("semver_major", "major", _ONE, lambda version: _signed(version.major)),
+    Implementation("semver_minor", "minor", _ONE, lambda version: _signed(version.minor)),
+    Implementation("semver_patch", "patch", _ONE, lambda version: _signed(version.patch)),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.functions.standard import contains
 from driver.structured.cel.types import list_of, parameter
 from driver.structured.cel.values import WORK_LIMIT, TooExpensive, Value, elements, list_size
@@ -31,8 +31,8 @@ def _equivalent(left: Value, right: Value) -> Value:
 
 _LISTS = (list_of(parameter("T")), list_of(parameter("T")))
 
-OVERLOADS = (
-    Overload("list_sets_contains_list", "sets.contains", _LISTS, _contains),
-    Overload("list_sets_equivalent_list", "sets.equivalent", _LISTS, _equivalent),
-    Overload("list_sets_intersects_list", "sets.intersects", _LISTS, _intersects),
+IMPLEMENTATIONS = (
+    Implementation("list_sets_contains_list", "sets.contains", _LISTS, _contains),
+    Implementation("list_sets_equivalent_list", "sets.equivalent", _LISTS, _equivalent),
+    Implementation("list_sets_intersects_list", "sets.intersects", _LISTS, _intersects),
 )

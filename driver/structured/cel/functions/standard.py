@@ -10,12 +10,12 @@ from collections.abc import Callable
 from math import copysign, inf, isnan, nan
 from operator import ge, gt, le, lt
 
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.mappings import has_key
+from driver.structured.cel.moments import timestamp
 from driver.structured.cel.relations import COMPARABLE, compare, equal
-from driver.structured.cel.types import DYN
+from driver.structured.cel.types import DYN, INT_MIN
 from driver.structured.cel.values import (
-    INT_MIN,
     TEXT_LIMIT,
     Duration,
     Fault,
@@ -36,17 +36,6 @@ from driver.structured.cel.values import (
     spend_on_text,
     type_name,
 )
-
-SECOND = 1_000_000_000
-MIN_SECOND, MAX_SECOND = -62_135_596_800, 253_402_300_799
-"""The first second of the year 1 and the last of the year 9999, since 1970."""
-
-
-def timestamp(nanoseconds: int, offset: int = 0) -> Timestamp:
-    """A timestamp in the years 1 to 9999. Raises Fault outside."""
-    if MIN_SECOND <= nanoseconds // SECOND <= MAX_SECOND:
-        return Timestamp(nanoseconds, offset)
-    raise Fault("timestamp overflow")
 
 
 def _add(left: Value, right: Value) -> Value:
@@ -276,14 +265,16 @@ _UNARY: tuple[tuple[str, str, Callable[[Value], Value]], ...] = (
     ("to_dyn", "dyn", _identity),
 )
 
-OVERLOADS = (
+IMPLEMENTATIONS = (
     *(
-        Overload(f"{stem}_{ending}", function, (DYN, DYN), call, singleton=True)
+        Implementation(f"{stem}_{ending}", function, (DYN, DYN), call, singleton=True)
         for function, (stem, call, endings) in _BINARY.items()
         for ending in endings
     ),
-    *(Overload(name, function, (DYN,), call, singleton=True) for name, function, call in _UNARY),
-    Overload("contains_string", "contains", (DYN, DYN), _string_test("contains", lambda text, part: part in text)),
-    Overload("ends_with_string", "endsWith", (DYN, DYN), _string_test("endsWith", str.endswith)),
-    Overload("starts_with_string", "startsWith", (DYN, DYN), _string_test("startsWith", str.startswith)),
+    *(Implementation(name, function, (DYN,), call, singleton=True) for name, function, call in _UNARY),
+    Implementation(
+        "contains_string", "contains", (DYN, DYN), _string_test("contains", lambda text, part: part in text)
+    ),
+    Implementation("ends_with_string", "endsWith", (DYN, DYN), _string_test("endsWith", str.endswith)),
+    Implementation("starts_with_string", "startsWith", (DYN, DYN), _string_test("startsWith", str.startswith)),
 )

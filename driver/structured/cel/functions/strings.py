@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.types import INT, STRING, list_of
 from driver.structured.cel.values import TEXT_LIMIT, Fault, TooExpensive, Value, elements, list_size, spend, utf8
 
 _WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """What Go's `unicode.IsSpace` holds for space; Python strips four control characters more."""
-_ESCAPES = {
+ESCAPES = {
     "\a": "\\a",
     "\b": "\\b",
     "\f": "\\f",
@@ -19,6 +19,7 @@ _ESCAPES = {
     "\\": "\\\\",
     '"': '\\"',
 }
+"""What stands for a character in quotes."""
 
 
 def _outside(position: int) -> Fault:
@@ -127,27 +128,31 @@ def _join(texts: Value, separator: str = "") -> Value:
 
 
 def _quote(text: str) -> Value:
-    return '"' + "".join(_ESCAPES.get(each, each) for each in text) + '"'
+    return '"' + "".join(ESCAPES.get(each, each) for each in text) + '"'
 
 
 _TEXTS = list_of(STRING)
 
-OVERLOADS = (
-    Overload("string_char_at_int", "charAt", (STRING, INT), _char_at),
-    Overload("string_index_of_string", "indexOf", (STRING, STRING), _index_of),
-    Overload("string_index_of_string_int", "indexOf", (STRING, STRING, INT), _index_of, variadic=True),
-    Overload("string_last_index_of_string", "lastIndexOf", (STRING, STRING), _last_index_of),
-    Overload("string_last_index_of_string_int", "lastIndexOf", (STRING, STRING, INT), _last_index_until, variadic=True),
-    Overload("string_lower_ascii", "lowerAscii", (STRING,), _lower_ascii),
-    Overload("string_upper_ascii", "upperAscii", (STRING,), _upper_ascii),
-    Overload("string_replace_string_string", "replace", (STRING, STRING, STRING), _replace, variadic=True),
-    Overload("string_replace_string_string_int", "replace", (STRING, STRING, STRING, INT), _replace, variadic=True),
-    Overload("string_split_string", "split", (STRING, STRING), _split),
-    Overload("string_split_string_int", "split", (STRING, STRING, INT), _split_at_most, variadic=True),
-    Overload("string_substring_int", "substring", (STRING, INT), _substring),
-    Overload("string_substring_int_int", "substring", (STRING, INT, INT), _substring_between, variadic=True),
-    Overload("string_trim", "trim", (STRING,), _trim),
-    Overload("strings_quote", "strings.quote", (STRING,), _quote),
-    Overload("list_join", "join", (_TEXTS,), _join),
-    Overload("list_join_string", "join", (_TEXTS, STRING), _join),
+IMPLEMENTATIONS = (
+    Implementation("string_char_at_int", "charAt", (STRING, INT), _char_at),
+    Implementation("string_index_of_string", "indexOf", (STRING, STRING), _index_of),
+    Implementation("string_index_of_string_int", "indexOf", (STRING, STRING, INT), _index_of, variadic=True),
+    Implementation("string_last_index_of_string", "lastIndexOf", (STRING, STRING), _last_index_of),
+    Implementation(
+        "string_last_index_of_string_int", "lastIndexOf", (STRING, STRING, INT), _last_index_until, variadic=True
+    ),
+    Implementation("string_lower_ascii", "lowerAscii", (STRING,), _lower_ascii),
+    Implementation("string_upper_ascii", "upperAscii", (STRING,), _upper_ascii),
+    Implementation("string_replace_string_string", "replace", (STRING, STRING, STRING), _replace, variadic=True),
+    Implementation(
+        "string_replace_string_string_int", "replace", (STRING, STRING, STRING, INT), _replace, variadic=True
+    ),
+    Implementation("string_split_string", "split", (STRING, STRING), _split),
+    Implementation("string_split_string_int", "split", (STRING, STRING, INT), _split_at_most, variadic=True),
+    Implementation("string_substring_int", "substring", (STRING, INT), _substring),
+    Implementation("string_substring_int_int", "substring", (STRING, INT, INT), _substring_between, variadic=True),
+    Implementation("string_trim", "trim", (STRING,), _trim),
+    Implementation("strings_quote", "strings.quote", (STRING,), _quote),
+    Implementation("list_join", "join", (_TEXTS,), _join),
+    Implementation("list_join_string", "join", (_TEXTS, STRING), _join),
 )

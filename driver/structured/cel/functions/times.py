@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from driver.structured.cel.functions.registry import Overload
-from driver.structured.cel.types import DURATION, STRING, TIMESTAMP
-from driver.structured.cel.values import INT_MAX, Duration, Fault, Timestamp, Value
+from driver.structured.cel.functions.registry import Implementation
+from driver.structured.cel.moments import SECOND, Clock, clock, day_number, days_in
+from driver.structured.cel.types import DURATION, INT_MAX, STRING, TIMESTAMP
+from driver.structured.cel.values import Duration, Fault, Timestamp, Value
 
-_SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_OFFSET, _LAST_OFFSET = -62_000_000_000, 253_000_000_000
 """Moments within what datetime can show, in seconds since 1970; before and after, the zone is as it is there."""
@@ -24,9 +23,9 @@ _UNITS = {
     "µs": 1_000,
     "μs": 1_000,
     "ms": 1_000_000,
-    "s": _SECOND,
-    "m": 60 * _SECOND,
-    "h": 3600 * _SECOND,
+    "s": SECOND,
+    "m": 60 * SECOND,
+    "h": 3600 * SECOND,
 }
 _PART = re.compile(r"([0-9]*)(\.([0-9]*))?([^0-9.]+)")
 _MOMENT = re.compile(
@@ -77,62 +76,16 @@ def parse_timestamp(text: str) -> Timestamp | None:
         if int(found[10]) > 24 or int(found[11]) > 60:
             return None
         offset = (int(found[10]) * 3600 + int(found[11]) * 60) * (-1 if found[9] == "-" else 1)
-    if not 1 <= month <= 12 or not 1 <= day <= _days(year, month) or hour > 23 or minute > 59 or second > 59:
+    if not 1 <= month <= 12 or not 1 <= day <= days_in(year, month) or hour > 23 or minute > 59 or second > 59:
         return None
-    seconds = _day_number(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset
-    return Timestamp(seconds * _SECOND + int(fraction), offset)
-
-
-def _leap(year: int) -> bool:
-    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-
-
-def _days(year: int, month: int) -> int:
-    if month == 2:
-        return 29 if _leap(year) else 28
-    return 30 if month in (4, 6, 9, 11) else 31
-
-
-def _day_number(year: int, month: int, day: int) -> int:
-    """Days since 1970; the year 0 is possible here, not in datetime."""
-    before = year - (month <= 2)
-    era = before // 400
-    of_era = before - era * 400
-    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """A moment as calendar and clock show it; `day` of the month from 1, `year_day` from 0."""
-
-    year: int
-    month: int
-    day: int
-    year_day: int
-    week_day: int
-    second: int
-    """Of the day."""
-
-
-def _clock(seconds: int) -> Clock:
-    """Seconds since 1970, of local time, on the calendar; any year is possible, unlike in datetime."""
-    days, second = divmod(seconds, 86400)
-    shifted = days + 719468
-    era, of_era = divmod(shifted, 146097)
-    of_year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
-    march_day = of_era - (365 * of_year + of_year // 4 - of_year // 100)
-    march_month = (5 * march_day + 2) // 153
-    month = march_month + 3 if march_month < 10 else march_month - 9
-    year = of_year + era * 400 + (month <= 2)
-    day = march_day - (153 * march_month + 2) // 5 + 1
-    return Clock(year, month, day, days - _day_number(year, 1, 1), (days + 4) % 7, second)
+    seconds = day_number(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - offset
+    return Timestamp(seconds * SECOND + int(fraction), offset)
 
 
 def timestamp_text(moment: Timestamp) -> str:
     """RFC 3339 with as many fractional digits as needed, in the offset the timestamp was written with."""
-    local = _clock(moment.nanoseconds // _SECOND + moment.offset)
-    fraction = moment.nanoseconds % _SECOND
+    local = clock(moment.nanoseconds // SECOND + moment.offset)
+    fraction = moment.nanoseconds % SECOND
     digits = f".{fraction:09d}".rstrip("0") if fraction else ""
     zone = "Z"
     if moment.offset:
@@ -144,16 +97,16 @@ def timestamp_text(moment: Timestamp) -> str:
 
 
 def _in_zone(moment: Timestamp, zone: str) -> Clock:
-    seconds = moment.nanoseconds // _SECOND
+    seconds = moment.nanoseconds // SECOND
     hours, colon, minutes = zone.partition(":")
     if colon:
         if not _NUMBER.fullmatch(hours) or not _NUMBER.fullmatch(minutes):
             raise Fault(f"no such time zone: {zone}")
         span = int(hours) * 60 + (-int(minutes) if zone[0] == "-" else int(minutes))
-        return _clock(seconds + span * 60)
+        return clock(seconds + span * 60)
     if zone in ("", "UTC", "Local"):
-        return _clock(seconds)
-    return _clock(seconds + _named_offset(zone, seconds))
+        return clock(seconds)
+    return clock(seconds + _named_offset(zone, seconds))
 
 
 def _named_offset(zone: str, seconds: int) -> int:
@@ -180,7 +133,7 @@ _PARTS: dict[str, tuple[str, _Part]] = {
     "getHours": ("timestamp_to_hours", lambda local, _: local.second // 3600),
     "getMinutes": ("timestamp_to_minutes", lambda local, _: local.second // 60 % 60),
     "getSeconds": ("timestamp_to_seconds", lambda local, _: local.second % 60),
-    "getMilliseconds": ("timestamp_to_milliseconds", lambda _, moment: moment.nanoseconds % _SECOND // 1_000_000),
+    "getMilliseconds": ("timestamp_to_milliseconds", lambda _, moment: moment.nanoseconds % SECOND // 1_000_000),
 }
 
 
@@ -203,14 +156,14 @@ def _whole(unit: int) -> Callable[[Duration], Value]:
 _NAMES_IN_ZONE = {"timestamp_to_seconds": "timestamp_to_seconds_tz"}
 """The one overload that is not named like the others."""
 
-OVERLOADS = (
-    *(Overload(name, function, (TIMESTAMP,), _part(part)) for function, (name, part) in _PARTS.items()),
+IMPLEMENTATIONS = (
+    *(Implementation(name, function, (TIMESTAMP,), _part(part)) for function, (name, part) in _PARTS.items()),
     *(
-        Overload(_NAMES_IN_ZONE.get(name, f"{name}_with_tz"), function, (TIMESTAMP, STRING), _part_in_zone(part))
+        Implementation(_NAMES_IN_ZONE.get(name, f"{name}_with_tz"), function, (TIMESTAMP, STRING), _part_in_zone(part))
         for function, (name, part) in _PARTS.items()
     ),
-    Overload("duration_to_hours", "getHours", (DURATION,), _whole(3600 * _SECOND)),
-    Overload("duration_to_minutes", "getMinutes", (DURATION,), _whole(60 * _SECOND)),
-    Overload("duration_to_seconds", "getSeconds", (DURATION,), _whole(_SECOND)),
-    Overload("duration_to_milliseconds", "getMilliseconds", (DURATION,), _whole(1_000_000)),
+    Implementation("duration_to_hours", "getHours", (DURATION,), _whole(3600 * SECOND)),
+    Implementation("duration_to_minutes", "getMinutes", (DURATION,), _whole(60 * SECOND)),
+    Implementation("duration_to_seconds", "getSeconds", (DURATION,), _whole(SECOND)),
+    Implementation("duration_to_milliseconds", "getMilliseconds", (DURATION,), _whole(1_000_000)),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.structured.cel.functions.registry import Overload
+from driver.structured.cel.functions.registry import Implementation
 from driver.structured.cel.types import STRING, URL
 from driver.structured.cel.urls import Url, UrlError, is_url, parse
 from driver.structured.cel.values import Fault, Value
@@ -21,13 +21,13 @@ def _query(url: Url) -> Value:
 
 _ONE = (URL,)
 
-OVERLOADS = (
-    Overload("string_to_url", "url", (STRING,), _read),
-    Overload("is_url_string", "isURL", (STRING,), is_url),
-    Overload("url_get_scheme", "getScheme", _ONE, lambda url: url.scheme),
-    Overload("url_get_host", "getHost", _ONE, lambda url: url.host),
-    Overload("url_get_hostname", "getHostname", _ONE, lambda url: url.hostname),
-    Overload("url_get_port", "getPort", _ONE, lambda url: url.port),
-    Overload("url_get_escaped_path", "getEscapedPath", _ONE, lambda url: url.escaped_path),
-    Overload("url_get_query", "getQuery", _ONE, _query),
+IMPLEMENTATIONS = (
+    Implementation("string_to_url", "url", (STRING,), _read),
+    Implementation("is_url_string", "isURL", (STRING,), is_url),
+    Implementation("url_get_scheme", "getScheme", _ONE, lambda url: url.scheme),
+    Implementation("url_get_host", "getHost", _ONE, lambda url: url.host),
+    Implementation("url_get_hostname", "getHostname", _ONE, lambda url: url.hostname),
+    Implementation("url_get_port", "getPort", _ONE, lambda url: url.port),
+    Implementation("url_get_escaped_path", "getEscapedPath", _ONE, lambda url: url.escaped_path),
+    Implementation("url_get_query", "getQuery", _ONE, _query),
 )

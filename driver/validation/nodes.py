@@ -1,12 +1,34 @@
-"""Rules for node selectors, in slices, devices and allocation results."""
+"""Rules for the choice of nodes: by name, by selector or all, in slices, devices and allocation results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from driver.validation.cause import Cause, forbidden, invalid, required
 from driver.validation.names import label_key, label_value, subdomain
+
+NODE_FIELDS: Final = ("nodeName", "nodeSelector", "allNodes")
+"""The ways to choose nodes; a slice or a device uses exactly one."""
+
+
+def chosen_nodes(part: Mapping[str, Any], *flags: str) -> list[str]:
+    """Return which ways a slice's spec or a device uses. `flags`: ways beside `NODE_FIELDS` that are true or false."""
+    fields = (*NODE_FIELDS, *flags)
+    return [field for field in fields if part.get(field) or (field == "nodeSelector" and field in part)]
+
+
+def node_fields(part: Mapping[str, Any], path: str, *flags: str) -> Iterator[Cause]:
+    """Judge each way by itself."""
+    if part.get("nodeName"):
+        yield from subdomain(part["nodeName"], f"{path}.nodeName")
+    elif "nodeName" in part:
+        yield invalid(f"{path}.nodeName", "", "must be left out or name a node")
+    if "nodeSelector" in part:
+        yield from node_selector(part["nodeSelector"], f"{path}.nodeSelector")
+    for flag in ("allNodes", *flags):
+        if flag in part and not part[flag]:
+            yield invalid(f"{path}.{flag}", part[flag], "must be left out or true")
 
 
 def node_selector(selector: Mapping[str, Any], path: str) -> Iterator[Cause]:

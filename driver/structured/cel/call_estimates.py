@@ -50,7 +50,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class CallEstimate:
     """The cost of a call and the size of its result, None where nothing is known of that."""
 
     cost: Range
@@ -62,11 +62,11 @@ _ORDER = frozenset(
 )
 
 
-def of_overload(overload: str, target: Operand | None, arguments: Sequence[Operand]) -> Charge | None:
+def of_overload(overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
     """The estimate that a library of cel-go has for one of its overloads."""
     if overload.startswith("list_sets_"):
         factor = 2.0 if overload == "list_sets_equivalent_list" else 1.0
-        return Charge((arguments[0].range() * arguments[1].range()).times(factor) + ONE)
+        return CallEstimate((arguments[0].range() * arguments[1].range()).times(factor) + ONE)
     if overload == "lists_range":
         return _new_list(1, exactly(_number(arguments[0], UNBOUNDED)))
     if target is None:
@@ -89,58 +89,60 @@ def of_overload(overload: str, target: Operand | None, arguments: Sequence[Opera
     return None
 
 
-def of_function(function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]) -> Charge | None:
+def of_function(
+    function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]
+) -> CallEstimate | None:
     """The estimate that the API server has for a function."""
     if function in _NOMINAL or (function == "ip" and overload == "cidr_ip"):
-        return Charge(ONE)
+        return CallEstimate(ONE)
     if function in _BY_FIRST and arguments:
-        return Charge(arguments[0].range().times(_BY_FIRST[function]))
+        return CallEstimate(arguments[0].range().times(_BY_FIRST[function]))
     match function:
         case "url" | "jsonpatch.escapeKey" if len(arguments) == 1:
-            return Charge(arguments[0].range().times(TRAVERSAL), arguments[0].range())
+            return CallEstimate(arguments[0].range().times(TRAVERSAL), arguments[0].range())
         case "validate" if arguments:
-            return Charge(arguments[0].range().times(TRAVERSAL).times(_FORMAT_REGEX * REGEX))
+            return CallEstimate(arguments[0].range().times(TRAVERSAL).times(_FORMAT_REGEX * REGEX))
         case "containsIP" | "containsCIDR" if arguments:
             return _containment(overload, arguments[0])
         case "check":
-            return Charge(exactly(350_000))
+            return CallEstimate(exactly(350_000))
         case "fieldSelector" | "labelSelector" if len(arguments) == 1:
             size = arguments[0].range()
-            return Charge(exactly(LIST) + size.times(TRAVERSAL) + size.times(0.5).times(LIST + MESSAGE))
+            return CallEstimate(exactly(LIST) + size.times(TRAVERSAL) + size.times(0.5).times(LIST + MESSAGE))
         case "_==_" if len(arguments) == 2:
             return _equality(arguments[0], arguments[1])
     return None if target is None else _of_text_or_list(function, target, arguments)
 
 
-def of_language(overload: str, target: Operand | None, arguments: Sequence[Operand]) -> Charge | None:
+def of_language(overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
     """The estimate for functions of the language itself; None for those of one unit."""
     if overload in _ORDER or overload in {"equals", "not_equals"}:
         most = min(arguments[0].known().most, arguments[1].known().most)
-        return Charge(Range(1 if most else 0, most).times(TRAVERSAL))
+        return CallEstimate(Range(1 if most else 0, most).times(TRAVERSAL))
     match overload:
         case "string_format" if target is not None:
-            return Charge(target.known().times(TRAVERSAL))
+            return CallEstimate(target.known().times(TRAVERSAL))
         case "string_to_bytes":  # every character may become four bytes; the bound wraps around at 64 bits
             size = arguments[0].known()
-            return Charge(size.times(TRAVERSAL), Range(size.least, size.most * 4 % 2**64))
+            return CallEstimate(size.times(TRAVERSAL), Range(size.least, size.most * 4 % 2**64))
         case "bytes_to_string":
             size = arguments[0].known()
-            return Charge(size.times(TRAVERSAL), Range(size.least // 4, size.most))
+            return CallEstimate(size.times(TRAVERSAL), Range(size.least // 4, size.most))
         case "strings_quote":
             size = arguments[0].known()
-            return Charge(size.times(TRAVERSAL), Range((size.least + 2) % 2**64, (size.most * 2 + 2) % 2**64))
+            return CallEstimate(size.times(TRAVERSAL), Range((size.least + 2) % 2**64, (size.most * 2 + 2) % 2**64))
         case "starts_with_string" | "ends_with_string":
-            return Charge(arguments[0].known().times(TRAVERSAL))
+            return CallEstimate(arguments[0].known().times(TRAVERSAL))
         case "in_list":
-            return Charge(arguments[1].known().times(1))
+            return CallEstimate(arguments[1].known().times(1))
         case "matches" | "matches_string":
             text, pattern = arguments if target is None else (target, arguments[0])
-            return Charge((text.known() + ONE).times(TRAVERSAL) * pattern.known().times(REGEX))
+            return CallEstimate((text.known() + ONE).times(TRAVERSAL) * pattern.known().times(REGEX))
         case "contains_string" if target is not None:
-            return Charge(target.known().times(TRAVERSAL) * arguments[0].known().times(TRAVERSAL))
+            return CallEstimate(target.known().times(TRAVERSAL) * arguments[0].known().times(TRAVERSAL))
         case "add_string" | "add_bytes" | "add_list":
             size = arguments[0].known() + arguments[1].known()
-            return Charge(ONE if overload == "add_list" else size.times(TRAVERSAL), size)
+            return CallEstimate(ONE if overload == "add_list" else size.times(TRAVERSAL), size)
     return None
 
 
@@ -156,41 +158,41 @@ _BY_FIRST = dict.fromkeys(
 ) | {"ip.isCanonical": 2 * TRAVERSAL}
 
 
-def _of_text_or_list(function: str, target: Operand, arguments: Sequence[Operand]) -> Charge | None:
+def _of_text_or_list(function: str, target: Operand, arguments: Sequence[Operand]) -> CallEstimate | None:
     size = target.range()
     match function:
         case "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes":
             return _scan(function, target)
         case "lowerAscii" | "upperAscii" | "substring" | "trim":
-            return Charge(size.times(TRAVERSAL), size)
+            return CallEstimate(size.times(TRAVERSAL), size)
         case "replace" if len(arguments) >= 2:
             result = _replaced(size, arguments[0].range(), arguments[1].range())
-            return Charge(size.times(2 * TRAVERSAL), result)
+            return CallEstimate(size.times(2 * TRAVERSAL), result)
         case "split":
             most = size.most
             limit = arguments[1].expression if len(arguments) > 1 else None
             if isinstance(limit, Literal) and type(limit.value) is int:
                 most = limit.value % 2**64
-            return Charge(size.times(2 * TRAVERSAL), Range(0, most))
+            return CallEstimate(size.times(2 * TRAVERSAL), Range(0, most))
         case "join":
             return _join(target, arguments)
         case "find" | "findAll" if arguments:
             cost = (size + ONE).times(TRAVERSAL) * arguments[0].range().times(REGEX)
-            return Charge(cost, Range(0, size.most))
+            return CallEstimate(cost, Range(0, size.most))
     return None
 
 
-def _scan(function: str, target: Operand) -> Charge:
+def _scan(function: str, target: Operand) -> CallEstimate:
     """One comparison per element, and reading the elements where they are texts; or reading the target, a text."""
     element = _element(target)
     if element is not None:
         each = ONE
         if element.type.kind in _TEXTS:
             each += element.range().times(TRAVERSAL)
-        return Charge(target.range() * each)
+        return CallEstimate(target.range() * each)
     if function == "includes":
-        return Charge(target.range() * ONE)
-    return Charge(target.range().times(TRAVERSAL))
+        return CallEstimate(target.range() * ONE)
+    return CallEstimate(target.range().times(TRAVERSAL))
 
 
 def _element(target: Operand) -> Operand | None:
@@ -201,13 +203,13 @@ def _element(target: Operand) -> Operand | None:
     return Operand(target.expression, target.type.parameters[0], path, None)
 
 
-def _join(target: Operand, arguments: Sequence[Operand]) -> Charge:
+def _join(target: Operand, arguments: Sequence[Operand]) -> CallEstimate:
     count = target.range()
     element = _element(target)
     size = count * element.range() if element is not None else NOTHING
     if arguments:
         size += arguments[0].range() * Range(max(count.least - 1, 0), max(count.most - 1, 0))
-    return Charge(size.times(TRAVERSAL), size)
+    return CallEstimate(size.times(TRAVERSAL), size)
 
 
 def _replaced(text: Range, old: Range, new: Range) -> Range:
@@ -233,34 +235,34 @@ def _parts(size: int, part: int) -> int:
     return count if count < 2**64 else 2**63  # what the conversion of a float that is too large gives on amd64
 
 
-def _containment(overload: str, other: Operand) -> Charge:
+def _containment(overload: str, other: Operand) -> CallEstimate:
     """Two addresses are compared; a network is masked before; a text is read before."""
     cost = (_ADDRESS + _ADDRESS).times(TRAVERSAL)
     if overload.startswith("cidr_contains_cidr"):
         cost += _ADDRESS.times(TRAVERSAL) + ONE
     if overload in {"cidr_contains_ip_string", "cidr_contains_cidr_string"}:
         cost += other.range().times(TRAVERSAL)
-    return Charge(cost)
+    return CallEstimate(cost)
 
 
-def _equality(left: Operand, right: Operand) -> Charge | None:
+def _equality(left: Operand, right: Operand) -> CallEstimate | None:
     """Equality of Kubernetes' own types."""
     name = left.type.name
     if name != right.type.name:
         return None
     if name in _CHEAP_EQUALITY:
-        return Charge(ONE)
+        return CallEstimate(ONE)
     if name == "kubernetes.NamedFormat":
-        return Charge(Range(1, _FORMAT_NAME).times(TRAVERSAL))
+        return CallEstimate(Range(1, _FORMAT_NAME).times(TRAVERSAL))
     if name == "kubernetes.URL":
         most = right.size.most if right.size is not None else 1
-        return Charge(Range(1, most).times(TRAVERSAL))
+        return CallEstimate(Range(1, most).times(TRAVERSAL))
     return None
 
 
-def _new_list(factor: float, size: Range) -> Charge:
+def _new_list(factor: float, size: Range) -> CallEstimate:
     """A new list of that size, with some units per element."""
-    return Charge(size.times(factor) + exactly(1 + LIST), size)
+    return CallEstimate(size.times(factor) + exactly(1 + LIST), size)
 
 
 def _number(operand: Operand, otherwise: int) -> int:

@@ -1,0 +1,1 @@
+"""``ostler explain`` and ``ostler snapshot`` beside the real scheduler."""

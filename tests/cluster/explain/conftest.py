@@ -1,0 +1,37 @@
+"""A cluster of its own, whose only node has no kubelet: nothing runs on it, and its name is fit for documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.explain.stage import Stage
+from tests.cluster.rig.cluster import Cluster, down, up
+from tests.cluster.rig.place import RUN
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[Cluster]:
+    """etcd, API server, controllers and scheduler."""
+    name = f"{RUN}explain-{os.getpid()}"
+    try:
+        yield up(name, os.environ.get("K8S", ""), nodes=0)
+    finally:
+        down(name)
+
+
+@pytest.fixture(scope="package")
+def built(cluster: Cluster) -> Stage:
+    """The node and the namespace."""
+    stage = Stage(cluster)
+    stage.build()
+    return stage
+
+
+@pytest.fixture
+def stage(built: Stage) -> Iterator[Stage]:
+    """The same; what a test made is gone afterwards."""
+    yield built
+    built.clear()

@@ -1,0 +1,35 @@
+"""The commonest reasons, made on a real cluster: the scheduler's words and ours are those of docs/explain.md.
+
+``OSTLER_RECORD=1`` writes both into the page instead, where they are allowed to have changed.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.cluster.explain import page
+from tests.cluster.explain.reasons import REASONS, Reason
+from tests.cluster.explain.stage import Stage
+
+RECORD = os.environ.get("OSTLER_RECORD") == "1"
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: str(reason.title))
+def test_scheduler_refuses_and_we_say_why_as_the_page_shows(stage: Stage, reason: Reason) -> None:
+    stage.lay(reason)
+    said = stage.verdict("" if RECORD else page.recorded(reason.title, page.SCHEDULER).rstrip("\n"))
+    assert said["status"] == "False"
+    explained = stage.ostler("explain", "pod/train", "-n", "team")
+    assert (explained.returncode, explained.stderr) == (1, ""), explained.stdout + explained.stderr
+    scheduler, ours = said["message"] + "\n", page.COMMAND + explained.stdout
+    if RECORD:
+        page.record(reason.title, page.SCHEDULER, scheduler)
+        page.record(reason.title, page.OSTLER, ours)
+    assert page.recorded(reason.title, page.SCHEDULER) == scheduler
+    assert page.recorded(reason.title, page.OSTLER) == ours
+
+
+def test_page_has_these_reasons_and_no_others() -> None:
+    assert page.titles() == [reason.title for reason in REASONS]
