@@ -42,6 +42,9 @@ class Constraint(Protocol):
     def values(self, device: Device) -> Iterable[Hashable]:
         """What the device can have in common with others; without a value it is alone."""
 
+    def held(self, state: State) -> Iterable[Hashable]:
+        """The values in a state: a device that follows must have one of them (match), or none (distinct)."""
+
 
 class _MatchScalars:
     """matchAttribute while list attributes are off: every device has the first one's value.
@@ -63,6 +66,9 @@ class _MatchScalars:
             return value if value is not None else WITHOUT_VALUE
         return state if value is not None and value == state else REFUSED
 
+    def held(self, state: State) -> Iterable[Hashable]:
+        return (state,)
+
     def values(self, device: Device) -> Iterable[Hashable]:
         return _plain_values(lookup(device, self.attribute), device)
 
@@ -83,6 +89,9 @@ class _MatchLists:
             return values
         shared = state.shared_with(values)
         return REFUSED if shared is None else shared
+
+    def held(self, state: State) -> Iterable[Hashable]:
+        return ((state.type, each) for each in state.values) if isinstance(state, Values) else ()
 
     def values(self, device: Device) -> Iterable[Hashable]:
         return _all_values(lookup(device, self.attribute))
@@ -108,6 +117,9 @@ class _DistinctScalars:
             return REFUSED
         return seen | {value if value is not None else WITHOUT_VALUE}
 
+    def held(self, state: State) -> Iterable[Hashable]:
+        return state if isinstance(state, frozenset) else ()
+
     def values(self, device: Device) -> Iterable[Hashable]:
         return _plain_values(lookup(device, self.attribute), device)
 
@@ -127,6 +139,9 @@ class _DistinctLists:
         seen = state if isinstance(state, frozenset) else frozenset()
         own = {(values.type, value) for value in values.values}
         return REFUSED if seen & own else seen | own
+
+    def held(self, state: State) -> Iterable[Hashable]:
+        return state if isinstance(state, frozenset) else ()
 
     def values(self, device: Device) -> Iterable[Hashable]:
         return _all_values(lookup(device, self.attribute))

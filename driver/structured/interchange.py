@@ -20,7 +20,7 @@ from driver.structured.constraints import REFUSED, START, WITHOUT_VALUE, Refused
 from driver.structured.placement import Placement
 from driver.structured.pools import Pool
 from driver.structured.problem import CounterKey, Plan, Problem
-from driver.structured.suitability import Suitability, positions
+from driver.structured.suitability import Suitability, mask, positions
 
 CounterSet = tuple[Pool, str]
 
@@ -55,10 +55,12 @@ class _View:
     states: tuple[int, ...]  # constraints of the first request's claim, whose states matter
     begun: tuple[int, ...]  # the same, where it only matters whether there is a state
     singles: int  # of kinds in no group, or in one that is like no other
-    kinds: tuple[Kind, ...]  # the same, those of more than one device or shared
-    counters: tuple[tuple[Pool, CounterKey], ...]
-    alike: tuple[tuple[_Group, ...], ...]
+    loose: Mapping[int, int]  # the same, of more than one device or shared: position -> number of its kind
+    many: int  # the dedicated ones of these
+    counters: Mapping[CounterSet, tuple[CounterKey, ...]]  # of kinds in no group, or in one that is like no other
+    alike: Mapping[CounterSet, tuple[int, _Group]]  # with the number of the class of groups that are alike
     all_kinds: tuple[Kind, ...]
+    mates: Mapping[int, int]  # position -> the dedicated devices of its kind, where there are others
 
 
 class Interchange:
@@ -79,6 +81,7 @@ class Interchange:
         self._by_claim = len(problem.claims) * plans * len(problem.devices) <= _SORTING_MAX
         self._alone: dict[tuple[int, int], list[State | Refused]] = {}
         self._silent: dict[tuple[int, int], bool] = {}
+        self._consuming = mask(each for each in range(len(problem.devices)) if self._consumed(each))
         self._views: dict[tuple[int, int], _View] = {}
         self._sortings: dict[tuple[int, int], _View] = {}
 
@@ -86,6 +89,10 @@ class Interchange:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of the devices that the claims can have."""
         return self._view(*self._choices[0]).all_kinds if self._choices else ()
+
+    def mates(self, index: int, number: int, position: int) -> int:
+        """The dedicated devices that a request and those after it cannot tell from this one, which is one of them."""
+        return self._view(index, number).mates.get(position, 0)
 
     def picture(self, placement: Placement, index: int, number: int, start: int) -> Hashable:
         """What is placed, before request `number` of a claim goes on with positions from `start` on."""
@@ -98,11 +105,55 @@ class Interchange:
             len(placement.placed[index]) if self._limited else 0,
             marked & view.singles,
             own & view.singles,
-            tuple([self._counts(placement, each, marked, own, before) for each in view.kinds]),
-            tuple([self._left(placement, *each) for each in view.counters]),
+            self._loose(placement, view, marked, own, before),
+            self._counters(placement, view, marked, own, before),
             tuple([states[each] for each in view.states]),
             tuple([states[each] is START for each in view.begun]),
-            tuple([self._groups(placement, each, marked, own, before) for each in view.alike]),
+        )
+
+    def _loose(self, placement: Placement, view: _View, marked: int, own: int, before: int) -> Hashable:
+        """The kinds in no group of which something is placed: how many, and how many of these stand before."""
+        counts: dict[int, list[int]] = {}
+        for position in positions(marked & view.many):
+            of_kind = counts.setdefault(view.loose[position], [0, 0, 0, 0])
+            first = 0 if before >> position & 1 else 1
+            of_kind[first] += 1
+            of_kind[first + 2] += own >> position & 1
+        shares: dict[int, list[tuple[int, ...]]] = {}
+        for position, taken in placement.taken.items():
+            kind = view.loose.get(position)
+            if kind is not None:
+                shares.setdefault(kind, []).append((before >> position & 1, *taken.values()))
+        return (
+            frozenset([(kind, *each) for kind, each in counts.items()]),
+            frozenset([(kind, *sorted(each)) for kind, each in shares.items()]),
+        )
+
+    def _counters(self, placement: Placement, view: _View, marked: int, own: int, before: int) -> Hashable:
+        """What is left of the counters that something was taken from; of groups that are alike how many look how."""
+        taking = (placement.marked | mask(placement.taken)) & self._consuming
+        touched = {
+            (self._problem.pool_of[position], name)
+            for position in positions(taking)
+            for name, _ in self._consumed(position)
+        }
+        left: list[Hashable] = []
+        looks: dict[Hashable, int] = {}
+        for each in touched:
+            if each in view.alike:
+                kind, group = view.alike[each]
+                look = (kind, self._look(placement, group, marked, own, before))
+                looks[look] = looks.get(look, 0) + 1
+            elif each in view.counters:
+                pool = each[0]
+                left.append((id(pool), each[1], *[self._left(placement, pool, key) for key in view.counters[each]]))
+        return frozenset(left), frozenset(looks.items())
+
+    def _look(self, placement: Placement, group: _Group, marked: int, own: int, before: int) -> Hashable:
+        return (
+            tuple([self._left(placement, *each) for each in group.counters]),
+            tuple([self._counts(placement, each, marked, own, before) for _, each in group.kinds]),
+            tuple([(each.devices & before).bit_count() for _, each in group.kinds]) if before else None,
         )
 
     def _counts(self, placement: Placement, kind: Kind, marked: int, own: int, before: int) -> Hashable:
@@ -120,18 +171,6 @@ class Interchange:
             return (busy & before).bit_count(), busy.bit_count()
         held = own & devices
         return (busy & before).bit_count(), busy.bit_count(), (held & before).bit_count(), held.bit_count()
-
-    def _groups(self, placement: Placement, groups: tuple[_Group, ...], marked: int, own: int, before: int) -> Hashable:
-        """What each of some groups that are alike looks like, in whatever order."""
-        looks: dict[Hashable, int] = {}
-        for group in groups:
-            look = (
-                tuple([self._left(placement, *each) for each in group.counters]),
-                tuple([self._counts(placement, each, marked, own, before) for _, each in group.kinds]),
-                tuple([(each.devices & before).bit_count() for _, each in group.kinds]) if before else None,
-            )
-            looks[look] = looks.get(look, 0) + 1
-        return frozenset(looks.items())
 
     def _left(self, placement: Placement, pool: Pool, key: CounterKey) -> int:
         left = placement.counters.get(pool)
@@ -210,34 +249,47 @@ class Interchange:
             {(choice[0], number) for choice in choices for plan in self._plans(choice) for number in plan.constraints}
         )
         groups = self._make_groups(devices)
+        asked = self._masks(plans)
         masks: dict[tuple[int | None, Hashable], int] = {}
         for position in positions(devices):
             pool = self._problem.pool_of[position]
             group = next((groups[pool, name] for name, _ in self._consumed(position)), None)
-            key = (None if group is None else id(group), self._profile(position, group, plans, constraints))
+            key = (None if group is None else id(group), self._profile(position, group, plans, asked, constraints))
             masks[key] = masks.get(key, 0) | 1 << position
         by_id = {id(group): group for group in groups.values()}
         loose: list[Kind] = []
         kinds: list[Kind] = []
-        for (owner, profile), mask in masks.items():
-            first = (mask & -mask).bit_length() - 1
+        for (owner, profile), same in masks.items():
+            first = (same & -same).bit_length() - 1
             shared = bool(self._suitability.shared >> first & 1)
-            kind = Kind(mask, self._problem.pool_of[first], dict(self._consumed(first)), shared)
+            kind = Kind(same, self._problem.pool_of[first], dict(self._consumed(first)), shared)
             kinds.append(kind)
             if owner is None:
                 loose.append(kind)
             else:
                 by_id[owner].kinds.append((profile, kind))
         alike = self._compare(by_id.values(), loose)
+        many = [kind for kind in loose if kind.devices.bit_count() > 1 or kind.shared]
+        counters: dict[CounterSet, set[CounterKey]] = {}
+        for kind in loose:
+            for counter in kind.consumed:
+                counters.setdefault((kind.pool, counter[0]), set()).add(counter)
         return _View(
             devices=devices,
             states=(),
             begun=(),
             singles=sum(kind.devices for kind in loose if kind.devices.bit_count() == 1 and not kind.shared),
-            kinds=tuple(kind for kind in loose if kind.devices.bit_count() > 1 or kind.shared),
-            counters=tuple({(kind.pool, key): None for kind in loose for key in kind.consumed}),
-            alike=tuple(alike),
+            loose={each: number for number, kind in enumerate(many) for each in positions(kind.devices)},
+            many=mask(each for kind in many if not kind.shared for each in positions(kind.devices)),
+            counters={each: tuple(sorted(keys)) for each, keys in counters.items()},
+            alike={each: (number, group) for number, same in enumerate(alike) for group in same for each in group.sets},
             all_kinds=tuple(kinds),
+            mates={
+                position: kind.devices
+                for kind in kinds
+                if not kind.shared and kind.devices & (kind.devices - 1)
+                for position in positions(kind.devices)
+            },
         )
 
     def _make_groups(self, devices: int) -> dict[CounterSet, _Group]:
@@ -278,8 +330,19 @@ class Interchange:
             alike.append(tuple(members))
         return alike
 
+    def _masks(self, plans: Sequence[Plan]) -> tuple[int, ...]:
+        """All that plans find out about devices, each different answer once."""
+        suitability = self._suitability
+        answers = (suitability.devices, suitability.failing, suitability.until_refused)
+        return tuple({each[plan.number] for each in answers for plan in plans if plan.number in each})
+
     def _profile(
-        self, position: int, group: _Group | None, plans: Sequence[Plan], constraints: Sequence[tuple[int, int]]
+        self,
+        position: int,
+        group: _Group | None,
+        plans: Sequence[Plan],
+        asked: Sequence[int],
+        constraints: Sequence[tuple[int, int]],
     ) -> Hashable:
         """Everything that requests can see of a device; of its group only the counters' names, if possible."""
         problem, suitability = self._problem, self._suitability
@@ -287,11 +350,9 @@ class Interchange:
         counters: Iterable[tuple[Hashable, int]] = consumed.items()
         if group is not None and len(group.sets) == 1:
             counters = [(counter, amount) for (_, counter), amount in consumed.items()]
-        special = (suitability.failing, suitability.until_refused)
         ordered = any(suitability.in_order.get(plan.number, 0) >> position & 1 for plan in plans)
         return (
-            tuple([suitability.devices[plan.number] >> position & 1 for plan in plans]),
-            tuple([each[plan.number] >> position & 1 for each in special for plan in plans if plan.number in each]),
+            tuple([each >> position & 1 for each in asked]),
             position if ordered else None,
             problem.held >> position & 1,
             tuple([self._seen(position, *each) for each in constraints]),

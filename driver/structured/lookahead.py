@@ -18,12 +18,12 @@ before it: the plain search would have ended there in its own way, and so must t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from driver.structured.claims import RESULTS_MAX
-from driver.structured.constraints import REFUSED, START, State
+from driver.structured.constraints import START, State
 from driver.structured.counter_bounds import CounterBounds
 from driver.structured.interchange import Kind
 from driver.structured.matching import can_be_met
@@ -133,10 +133,12 @@ class LookAhead:
         mask = self._allowed.get(key)
         if mask is None:
             constraint = self._problem.claims[index].constraints[number]
+            masks = self._masks_by_value(index, number)
             mask = 0
-            for position, device in enumerate(self._problem.devices):
-                if constraint.add(state, device) is not REFUSED:
-                    mask |= 1 << position
+            for value in constraint.held(state):
+                mask |= masks.get(value, 0)
+            if constraint.facts.match_attribute is None:
+                mask = ~mask
             self._allowed[key] = mask
         return mask
 
@@ -168,7 +170,7 @@ class LookAhead:
             changed = False
             for index, number, covered in matches:
                 allowed = 0
-                for devices in self._masks_by_value(index, number).values():
+                for devices in self._masks_at(index, number):
                     if self._enough(covered, devices):
                         allowed |= devices
                 for need in covered:
@@ -180,6 +182,15 @@ class LookAhead:
             if not changed:
                 return False
         return False
+
+    def _masks_at(self, index: int, number: int) -> Iterable[int]:
+        """The devices of each value that a matchAttribute can still have."""
+        masks = self._masks_by_value(index, number)
+        state = self._placement.states[index][number]
+        if state is START:
+            return masks.values()
+        held = self._problem.claims[index].constraints[number].held(state)
+        return [masks[value] for value in held if value in masks]
 
     def _enough(self, needs: Sequence[_Need], devices: int) -> bool:
         """Whether needs can all be met among these devices, by number."""

@@ -145,13 +145,13 @@ def _check_values(operator: str, values: tuple[str, ...], path: str) -> None:
             allowed = "In, NotIn, Exists, DoesNotExist, Gt, Lt"
             raise SelectorFault(f"{path}.operator", f'"{operator}" is not one of {allowed}')
     for index, value in enumerate(values):
-        if faults := label_value_faults(value):
-            raise SelectorFault(f"{path}.values[{index}]", f"{shown(value)} is not a label value: it {faults[0]}")
+        if label_value_faults(value):
+            raise SelectorFault(f"{path}.values[{index}]", f'"{value}" is not a label value')
 
 
 _key_faults = lru_cache(maxsize=1024)(label_key_faults)
 
 
 def _check_key(key: str, path: str) -> None:
-    if faults := _key_faults(key):
-        raise SelectorFault(f"{path}.key", f"{shown(key)} is not a label key: it {faults[0]}")
+    if _key_faults(key):
+        raise SelectorFault(f"{path}.key", f'"{key}" is not a label key')

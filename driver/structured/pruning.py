@@ -1,9 +1,10 @@
 """Leaving out parts of a search that cannot succeed.
 
-Two means, both sound with respect to the choice, the verdict and the errors of the plain search:
+Three means, all sound with respect to the choice, the verdict and the errors of the plain search:
 
 - *Learned conflicts.* A part of the search that failed fails again in every situation that differs only by what makes
   no difference (`interchange`).
+- *Equal devices.* Where a device failed, later ones of its kind are not tried.
 - *Looking ahead.* Counting shows that what is still to be placed cannot be (`lookahead`).
 
 A part that failed was searched to its end and met no error; one that looks the same would meet none either. There is
@@ -57,7 +58,8 @@ class Pruning(Generic[_Outcome]):
         self._learned: dict[Situation, _Outcome] = {}
         suitability = Suitability(problem)
         limited = any(
-            sum(max(0, *(plan.wanted for plan in plans)) for plans in claim.plans) > RESULTS_MAX for claim in problem.claims
+            sum(max(0, *(plan.wanted for plan in plans)) for plans in claim.plans) > RESULTS_MAX
+            for claim in problem.claims
         )
         self._learns = not (limited and suitability.fallible)
         self._interchange = Interchange(problem, suitability, limited)
@@ -76,6 +78,16 @@ class Pruning(Generic[_Outcome]):
         if self._ahead.hopeless(situation.index, situation.number, situation.plan, situation.count, situation.start):
             return self._failed
         return None
+
+    def failing_with(self, index: int, number: int, plan: Plan, position: int) -> int:
+        """The devices that fail in a request's place because this one did, as a mask.
+
+        A later device of its kind could only succeed with devices behind it; with those the earlier one would have.
+        Not so with admin access, which may find one of them held by another claim and the other not.
+        """
+        if not self._learns or plan.request.admin_access:
+            return 0
+        return self._interchange.mates(index, number, position)
 
     def learn(self, situation: Situation, outcome: _Outcome) -> None:
         """Remember that the search from this situation on failed, and how."""

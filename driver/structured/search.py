@@ -157,8 +157,9 @@ class Search:
     def _place_any(self, index: int, number: int, plan: Plan, count: int, start: int) -> _Step:
         problem, placement = self._problem, self.placement
         claim = problem.claims[index].claim
+        failing = 0
         for position in range(start, len(problem.devices)):
-            if placement.busy(index, plan) >> position & 1:
+            if (placement.busy(index, plan) | failing) >> position & 1:
                 continue
             amounts = problem.amounts(plan, claim, position)
             if amounts is None or not placement.place(index, plan, position, amounts):
@@ -169,4 +170,6 @@ class Search:
             placement.undo(index)
             if outcome is Outcome.LIMIT:
                 return outcome
+            if self._pruning is not None:
+                failing |= self._pruning.failing_with(index, number, plan, position)
         return Outcome.FAILED

@@ -6,7 +6,7 @@ not suit here suits nowhere in the search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from driver.structured.attributes import lookup
 from driver.structured.errors import FatalError
@@ -33,6 +33,7 @@ class Suitability:
         self.in_order: dict[int, int] = {}
         self.shared = mask(each for each in range(len(problem.devices)) if problem.shareable(each))
         self._problem = problem
+        self._known: dict[Hashable, tuple[int, int]] = {}
         for index, claim in enumerate(problem.claims):
             constrained: set[int] = set()  # constraints that cover an earlier request of the claim
             for plans in claim.plans:
@@ -48,6 +49,30 @@ class Suitability:
         return self.devices[plan.number] | self.failing.get(plan.number, 0)
 
     def _examine(self, index: int, plan: Plan) -> None:
+        """Ask about all devices, unless an equal request has done so.
+
+        What plans take of shared devices is asked for again by those who count shares, so each plan must know it.
+        """
+        request, claim = plan.request, self._problem.claims[index]
+        asked = (
+            plan.device_class,
+            request.selectors,
+            request.tolerations,
+            request.admin_access,
+            frozenset(request.capacities.items()),
+            frozenset(claim.constraints[number].attribute for number in plan.constraints),
+        )
+        known = None if self.shared else self._known.get(asked)
+        if known is None:
+            known = self._known[asked] = self._ask(index, plan)
+        suiting, failing = known
+        self.devices[plan.number] = suiting
+        if failing:
+            self.failing[plan.number] = failing
+            self.fallible.add(plan.number)
+
+    def _ask(self, index: int, plan: Plan) -> tuple[int, int]:
+        """The devices that suit a plan, and those on which it fails."""
         problem = self._problem
         claim = problem.claims[index].claim
         suiting = failing = 0
@@ -62,10 +87,7 @@ class Suitability:
                 continue
             if amounts is not None and not self._ruled_out(index, plan, position) and self._room(position, amounts):
                 suiting |= 1 << position
-        self.devices[plan.number] = suiting
-        if failing:
-            self.failing[plan.number] = failing
-            self.fallible.add(plan.number)
+        return suiting, failing
 
     def _ruled_out(self, index: int, plan: Plan, position: int) -> bool:
         problem = self._problem

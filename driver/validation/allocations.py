@@ -1,4 +1,4 @@
-"""Rules for the status of a claim: allocation, reservations, state of its devices."""
+"""Rules for the status of a claim: allocation and reservations (KEP-4381), state of its devices (KEP-4817)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for the attributes of a device."""
+"""Rules for the attributes of a device (KEP-4381, lists KEP-5491)."""
 
 from __future__ import annotations
 

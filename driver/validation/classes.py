@@ -1,4 +1,4 @@
-"""Rules for the spec of a class."""
+"""Rules for the spec of a class (KEP-4381, extended resources KEP-5004)."""
 
 from __future__ import annotations
 

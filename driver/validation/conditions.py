@@ -1,4 +1,4 @@
-"""Rules for conditions, in the state of devices and of taint rules."""
+"""Rules for conditions (`metav1.Condition`), in the state of devices and of taint rules."""
 
 from __future__ import annotations
 

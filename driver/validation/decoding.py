@@ -24,8 +24,8 @@ _RULES_OF_SAME_SHAPE: Final = (*_OF_SAME_SHAPE, "resource.k8s.io/v1alpha3")
 _INT64: Final = range(-(2**63), 2**63)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _RAW_DEPTH: Final = 200
-_RAW_VALUES: Final = 1_000_000
-"""Values in raw JSON; a request to the API server has at most 3 MiB."""
+_RAW_VALUES: Final = 200_000
+"""Values in raw JSON, of which the rules allow 10 KiB at most (more only if they were stored before that rule)."""
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)T(\d{1,2}):(\d\d):(\d\d)([.,]\d+)?(Z|[+-]([01]\d|2[0-4]):[0-5]\d)", re.ASCII
 )
@@ -117,7 +117,7 @@ def _bounded(value: object) -> None:
             raise ValueError(f"more than {_RAW_DEPTH} levels")
         if parts > _RAW_VALUES:
             raise ValueError(f"more than {_RAW_VALUES} values")
-        rest += [(each, depth + 1) for each in inner]
+        rest += [(each, depth + 1) for each in inner if isinstance(each, Mapping | list | tuple)]
 
 
 def _read_time(value: object, path: str) -> str:

@@ -1,4 +1,4 @@
-"""Rules for the devices of a slice."""
+"""Rules for the devices of a slice (KEP-4381; counters KEP-4815, binding conditions KEP-5007)."""
 
 from __future__ import annotations
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 class Gates:
     """Feature gates by their upstream names; the defaults are those of Kubernetes 1.36."""
 
-    device_taints: bool = True  # DRADeviceTaints
-    partitionable_devices: bool = True  # DRAPartitionableDevices
-    consumable_capacity: bool = True  # DRAConsumableCapacity
-    binding_conditions: bool = True  # DRADeviceBindingConditions
-    prioritized_list: bool = True  # DRAPrioritizedList
-    admin_access: bool = True  # DRAAdminAccess
-    extended_resource: bool = True  # DRAExtendedResource
-    device_status: bool = True  # DRAResourceClaimDeviceStatus
-    list_attributes: bool = False  # DRAListTypeAttributes
-    node_allocatable_resources: bool = False  # DRANodeAllocatableResources
+    device_taints: bool = True  # DRADeviceTaints, KEP-5055
+    partitionable_devices: bool = True  # DRAPartitionableDevices, KEP-4815
+    consumable_capacity: bool = True  # DRAConsumableCapacity, KEP-5075
+    binding_conditions: bool = True  # DRADeviceBindingConditions, KEP-5007
+    prioritized_list: bool = True  # DRAPrioritizedList, KEP-4816
+    admin_access: bool = True  # DRAAdminAccess, KEP-5018
+    extended_resource: bool = True  # DRAExtendedResource, KEP-5004
+    device_status: bool = True  # DRAResourceClaimDeviceStatus, KEP-4817
+    list_attributes: bool = False  # DRAListTypeAttributes, KEP-5491
+    node_allocatable_resources: bool = False  # DRANodeAllocatableResources, KEP-5517
 
 
 DEFAULT = Gates()

@@ -1,4 +1,4 @@
-"""Rules for an object's metadata, on creation and update.
+"""Rules for an object's metadata, on creation and update (apimachinery's ObjectMeta).
 
 What the API server sets itself (uid, creationTimestamp, resourceVersion, generation, managedFields) is not judged:
 it overwrites what a client sends, or answers with a conflict.

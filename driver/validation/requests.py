@@ -1,4 +1,4 @@
-"""Rules for the requests of a claim, and for references to them."""
+"""Rules for the requests of a claim, and for references to them (KEP-4381, alternatives KEP-4816)."""
 
 from __future__ import annotations
 

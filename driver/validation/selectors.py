@@ -1,4 +1,4 @@
-"""Rules for CEL selectors: they compile, and their worst cost stays within a bound."""
+"""Rules for CEL selectors: they compile, and their worst cost stays within the bound of the API (KEP-4381)."""
 
 from __future__ import annotations
 

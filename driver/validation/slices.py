@@ -1,4 +1,4 @@
-"""Rules for the spec of a slice."""
+"""Rules for the spec of a slice (KEP-4381; counter sets and nodes of devices KEP-4815)."""
 
 from __future__ import annotations
 

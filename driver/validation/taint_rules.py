@@ -1,4 +1,4 @@
-"""Rules for the spec of a DeviceTaintRule."""
+"""Rules for the spec of a DeviceTaintRule (KEP-5055)."""
 
 from __future__ import annotations
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -78,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain and print."""
     progress = Progress(sys.stderr, time.monotonic)
     try:
-        state, asked, notes = _read(arguments, progress.say)
+        with _uncollected():
+            state, asked, notes = _read(arguments, progress.say)
         verdict = _explain(state, asked, notes, arguments, progress)
     except ExplainError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
@@ -86,6 +88,18 @@ def run(arguments: argparse.Namespace) -> int:
         progress.end()
     _print(verdict, arguments)
     return Exit.OK if verdict.fits else Exit.FAILED
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without looking for cycles, which what is read has none of: a fifth of the time on a thousand nodes."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[State, Question, tuple[str, ...]]:

@@ -24,8 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write down what decides allocations in a cluster: resource slices, claims, templates, device classes, taint\n"
         "rules, nodes, and the pods with claims. 'ostler explain --from FILE' answers from it, here or elsewhere.\n"
-        "Nothing that may be secret is kept: no environment variables, no annotations, no images. Drivers, classes,\n"
-        "devices, requests and selectors are never replaced. Read it before you send it to anybody."
+        "Nothing that may be secret is kept: no environment variables, no annotations, no images, no parameters of\n"
+        "drivers. Drivers, classes, devices, requests and selectors are never replaced. Read it before you send it to\n"
+        "anybody."
     )
     parser.add_argument(
         "-o",
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--anonymise",
         "--anonymize",
         action="store_true",
-        help="replace names, namespaces, UIDs and labels of pods, claims and templates, and opaque parameters",
+        help="replace names, namespaces, UIDs and labels of pods, claims and templates",
     )
     group.add_argument(
         "--anonymise-nodes",

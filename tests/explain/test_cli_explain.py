@@ -44,11 +44,6 @@ TAKEN = resource_slice("node-b", gpus(1))
 CLUSTER = (A, B, GPU_CLASS, FREE, TAKEN, holder("node-b", "gpu-0"))
 
 
-@pytest.fixture
-def answers(tmp_path: Path, capsys: Any) -> Answers:
-    return Answers(tmp_path, capsys)
-
-
 def test_json_is_of_the_documented_form(answers: Answers) -> None:
     made = json.loads(answers(*CLUSTER, claim(request()), words=["-o", "json"]))
     jsonschema.validate(made, form())

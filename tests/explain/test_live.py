@@ -10,6 +10,7 @@ import yaml
 
 from kube.bodies import JsonObject
 from kube.errors import ConfigurationError, ServerFault
+from ostler.cli.main import main
 from ostler.explain.errors import ExplainError, NotServed
 from ostler.explain.kinds import Kind, name_of
 from ostler.explain.reading.access import Choice, find_access
@@ -218,3 +219,20 @@ def test_in_a_pod_the_account_and_its_namespace_are_taken(account: Path) -> None
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/nonexistent"}
     access = find_access(Choice(), environment, account)
     assert (access.server, access.namespace) == ("https://10.0.0.1:443", "team")
+
+
+@pytest.mark.parametrize(
+    ("asked", "pods"),
+    [
+        ("pod/train", ["/api/v1/namespaces/team/pods/train"]),
+        ("claim/mine", ["/api/v1/namespaces/team/pods"]),
+        ("template/mine", []),
+    ],
+)
+def test_only_the_pods_that_the_question_needs_are_read(
+    asked: str, pods: list[str], server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = kubeconfig(tmp_path / "config", server.url)
+    config.write_text(config.read_text().replace(f"{server.url}/a", server.url))
+    assert main(["explain", asked, "-n", "team", "--kubeconfig", str(config)]) in (0, 1), capsys.readouterr().err
+    assert [path for path in paths(server) if "/pods" in path] == pods

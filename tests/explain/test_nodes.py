@@ -140,3 +140,18 @@ def test_an_extended_resource_must_come_from_a_plugin_or_a_class() -> None:
     )
     assert hindrances(body, none, {GPU: device_class("gpu")}) == ()
     assert hindrances(body, node("n")) == ()
+
+
+@pytest.mark.parametrize(
+    ("requirement", "text"),
+    [
+        ({"key": "rank", "operator": "Gt", "values": ["5"]}, "wants rank > 5, the node has rank=1_0"),
+        ({"key": "rank", "operator": "In", "values": []}, "rank in (): In needs at least one value"),
+        ({"key": "rank", "operator": "Near", "values": ["x"]}, "is not one of In, NotIn, Exists, DoesNotExist, Gt, Lt"),
+    ],
+)
+def test_affinity_is_judged_as_the_scheduler_judges_it(requirement: dict[str, Json], text: str) -> None:
+    terms: Json = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    asked = pod("p", affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+    (found,) = hindrances(asked, node("a", {"rank": "1_0"}))
+    assert text in found.text

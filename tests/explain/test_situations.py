@@ -6,23 +6,18 @@ import random
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from driver.structured.errors import FatalError
 from kube.bodies import JsonObject
 from ostler.explain.asking.question import Question
 from ostler.explain.asking.subject import subject_of
+from ostler.explain.diagnosis.alike import Grain, gist
 from ostler.explain.diagnosis.cluster import cluster_of
 from ostler.explain.diagnosis.diagnosis import diagnose
 from ostler.explain.diagnosis.groups import MANY, Seen, grouped
-from ostler.explain.diagnosis.obstacles import (
-    ConditionFalse,
-    Grain,
-    Held,
-    Holder,
-    Obstacle,
-    Source,
-    Value,
-    gist,
-)
+from ostler.explain.diagnosis.obstacles import ConditionFalse, Held, Holder, Obstacle, Source, Value
 from ostler.explain.diagnosis.situations import Situations
 from ostler.explain.diagnosis.survey import survey
 from ostler.explain.diagnosis.verdict import NodeFinding, Outcome, RequestFinding, Verdict
@@ -43,6 +38,8 @@ from tests.explain.cases import (
     request,
     resource_slice,
 )
+from tests.explain.clusters import spread
+from tests.judge.generate import allocation_case
 
 XID: Object = {"key": "xid", "value": "79", "effect": "NoSchedule"}
 CLAIMS = {
@@ -118,6 +115,42 @@ def test_every_node_is_in_one_group_with_its_own_outcome(asked: str) -> None:
         for name in group.nodes:
             alone = diagnose(subject.to_allocate, cast("JsonObject", state.node(name)), cluster)
             assert alone.outcome is group.finding.outcome
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(0, 1_000_000))
+def test_what_is_found_on_one_node_of_a_situation_holds_on_the_others(number: int) -> None:
+    case = allocation_case(29, number)
+    nodes, cluster = spread(case, 4, number)
+    try:
+        situations = Situations(case["claims"], cluster)
+    except FatalError:
+        return  # Claims that cannot be read, or a class that is not there: no node is looked at.
+    found: dict[Any, Any] = {}
+    for each in nodes:
+        try:
+            situation = situations.of(each)
+        except FatalError:
+            continue  # A device that cannot be read; then each node is looked at by itself.
+        finding = diagnose(case["claims"], each, cluster, remedy=False)
+        blocked = finding.outcome is Outcome.BLOCKED and not situations.lumps
+        said = (finding.outcome, sorted(repr(gist(one)) for one in finding.requests) if blocked else [])
+        assert found.setdefault(situation, said) == said
+
+
+def test_slices_that_contradict_each_other_count_in_their_order() -> None:
+    """The scheduler believes one of them on how many slices there are."""
+    slices = [
+        resource_slice(name, [device(f"gpu-{i}")], name=f"{name}-{i}", pool={"resourceSliceCount": count})
+        for name, counts in (("node-a", (2, 3)), ("node-b", (3, 2)))
+        for i, count in enumerate(counts)
+    ]
+    state = state_of(node("node-a"), node("node-b"), GPU_CLASS, *slices, claim(request()))
+    outcomes = {group.finding.node: group.finding.outcome for group in answer(state).groups}
+    cluster = cluster_of(state)
+    for name, outcome in outcomes.items():
+        assert diagnose(state.claims, cast("JsonObject", state.node(name)), cluster).outcome is outcome
+    assert len(outcomes) == 2
 
 
 def test_names_serials_order_and_generations_make_no_situation() -> None:

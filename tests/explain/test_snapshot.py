@@ -181,9 +181,38 @@ def test_opaque_parameters_are_replaced() -> None:
     body = claim("c")
     body["spec"] = {"devices": {**object_at(body, "spec", "devices"), "config": config}}
     state = State(claims=(body,), classes=(device_class("gpu", config=config),))
-    assert SECRET in as_yaml(reduced(state))
-    assert SECRET not in as_yaml(anonymous(state).state)
-    assert DRIVER in as_yaml(anonymous(state).state)
+    for made in (reduced(state), anonymous(state).state):
+        assert SECRET not in as_yaml(made)
+        assert DRIVER in as_yaml(made)
+
+
+def test_labels_that_only_look_like_kubernetes_own_and_long_numbers_are_replaced() -> None:
+    labels: dict[str, Json] = {
+        "acme-kubernetes.io/x": "1",
+        "topology.kubernetes.io/zone": "berlin",
+        "account": "123456789012",
+        "slots": "-12",
+    }
+    (body,) = anonymous(State(nodes=(node("n", labels),)), nodes=True).state.nodes
+    assert object_at(body, "metadata", "labels") == {
+        "label-02": "1",
+        "topology.kubernetes.io/zone": "value-02",
+        "label-01": "value-01",
+        "label-03": "-12",
+    }
+
+
+def test_what_pods_name_themselves_is_replaced() -> None:
+    conditions: list[Json] = [
+        {"type": "acme.example/ready-for-secret-project", "status": "True"},
+        {"type": "PodScheduled", "status": "False", "message": "0/3 nodes"},
+    ]
+    body = status(pod("p", schedulerName="acme"), conditions=conditions)
+    (made,) = anonymous(State(pods=(body,))).state.pods
+    assert object_at(made, "status")["conditions"] == [{"type": "PodScheduled", "status": "False"}]
+    assert object_at(made, "spec")["schedulerName"] == "scheduler-01"
+    (plain,) = anonymous(State(pods=(pod("p", schedulerName="default-scheduler"),))).state.pods
+    assert object_at(plain, "spec")["schedulerName"] == "default-scheduler"
 
 
 # The same answers: random small clusters, asked before and after.

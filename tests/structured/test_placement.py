@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -179,8 +180,6 @@ def test_device_that_takes_counters_cannot_be_placed_while_the_feature_is_off() 
 
 
 def test_constraint_broken_in_mode_all_is_an_error_that_names_device_and_constraint() -> None:
-    import pytest
-
     devices = [device("d0", {"model": "a"}), device("d1", {"model": "b"})]
     made = problem([claim([request("a", 0)], distinct("nosuch", "x"), match("model"))], slices(devices))
     placement = Placement(made)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.validation.names import label_faults, label_value_faults, subdomain_faults
+from driver.labels import label_faults, label_value_faults, subdomain_faults
 from driver.validation.objects import VALIDATORS, validate_claim, validate_slice
 from driver.validation.storing import as_stored
 

@@ -256,3 +256,46 @@ def test_only_served_versions_are_written() -> None:
         from_v1(SLICE_V1BETA1, "v1beta2")
     with pytest.raises(VersionError, match="defaults are set on v1; convert it to v1 first"):
         with_defaults(SLICE_V1BETA1)
+
+
+def test_item_of_a_list_that_has_a_name_of_its_own_goes_by_it() -> None:
+    def listed(*items: Any) -> dict[str, Any]:
+        return {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSliceList", "items": list(items)}
+
+    old = {"spec": {"devices": [{"name": "d", "basic": {"allNodes": True}}]}}
+    new = {"spec": {"devices": [{"name": "d", "allNodes": True}]}}
+    bare, kind, version, null = to_v1(
+        listed(
+            old, {"kind": "ResourceSlice", **old}, {"apiVersion": "resource.k8s.io/v1", **new}, {"kind": None, **old}
+        )
+    )["items"]
+    assert bare == new
+    named = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **new}
+    assert kind == version == named
+    assert null == {"kind": None, **new}
+    with pytest.raises(VersionError, match=r"kind 'Pod' in version 'resource\.k8s\.io/v1beta1'"):
+        to_v1(listed({"kind": "Pod"}))
+    with pytest.raises(VersionError, match="only v1 is converted"):
+        from_v1(of("ResourceSliceList", "v1", items=[{"apiVersion": "resource.k8s.io/v1beta2"}]), "v1beta1")
+
+
+def test_device_parts_of_a_wrong_type_are_left_for_the_rules() -> None:
+    devices = [{"name": "a", "basic": "x"}, {"name": "b", "basic": None}, {"name": "c", "basic": {"name": "z"}}, "d"]
+    for version in ("v1beta1", "v1alpha3"):
+        slice_ = of("ResourceSlice", version, spec={"devices": devices, "nodeName": 0, "allNodes": 0})
+        spec = to_v1(slice_)["spec"]
+        assert spec == {"devices": ["x", {"name": "b"}, {"name": "c"}, "d"], "nodeName": 0, "allNodes": 0}
+
+
+def test_error_shows_no_more_than_a_line() -> None:
+    deep: Any = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    for resource in (
+        {"kind": deep},
+        {"kind": "x" * 10**6, "apiVersion": "y" * 10**6},
+        {"kind": "K", "apiVersion": deep},
+    ):
+        with pytest.raises(VersionError) as caught:
+            to_v1(resource)
+        assert len(str(caught.value)) < 500

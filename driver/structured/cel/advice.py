@@ -110,6 +110,13 @@ def no_overload(function: str, types: Sequence[Type], overloads: Sequence[Overlo
     return f"{what}: there is {', '.join(signatures[:_MOST_SIGNATURES])}{more}"
 
 
+def no_elements(of: Type) -> str:
+    """A range of a fold that nothing can iterate over."""
+    if of.kind is Kind.ANY:
+        return "the elements of an attribute can be used only while list attributes are on"
+    return f"a value of type {shown(of)} has no elements: only lists and maps have"
+
+
 def _no_operator(symbol: str, types: Sequence[Type]) -> str:
     names = [shown(each) for each in types]
     if symbol == "? :":

@@ -12,17 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from driver.structured.cel.prices import LIST, MESSAGE, NOMINAL, PARSERS, REGEX, TEXT, TEXT_ORDERS
 from driver.structured.cel.ranges import NOTHING, ONE, UNBOUNDED, UNKNOWN, Range, exactly
 from driver.structured.cel.sizes import size_of
 from driver.structured.cel.syntax import Expr, Literal
 from driver.structured.cel.types import Kind, Type
-
-TRAVERSAL = 0.1
-"""Units per character of a string that is read once."""
-REGEX = 0.25
-"""Units per character of a regular expression, for every unit of the string."""
-LIST, MAP, MESSAGE = 10, 30, 40
-"""Units of making one."""
 
 _FORMAT_REGEX = 128  # longest regular expression of a named format
 _FORMAT_NAME = 64  # longest name of a format
@@ -57,11 +51,6 @@ class CallEstimate:
     size: Range | None = None
 
 
-_ORDER = frozenset(
-    f"{order}_{kind}" for order in ("less", "greater", "less_equals", "greater_equals") for kind in ("string", "bytes")
-)
-
-
 def of_overload(overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
     """The estimate that a library of cel-go has for one of its overloads."""
     if overload.startswith("list_sets_"):
@@ -85,7 +74,7 @@ def of_overload(overload: str, target: Operand | None, arguments: Sequence[Opera
     if overload.startswith("list_") and overload.endswith(("_sort", "_sortByAssociatedKeys")):
         keys = arguments[0].range() if arguments else size
         element = overload.split("_")[1]
-        return _new_list(2 + TRAVERSAL if element in {"string", "bytes"} else 2, keys * keys)
+        return _new_list(2 + TEXT if element in {"string", "bytes"} else 2, keys * keys)
     return None
 
 
@@ -93,22 +82,24 @@ def of_function(
     function: str, overload: str, target: Operand | None, arguments: Sequence[Operand]
 ) -> CallEstimate | None:
     """The estimate that the API server has for a function."""
-    if function in _NOMINAL or (function == "ip" and overload == "cidr_ip"):
+    if function in NOMINAL or function in _AUTHORIZER or (function == "ip" and overload == "cidr_ip"):
         return CallEstimate(ONE)
-    if function in _BY_FIRST and arguments:
-        return CallEstimate(arguments[0].range().times(_BY_FIRST[function]))
+    if function in PARSERS and arguments:
+        return CallEstimate(arguments[0].range().times(TEXT))
     match function:
+        case "ip.isCanonical" if arguments:
+            return CallEstimate(arguments[0].range().times(2 * TEXT))
         case "url" | "jsonpatch.escapeKey" if len(arguments) == 1:
-            return CallEstimate(arguments[0].range().times(TRAVERSAL), arguments[0].range())
+            return CallEstimate(arguments[0].range().times(TEXT), arguments[0].range())
         case "validate" if arguments:
-            return CallEstimate(arguments[0].range().times(TRAVERSAL).times(_FORMAT_REGEX * REGEX))
+            return CallEstimate(arguments[0].range().times(TEXT).times(_FORMAT_REGEX * REGEX))
         case "containsIP" | "containsCIDR" if arguments:
             return _containment(overload, arguments[0])
         case "check":
             return CallEstimate(exactly(350_000))
         case "fieldSelector" | "labelSelector" if len(arguments) == 1:
             size = arguments[0].range()
-            return CallEstimate(exactly(LIST) + size.times(TRAVERSAL) + size.times(0.5).times(LIST + MESSAGE))
+            return CallEstimate(exactly(LIST) + size.times(TEXT) + size.times(0.5).times(LIST + MESSAGE))
         case "_==_" if len(arguments) == 2:
             return _equality(arguments[0], arguments[1])
     return None if target is None else _of_text_or_list(function, target, arguments)
@@ -116,46 +107,43 @@ def of_function(
 
 def of_language(overload: str, target: Operand | None, arguments: Sequence[Operand]) -> CallEstimate | None:
     """The estimate for functions of the language itself; None for those of one unit."""
-    if overload in _ORDER or overload in {"equals", "not_equals"}:
+    if overload in TEXT_ORDERS or overload in {"equals", "not_equals"}:
         most = min(arguments[0].known().most, arguments[1].known().most)
-        return CallEstimate(Range(1 if most else 0, most).times(TRAVERSAL))
+        return CallEstimate(Range(1 if most else 0, most).times(TEXT))
     match overload:
         case "string_format" if target is not None:
-            return CallEstimate(target.known().times(TRAVERSAL))
+            return CallEstimate(target.known().times(TEXT))
         case "string_to_bytes":  # every character may become four bytes; the bound wraps around at 64 bits
             size = arguments[0].known()
-            return CallEstimate(size.times(TRAVERSAL), Range(size.least, size.most * 4 % 2**64))
+            return CallEstimate(size.times(TEXT), Range(size.least, size.most * 4 % 2**64))
         case "bytes_to_string":
             size = arguments[0].known()
-            return CallEstimate(size.times(TRAVERSAL), Range(size.least // 4, size.most))
+            return CallEstimate(size.times(TEXT), Range(size.least // 4, size.most))
         case "strings_quote":
             size = arguments[0].known()
-            return CallEstimate(size.times(TRAVERSAL), Range((size.least + 2) % 2**64, (size.most * 2 + 2) % 2**64))
+            return CallEstimate(size.times(TEXT), Range((size.least + 2) % 2**64, (size.most * 2 + 2) % 2**64))
         case "starts_with_string" | "ends_with_string":
-            return CallEstimate(arguments[0].known().times(TRAVERSAL))
+            return CallEstimate(arguments[0].known().times(TEXT))
         case "in_list":
             return CallEstimate(arguments[1].known().times(1))
         case "matches" | "matches_string":
             text, pattern = arguments if target is None else (target, arguments[0])
-            return CallEstimate((text.known() + ONE).times(TRAVERSAL) * pattern.known().times(REGEX))
+            return CallEstimate((text.known() + ONE).times(TEXT) * pattern.known().times(REGEX))
         case "contains_string" if target is not None:
-            return CallEstimate(target.known().times(TRAVERSAL) * arguments[0].known().times(TRAVERSAL))
+            return CallEstimate(target.known().times(TEXT) * arguments[0].known().times(TEXT))
         case "add_string" | "add_bytes" | "add_list":
             size = arguments[0].known() + arguments[1].known()
-            return CallEstimate(ONE if overload == "add_list" else size.times(TRAVERSAL), size)
+            return CallEstimate(ONE if overload == "add_list" else size.times(TEXT), size)
     return None
 
 
-_ACCESSORS = (
-    "serviceAccount path group resource subresource namespace name allowed reason error errored masked prefixLength"
-    " family isUnspecified isLoopback isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast format.named sign"
-    " asInteger isInteger asApproximateFloat isGreaterThan isLessThan compareTo add sub major minor patch getScheme"
-    " getHostname getHost getPort getEscapedPath getQuery"
+_AUTHORIZER = frozenset(
+    (
+        *("serviceAccount", "path", "group", "resource", "subresource", "namespace", "name"),
+        *("allowed", "reason", "error", "errored"),
+    )
 )
-_NOMINAL = frozenset(_ACCESSORS.split())
-_BY_FIRST = dict.fromkeys(
-    ("cidr", "isIP", "isCIDR", "ip", "quantity", "isQuantity", "semver", "isSemver"), TRAVERSAL
-) | {"ip.isCanonical": 2 * TRAVERSAL}
+"""Functions of one unit that fail in a selector, which has no authorizer."""
 
 
 def _of_text_or_list(function: str, target: Operand, arguments: Sequence[Operand]) -> CallEstimate | None:
@@ -164,20 +152,20 @@ def _of_text_or_list(function: str, target: Operand, arguments: Sequence[Operand
         case "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" | "includes":
             return _scan(function, target)
         case "lowerAscii" | "upperAscii" | "substring" | "trim":
-            return CallEstimate(size.times(TRAVERSAL), size)
+            return CallEstimate(size.times(TEXT), size)
         case "replace" if len(arguments) >= 2:
             result = _replaced(size, arguments[0].range(), arguments[1].range())
-            return CallEstimate(size.times(2 * TRAVERSAL), result)
+            return CallEstimate(size.times(2 * TEXT), result)
         case "split":
             most = size.most
             limit = arguments[1].expression if len(arguments) > 1 else None
             if isinstance(limit, Literal) and type(limit.value) is int:
                 most = limit.value % 2**64
-            return CallEstimate(size.times(2 * TRAVERSAL), Range(0, most))
+            return CallEstimate(size.times(2 * TEXT), Range(0, most))
         case "join":
             return _join(target, arguments)
         case "find" | "findAll" if arguments:
-            cost = (size + ONE).times(TRAVERSAL) * arguments[0].range().times(REGEX)
+            cost = (size + ONE).times(TEXT) * arguments[0].range().times(REGEX)
             return CallEstimate(cost, Range(0, size.most))
     return None
 
@@ -188,11 +176,11 @@ def _scan(function: str, target: Operand) -> CallEstimate:
     if element is not None:
         each = ONE
         if element.type.kind in _TEXTS:
-            each += element.range().times(TRAVERSAL)
+            each += element.range().times(TEXT)
         return CallEstimate(target.range() * each)
     if function == "includes":
         return CallEstimate(target.range() * ONE)
-    return CallEstimate(target.range().times(TRAVERSAL))
+    return CallEstimate(target.range().times(TEXT))
 
 
 def _element(target: Operand) -> Operand | None:
@@ -209,7 +197,7 @@ def _join(target: Operand, arguments: Sequence[Operand]) -> CallEstimate:
     size = count * element.range() if element is not None else NOTHING
     if arguments:
         size += arguments[0].range() * Range(max(count.least - 1, 0), max(count.most - 1, 0))
-    return CallEstimate(size.times(TRAVERSAL), size)
+    return CallEstimate(size.times(TEXT), size)
 
 
 def _replaced(text: Range, old: Range, new: Range) -> Range:
@@ -237,11 +225,11 @@ def _parts(size: int, part: int) -> int:
 
 def _containment(overload: str, other: Operand) -> CallEstimate:
     """Two addresses are compared; a network is masked before; a text is read before."""
-    cost = (_ADDRESS + _ADDRESS).times(TRAVERSAL)
+    cost = (_ADDRESS + _ADDRESS).times(TEXT)
     if overload.startswith("cidr_contains_cidr"):
-        cost += _ADDRESS.times(TRAVERSAL) + ONE
+        cost += _ADDRESS.times(TEXT) + ONE
     if overload in {"cidr_contains_ip_string", "cidr_contains_cidr_string"}:
-        cost += other.range().times(TRAVERSAL)
+        cost += other.range().times(TEXT)
     return CallEstimate(cost)
 
 
@@ -253,10 +241,10 @@ def _equality(left: Operand, right: Operand) -> CallEstimate | None:
     if name in _CHEAP_EQUALITY:
         return CallEstimate(ONE)
     if name == "kubernetes.NamedFormat":
-        return CallEstimate(Range(1, _FORMAT_NAME).times(TRAVERSAL))
+        return CallEstimate(Range(1, _FORMAT_NAME).times(TEXT))
     if name == "kubernetes.URL":
         most = right.size.most if right.size is not None else 1
-        return CallEstimate(Range(1, most).times(TRAVERSAL))
+        return CallEstimate(Range(1, most).times(TEXT))
     return None
 
 

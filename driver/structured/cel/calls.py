@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from driver.structured.cel.frame import UNSET, Frame, Run, charge
-from driver.structured.cel.functions.costs import TEXT, Cost, equality
+from driver.structured.cel.functions.costs import Cost, equality
+from driver.structured.cel.prices import TEXT
 from driver.structured.cel.relations import equal
 from driver.structured.cel.values import Fault, Function, TooExpensive, Value, size_of
 

@@ -4,13 +4,13 @@ The rules are those of Kubernetes' CEL: what compiles there compiles here, with 
 in the same order.
 
 The walk is a list of steps instead of recursion (see `tree`): a step looks at a node and puts the steps for the nodes
-below it, and for what is to be done after them, in front. After a fault the checking goes on with the type of an error,
-which agrees with everything, so that one mistake is told once.
+below it, and for what is to be done after them, in front. After an issue the checking goes on with the type of an
+error, which agrees with everything, so that one mistake is told once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from driver.structured.cel import advice
 from driver.structured.cel.checked import Checked, Reference
@@ -32,7 +32,7 @@ from driver.structured.cel.syntax import (
     Select,
     Uint,
 )
-from driver.structured.cel.tree import qualified_name
+from driver.structured.cel.tree import children, qualified_name
 from driver.structured.cel.types import (
     BOOL,
     BYTES,
@@ -54,11 +54,10 @@ from driver.structured.cel.unification import (
     TypeTooDeep,
     Unifier,
     is_dynamic,
-    more_general,
     unwrapped,
 )
 
-_MOST_FAULTS = 20
+_MOST_ISSUES = 20
 
 _LITERALS: dict[type, Type] = {
     bool: BOOL,
@@ -76,7 +75,7 @@ def check(ast: Ast, environment: Environment) -> Checked:
     return _Checker(ast, environment).run()
 
 
-class _TooManyFaults(Exception):
+class _TooManyIssues(Exception):
     """Enough is known to be wrong."""
 
 
@@ -104,7 +103,7 @@ class _Checker:
                 return Checked(self.ast, types, self.references, types[root.id])
         except TypeTooDeep:
             self.issues.append(Issue(0, "the types of this expression are nested too deep"))
-        except _TooManyFaults:
+        except _TooManyIssues:
             pass  # the first twenty are told
         raise TypeFault(tuple(sorted(self.issues, key=lambda each: each.offset)))
 
@@ -114,13 +113,19 @@ class _Checker:
         """These steps come next, in this order."""
         self.steps.extend(reversed(steps))
 
-    def _fault(self, node: Expr, message: str) -> None:
-        self._fault_at(node.id, message)
+    def _after(self, nodes: Sequence[Expr], step: Callable[..., None], node: Expr) -> None:
+        """The nodes come next, and when they are checked the step."""
+        self._then(*((self._start, each) for each in nodes), (step, node))
 
-    def _fault_at(self, number: int, message: str) -> None:
+    def _tell(self, number: int, message: str) -> None:
         self.issues.append(Issue(self.ast.offsets.get(number, 0), message))
-        if len(self.issues) >= _MOST_FAULTS:
-            raise _TooManyFaults
+        if len(self.issues) >= _MOST_ISSUES:
+            raise _TooManyIssues
+
+    def _wrong(self, node: Expr, message: str) -> None:
+        """Nothing can be told of the node's type."""
+        self.types[node.id] = ERROR
+        self._tell(node.id, message)
 
     def _set(self, node: Expr, of: Type) -> None:
         if of.parameters:
@@ -147,9 +152,8 @@ class _Checker:
             self.references[node.id] = Reference(name)
             self.types[node.id] = local
         elif not self._global(node, name, shadowed=local is not None):
-            self.types[node.id] = ERROR
             device = self.environment.messages[DEVICE.name]
-            self._fault(node, advice.unknown_name(name, self.environment.names, device))
+            self._wrong(node, advice.unknown_name(name, self.environment.names, device))
 
     def _global(self, node: Expr, name: str, *, shadowed: bool) -> bool:
         """Makes the node a reference to a variable or type of that name, if there is one."""
@@ -188,7 +192,7 @@ class _Checker:
             result = DYN
         else:
             if target.kind is not Kind.ERROR and not is_dynamic(target):
-                self._fault(node, f"a value of type {advice.shown(target)} has no fields")
+                self._tell(node.id, f"a value of type {advice.shown(target)} has no fields")
             result = DYN
         return optional_of(result) if wrapped or optional else result
 
@@ -196,7 +200,7 @@ class _Checker:
         fields = self.environment.messages.get(of.name, {})
         found = fields.get(name)
         if found is None:
-            self._fault_at(number, advice.unknown_field(of, name, fields))
+            self._tell(number, advice.unknown_field(of, name, fields))
             return ERROR
         return found
 
@@ -207,9 +211,7 @@ class _Checker:
         if node.function == "_?._" and node.target is None:
             self._then((self._start, node.arguments[0]), (self._optional_select, node))
             return
-        self.steps.append((self._called, node))
-        for each in reversed(node.arguments):
-            self.steps.append((self._start, each))
+        self._after(node.arguments, self._called, node)
 
     def _optional_select(self, node: Call) -> None:
         operand, field = node.arguments
@@ -226,8 +228,7 @@ class _Checker:
             name = node.function.removeprefix(".")
             overloads = functions.get(name)
             if overloads is None:
-                self.types[node.id] = ERROR
-                self._fault(node, advice.unknown_function(node.function, functions, method=False))
+                self._wrong(node, advice.unknown_function(node.function, functions, method=False))
                 return
             self._resolve(node, name, overloads, None, "" if name == node.function else name)
             return
@@ -243,8 +244,7 @@ class _Checker:
     def _method(self, node: Call) -> None:
         overloads = self.environment.functions.get(node.function)
         if overloads is None:
-            self.types[node.id] = ERROR
-            self._fault(node, advice.unknown_function(node.function, self.environment.functions, method=True))
+            self._wrong(node, advice.unknown_function(node.function, self.environment.functions, method=True))
             return
         self._resolve(node, node.function, overloads, node.target, "")
 
@@ -261,9 +261,8 @@ class _Checker:
             given.insert(0, self._type(target))
         found = resolve(self.unifier, overloads, given, method=method)
         if found is None:
-            self.types[node.id] = ERROR
             shown = [self.unifier.resolved(each, final=True) for each in given]
-            self._fault(node, advice.no_overload(name, shown, overloads, method=method))
+            self._wrong(node, advice.no_overload(name, shown, overloads, method=method))
             return
         self._set(node, found.result)
         self.references[node.id] = Reference(written, found.overloads)
@@ -275,7 +274,7 @@ class _Checker:
                 fits = False
                 symbol = node.function.strip("_")
                 found = advice.shown(self.unifier.resolved(self._type(each), final=True))
-                self._fault(each, f"'{symbol}' joins conditions, but this is of type {found}")
+                self._tell(each.id, f"'{symbol}' joins conditions, but this is of type {found}")
         self.types[node.id] = BOOL if fits else ERROR
         if fits:
             self.references[node.id] = Reference(overloads=(overload.id,))
@@ -284,9 +283,7 @@ class _Checker:
 
     def list(self, node: ListLiteral) -> None:
         """Starts with a list literal."""
-        self.steps.append((self._listed, node))
-        for each in reversed(node.elements):
-            self.steps.append((self._start, each))
+        self._after(node.elements, self._listed, node)
 
     def _listed(self, node: ListLiteral) -> None:
         joined: Type | None = None
@@ -294,24 +291,22 @@ class _Checker:
             of = self._type(each)
             if index in node.optional:
                 of = self._present(each, of)
-            joined = self._joined(joined, of)
+            joined = self.unifier.joined(joined, of)
         self._set(node, list_of(self.unifier.fresh() if joined is None else joined))
 
     def map(self, node: MapLiteral) -> None:
         """Starts with a map literal."""
-        self.steps.append((self._mapped, node))
-        for entry in reversed(node.entries):
-            self._then((self._start, entry.key), (self._start, entry.value))
+        self._after(children(node), self._mapped, node)
 
     def _mapped(self, node: MapLiteral) -> None:
         key: Type | None = None
         value: Type | None = None
         for entry in node.entries:
-            key = self._joined(key, self._type(entry.key))
+            key = self.unifier.joined(key, self._type(entry.key))
             of = self._type(entry.value)
             if entry.optional:
                 of = self._present(entry.value, of)
-            value = self._joined(value, of)
+            value = self.unifier.joined(value, of)
         if key is None or value is None:
             key, value = self.unifier.fresh(), self.unifier.fresh()
         self._set(node, map_of(key, value))
@@ -320,33 +315,23 @@ class _Checker:
         """What an element written with a question mark gives when it is there."""
         inner, wrapped = unwrapped(of)
         if not wrapped and not is_dynamic(of):
-            self._fault(node, f"'?' needs an optional value, but this is of type {advice.shown(of)}")
+            self._tell(node.id, f"'?' needs an optional value, but this is of type {advice.shown(of)}")
         return inner
-
-    def _joined(self, before: Type | None, of: Type) -> Type:
-        """The type of elements of both types. Whether they may be mixed is for `validators` to say."""
-        if before is None:
-            return of
-        return more_general(before, of) if self.unifier.agree(before, of) else DYN
 
     def message(self, node: MessageLiteral) -> None:
         """Starts with a message literal."""
         name = node.type_name.removeprefix(".")
         found = self.environment.names.get(name)
         if found is None or name in self.environment.constants:
-            self.types[node.id] = ERROR
-            self._fault(node, f"there is no message type '{node.type_name}'")
+            self._wrong(node, f"there is no message type '{node.type_name}'")
             return
         self.references[node.id] = Reference(name)
         fields = self.environment.messages.get(name)
         if found.kind is not Kind.TYPE or fields is None:
-            self._set(node, ERROR)
-            self._fault(node, f"'{node.type_name}' is not a message type")
+            self._wrong(node, f"'{node.type_name}' is not a message type")
             return
         self._set(node, found.parameters[0])
-        self.steps.append((self._message_filled, node))
-        for each in reversed(node.fields):
-            self.steps.append((self._start, each.value))
+        self._after(children(node), self._message_filled, node)
 
     def _message_filled(self, node: MessageLiteral) -> None:
         name = node.type_name.removeprefix(".")
@@ -357,7 +342,7 @@ class _Checker:
                 of = self._present(field.value, of)
             if not self.unifier.agree(wanted, of):
                 text = f"field '{field.name}' is of type {advice.shown(wanted)}, but {advice.shown(of)} is given"
-                self._fault_at(field.id, text)
+                self._tell(field.id, text)
 
     # --- comprehensions
 
@@ -379,10 +364,7 @@ class _Checker:
         over = self.unifier.resolved(self._type(node.range))
         found = loop_variables(over, two=bool(node.variable2))
         if found is None:
-            text = f"a value of type {advice.shown(over)} has no elements: only lists and maps have"
-            if over.kind is Kind.ANY:
-                text = "the elements of an attribute can be used only while list attributes are on"
-            self._fault(node.range, text)
+            self._tell(node.range.id, advice.no_elements(over))
             found = ERROR, ERROR
         elif over.kind is Kind.PARAMETER:
             self.unifier.agree(DYN, over)
@@ -404,7 +386,7 @@ class _Checker:
     def _require(self, node: Expr, wanted: Type) -> None:
         if not self.unifier.agree(wanted, self._type(node)):
             shown = [advice.shown(self.unifier.resolved(each, final=True)) for each in (wanted, self._type(node))]
-            self._fault(node, f"this must be of type {shown[0]}, but is {shown[1]}")
+            self._tell(node.id, f"this must be of type {shown[0]}, but is {shown[1]}")
 
 
 _STARTS: dict[type, Callable[..., None]] = {

@@ -11,17 +11,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from driver.structured.cel.call_estimates import (
-    LIST,
-    MAP,
-    MESSAGE,
-    CallEstimate,
-    Operand,
-    of_function,
-    of_language,
-    of_overload,
-)
+from driver.structured.cel.call_estimates import CallEstimate, Operand, of_function, of_language, of_overload
 from driver.structured.cel.checked import Checked
+from driver.structured.cel.prices import LIST, MAP, MESSAGE
 from driver.structured.cel.ranges import EMPTY, NOTHING, ONE, UNKNOWN, Range, exactly
 from driver.structured.cel.sizes import size_of
 from driver.structured.cel.syntax import (

@@ -25,18 +25,19 @@ from driver.structured.cel.calls import (
     variadic,
 )
 from driver.structured.cel.checked import Checked, Reference
+from driver.structured.cel.constructions import new_list, new_map, new_message
 from driver.structured.cel.declarations.messages import CONSTANTS
 from driver.structured.cel.dispatch import dispatched, guarded
 from driver.structured.cel.folds import Loop, fold
-from driver.structured.cel.frame import Frame, Run, charge
+from driver.structured.cel.frame import Frame, Run
 from driver.structured.cel.functions.conversions import CONVERSIONS
-from driver.structured.cel.functions.costs import LIST, MAP, MESSAGE, cost_of
+from driver.structured.cel.functions.costs import cost_of
 from driver.structured.cel.functions.regex import MissingLibrary, has_patterns, with_pattern
 from driver.structured.cel.functions.registry import implementations
 from driver.structured.cel.logic import junction, optional_or
 from driver.structured.cel.mappings import map_key
 from driver.structured.cel.membership import members_of
-from driver.structured.cel.messages import NAMED, make
+from driver.structured.cel.messages import NAMED
 from driver.structured.cel.nodes import Constant, Node, Plan, PlanFault, constant_of, evaluated, values_of
 from driver.structured.cel.selections import QUALIFIERS, Attribute, Qualifier, accumulator, resolver, slot
 from driver.structured.cel.syntax import (
@@ -52,7 +53,7 @@ from driver.structured.cel.syntax import (
 )
 from driver.structured.cel.tree import depth_of
 from driver.structured.cel.types import DYN, Kind
-from driver.structured.cel.values import Fault, Function, Optional, Stop, TypeValue, Value, refill
+from driver.structured.cel.values import Fault, Function, Stop, TypeValue, Value, refill
 
 _FRAMES_PER_LEVEL = 4
 """Python calls that one level of a tree takes, at most, in planning and in evaluation."""
@@ -230,20 +231,7 @@ class _Planner:
         constants = values_of(planned)
         if len(constants) == len(planned) and not any(optional):
             return Constant(constants)
-        runs = [evaluated(each) for each in planned]
-
-        def build(frame: Frame) -> Value:
-            values: list[Value] = []
-            for each, maybe in zip(runs, optional, strict=True):
-                value = each(frame)
-                if maybe:
-                    present, value = _opened(value, node.id)
-                    if not present:
-                        continue
-                values.append(value)
-            return values
-
-        return _constructed(build, node.id, LIST)
+        return new_list(node.id, [(evaluated(each), maybe) for each, maybe in zip(planned, optional, strict=True)])
 
     def _map(self, node: MapLiteral) -> Node:
         keys = [self.node(each.key) for each in node.entries]
@@ -252,40 +240,13 @@ class _Planner:
         if not any(optional) and len(known := values_of([*keys, *values])) == 2 * len(keys):
             pairs = zip(known[: len(keys)], known[len(keys) :], strict=True)
             return Constant({map_key(key): value for key, value in pairs})
-        entries = list(zip([evaluated(k) for k in keys], [evaluated(v) for v in values], optional, strict=True))
-
-        def build(frame: Frame) -> Value:
-            made: dict[object, Value] = {}
-            for key_of, value_of, maybe in entries:
-                key = key_of(frame)
-                value = value_of(frame)
-                if maybe:
-                    present, value = _opened(value, node.id)
-                    if not present:
-                        made.pop(map_key(key), None)
-                        continue
-                made[map_key(key)] = value
-            return made
-
-        return _constructed(build, node.id, MAP)
+        runs = zip([evaluated(each) for each in keys], [evaluated(each) for each in values], optional, strict=True)
+        return new_map(node.id, list(runs))
 
     def _message(self, node: MessageLiteral) -> Node:
         fields = [(each.name, self.run(each.value), each.optional) for each in node.fields]
         name = self.checked.references.get(node.id, Reference()).name or node.type_name.lstrip(".")
-
-        def build(frame: Frame) -> Value:
-            made: dict[str, Value] = {}
-            for field, value_of, maybe in fields:
-                value = value_of(frame)
-                if maybe:
-                    present, value = _opened(value, node.id)
-                    if not present:
-                        made.pop(field, None)
-                        continue
-                made[field] = value
-            return make(name, made)
-
-        return _constructed(build, node.id, MESSAGE)
+        return new_message(node.id, name, fields)
 
     def _comprehension(self, node: Comprehension) -> Node:
         initial = self.run(node.initial)
@@ -348,31 +309,8 @@ class _Planner:
         return self._index(node, optional=True)
 
 
-def _constructed(build: Run, node: int, units: int) -> Run:
-    """Making a list, map or message: charged whether it succeeds or not."""
-
-    def run(frame: Frame) -> Value:
-        try:
-            made = build(frame)
-        except Fault as fault:
-            fault.node = fault.node or node
-            charge(frame, units)
-            raise
-        charge(frame, units)
-        return made
-
-    return run
-
-
 def _device(frame: Frame) -> Value:
     return frame.device.variable
-
-
-def _opened(value: Value, node: int) -> tuple[bool, Value]:
-    """What stands behind a question mark in a list or map."""
-    if type(value) is not Optional:
-        raise Fault("cannot initialize optional entry from non-optional value", node)
-    return value.present, value.get() if value.present else None
 
 
 def _beforehand(node: Call, call: Callable[..., Value], constants: list[Value]) -> Node:

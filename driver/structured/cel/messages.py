@@ -131,7 +131,11 @@ def _value(fields: Fields) -> Value:
     """One of several fields; of more than one, upstream takes any."""
     found: Value = None
     for name in fields:
-        found = as_json(_field(fields, name, _KINDS[name])) if name in _KINDS else None
+        if name == "null_value":
+            _int32(_field(fields, name, 0))  # a number of an enumeration, whatever number
+            found = None
+        else:
+            found = as_json(_field(fields, name, _KINDS[name]))
     return found
 
 
@@ -144,6 +148,8 @@ def as_json(value: Value, depth: int = 0) -> Value:
     spend(1)
     if depth > _DEEPEST:
         raise TooExpensive
+    while type(value) is Optional:
+        value = value.get()
     if is_list(value):
         return [as_json(each, depth + 1) for each in elements(value)]
     if is_map(value):

@@ -17,7 +17,7 @@ from driver.structured.cel.builder import Builder
 from driver.structured.cel.errors import Issue, SyntaxFault, shortened
 from driver.structured.cel.lexer import END, Token, tokenize
 from driver.structured.cel.macros import MACROS, Expander, Key
-from driver.structured.cel.pieces import BINARY, RELATION, RESERVED, Construct, Level, Operand
+from driver.structured.cel.pieces import BINARY, RESERVED, Construct, Level, Operand
 from driver.structured.cel.syntax import (
     Ast,
     Call,
@@ -98,10 +98,8 @@ class _Parser:
             if construct.kind == "else":
                 level = Level(construct, outer.depth + 1, outer.relations, outer.sums)
             else:
-                pending = sum(1 for each in outer.operators if each[0] == RELATION)
-                arithmetic = len(outer.operators) - pending
-                relations = outer.relations + 1 + pending
-                level = Level(construct, outer.depth + 1, relations, outer.sums + 1 + arithmetic)
+                relations, sums = outer.open()
+                level = Level(construct, outer.depth + 1, relations + 1, sums + 1)
         if max(level.depth, level.relations, level.sums) > MAX_DEPTH:
             raise self._deep(construct.token.offset)
         self.levels.append(level)
@@ -233,8 +231,7 @@ class _Parser:
         if binary is not None:
             self._reduce(level, binary[0], operand)
             level.operators.append((*binary, token))
-            pending = sum(1 for each in level.operators if each[0] == RELATION)
-            if max(level.relations + pending, level.sums + len(level.operators) - pending) > MAX_DEPTH:
+            if max(level.open()) > MAX_DEPTH:
                 raise self._deep(token.offset)
             return None
         return self._logical(level, operand, token)

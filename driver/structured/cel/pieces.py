@@ -79,3 +79,8 @@ class Level:
     ors: list[Token] = field(default_factory=list)
     condition: Operand | None = None
     question: Token | None = None
+
+    def open(self) -> tuple[int, int]:
+        """How many comparisons and arithmetic expressions are open here, those around it included."""
+        comparisons = sum(1 for precedence, _, _ in self.operators if precedence == RELATION)
+        return self.relations + comparisons, self.sums + len(self.operators) - comparisons

@@ -121,6 +121,12 @@ class Unifier:
                 return False
         return True
 
+    def joined(self, before: Type | None, of: Type) -> Type:
+        """The type of elements of both types. Whether they may be mixed is for `validators` to say."""
+        if before is None:
+            return of
+        return more_general(before, of) if self.agree(before, of) else DYN
+
     def resolved(self, of: Type, *, final: bool = False) -> Type:
         """The type with bound parameters replaced; `final`: unbound ones become `dyn`. Raises `TypeTooDeep`."""
         return self._resolved(of, final, 0)

@@ -18,7 +18,7 @@ from ostler.explain.state import Objects, State
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 MOST_PODS = 256
 """Pods that one claim can be reserved for."""
-_DEFAULT_SCHEDULER = "default-scheduler"
+DEFAULT_SCHEDULER = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ class _Resolution:
             )
         if text_at(self._pod, "metadata", "deletionTimestamp"):
             self._missing.append("the pod is being deleted; it will not be scheduled any more")
-        scheduler = text_at(self._pod, "spec", "schedulerName") or _DEFAULT_SCHEDULER
-        if scheduler != _DEFAULT_SCHEDULER:
+        scheduler = text_at(self._pod, "spec", "schedulerName") or DEFAULT_SCHEDULER
+        if scheduler != DEFAULT_SCHEDULER:
             self._notes.append(f"the pod is for the scheduler {scheduler}, which may decide by rules of its own")
         if node := text_at(self._pod, "spec", "nodeName"):
             self._notes.append(f"the pod is on node {node}")

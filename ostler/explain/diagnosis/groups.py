@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from ostler.explain.diagnosis.obstacles import Grain, gist, shows_names
+from ostler.explain.diagnosis.alike import Grain, gist, shows_names
 from ostler.explain.diagnosis.verdict import Group, NodeFinding, Outcome
 
 MANY = 12

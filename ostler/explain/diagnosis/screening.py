@@ -17,6 +17,7 @@ from driver.structured.identity import DeviceID
 from driver.structured.pools import Pool
 from driver.structured.slices import Device
 from driver.structured.taints import untolerated
+from ostler.explain.diagnosis.alike import gist
 from ostler.explain.diagnosis.amounts import Counters, capacity_exhausted, capacity_unfit
 from ostler.explain.diagnosis.cluster import Cluster
 from ostler.explain.diagnosis.obstacles import (
@@ -31,7 +32,6 @@ from ostler.explain.diagnosis.obstacles import (
     SelectorBroken,
     Tainted,
     Value,
-    gist,
 )
 from ostler.explain.diagnosis.releases import SINCE
 from ostler.explain.diagnosis.selecting import Refusal, refusal

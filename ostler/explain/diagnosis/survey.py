@@ -13,11 +13,12 @@ from kube.bodies import JsonObject, object_at, text_at
 from ostler.explain.asking.binding import waits_of
 from ostler.explain.asking.nodes import hindrances
 from ostler.explain.asking.subject import Subject
+from ostler.explain.diagnosis.alike import gist
 from ostler.explain.diagnosis.cluster import Cluster, Patience, cluster_of
 from ostler.explain.diagnosis.diagnosis import diagnose, limit_of
 from ostler.explain.diagnosis.errors_told import class_missing, told
 from ostler.explain.diagnosis.groups import MANY, Seen, grouped
-from ostler.explain.diagnosis.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting, gist
+from ostler.explain.diagnosis.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting
 from ostler.explain.diagnosis.placing import title_of
 from ostler.explain.diagnosis.releases import note_of
 from ostler.explain.diagnosis.situations import Situations
@@ -139,13 +140,21 @@ def _findings(nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, p
             yield Seen(name, NodeFinding(name, Outcome.REFUSED, obstacles=refused, remarks=remarks))
             continue
         claims = subject.claims_on(node)
-        key = (_asked(claims) if subject.extended else (), situations.of(node))
+        key = (_asked(claims) if subject.extended else (), _situation(situations, node))
         finding = known.get(key)
         if finding is None:
             finding = known[key] = diagnose(claims, node, cluster, remedy=False)
         lumped = situations.lumps and finding.node != name
         yield Seen(name, replace(finding, remarks=remarks) if remarks else finding, lumped)
     progress(len(nodes), len(nodes))
+
+
+def _situation(situations: Situations, node: JsonObject) -> Hashable:
+    try:
+        return situations.of(node)
+    except FatalError:
+        # A device that cannot be read: the scheduler need not look at it, so only the node's own finding tells.
+        return name_of(node)
 
 
 def _asked(claims: Sequence[JsonObject]) -> Hashable:

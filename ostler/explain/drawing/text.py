@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ostler.explain.diagnosis.obstacles import Held, gist
+from ostler.explain.diagnosis.alike import gist
+from ostler.explain.diagnosis.obstacles import Held
 from ostler.explain.diagnosis.verdict import (
     Change,
     Group,

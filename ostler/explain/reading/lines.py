@@ -61,6 +61,8 @@ class _Finder:
                 continue
             if isinstance(event, yaml.CollectionEndEvent):
                 stack.pop()
+                if found and len(stack) == best:
+                    break  # The end of the deepest thing on the path: what is below it is not there.
                 self._step(stack)
                 continue
             is_key = bool(stack) and stack[-1][0] is None
@@ -69,6 +71,8 @@ class _Finder:
             here = [top[0] for top in stack]
             if len(here) >= best and here == list(self._path[: len(here)]) and (len(here) > best or not found):
                 best, found = len(here), line_at(event)
+                if best == len(self._path):
+                    break
             if isinstance(event, yaml.CollectionStartEvent):
                 stack.append([0 if isinstance(event, yaml.SequenceStartEvent) else None])
             elif not is_key:

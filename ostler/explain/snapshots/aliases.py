@@ -25,6 +25,7 @@ class Group(StrEnum):
     """A pod's own name for a claim."""
     CONTAINER = "container"
     GATE = "gate"
+    SCHEDULER = "scheduler"
     UID = "uid"
     NODE = "node"
     POOL = "pool"
@@ -37,7 +38,7 @@ class Group(StrEnum):
 WORKLOADS = frozenset(
     {
         Group.NAMESPACE, Group.POD, Group.CLAIM, Group.TEMPLATE, Group.USER, Group.LOCAL, Group.CONTAINER, Group.GATE,
-        Group.UID,
+        Group.SCHEDULER, Group.UID,
     }
 )  # fmt: skip
 NODES = frozenset({Group.NODE, Group.POOL, Group.SLICE, Group.RULE, Group.LABEL, Group.VALUE})

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from kube.bodies import Json, JsonObject, object_at, text_at
 from ostler.explain.asking.extended import ANNOTATION, is_extended
-from ostler.explain.asking.subject import POD_CLAIM_NAME
+from ostler.explain.asking.subject import DEFAULT_SCHEDULER, POD_CLAIM_NAME
 from ostler.explain.kinds import CORE, FACTS, Kind
 from ostler.explain.snapshots.aliases import WORKLOADS, Group, Naming
 
@@ -24,7 +24,9 @@ Tree = object
 
 _KNOWN_DOMAINS = ("kubernetes.io", "k8s.io")
 _PUBLIC_LABELS = ("kubernetes.io/os", "kubernetes.io/arch")
-REPLACED: JsonObject = {"replaced": "by ostler snapshot --anonymise"}
+REPLACED: JsonObject = {"replaced": "by ostler snapshot"}
+LONGEST_NUMBER = 9
+"""Digits of a number that only counts something; longer ones are accounts, telephones, serial numbers."""
 
 
 def kept(kind: Kind, body: JsonObject, naming: Naming) -> JsonObject:
@@ -70,8 +72,9 @@ def _hidden(naming: Naming, value: Json) -> Json:
     return None if WORKLOADS & naming.groups else value
 
 
-def _opaque(naming: Naming, value: Json) -> Json:
-    return dict(REPLACED) if WORKLOADS & naming.groups else value
+def _opaque(_: Naming, __: Json) -> Json:
+    """A driver's own parameters decide nothing here, and nobody knows what stands in them."""
+    return dict(REPLACED)
 
 
 def _annotations(naming: Naming, value: Json) -> Json:
@@ -98,6 +101,15 @@ def _consumer(naming: Naming, value: Json) -> Json:
     return _apply(tree, value, naming)
 
 
+def _pod_condition(naming: Naming, value: Json) -> Json:
+    """A condition of a pod; those of readiness gates are named by their owners, after what they watch."""
+    return None if "/" in text_at(value, "type") and WORKLOADS & naming.groups else _apply(_CONDITION, value, naming)
+
+
+def _scheduler(naming: Naming, value: Json) -> Json:
+    return value if value == DEFAULT_SCHEDULER or not isinstance(value, str) else naming.name(Group.SCHEDULER, value)
+
+
 def _ready(naming: Naming, value: Json) -> Json:
     return _apply(_CONDITION, value, naming) if text_at(value, "type") == "Ready" else None
 
@@ -110,14 +122,15 @@ def _extended(_: Naming, value: Json) -> Json:
 def label_key(naming: Naming, key: str) -> str:
     """A label's key; those that Kubernetes gives are no secret."""
     domain = key.partition("/")[0] if "/" in key else ""
-    return key if domain.endswith(_KNOWN_DOMAINS) or not key else naming.name(Group.LABEL, key)
+    known = any(domain == one or domain.endswith(f".{one}") for one in _KNOWN_DOMAINS)
+    return key if known or not key else naming.name(Group.LABEL, key)
 
 
 def label_value(naming: Naming, key: str, value: Json) -> Json:
-    """A label's value. Numbers and truth values name nothing, and are compared as such."""
+    """A label's value. Small numbers and truth values name nothing, and are compared as such."""
     if not isinstance(value, str) or key in _PUBLIC_LABELS or value in ("", "true", "false"):
         return value
-    if value.lstrip("+-").isdigit():
+    if len(value) <= LONGEST_NUMBER and value.lstrip("+-").isdigit():
         return value
     return naming.name(Group.NODE if key == "kubernetes.io/hostname" else Group.VALUE, value)
 
@@ -215,7 +228,7 @@ _POD_SPEC = {
     "nodeSelector": _labels,
     "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _node_selector}},
     "tolerations": [_taint],
-    "schedulerName": _as_is,
+    "schedulerName": _scheduler,
     "schedulingGates": [{"name": _named(Group.GATE)}],
     "resourceClaims": [
         {
@@ -230,7 +243,7 @@ _POD_SPEC = {
 _MAPPING = {"containerName": _named(Group.CONTAINER), "resourceName": _as_is, "requestName": _as_is}
 _POD_STATUS = {
     "phase": _as_is,
-    "conditions": [_CONDITION],
+    "conditions": [_pod_condition],
     "resourceClaimStatuses": [{"name": _named(Group.LOCAL), "resourceClaimName": _named(Group.CLAIM)}],
     "extendedResourceClaimStatus": {"resourceClaimName": _named(Group.CLAIM), "requestMappings": [_MAPPING]},
 }

@@ -83,7 +83,10 @@ def _settled(chance: Chance, slices: list[Json], pods: list[Json]) -> None:
 
 
 def _slices(chance: Chance, wanted: supply.Wanted, here: str) -> list[Json]:
-    """Slices that a real cluster takes; all slices of one generation of a pool agree on how many there are."""
+    """Slices that a real cluster takes; all slices of one generation of a pool agree on how many there are.
+
+    Of pools without counters, some have more generations than one, or lack slices.
+    """
     text = json.dumps(supply.slices(chance, wanted, here.replace("fake", "node")))
     # With a bound that is no number the scheduler gives up every pod, also those that wait for this world to be seen.
     made: list[Json] = json.loads(text.replace('"node-', '"fake-').replace('["x"]', '["2"]'))
@@ -100,14 +103,50 @@ def _slices(chance: Chance, wanted: supply.Wanted, here: str) -> list[Json]:
             del spec["devices"]
         if not objects.validate_slice(each):
             kept.append(each)
+    return _counted(_steady(kept), made)
+
+
+def _counted(kept: list[Json], made: list[Json]) -> list[Json]:
+    """Correct how many slices a generation has, where some of those ``made`` were not kept."""
     counts: dict[tuple[str, int], int] = {}
     for each in kept:
         pool = each["spec"]["pool"]
         # Where slices disagree on it, the first in an order that is random in a scheduler decides.
         missing = pool["resourceSliceCount"] - len(_generation(made, pool))
-        count = max(1, len(_generation(kept, pool)) + max(0, missing))
+        count = len(_generation(kept, pool)) + (0 if _has_counters(kept, pool) else max(0, missing))
         pool["resourceSliceCount"] = counts.setdefault((pool["name"], pool["generation"]), count)
     return kept
+
+
+def _steady(slices: list[Json]) -> list[Json]:
+    """Without what makes a pool with counters incomplete, outdated or invalid: 1.36 tells other nodes of it too."""
+    kept = []
+    for each in slices:
+        pool = each["spec"]["pool"]
+        newest = max(
+            other["spec"]["pool"]["generation"] for other in slices if other["spec"]["pool"]["name"] == pool["name"]
+        )
+        if not _has_counters(slices, pool):
+            kept.append(each)
+        elif pool["generation"] == newest:
+            known = _counters(_generation(slices, pool))
+            if "devices" in each["spec"]:
+                each["spec"]["devices"] = [one for one in each["spec"]["devices"] if _consumed(one) <= known]
+            kept.append(each)
+    return [each for each in kept if each["spec"].get("devices", True)]
+
+
+def _has_counters(slices: list[Json], pool: Json) -> bool:
+    return any("sharedCounters" in each["spec"] for each in slices if each["spec"]["pool"]["name"] == pool["name"])
+
+
+def _counters(slices: list[Json]) -> set[tuple[str, str]]:
+    sets = (one for each in slices for one in each["spec"].get("sharedCounters", ()))
+    return {(one["name"], counter) for one in sets for counter in one["counters"]}
+
+
+def _consumed(device: Json) -> set[tuple[str, str]]:
+    return {(one["counterSet"], counter) for one in device.get("consumesCounters", ()) for counter in one["counters"]}
 
 
 def _generation(slices: list[Json], pool: Json) -> list[Json]:
@@ -158,6 +197,9 @@ def _simplified(claim: Json, *, shares: bool) -> None:
             each["deviceClassName"] = "any"
         if each.get("count", 1) > MOST:
             each["count"] = MOST
+        if "-1" in each.get("capacity", {}).get("requests", {}).values():
+            # An error since 1.37.
+            del each["capacity"]
         if shares and each["allocationMode"] == "All":
             # Devices of which too little is left: 1.36 leaves them out of "all".
             each.update(allocationMode="ExactCount", count=1)
@@ -170,16 +212,12 @@ def _demands(request: Json) -> Iterator[Json]:
 
 
 def _forgetful(constraint: Json, requests: list[Json]) -> bool:
-    """Whether 1.36 would forget devices that a distinctAttribute has seen."""
+    """Whether 1.36 would forget values that a distinctAttribute has seen: it keeps one for each request."""
     if "distinctAttribute" not in constraint:
         return False
     named = {name.partition("/")[0] for name in constraint.get("requests", ())}
-    counts = [
-        max(_most(asked) for asked in _demands(request))
-        for request in requests
-        if not named or request["name"] in named
-    ]
-    return max(counts) > 2 or (len(counts) > 1 and max(counts) > 1)
+    covered = (request for request in requests if not named or request["name"] in named)
+    return any(_most(asked) > 1 for request in covered for asked in _demands(request))
 
 
 def _most(asked: Json) -> int:

@@ -14,7 +14,7 @@ from driver.structured.cel.parser import parse
 from driver.structured.cel.ranges import UNBOUNDED
 
 RECORDED = Path(__file__).parent / "recorded" / "estimates.jsonl"
-"""Generated expressions as Kubernetes 1.37.2 estimated them (tests/judge), one of each cost."""
+"""Generated expressions and corners of the libraries as Kubernetes 1.37.2 estimated them (tests/judge)."""
 FILES = sorted((Path(__file__).parents[2] / "vectors" / "cel").glob("*.jsonl"))
 
 

@@ -49,15 +49,15 @@ def test_a_format_accepts_and_refuses(name: str, good: list[str], bad: list[str]
 def test_a_long_label_earns_two_complaints() -> None:
     assert FORMATS["dns1123Label"].check("A" * 64) == [
         "must have at most 63 bytes",
-        "must be lower case letters, digits and inner hyphens",
+        "must consist of lower case letters, digits or '-', with a letter or digit at both ends",
     ]
 
 
 def test_both_parts_of_a_qualified_name_are_judged() -> None:
     assert FORMATS["qualifiedName"].check("/") == [
-        "prefix: must not be empty",
-        "name: must not be empty",
-        "name: must be letters, digits, and inner hyphens, underscores and dots",
+        "must have a DNS subdomain before its '/'",
+        "must have a name",
+        "must consist of letters, digits, '-', '_' or '.', with a letter or digit at both ends",
     ]
 
 

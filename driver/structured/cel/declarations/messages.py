@@ -82,7 +82,7 @@ MESSAGES: Mapping[str, Mapping[str, Type]] = {
     "google.protobuf.ListValue": {"values": JSON_LIST},
     "google.protobuf.Struct": {"fields": JSON_OBJECT},
     "google.protobuf.Value": {
-        "null_value": NULL,
+        "null_value": INT,
         "number_value": DOUBLE,
         "string_value": STRING,
         "bool_value": BOOL,

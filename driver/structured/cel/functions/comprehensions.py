@@ -30,6 +30,6 @@ def _insert_all(target: _Map, entries: _Map) -> Value:
 _MAP = map_of(parameter("K"), parameter("V"))
 
 IMPLEMENTATIONS = (
-    Implementation("@mapInsert_map_key_value", "cel.@mapInsert", (_MAP, DYN, DYN), _insert, variadic=True),
+    Implementation("@mapInsert_map_key_value", "cel.@mapInsert", (_MAP, DYN, DYN), _insert),
     Implementation("@mapInsert_map_map", "cel.@mapInsert", (_MAP, _MAP), _insert_all),
 )

@@ -4,8 +4,7 @@ Three rules are asked in this order: trackers of single overloads (lists, sets),
 of the function, cel-go's own by overload. What none of them knows costs one unit. The overload is empty where the
 static types left several possible: then only the rules by name apply, however the call is dispatched.
 
-Sizes are of values as cel-go sees them; a failed argument or result (a `Fault`) has size 1. Factors are kept as the
-doubles they are upstream, so that rounding agrees.
+Sizes are of values as cel-go sees them; a failed argument or result (a `Fault`) has size 1.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 
+from driver.structured.cel.declarations.overloads import COMPARABLE
 from driver.structured.cel.mappings import map_keys
+from driver.structured.cel.prices import LIST, NOMINAL, PARSERS, REGEX, TEXT, TEXT_ORDERS
 from driver.structured.cel.ranges import UNBOUNDED
 from driver.structured.cel.values import (
     LIST_TYPES,
@@ -30,17 +31,6 @@ from driver.structured.cel.values import (
 )
 
 Cost = Callable[[Sequence[Value], Value], int]
-
-TEXT = 0.1
-"""Units per character gone through."""
-REGEX = 0.25
-"""Units per character of a regular expression: about four of them make one instruction."""
-LIST = 10
-"""Making a list."""
-MAP = 30
-"""Making a map."""
-MESSAGE = 40
-"""Making a message."""
 
 
 def _one(_arguments: Sequence[Value], _result: Value) -> int:
@@ -152,18 +142,6 @@ def _sets(factor: float) -> Cost:
     return cost
 
 
-_COMPARABLE = (
-    "bool",
-    "bytes",
-    "double",
-    "google.protobuf.Duration",
-    "int",
-    "string",
-    "google.protobuf.Timestamp",
-    "uint",
-)
-
-
 def _whole(value: Value) -> int:
     """The API server's cost of going through a whole value: a tenth per byte, one for anything small."""
     total = 0
@@ -172,9 +150,9 @@ def _whole(value: Value) -> int:
         each = pending.pop()
         kind = type(each)
         if kind is str:
-            total += int(len(utf8(each)) * 0.1)  # type: ignore[arg-type]
+            total += int(len(utf8(each)) * TEXT)  # type: ignore[arg-type]
         elif kind is bytes:
-            total += int(len(each) * 0.1)  # type: ignore[arg-type]
+            total += int(len(each) * TEXT)  # type: ignore[arg-type]
         elif kind in LIST_TYPES:
             inner = elements(each)
             spend(len(inner))
@@ -200,7 +178,7 @@ _TRACKED: Mapping[str, Cost] = {
     "list_sets_equivalent_list": _sets(2),
 } | {
     f"list_{name}_{ending}": _self_comparison(position)
-    for name in _COMPARABLE
+    for name in (of.name for _, of in COMPARABLE)
     for ending, position in (("sort", 0), ("sortByAssociatedKeys", 1))
 }
 
@@ -210,18 +188,9 @@ _BY_NAME: Mapping[str, Cost] = (
     | dict.fromkeys(("replace", "split"), _first_twice)
     | {"join": _result_twice}
     | dict.fromkeys(("find", "findAll"), _regex)
-    | dict.fromkeys(("ip", "cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"), _first)
+    | dict.fromkeys(PARSERS, _first)
     | {"ip.isCanonical": _first_twice, "validate": _validate}
-    | dict.fromkeys(
-        (
-            *("masked", "prefixLength", "family", "isUnspecified", "isLoopback"),
-            *("isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast", "format.named"),
-            *("sign", "asInteger", "isInteger", "asApproximateFloat", "isGreaterThan", "isLessThan", "compareTo"),
-            *("add", "sub", "major", "minor", "patch"),
-            *("getScheme", "getHostname", "getHost", "getPort", "getEscapedPath", "getQuery"),
-        ),
-        _one,
-    )
+    | dict.fromkeys(NOMINAL, _one)
     | {
         "containsIP": _network(twice=False, parses=False),
         "containsCIDR": _network(twice=True, parses=False),
@@ -234,12 +203,10 @@ _BY_NAME_AND_OVERLOAD: dict[str, Cost] = {
     "cidr_contains_cidr_string": _network(twice=True, parses=True),
 }
 
-_ORDERS = ("less", "greater", "less_equals", "greater_equals")
-
 _BY_OVERLOAD: Mapping[str, Cost] = (
     dict.fromkeys(("starts_with_string", "ends_with_string"), _second)
     | dict.fromkeys(("string_to_bytes", "bytes_to_string", "strings_quote", "string_format"), _first)
-    | dict.fromkeys([f"{order}_{kind}" for order in _ORDERS for kind in ("string", "bytes")], _smaller)
+    | dict.fromkeys(TEXT_ORDERS, _smaller)
     | dict.fromkeys(("add_string", "add_bytes"), _both)
     | dict.fromkeys(("matches", "matches_string"), _regex)
     | {"in_list": _elements, "contains_string": _product}

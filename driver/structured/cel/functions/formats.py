@@ -20,7 +20,7 @@ def _validate(named: NamedFormat, text: str) -> Value:
 
 
 def _constant(function: str, named: NamedFormat) -> Implementation:
-    return Implementation(function, function, (), lambda: named, variadic=True)
+    return Implementation(function, function, (), lambda: named)
 
 
 IMPLEMENTATIONS = (

@@ -6,18 +6,12 @@ from collections.abc import Callable
 from functools import cmp_to_key
 from typing import Literal
 
+from driver.structured.cel.declarations.overloads import COMPARABLE as COMPARABLE_TYPES
 from driver.structured.cel.functions.registry import Implementation, by_function
 from driver.structured.cel.relations import COMPARABLE, compare, equal
 from driver.structured.cel.types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    DURATION,
     DYN,
     INT,
-    STRING,
-    TIMESTAMP,
-    UINT,
     Type,
     list_of,
     parameter,
@@ -36,16 +30,7 @@ from driver.structured.cel.values import (
     spend,
 )
 
-_TYPES: dict[str, Type] = {
-    "int": INT,
-    "uint": UINT,
-    "double": DOUBLE,
-    "bool": BOOL,
-    "duration": DURATION,
-    "timestamp": TIMESTAMP,
-    "string": STRING,
-    "bytes": BYTES,
-}
+_TYPES: dict[str, Type] = dict(COMPARABLE_TYPES)
 _LONGEST_RANGE = 1_000_000
 _ZEROES: dict[str, Value] = {"int": 0, "uint": Unsigned(0), "double": 0.0, "duration": Duration(0)}
 
@@ -231,7 +216,7 @@ IMPLEMENTATIONS = (
     Implementation("list_a_index_of_int", "indexOf", (list_of(DYN), DYN), _index_of),
     Implementation("list_a_last_index_of_int", "lastIndexOf", (list_of(DYN), DYN), _last_index_of),
     Implementation("list_includes_dyn_dyn", "includes", (DYN, DYN), _includes),
-    Implementation("list_slice", "slice", (_ANY, INT, INT), _slice, variadic=True),
+    Implementation("list_slice", "slice", (_ANY, INT, INT), _slice),
     Implementation("list_flatten", "flatten", (DYN,), _flatten),
     Implementation("list_flatten_int", "flatten", (DYN, DYN), _flatten),
     Implementation("lists_range", "lists.range", (INT,), _range),

@@ -77,7 +77,7 @@ _LIST = list_of(parameter("V"))
 IMPLEMENTATIONS = (
     Implementation("optional_of", "optional.of", (DYN,), _of),
     Implementation("optional_ofNonZeroValue", "optional.ofNonZeroValue", (DYN,), _of_non_zero),
-    Implementation("optional_none", "optional.none", (), _none, variadic=True),
+    Implementation("optional_none", "optional.none", (), _none),
     Implementation("optional_value", "value", (_OPTIONAL,), _value),
     Implementation("optional_hasValue", "hasValue", (_OPTIONAL,), _has_value),
     Implementation("list_last", "last", (_LIST,), _last),

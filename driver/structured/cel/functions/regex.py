@@ -191,7 +191,5 @@ IMPLEMENTATIONS = (
     Implementation("matches_string", "matches", (DYN, DYN), _with_any_pattern("matches"), singleton=True),
     Implementation("string_find_string", "find", (STRING, STRING), _with_any_pattern("find")),
     Implementation("string_find_all_string", "findAll", (STRING, STRING), _with_any_pattern("findAll")),
-    Implementation(
-        "string_find_all_string_int", "findAll", (STRING, STRING, INT), _with_any_pattern("findAll"), variadic=True
-    ),
+    Implementation("string_find_all_string_int", "findAll", (STRING, STRING, INT), _with_any_pattern("findAll")),
 )

@@ -33,9 +33,9 @@ class Implementation:
     `accepts` are the declared types of the arguments, target first; they are checked at run time where the static
     types were not enough (`DYN` and type parameters accept everything, a list is judged by its first element).
     `variadic`: cel-go binds it with one function of all arguments (`FunctionBinding`, `cel.FunctionBinding(...)`, not
-    `UnaryBinding` or `BinaryBinding`): then arguments after a failed one are not evaluated. True for three arguments
-    and more, always. `singleton`: one function answers for all overloads of its name and looks at the types itself
-    (`SingletonBinding`), so nothing is chosen by type.
+    `UnaryBinding` or `BinaryBinding`): then arguments after a failed one are not evaluated. That is always so without
+    arguments and with three and more, and need not be said. `singleton`: one function answers for all overloads of its
+    name and looks at the types itself (`SingletonBinding`), so nothing is chosen by type.
     """
 
     identifier: str

@@ -136,21 +136,17 @@ _TEXTS = list_of(STRING)
 IMPLEMENTATIONS = (
     Implementation("string_char_at_int", "charAt", (STRING, INT), _char_at),
     Implementation("string_index_of_string", "indexOf", (STRING, STRING), _index_of),
-    Implementation("string_index_of_string_int", "indexOf", (STRING, STRING, INT), _index_of, variadic=True),
+    Implementation("string_index_of_string_int", "indexOf", (STRING, STRING, INT), _index_of),
     Implementation("string_last_index_of_string", "lastIndexOf", (STRING, STRING), _last_index_of),
-    Implementation(
-        "string_last_index_of_string_int", "lastIndexOf", (STRING, STRING, INT), _last_index_until, variadic=True
-    ),
+    Implementation("string_last_index_of_string_int", "lastIndexOf", (STRING, STRING, INT), _last_index_until),
     Implementation("string_lower_ascii", "lowerAscii", (STRING,), _lower_ascii),
     Implementation("string_upper_ascii", "upperAscii", (STRING,), _upper_ascii),
-    Implementation("string_replace_string_string", "replace", (STRING, STRING, STRING), _replace, variadic=True),
-    Implementation(
-        "string_replace_string_string_int", "replace", (STRING, STRING, STRING, INT), _replace, variadic=True
-    ),
+    Implementation("string_replace_string_string", "replace", (STRING, STRING, STRING), _replace),
+    Implementation("string_replace_string_string_int", "replace", (STRING, STRING, STRING, INT), _replace),
     Implementation("string_split_string", "split", (STRING, STRING), _split),
-    Implementation("string_split_string_int", "split", (STRING, STRING, INT), _split_at_most, variadic=True),
+    Implementation("string_split_string_int", "split", (STRING, STRING, INT), _split_at_most),
     Implementation("string_substring_int", "substring", (STRING, INT), _substring),
-    Implementation("string_substring_int_int", "substring", (STRING, INT, INT), _substring_between, variadic=True),
+    Implementation("string_substring_int_int", "substring", (STRING, INT, INT), _substring_between),
     Implementation("string_trim", "trim", (STRING,), _trim),
     Implementation("strings_quote", "strings.quote", (STRING,), _quote),
     Implementation("list_join", "join", (_TEXTS,), _join),
