@@ -15,15 +15,14 @@ server drops it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from reprlib import Repr
 from typing import Any, Final
+
+from driver.excerpts import shown
 
 Object = Mapping[str, object]
 _Convert = Callable[[Mapping[str, object]], dict[str, object]]
 _ConvertPart = Callable[[Mapping[str, object]], object]
 
-_SHORT: Final = Repr()
-_SHORT.maxstring = 80
 _GROUP: Final = "resource.k8s.io"
 _LIST: Final = "List"
 _COMMON: Final = ("v1", "v1beta2", "v1beta1")
@@ -75,7 +74,7 @@ class VersionError(Exception):
     """
 
     def __init__(self, kind: str, version: str, possible: str) -> None:
-        super().__init__(f"kind {_SHORT.repr(kind)} in version {_SHORT.repr(version)} cannot be converted: {possible}")
+        super().__init__(f"kind {shown(kind)} in version {shown(version)} cannot be converted: {possible}")
         self.kind = kind
         self.version = version
         self.possible = possible

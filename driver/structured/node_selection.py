@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
+from driver.excerpts import shown
 from driver.labels import label_key_faults, label_value_faults
-from driver.structured.reading import Object, shown
+from driver.structured.reading import Object
 
 _GO_INTEGER = re.compile(r"[+-]?[0-9]+")
 

@@ -27,8 +27,8 @@ from driver.structured.suitability import Suitability
 
 _Outcome = TypeVar("_Outcome")
 
-_LEARNED_MAX = 200_000
-"""Situations that one search remembers, some 200 bytes each."""
+_LEARNED_MAX = 100_000
+"""Situations that one search remembers, about a kilobyte each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ what the API promises or raises `InvalidObject` with object, field, value and wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from reprlib import Repr
 from typing import Any
 
 from driver import quantity as quantities
+from driver.excerpts import shown
 from driver.quantity import Quantity, QuantityError
 from driver.structured.errors import InvalidObject, ObjectReference
 
@@ -124,15 +124,3 @@ def wrong(owner: ObjectReference, path: str, value: object, wanted: str) -> Inva
 
 def _called(name: object) -> str:
     return name if isinstance(name, str) else "" if name is None else shown(name)
-
-
-_BRIEF = Repr()
-_BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 3, 60, 60
-
-
-def shown(value: object) -> str:
-    """A value in a message, however long or deep it is."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
-        return f"a number of {value.bit_length()} bits"
-    shown = _BRIEF.repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."

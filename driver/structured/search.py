@@ -11,6 +11,7 @@ their own: thousands of devices need no deep recursion.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Final
@@ -38,6 +39,9 @@ PRUNE_AFTER: Final = 400
 PRUNE_AFTER_EACH: Final = 4
 """Further steps for each request: many of them are many steps even where nothing is ever taken back."""
 
+REFUSALS_PER_STEP: Final = 50
+"""Devices that cannot be placed count as a step, so many of them: a step may look through thousands."""
+
 _ASK_EVERY: Final = 256
 """Steps between two questions whether to give up."""
 
@@ -57,6 +61,7 @@ class Search:
         self.placement = Placement(problem)
         self.chosen: list[list[int]] = [[0] * len(each.plans) for each in problem.claims]
         self.steps = 0
+        self._refused = 0  # devices that could not be placed
         self._problem = problem
         self._give_up = give_up
         self._prune_after = prune_after
@@ -81,8 +86,10 @@ class Search:
 
     def _count_step(self) -> None:
         self.steps += 1
-        if self._pruning is None and self.steps == self._prune_after + 1 and can_be_pruned(self._problem):
-            self._pruning = Pruning(self._problem, self.placement, Outcome.FAILED)
+        if self.steps + self._refused // REFUSALS_PER_STEP > self._prune_after:
+            self._prune_after = sys.maxsize  # once is enough
+            if can_be_pruned(self._problem):
+                self._pruning = Pruning(self._problem, self.placement, Outcome.FAILED)
         if self._give_up is not None and self.steps % _ASK_EVERY == 0 and self._give_up():
             first = self._problem.claims[0].claim.reference
             raise GaveUp(first, "", f"no answer for node {self._problem.node} after {self.steps} steps of the search")
@@ -162,7 +169,10 @@ class Search:
             if (placement.busy(index, plan) | failing) >> position & 1:
                 continue
             amounts = problem.amounts(plan, claim, position)
-            if amounts is None or not placement.place(index, plan, position, amounts):
+            if amounts is None:
+                continue
+            if not placement.place(index, plan, position, amounts):
+                self._refused += 1
                 continue
             outcome = yield self._devices(index, number, plan, count + 1, position + 1)
             if outcome is Outcome.DONE:

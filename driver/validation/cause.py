@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from reprlib import Repr
 from typing import Final
+
+from driver.excerpts import shown
 
 INVALID: Final = "FieldValueInvalid"
 REQUIRED: Final = "FieldValueRequired"
@@ -21,13 +22,6 @@ TOO_LONG: Final = "FieldValueTooLong"
 TOO_MANY: Final = "FieldValueTooMany"
 TYPE_INVALID: Final = "FieldValueTypeInvalid"
 INTERNAL: Final = "InternalError"
-
-_SHORT: Final = Repr()
-"""Writes a value in bounded time, however large or deep it is."""
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
-_SHORT.maxlist = _SHORT.maxdict = 10
-_SHORT.maxlevel = 2
-_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +35,6 @@ class Cause:
     def __str__(self) -> str:
         """Field and message in one line."""
         return f"{self.field}: {self.message}"
-
-
-def shown(value: object) -> str:
-    """Return the value as a message shows it, cut where it is long."""
-    try:
-        text = _SHORT.repr(value)
-    except ValueError:  # Python writes no integer of more than 4300 digits
-        return "a number of thousands of digits"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def invalid(field: str, value: object, fix: str) -> Cause:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from driver.excerpts import shown
 from driver.quantity import ZERO, Quantity, of_json
-from driver.validation.cause import shown
 from driver.validation.schema import QUANTITY, RAW, TIME, Field, ListOf, MapOf, Scalar, Shape, Type, Written, zero
 from driver.validation.shapes import API_VERSION, BY_KIND
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from driver.excerpts import shown
 from driver.labels import LABEL_BYTES
 from driver.quantity import Quantity
 from driver.validation import attributes, capacities
 from driver.validation.bounds import anything, distinct, listed, mapped, repeated
-from driver.validation.cause import NOT_FOUND, Cause, invalid, required, shown
+from driver.validation.cause import NOT_FOUND, Cause, invalid, required
 from driver.validation.names import ATTRIBUTE_NAME_BYTES, label, label_key, qualified_name
 from driver.validation.nodes import NODE_FIELDS, chosen_nodes, node_fields
 from driver.validation.taints import taint
@@ -104,11 +105,9 @@ def _node_resources(entry: Device, path: str) -> Iterator[Cause]:
         at = f"{path}[{resource}]"
         if "/" in resource and "kubernetes.io/" not in resource:
             yield invalid(at, resource, "must be a resource of Kubernetes' own, such as cpu or memory")
-        multiplier: Quantity | None = mapping.get("allocationMultiplier")
+        multiplier: Quantity = mapping["allocationMultiplier"]  # 1 by default
         key = mapping.get("capacityKey")
-        if multiplier is None and key is None:
-            yield invalid(at, "", "must have allocationMultiplier or capacityKey")
-        if multiplier is not None and multiplier.sign <= 0:
+        if multiplier.sign <= 0:
             yield invalid(f"{at}.allocationMultiplier", multiplier.text, "must be above zero")
         if key == "":
             yield invalid(f"{at}.capacityKey", key, "must be left out or name a capacity")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from driver.excerpts import shown
 from driver.labels import beginning, label_faults, label_key_faults, size, subdomain_faults
-from driver.validation.cause import Cause, each_invalid, forbidden, invalid, required, shown, too_long
+from driver.validation.cause import Cause, each_invalid, forbidden, invalid, required, too_long
 from driver.validation.names import label_key, label_value
 
 Metadata = Mapping[str, Any]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from driver.excerpts import shown
 from driver.validation.attributes import LISTS
 from driver.validation.bounds import distinct
-from driver.validation.cause import Cause, invalid, required, shown
+from driver.validation.cause import Cause, invalid, required
 from driver.validation.decoding import same
 from driver.validation.devices import counter_set_name, counters, device
 from driver.validation.names import driver, pool

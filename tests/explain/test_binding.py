@@ -28,8 +28,8 @@ def test_conditions_that_are_not_true_yet_are_told_with_who_sets_them(answers: A
     assert notes(answers, bound({"type": "attached", "status": "True"}, waiting)) == [
         "note: claim team/train has its devices already: gpu-0 of gpu.example.com, pool node-a",
         (
-            "note: the pod waits until gpu-0 of gpu.example.com has the condition ready (Cabling: port 7); its driver's "
-            "controller sets it in the claim's status.devices"
+            "note: the pod waits until gpu-0 of gpu.example.com has the condition ready (Cabling: port 7); its "
+            "driver's controller sets it in the claim's status.devices"
         ),
     ]
     assert "has the condition attached, ready; its driver" in notes(answers, bound())[1]
@@ -39,8 +39,8 @@ def test_a_condition_of_failure_is_told_before_all_others(answers: Answers) -> N
     said = notes(answers, bound({"type": "broken", "status": "True", "message": "no\npower"}))
     assert said[1:] == [
         (
-            "note: gpu-0 of gpu.example.com cannot be made ready: broken (no power); the scheduler takes the devices back "
-            "and tries again"
+            "note: gpu-0 of gpu.example.com cannot be made ready: broken (no power); the scheduler takes the "
+            "devices back and tries again"
         )
     ]
 

@@ -42,7 +42,7 @@ def requests(claims: list[Json]) -> Iterator[tuple[str, str, Json]]:
     """Claim and request by the names that are told, with the part of the manifest that a person would edit."""
     for each in claims:
         title = f"{each['metadata'].get('namespace') or 'default'}/{each['metadata']['name']}"
-        for one in each["spec"]["devices"]["requests"]:
+        for one in each["spec"]["devices"].get("requests") or ():
             for alternative in one.get("firstAvailable") or ():
                 yield title, f"{one['name']}/{alternative['name']}", alternative
             if one.get("exactly"):
@@ -166,4 +166,11 @@ def test_a_counter_that_is_overdrawn_is_said_to_be(answers: Answers) -> None:
 def test_a_broken_selector_names_the_claim_where_there_are_several(answers: Answers) -> None:
     broken = claim(request("gpu", GPU, 1, f"{MODEL}.size() > 1"), name="b")
     objects = [resource_slice("node-a", gpus(1)), claim(request(), name="a"), broken, pod(claims=["a", "b"])]
-    assert 'request "gpu" of claim team/b, selector 1 ' in answer(objects, answers, "pod/train-0")
+    printed = answer(objects, answers, "pod/train-0")
+    assert "can each be met" not in printed
+    assert (
+        'claim team/b, request "gpu": 0 of 1 device suits, 1 wanted\n    request "gpu", selector 1 ends with' in printed
+    )
+    objects[0] = resource_slice("node-a", gpus(2))
+    printed = answer(objects, answers, "pod/train-0")
+    assert 'every node:\n  request "gpu" of claim team/b, selector 1 ends with an error on gpu-1: ' in printed

@@ -42,7 +42,12 @@ def _requirement(chance: Chance, keys: tuple[str, ...]) -> dict[str, Any]:
 def case(number: int) -> dict[str, Any]:
     chance = Chance(f"node selection {number}")
     place = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "d.example.com", "pool": place, "devices": [{"name": "d"}], "nodeSelector": selector(chance)}
+    spec: dict[str, Any] = {
+        "driver": "d.example.com",
+        "pool": place,
+        "devices": [{"name": "d"}],
+        "nodeSelector": selector(chance),
+    }
     if chance.maybe(0.3):
         spec["perDeviceNodeSelection"] = True
         spec["devices"] = [{"name": "d", "nodeSelector": spec.pop("nodeSelector")}]

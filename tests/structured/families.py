@@ -191,7 +191,9 @@ def match_chain() -> Family:
         request("z", selector=f"{of('r')} == 1 && {of('c')} == 1"),
     ]
     links = [match("rc"[each % 2], f"r{each}", f"r{each + 1}") for each in range(6)]
-    made_claim = claim([*_requests(7), *ends], *links, match("r", "r6", "z"), match("c", "r6", "y"), match("r", "y", "z"))
+    made_claim = claim(
+        [*_requests(7), *ends], *links, match("r", "r6", "z"), match("c", "r6", "y"), match("r", "y", "z")
+    )
     return Family(slices(made), [made_claim])
 
 

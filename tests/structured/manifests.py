@@ -35,7 +35,7 @@ def device(
     counters: Mapping[str, Mapping[str, int]] | None = None,
     capacity: Mapping[str, int | str] | None = None,
     shared: bool = False,
-    **fields: Any,  # noqa: ANN401 - further fields, as in the API
+    **fields: Any,
 ) -> Json:
     """A device. `counters`: counter set -> counter -> what it takes; `capacity`: name -> value."""
     made: Json = {"name": name, **fields}
@@ -55,7 +55,7 @@ def values(amounts: Mapping[str, int | str]) -> Json:
     return {name: {"value": str(amount)} for name, amount in amounts.items()}
 
 
-def resource_slice(devices: Sequence[Json], name: str = "slice", **fields: Any) -> Json:  # noqa: ANN401 - as above
+def resource_slice(devices: Sequence[Json], name: str = "slice", **fields: Any) -> Json:
     """A slice of pool `pool` for the node, the only one of it unless `fields` say otherwise."""
     pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1, **fields.pop("pool", {})}
     place = {} if fields.keys() & {"allNodes", "nodeSelector", "perDeviceNodeSelection", "nodeName"} else "node-1"
@@ -77,7 +77,7 @@ def slices(devices: Sequence[Json], counters: Mapping[str, Mapping[str, int]] | 
     ]
 
 
-def exactly(count: int = 1, selector: str = "", **fields: Any) -> Json:  # noqa: ANN401 - as above
+def exactly(count: int = 1, selector: str = "", **fields: Any) -> Json:
     """What a request or an alternative asks for; a count of 0 stands for the mode All."""
     made: Json = {"deviceClassName": "any", "allocationMode": "ExactCount" if count else "All", **fields}
     if count:
@@ -87,7 +87,7 @@ def exactly(count: int = 1, selector: str = "", **fields: Any) -> Json:  # noqa:
     return made
 
 
-def request(name: str, *args: Any, **fields: Any) -> Json:  # noqa: ANN401 - those of `exactly`
+def request(name: str, *args: Any, **fields: Any) -> Json:
     """A request for exactly that."""
     return {"name": name, "exactly": exactly(*args, **fields)}
 
@@ -97,7 +97,7 @@ def first_available(name: str, *alternatives: Json) -> Json:
     return {"name": name, "firstAvailable": [{"name": f"s{i}", **each} for i, each in enumerate(alternatives)]}
 
 
-def claim(requests: Sequence[Json], *constraints: Json, name: str = "claim", **fields: Any) -> Json:  # noqa: ANN401
+def claim(requests: Sequence[Json], *constraints: Json, name: str = "claim", **fields: Any) -> Json:
     """A claim; `fields` go beside its requests and constraints."""
     devices: Json = {"requests": list(requests), **fields}
     if constraints:

@@ -16,7 +16,7 @@ from driver.structured.errors import ObjectReference
 OWNER = ObjectReference("ResourceSlice", "one")
 
 
-def capacity(value: str, **policy: Any) -> Capacity:  # noqa: ANN401 - fields of a request policy, as in the API
+def capacity(value: str, **policy: Any) -> Capacity:
     entry: dict[str, Any] = {"value": value, **({"requestPolicy": policy} if policy else {})}
     return read_capacity(OWNER, {"capacity": {"mem": entry}}, "device")["mem"]
 

@@ -99,7 +99,10 @@ def test_broken_claim_is_named_at_once(spec: object, message: str) -> None:
         (request("a", adminAccess="yes"), "exactly.adminAccess: 'yes' is not true or false"),
         (request("a", selectors="true"), "exactly.selectors: 'true' is not a list"),
         (request("a", selectors=[{"cel": "true"}]), "exactly.selectors[0].cel: 'true' is not an object"),
-        (request("a", selectors=[{"cel": {"expression": 1}}]), "exactly.selectors[0].cel.expression: 1 is not a string"),
+        (
+            request("a", selectors=[{"cel": {"expression": 1}}]),
+            "exactly.selectors[0].cel.expression: 1 is not a string",
+        ),
         (request("a", tolerations=[{"key": 1}]), "exactly.tolerations[0].key: 1 is not a string"),
         (request("a", capacity=5), "exactly.capacity: 5 is not an object"),
         (request("a", capacity={"requests": ["mem"]}), "exactly.capacity.requests: ['mem'] is not an object"),

@@ -52,7 +52,7 @@ def after(made: Constraint, placed: Sequence[Device]) -> object:
 
 
 @given(st.lists(st.one_of(lists, missing), max_size=4), st.booleans(), st.sampled_from((match, distinct)))
-def test_order_of_devices_does_not_matter(values: list[Any], list_attributes: bool, kind: Any) -> None:  # noqa: ANN401
+def test_order_of_devices_does_not_matter(values: list[Any], list_attributes: bool, kind: Any) -> None:
     if not list_attributes and any(isinstance(each, list) for each in values):
         return  # without list attributes such a device can only be the first
     made = constraint(kind("a"), list_attributes=list_attributes)
@@ -63,7 +63,7 @@ def test_order_of_devices_does_not_matter(values: list[Any], list_attributes: bo
 
 
 @given(st.lists(st.one_of(lists, missing), max_size=5), st.booleans(), st.sampled_from((match, distinct)))
-def test_refusal_is_final(values: list[Any], list_attributes: bool, kind: Any) -> None:  # noqa: ANN401
+def test_refusal_is_final(values: list[Any], list_attributes: bool, kind: Any) -> None:
     """A device that a state refuses is refused by every later state as well: pruning relies on it."""
     made = constraint(kind("a"), list_attributes=list_attributes)
     known = devices(values)
@@ -80,7 +80,7 @@ def test_refusal_is_final(values: list[Any], list_attributes: bool, kind: Any) -
 
 
 @given(st.lists(lists, min_size=1, max_size=4), st.booleans(), st.sampled_from((match, distinct)))
-def test_adding_changes_no_earlier_state(values: list[Any], list_attributes: bool, kind: Any) -> None:  # noqa: ANN401
+def test_adding_changes_no_earlier_state(values: list[Any], list_attributes: bool, kind: Any) -> None:
     """So the way back is to take an earlier state again."""
     made = constraint(kind("a"), list_attributes=list_attributes)
     known = devices(values)
@@ -95,12 +95,12 @@ def test_adding_changes_no_earlier_state(values: list[Any], list_attributes: boo
 
 @pytest.mark.parametrize("list_attributes", [False, True])
 @pytest.mark.parametrize("kind", [match, distinct])
-def test_device_without_the_attribute_is_refused(kind: Any, list_attributes: bool) -> None:  # noqa: ANN401
+def test_device_without_the_attribute_is_refused(kind: Any, list_attributes: bool) -> None:
     made = constraint(kind("a"), list_attributes=list_attributes)
     assert made.add(START, devices([None])[0]) is REFUSED
 
 
-def accepts(kind: Any, values: Sequence[Any], *, list_attributes: bool = False) -> bool:  # noqa: ANN401
+def accepts(kind: Any, values: Sequence[Any], *, list_attributes: bool = False) -> bool:
     return after(constraint(kind("a"), list_attributes=list_attributes), devices(values)) is not REFUSED
 
 
@@ -187,7 +187,5 @@ def test_constraint_covers_the_requests_it_names_and_their_alternatives() -> Non
     wanted = [request("a"), first_available("b", exactly(), exactly())]
     made = Claim(claim(wanted, match("x"), match("x", "a"), match("x", "b"), match("x", "b/s1"), match("x", "s1")))
     constraints = constraints_of(made, list_attributes=False)
-    found = {
-        each.name: covering(constraints, each) for choice in made.requests for each in choice.alternatives
-    }
+    found = {each.name: covering(constraints, each) for choice in made.requests for each in choice.alternatives}
     assert found == {"a": (0, 1), "b/s0": (0, 2), "b/s1": (0, 2, 3)}

@@ -20,7 +20,7 @@ def gathered(*given_slices: Json, features: Features = Features()) -> list[Pool]
     return gather_pools(NODE, given_slices, features)
 
 
-def only(*given_slices: Json, **kwargs: Any) -> Pool:  # noqa: ANN401 - those of `gathered`
+def only(*given_slices: Json, **kwargs: Any) -> Pool:
     (pool,) = gathered(*given_slices, **kwargs)
     return pool
 
@@ -175,7 +175,7 @@ def test_index_serves_all_nodes_and_builds_a_shared_pool_once() -> None:
         ("node-1", "Node : 'node-1' is not an object"),
     ],
 )
-def test_broken_node_is_named(node: Any, message: str) -> None:  # noqa: ANN401 - any shape
+def test_broken_node_is_named(node: Any, message: str) -> None:
     with pytest.raises(InvalidObject) as caught:
         gather_pools(node, [])
     assert str(caught.value) == message

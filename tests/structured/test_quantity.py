@@ -180,6 +180,14 @@ def test_whole_values_of_the_wide_form_are_computed_as_kubernetes_does() -> None
     assert parse("1").scaled(100_000) == 1
 
 
+@pytest.mark.parametrize("power", range(1, 11))
+def test_an_overflow_keeps_the_lowest_bits_for_some_powers_and_nothing_for_others(power: int) -> None:
+    number = 922337203685477599
+    lowest = (number * 10**power + 2**63) % 2**64 - 2**63
+    expected = lowest if power in (1, 2, 3, 6, 9) else 0
+    assert parse(str(number)).scaled(-power) == expected
+
+
 def test_a_zero_may_have_any_exponent() -> None:
     for text in ("0e200000", "0e-200000", "0.0000000000"):
         assert (parse(text).text, (parse(text) + parse("1k")).text, parse(text) == ZERO) == ("0", "1k", True)
@@ -206,6 +214,7 @@ def test_a_long_number_is_exact() -> None:
 def test_the_float_is_a_product_of_two_rounded_factors() -> None:
     assert parse("100m").as_approximate_float() == 0.1
     assert parse("0e-999").as_approximate_float() == 0.0
+    assert parse("1e33").as_approximate_float() == 1e32 * 10 != 1e33
     assert parse("1e9999").as_approximate_float() == float("inf")
     assert parse("-" + "9" * 400).as_approximate_float() == float("-inf")
     assert parse("9" * 400).as_approximate_float() == float("inf")

@@ -67,10 +67,8 @@ def test_alternative_is_named_behind_its_request() -> None:
 
 def test_result_has_tolerations_and_conditions() -> None:
     tolerations = [{"key": "k", "operator": "Exists"}]
-    conditions = {"bindingConditions": ["a"], "bindingFailureConditions": ["b"]}
-    (entry,) = allocate(claim([request("r", tolerations=tolerations)]), slices([device("d", **conditions)]))["devices"][
-        "results"
-    ]
+    bound = device("d", bindingConditions=["a"], bindingFailureConditions=["b"])
+    (entry,) = allocate(claim([request("r", tolerations=tolerations)]), slices([bound]))["devices"]["results"]
     assert entry["tolerations"] == tolerations
     assert (entry["bindingConditions"], entry["bindingFailureConditions"]) == (["a"], ["b"])
 
@@ -136,7 +134,7 @@ def test_broken_configuration_is_named() -> None:
     )
 
 
-def selector_of(*given_slices: Json, wanted: Json | None = None) -> Any:  # noqa: ANN401 - a node selector or None
+def selector_of(*given_slices: Json, wanted: Json | None = None) -> Any:
     made = wanted or claim([request(f"r{each}") for each in range(len(given_slices))])
     return allocate(made, list(given_slices)).get("nodeSelector")
 
@@ -145,14 +143,12 @@ def exists(key: str) -> Json:
     return {"key": key, "operator": "DoesNotExist"}
 
 
-def selected(*expressions: Json, name: str = "slice", **term: Any) -> Json:  # noqa: ANN401 - fields of a term
+def selected(*expressions: Json, name: str = "slice", **term: Any) -> Json:
     terms = [{"matchExpressions": list(expressions), **term}]
     return resource_slice([device("d")], name, nodeSelector={"nodeSelectorTerms": terms}, pool={"name": name})
 
 
-THIS_NODE = {
-    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]
-}
+THIS_NODE = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}]}
 
 
 def test_device_of_a_node_binds_the_allocation_to_it() -> None:
@@ -198,10 +194,13 @@ def test_device_that_chooses_nodes_itself_counts_instead_of_its_slice() -> None:
     ("made", "path"),
     [
         (lambda terms: resource_slice([device("d")], nodeSelector=terms), "spec"),
-        (lambda terms: resource_slice([device("d", nodeSelector=terms)], perDeviceNodeSelection=True), "spec.devices[0]"),
+        (
+            lambda terms: resource_slice([device("d", nodeSelector=terms)], perDeviceNodeSelection=True),
+            "spec.devices[0]",
+        ),
     ],
 )
-def test_selector_of_several_terms_cannot_be_bound_to(made: Any, path: str) -> None:  # noqa: ANN401 - makes a slice
+def test_selector_of_several_terms_cannot_be_bound_to(made: Any, path: str) -> None:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [exists("a")]}, {"matchExpressions": [exists("b")]}]}
     with pytest.raises(FatalError) as caught:
         selector_of(made(terms))

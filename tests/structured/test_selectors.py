@@ -26,7 +26,7 @@ from tests.structured.manifests import (
 DEVICES = slices([device("d0", {"model": "a"}), device("d1", {"model": "b", "size": 2})])
 
 
-def device_class(*expressions: str, **fields: Any) -> dict[str, Json]:  # noqa: ANN401 - fields of the spec
+def device_class(*expressions: str, **fields: Any) -> dict[str, Json]:
     selectors = [{"cel": {"expression": each}} for each in expressions]
     return {"any": {"metadata": {"name": "any"}, "spec": {"selectors": selectors, **fields}}}
 

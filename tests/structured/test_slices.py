@@ -13,8 +13,10 @@ from driver.structured.identity import DeviceID, PoolID
 from driver.structured.slices import Slice
 from tests.structured.manifests import DRIVER, device, resource_slice
 
+WITH_A = {"key": "a", "operator": "Exists"}
 
-def broken(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a device, as in the API
+
+def broken(**fields: Any) -> dict[str, Any]:
     return resource_slice([{"name": "d", **fields}])
 
 
@@ -60,14 +62,20 @@ def test_binding_conditions_that_are_absent_are_not_those_that_are_empty() -> No
         ({"nodeName": "node-1"}, "node-2", False),
         ({"allNodes": True}, "node-2", True),
         ({"allNodes": False}, "node-2", False),
-        ({"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}, "n", True),
+        (
+            {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}},
+            "n",
+            True,
+        ),
         ({"nodeSelector": {"nodeSelectorTerms": []}}, "n", False),
         ({"perDeviceNodeSelection": True}, "node-1", True),
         ({"perDeviceNodeSelection": True}, "node-3", False),
         ({"perDeviceNodeSelection": False}, "node-1", False),
     ],
 )
-def test_slice_is_for_the_nodes_that_it_or_its_devices_choose(fields: dict[str, Any], node: str, selected: bool) -> None:
+def test_slice_is_for_the_nodes_that_it_or_its_devices_choose(
+    fields: dict[str, Any], node: str, selected: bool
+) -> None:
     devices = [device("d", nodeName="node-1"), device("e", nodeName="node-2"), device("f")]
     assert Slice(resource_slice(devices, **fields)).selects(node, {"a": ""}) is selected
 
@@ -89,7 +97,7 @@ def test_node_selector_that_cannot_be_read_is_fatal_and_names_its_place() -> Non
     )
 
 
-def spec(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of the spec, as in the API
+def spec(**fields: Any) -> dict[str, Any]:
     made = resource_slice([])
     made["spec"].update(fields)
     return made
@@ -149,9 +157,17 @@ Part = Callable[[Any], object]
         ("attributes", {"attributes": {"a": {"int": True}}}, "attributes[a].int: True is not a value of type int"),
         ("attributes", {"attributes": {"a": {"bool": 1}}}, "attributes[a].bool: 1 is not a value of type bool"),
         ("attributes", {"attributes": {"a": {"string": ["x"]}}}, "attributes[a].string: ['x'] is not a value of type"),
-        ("attributes", {"attributes": {"a": {"version": 1}}}, "attributes[a].version: 1 is not a value of type version"),
+        (
+            "attributes",
+            {"attributes": {"a": {"version": 1}}},
+            "attributes[a].version: 1 is not a value of type",
+        ),
         ("attributes", {"attributes": {"a": {"ints": 5}}}, "attributes[a].ints: 5 is not a list of values of type int"),
-        ("attributes", {"attributes": {"a": {"strings": [1]}}}, "attributes[a].strings: [1] is not a list of values of"),
+        (
+            "attributes",
+            {"attributes": {"a": {"strings": [1]}}},
+            "attributes[a].strings: [1] is not a list of values",
+        ),
         ("cel", {"attributes": {"a": {"strings": [[1]]}}}, "attributes[a].strings: [[1]] is not a list of values of"),
         ("cel", {"attributes": {"a": {"int": "5"}}}, "attributes[a].int: '5' is not a value of type int"),
         ("capacity", {"capacity": {"mem": "80Gi"}}, "capacity[mem]: '80Gi' is not an object"),
@@ -193,9 +209,7 @@ Part = Callable[[Any], object]
         ("taints", {"taints": [{"key": 1}]}, "taints[0].key: 1 is not a string"),
     ],
 )
-def test_broken_part_of_a_device_is_named_when_it_is_asked_for(
-    part: str, fields: dict[str, Any], message: str
-) -> None:
+def test_broken_part_of_a_device_is_named_when_it_is_asked_for(part: str, fields: dict[str, Any], message: str) -> None:
     made = Slice(broken(**fields)).devices[0]
     with pytest.raises(InvalidObject) as caught:
         getattr(made, part)

@@ -16,7 +16,6 @@ from tests.structured.manifests import (
     first_available,
     match,
     of,
-    request,
     slices,
 )
 

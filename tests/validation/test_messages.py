@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from driver.validation.decoding import Undecodable, decoded
+from driver.validation.gates import Gates
 from driver.validation.objects import validate_claim, validate_claim_status, validate_class, validate_slice
 
 
@@ -51,7 +52,7 @@ def capacity_of(policy: Any) -> dict[str, Any]:
             {"name": "d", "attributes": {f"a{n}": {"int": 1} for n in range(33)}},
             "33 attributes and capacities; at most",
         ),
-        ({"name": "d", "capacity": {"c": {"value": 1 << 200_000}}}, "8Gi, is a number of thousands of digits"),
+        ({"name": "d", "capacity": {"c": {"value": 1 << 200_000}}}, "8Gi, is a number of 200001 bits"),
         ({"name": "d", "capacity": {"c": {"value": "much"}}}, "must be a quantity such as 500m or 8Gi, is 'much'"),
     ],
 )
@@ -168,3 +169,55 @@ def test_parameters_that_are_no_json_are_refused(parameters: Any) -> None:
     config = [{"opaque": {"driver": "d", "parameters": parameters}}]
     [cause] = validate_class({"metadata": {"name": "c"}, "spec": {"config": config}})
     assert str(cause).startswith("spec.config[0].opaque.parameters: must be plain JSON: no dates, no not-a")
+
+
+def test_size_of_annotations_counts_keys_and_values() -> None:
+    def causes(length: int) -> list[str]:
+        return [str(each) for each in validate_class({"metadata": {"name": "c", "annotations": {"key": "x" * length}}})]
+
+    limit = 256 * 1024 - len("key")
+    assert causes(limit) == []
+    assert causes(limit + 1) == ["metadata.annotations: has 262145 bytes, at most 262144 are allowed"]
+
+
+def test_annotation_keys_are_label_keys_in_any_case() -> None:
+    assert validate_class({"metadata": {"name": "c", "annotations": {"Example.com/A": ""}}}) == []
+    [cause] = validate_class({"metadata": {"name": "c", "annotations": {"a b": ""}}})
+    assert str(cause).startswith("metadata.annotations: 'a b' must consist of letters, digits, '-', '_' or '.'")
+
+
+def test_reference_to_a_request_that_cannot_be_one_says_both() -> None:
+    claim = claim_of(request_of(), constraints=[{"requests": ["R"], "matchAttribute": "a/b"}])
+    assert [cause.message.split()[2] for cause in validate_claim(claim)] == ["consist", "be"]
+    claim = claim_of(request_of(), constraints=[{"requests": ["r/s/T"], "matchAttribute": "a/b"}])
+    assert [cause.message.split()[2] for cause in validate_claim(claim)] == ["be"]
+
+
+def test_node_resources_of_a_device() -> None:
+    def causes(resource: str, **mapping: Any) -> list[str]:
+        device = {
+            "name": "d",
+            "capacity": {"cores": {"value": "8"}},
+            "nodeAllocatableResourceMappings": {resource: mapping},
+        }
+        return [str(cause) for cause in validate_slice(slice_of(device), None, Gates(node_allocatable_resources=True))]
+
+    at = "spec.devices[0].nodeAllocatableResourceMappings"
+    assert causes("cpu") == causes("kubernetes.io/x", capacityKey="cores", allocationMultiplier="500m") == []
+    for multiplier in ("0", "-1"):
+        assert causes("cpu", allocationMultiplier=multiplier) == [
+            f"{at}[cpu].allocationMultiplier: '{multiplier}' must be above zero"
+        ]
+    assert causes("cpu", capacityKey="") == [f"{at}[cpu].capacityKey: '' must be left out or name a capacity"]
+    assert causes("cpu", capacityKey="x") == [f"{at}[cpu].capacityKey: 'x' is no capacity of this device"]
+    assert causes("a/b") == [
+        f"{at}[a/b]: 'a/b' must be a resource of Kubernetes' own, such as cpu or memory",
+    ]
+
+
+def test_name_from_a_long_prefix_is_made_of_its_first_bytes() -> None:
+    def fields(prefix: str) -> list[str]:
+        return [cause.field for cause in validate_class({"metadata": {"generateName": prefix}})]
+
+    assert fields("a" * 58 + "É") == []
+    assert fields("a" * 57 + "É") == ["metadata.name"]

@@ -98,8 +98,7 @@ class _Checker:
                 step, node = self.steps.pop()
                 step(node)
             if not self.issues:
-                resolved = self.unifier.resolved
-                types = {number: resolved(of, final=True) for number, of in self.types.items()}
+                types = {number: self.unifier.resolved(of, final=True) for number, of in self.types.items()}
                 return Checked(self.ast, types, self.references, types[root.id])
         except TypeTooDeep:
             self.issues.append(Issue(0, "the types of this expression are nested too deep"))
@@ -107,7 +106,7 @@ class _Checker:
             pass  # the first twenty are told
         raise TypeFault(tuple(sorted(self.issues, key=lambda each: each.offset)))
 
-    # --- helpers
+    # --- steps, issues, types
 
     def _then(self, *steps: tuple[Callable[..., None], Expr]) -> None:
         """These steps come next, in this order."""

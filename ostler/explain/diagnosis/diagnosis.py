@@ -10,8 +10,8 @@ even alone, or belongs to a smallest set of requests and constraints that cannot
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from driver.structured.claims import RESULTS_MAX, Claim, Request, RequestChoice
 from driver.structured.errors import AllocationError, FatalError, GaveUp
@@ -32,7 +32,10 @@ from ostler.explain.diagnosis.remedies import remedies
 from ostler.explain.diagnosis.screening import Screened, devices_for, screen
 from ostler.explain.diagnosis.selecting import refusal
 from ostler.explain.diagnosis.together import not_together, of_core, refused_by
-from ostler.explain.diagnosis.verdict import NodeFinding, Outcome, RequestFinding
+from ostler.explain.diagnosis.verdict import NodeFinding, Outcome, Remedy, RequestFinding
+
+Cures = Callable[[], tuple[Remedy, ...]]
+"""Finds the changes that help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,15 @@ class Ground:
 
 
 def diagnose(claims: Claims, node: JsonObject, cluster: Cluster, *, remedy: bool = True) -> NodeFinding:
-    """What holds for these claims on this node. Never raises for what is wrong with the objects.
+    """What holds for these claims on this node, with ``remedy`` the changes that help as well."""
+    finding, cures = examine(claims, node, cluster)
+    return replace(finding, remedies=cures()) if remedy else finding
 
-    ``remedy``: also find changes that help, which takes several times as long as all the rest.
+
+def examine(claims: Claims, node: JsonObject, cluster: Cluster) -> tuple[NodeFinding, Cures]:
+    """What holds for these claims on this node, and how to find changes that help, which takes as long again.
+
+    Never raises for what is wrong with the objects.
     """
     name, labels = node_identity(node)
     judge = Judge(node, cluster)
@@ -58,13 +67,17 @@ def diagnose(claims: Claims, node: JsonObject, cluster: Cluster, *, remedy: bool
         if answer.results is not None:
             devices = {device.id: device for pool in pools for device in pool.devices}
             placed = tuple(placements(claims, answer.results, devices))
-            return NodeFinding(name, Outcome.FITS, placed, tuple(shared(claims, placed, devices)))
+            return NodeFinding(name, Outcome.FITS, placed, tuple(shared(claims, placed, devices))), _none
         ground = Ground(name, labels, pools, devices_for(name, labels, pools))
         if isinstance(answer.error, FatalError):
-            return _refused(claims, ground, cluster, answer.error)
-        return _Blocked(claims, ground, cluster, judge).finding(answer.error, remedy=remedy)
+            return _refused(claims, ground, cluster, answer.error), _none
+        return _Blocked(claims, ground, cluster, judge).finding(answer.error)
     except FatalError as error:
-        return NodeFinding(name, Outcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),))
+        return NodeFinding(name, Outcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),)), _none
+
+
+def _none() -> tuple[Remedy, ...]:
+    return ()
 
 
 def _refused(claims: Claims, ground: Ground, cluster: Cluster, error: FatalError) -> NodeFinding:
@@ -100,32 +113,27 @@ class _Blocked:
         self._cluster = cluster
         self._judge = judge
 
-    def finding(self, error: AllocationError | None, *, remedy: bool) -> NodeFinding:
-        """All that is in the way."""
+    def finding(self, error: AllocationError | None) -> tuple[NodeFinding, Cures]:
+        """All that is in the way, and what would help."""
         name = self._ground.name
         parts = requests_of(self._claims)
         alone = self._impossible_alone(parts, known=not isinstance(error, GaveUp))
         if isinstance(error, GaveUp) and not alone:
-            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(kinds.GaveUp(error.message),))
+            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(kinds.GaveUp(error.message),)), _none
         core = None if alone else smallest(self._claims, self._judge.possible)
         blamed = alone or list(core.requests if core is not None else parts)
         screened = {part: self._screened(part) for part in blamed}
         together = [] if core is None else list(of_core(self._facts, core, screened))
-        faults = self._faults([choice for part in blamed for choice in (self._choice(part),)])
-        cures = tuple(remedies(self._claims, screened, core, self._judge)) if remedy else ()
-        return NodeFinding(
-            name,
-            Outcome.BLOCKED,
-            obstacles=(*faults, *together),
-            requests=tuple(each for part in blamed for each in self._requests(part, screened[part], core)),
-            remedies=cures,
-        )
+        faults = self._faults([self._choice(part) for part in blamed])
+        requests = tuple(each for part in blamed for each in self._requests(part, screened[part], core))
+        blocked = NodeFinding(name, Outcome.BLOCKED, obstacles=(*faults, *together), requests=requests)
+        return blocked, lambda: tuple(remedies(self._claims, screened, core, self._judge))
 
     def _impossible_alone(self, parts: Sequence[Part], *, known: bool) -> list[Part]:
         """The requests that cannot be met even alone; ``known``: it is proved that they cannot be met together."""
         if known and len(parts) == 1 and not constraints_of(self._claims):
             return list(parts)
-        return [part for part in parts if self._judge.possible(reduced(self._claims, [part], ())) is False]
+        return [part for part in parts if self._judge.ask(reduced(self._claims, [part], ())).hopeless]
 
     def _choice(self, part: Part) -> RequestChoice:
         return self._facts[part[0]].requests[part[1]]

@@ -37,6 +37,11 @@ class Answer:
             return True
         return None if isinstance(self.error, FatalError | GaveUp) else False
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether it is known that nothing is to be had: it does not fit, or ends with an error."""
+        return self.results is None and not isinstance(self.error, GaveUp)
+
 
 class Judge:
     """The allocator for one node."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from driver.structured.claims import Claim
@@ -15,7 +15,7 @@ from ostler.explain.asking.nodes import hindrances
 from ostler.explain.asking.subject import Subject
 from ostler.explain.diagnosis.alike import gist
 from ostler.explain.diagnosis.cluster import Cluster, Patience, cluster_of
-from ostler.explain.diagnosis.diagnosis import diagnose, limit_of
+from ostler.explain.diagnosis.diagnosis import Cures, examine, limit_of
 from ostler.explain.diagnosis.errors_told import class_missing, told
 from ostler.explain.diagnosis.groups import MANY, Seen, grouped
 from ostler.explain.diagnosis.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting
@@ -29,6 +29,8 @@ from ostler.explain.state import State
 
 Progress = Callable[[int, int], None]
 """Nodes done, nodes in all."""
+SHOWN = 8
+"""Claims that a title names."""
 
 
 def survey(
@@ -51,8 +53,9 @@ def survey(
         before = [*_missing_classes(subject, cluster), *limit_of(subject.to_allocate)]
         if before or (stops and not subject.to_allocate):
             return Verdict(title, stops=(*stops, *before), notes=tuple(notes), claims=claims)
-        groups = grouped(list(_findings(nodes, subject, cluster, progress)))
-        groups = tuple(_with_remedies(groups, nodes, subject, cluster))
+        cures: dict[str, Cures] = {}
+        groups = grouped(list(_findings(nodes, subject, cluster, progress, cures)))
+        groups = tuple(_with_remedies(groups, cures))
     except FatalError as error:
         unreadable = told(error, subject.to_allocate)
         return Verdict(title, stops=(*stops, unreadable), notes=tuple(notes), claims=claims)
@@ -65,7 +68,8 @@ def title_of_subject(subject: Subject) -> str:
     claims = [title_of(claim) for claim in subject.to_allocate if not name_of(claim).startswith("<")]
     if subject.pod is None or not claims:
         return subject.title
-    return f"{subject.title} ({'claim' if len(claims) == 1 else 'claims'} {', '.join(claims)})"
+    more = f" … {len(claims) - SHOWN} more" if len(claims) > SHOWN else ""
+    return f"{subject.title} ({'claim' if len(claims) == 1 else 'claims'} {', '.join(claims[:SHOWN])}{more})"
 
 
 def _nodes(state: State, names: Sequence[str]) -> tuple[list[JsonObject], list[str]]:
@@ -123,7 +127,10 @@ def _missing_classes(subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
             yield class_missing(name, cluster)
 
 
-def _findings(nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, progress: Progress) -> Iterator[Seen]:
+def _findings(
+    nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, progress: Progress, cures: dict[str, Cures]
+) -> Iterator[Seen]:
+    """Every node; ``cures`` gets what finds the remedies of those that were looked at."""
     situations = Situations(subject.to_allocate, cluster)
     known: dict[Hashable, NodeFinding] = {}
     outside = [(title_of(claim), _reach(claim)) for claim in subject.allocated]
@@ -143,7 +150,8 @@ def _findings(nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, p
         key = (_asked(claims) if subject.extended else (), _situation(situations, node))
         finding = known.get(key)
         if finding is None:
-            finding = known[key] = diagnose(claims, node, cluster, remedy=False)
+            finding, cures[name] = examine(claims, node, cluster)
+            known[key] = finding
         lumped = situations.lumps and finding.node != name
         yield Seen(name, replace(finding, remarks=remarks) if remarks else finding, lumped)
     progress(len(nodes), len(nodes))
@@ -178,18 +186,13 @@ def _reach(claim: JsonObject) -> tuple[Callable[[JsonObject], bool], tuple[str, 
     return (lambda node: matcher(*node_identity(node))), names
 
 
-def _with_remedies(
-    groups: Sequence[Group], nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster
-) -> Iterator[Group]:
+def _with_remedies(groups: Sequence[Group], cures: Mapping[str, Cures]) -> Iterator[Group]:
     """The groups that are shown, with changes that would help on their first node."""
-    by_name = {name_of(node): node for node in nodes}
     for number, group in enumerate(groups):
         if group.finding.outcome is not Outcome.BLOCKED or number >= MANY:
             yield group
             continue
-        node = by_name[group.finding.node]
-        better = diagnose(subject.claims_on(node), node, cluster)
-        yield replace(group, finding=replace(group.finding, remedies=better.remedies))
+        yield replace(group, finding=replace(group.finding, remedies=cures[group.finding.node]()))
 
 
 def _stops(groups: Sequence[Group]) -> list[Obstacle]:

@@ -27,7 +27,9 @@ from ostler.explain.drawing.page import Ink, Line, Piece, line, page, value
 from ostler.explain.drawing.wording import obstacle_lines
 
 MOST = 12
-"""Groups of nodes that are shown unless all are asked for."""
+"""Groups of nodes that are shown unless all are asked for, and requests that say the same."""
+ALIKE = 3
+"""Requests that are shown of more that say the same."""
 
 
 def draw(verdict: Verdict, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
@@ -156,13 +158,17 @@ def _reasons(finding: NodeFinding, stops: set[object], several: bool) -> Iterato
     if len(others) < len(finding.obstacles):
         # Told once, at the top.
         yield line(1, "the error above is met here")
-    for request in finding.requests:
-        if not request.total and finding.obstacles:
-            # That there are no devices is said already.
-            continue
-        yield line(1, _request_name(request.claim, request.request, several), ": ", _counts(request))
-        for obstacle in request.obstacles:
-            yield from obstacle_lines(obstacle, 2)
+    # That there are no devices is said already.
+    told = [request for request in finding.requests if request.total or not finding.obstacles]
+    for _, same in groupby(told, key=lambda each: (_counts(each), gist(each.obstacles))):
+        alike = list(same)
+        shown = alike if len(alike) <= MOST else alike[:ALIKE]
+        for request in shown:
+            yield line(1, _request_name(request.claim, request.request, several), ": ", _counts(request))
+            for obstacle in request.obstacles:
+                yield from obstacle_lines(obstacle, 2)
+        if len(shown) < len(alike):
+            yield line(1, f"{len(alike) - len(shown)} more requests: the same")
     for remedy in finding.remedies:
         yield advice(1, _remedy(remedy))
     yield from (line(1, Piece("note: ", Ink.VALUE), remark) for remark in finding.remarks)

@@ -31,6 +31,8 @@ from ostler.explain.drawing.page import Line, Piece, code, line, value
 
 AROUND = 60
 """Characters of an expression shown on either side of the place of a mistake."""
+MOST_NAMES = 8
+"""Requests that compete, by name."""
 
 
 def obstacle_lines(obstacle: Obstacle, depth: int, *, claims: bool = False) -> list[Line]:
@@ -111,6 +113,8 @@ def _of_several(obstacle: Obstacle, depth: int, *, claims: bool) -> list[Line]:
             named = claims or len({claim for claim, _ in obstacle.requests}) > 1
             names = [f"{claim} {quoted(name)}" if named else quoted(name) for claim, name in obstacle.requests]
             under = f" under {joined(obstacle.constraints)}" if obstacle.constraints else ""
+            if len(names) > MOST_NAMES:
+                names = [*names[: MOST_NAMES - 1], f"{len(names) - MOST_NAMES + 1} more"]
             if len(names) == 1:
                 together = " together" if len(obstacle.constraints) > 1 else ""
                 return [line(depth, f"request {names[0]} can be met, but not{under}{together}")]

@@ -109,3 +109,11 @@ def test_patterns_are_of_linear_time_syntax() -> None:
     assert holds('"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!".matches("^(a+)+$") == false')
     assert holds('"größe-日本".findAll("[^a-z-]") == ["ö", "ß", "日", "本"]')
     assert holds('"aXbX".findAll("X*") == ["", "X", "X"]')
+
+
+def test_what_a_text_may_grow_to_counts_all_of_it() -> None:
+    """65536 letters, each replaced by 256 make just the 16 MiB that are allowed."""
+    start = f"cel.bind(a, '{'a' * 4096}', cel.bind(b, a + a + a + a, cel.bind(c, b + b + b + b, "
+    assert holds(f"{start}c.replace('a', '{'b' * 256}').size() == 16777216)))")
+    assert failure(f"{start}c.replace('a', '{'b' * 257}').size() > 0)))").cost_exceeded
+    assert failure(f"lists.range(65000).map(x, 'a').join('{'b' * 260}').size() > 0").cost_exceeded

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
+import tracemalloc
 
 import pytest
 
-from tests.structured.cel.selectors import failure, holds, outcome
+from driver.structured.cel.errors import EvaluationError
+from tests.structured.cel.selectors import GPU, failure, holds, outcome, program
 
 TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
 
@@ -98,3 +101,42 @@ def test_deep_trees_are_evaluated_even_from_deep_in_the_stack(expression: str) -
     thread.start()
     thread.join()
     assert results == [True]
+
+
+@pytest.mark.parametrize("zeros", [10, 5_000, 49_000])
+def test_a_number_may_begin_with_any_zeros(zeros: int) -> None:
+    assert holds(f"{'0' * zeros}17 == 17 && {'0' * zeros}u == 0u")
+
+
+def test_large_results_of_constants_are_not_kept() -> None:
+    selector = program("lists.range(40000).size() > 0")
+    tracemalloc.start()
+    assert selector.evaluate(GPU).result
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 100_000
+    assert selector.evaluate(GPU) == selector.evaluate(GPU)
+
+
+def test_an_account_of_many_conditions_is_one_condition() -> None:
+    conditions = [f"device.driver != '{number}'" for number in range(251)]
+    (whole,) = program(" && ".join(conditions)).account(GPU)
+    assert (whole.outcome, whole.reads[0].path) == (True, "device.driver")
+    assert len(program(" && ".join(conditions[:250])).account(GPU)) == 250
+
+
+def test_all_conditions_of_an_account_share_a_limit() -> None:
+    expensive = "lists.range(900).all(x, lists.range(200).all(y, y != -1))"
+    outcomes = [each.outcome for each in program(" && ".join([expensive] * 11)).account(GPU)]
+    assert all(isinstance(each, EvaluationError) and each.cost_exceeded for each in outcomes)
+    costs = [each.cost for each in outcomes if isinstance(each, EvaluationError)]
+    assert costs[0] > 1_000_000
+    assert costs[-1] < 1_000
+
+
+def test_an_account_within_many_bindings_is_made_in_time() -> None:
+    conditions = " && ".join(["a['x'].y == 1"] * 3_000)
+    text = "cel.bind(a, device.attributes, " * 200 + conditions + ")" * 200
+    start = time.monotonic()
+    assert len(program(text).account(GPU)) == 1
+    assert time.monotonic() - start < 20

@@ -80,7 +80,7 @@ def pattern(text: str) -> Pattern:
         raise TooExpensive
     spend(50 + (len(text) ** 2 >> 7))
     found, size = _compiled(text)
-    spend(size >> 1)
+    spend(size)
     if isinstance(found, str):
         raise Fault(f"error parsing regexp: {found}")
     return Pattern(found, size)
