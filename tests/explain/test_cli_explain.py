@@ -243,3 +243,28 @@ def test_progress_is_for_terminals_alone() -> None:
     progress.say("reading")
     progress.end()
     assert stream.getvalue() == ""
+
+
+def test_many_claims_are_told_in_few_lines(answers: Answers) -> None:
+    names = [f"c{number:02}" for number in range(20)]
+    claims = [claim(request(), name=name) for name in names]
+    objects = (A, GPU_CLASS, resource_slice("node-a", gpus(15)), *claims, pod(claims=names))
+    said = answers(*objects, ask="pod/train-0").splitlines()
+    assert said[0].startswith("pod team/train-0 (claims team/c00, team/c01")
+    assert said[0].endswith("team/c07 … 12 more) does not fit on node-a")
+    assert said[3].endswith('team/c06 "gpu" and 9 more can each be met, but not together')
+    assert said[4:] == [
+        *(f'  claim team/c0{number}, request "gpu": 15 of 15 devices suit, 1 wanted' for number in range(3)),
+        "  13 more requests: the same",
+    ]
+
+
+def test_a_device_that_cannot_be_read_and_is_not_asked_for_stops_nothing(answers: Answers) -> None:
+    near: dict[str, Any] = {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["x"]}]}
+    odd = device("odd", more={"nodeSelector": {"nodeSelectorTerms": [near]}})
+    slices = [
+        resource_slice("node-a", gpus(1)),
+        resource_slice("rack", [odd], "nic.example.com", nodeName=None, perDeviceNodeSelection=True),
+    ]
+    printed = answers(A, GPU_CLASS, *slices, claim(request()))
+    assert printed.startswith("claim team/train fits on node-a\n")

@@ -225,6 +225,12 @@ def test_numbers_are_made_without_text() -> None:
     assert from_int(1024, Format.BINARY_SI).text == "1Ki"
     assert from_milli(1500).text == "1500m"
     assert from_int(2**70).as_int64() is None
+    assert [from_milli(value).wide for value in (-(2**63) - 1, -(2**63), 2**63 - 1, 2**63)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 @given(texts)
