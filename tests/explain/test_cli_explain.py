@@ -262,9 +262,10 @@ def test_many_claims_are_told_in_few_lines(answers: Answers) -> None:
 def test_a_device_that_cannot_be_read_and_is_not_asked_for_stops_nothing(answers: Answers) -> None:
     near: dict[str, Any] = {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["x"]}]}
     odd = device("odd", more={"nodeSelector": {"nodeSelectorTerms": [near]}})
+    fine = device("fine", more={"nodeName": "node-a"})
     slices = [
         resource_slice("node-a", gpus(1)),
-        resource_slice("rack", [odd], "nic.example.com", nodeName=None, perDeviceNodeSelection=True),
+        resource_slice("rack", [fine, odd], "nic.example.com", nodeName=None, perDeviceNodeSelection=True),
     ]
     printed = answers(A, GPU_CLASS, *slices, claim(request()))
     assert printed.startswith("claim team/train fits on node-a\n")

@@ -217,6 +217,11 @@ def test_every_obstacle_has_its_words(obstacle: Obstacle, words: str) -> None:
     assert page(obstacle_lines(obstacle, 0), None, colour=False) == words
 
 
+def test_a_capacity_that_was_not_asked_for_is_told_without_an_amount() -> None:
+    (said,) = obstacle_lines(CapacityUnfit(("a",), 1, "memory", "", "the device has 8Gi"), 0)
+    assert page([said], None, colour=False).endswith(" memory: the device has 8Gi\n")
+
+
 def test_no_kind_of_obstacle_is_without_words() -> None:
     assert {type(each) for each, _ in WORDS} == set(obstacle_kinds())
     assert len({kind.kind for kind in obstacle_kinds()}) == len(list(obstacle_kinds()))

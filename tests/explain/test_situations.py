@@ -6,7 +6,7 @@ import random
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from driver.structured.errors import FatalError
@@ -118,6 +118,7 @@ def test_every_node_is_in_one_group_with_its_own_outcome(asked: str) -> None:
 
 
 @settings(max_examples=120, deadline=None)
+@example(48)  # Counters that nobody declared, in a pool of which no device that can be had draws on any.
 @given(st.integers(0, 1_000_000))
 def test_what_is_found_on_one_node_of_a_situation_holds_on_the_others(number: int) -> None:
     case = allocation_case(29, number)

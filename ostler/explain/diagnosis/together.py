@@ -127,8 +127,9 @@ def _short(usable: Sequence[Device], judge: Judge) -> Iterator[tuple[PoolID, Cou
     for device in usable:
         by_pool.setdefault(device.slice.pool, []).append(device)
     for pool, devices in by_pool.items():
-        left = judge.left(pool)
         needed: Counter[CounterKey] = Counter()
         for device in devices:
             needed.update(device.consumed)
+        # Where no device that can be had draws on counters, nobody has looked whether they are declared.
+        left = judge.left(pool) if needed else {}
         yield from ((pool, counter) for counter, amount in sorted(needed.items()) if amount > left.get(counter, 0))

@@ -31,6 +31,7 @@ from driver.structured.cel.values import (
 
 _PRECISION = 6
 _MAX_PRECISION = 32_767
+"""Not followed: a larger one wraps around at 16 bits in Kubernetes."""
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
