@@ -118,7 +118,7 @@ def test_it_lists_the_devices_of_a_recorded_node(image: Image, root: Path) -> No
 
 LOADED = """
 import importlib, os, pkgutil, sys
-for name in ("protos", "node", "kube", "plugin", "sandbox", "ostler"):
+for name in ("protos", "node", "kube", "plugin", "driver", "sandbox", "ostler"):
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, f"{name}."):
         if not module.name.endswith("__main__") and not module.name.startswith("protos.generate"):
