@@ -116,6 +116,11 @@ class Quantity:
 
     def __sub__(self, other: Quantity) -> Quantity:
         """The difference. Written in the format of `self`, or of `other` if `self` is zero."""
+        if other.unscaled == _INT64_MIN and not other.wide:
+            # Kubernetes negates within 64 bits, where the least number is its own negative.
+            wrapped = _sum(self, other.nanos, other.unscaled, other)
+            if not wrapped.wide:
+                return wrapped
         return _sum(self, -other.nanos, -other.unscaled, other)
 
     def __neg__(self) -> Quantity:

@@ -348,7 +348,7 @@ CALLS: dict[str, tuple[str, ...]] = {
         "optional.of({any})", "optional.ofNonZeroValue({any})", "{attributes}.?model",
         "{attributes}[?{string}]", "{dyn}.?a", "{ints}[?{int}]", "{opt}.or({opt})",
         "{opt}.optMap(<x:dyn>, {any})", "{opt}.optFlatMap(<x:dyn>, {opt})", "{opt}.?a",
-        # What `validate` complains of has other words here, which is to be seen in costs: only their number is asked for.
+        # What `validate` complains of has other words here, and costs show it: only their number is asked for.
         "format.named({string})", "optional.of({format}.validate({string}).orValue([]).size())",
     ),
     "attributes": (

@@ -291,3 +291,9 @@ def test_quantities_are_stored_as_the_api_server_stored_them() -> None:
     pairs = _stored()
     assert len(pairs) >= 3
     assert {given: of_json(given).text for given, _ in pairs} == dict(pairs)
+
+
+def test_subtracting_the_least_integer_wraps_as_in_kubernetes_as_long_as_the_result_fits() -> None:
+    least = from_int(-(2**63))
+    assert (parse("5") - least).nanos == (5 - 2**63) * 10**9
+    assert (parse("-5") - least).nanos == (2**63 - 5) * 10**9

@@ -2,8 +2,7 @@
 
 An expression of Kubernetes can tell a sum or difference from a quantity that was read: on the right side of `==` a
 computed one is an error. `Amount.computed` keeps that apart. Not followed: comparing with a quantity beyond 64 bits
-also makes the other one lose its being an integer there, for the rest of the evaluation; and subtracting the least int
-wraps around there.
+also makes the other one lose its being an integer there, for the rest of the evaluation.
 """
 
 from __future__ import annotations
