@@ -50,7 +50,7 @@ def survey(
     stops: list[Obstacle] = [Waiting(sentence) for sentence in subject.missing]
     try:
         cluster = cluster_of(state, patience)
-        before = [*_missing_classes(subject, cluster), *limit_of(subject.to_allocate)]
+        before = [*_missing_classes(state, subject, cluster), *limit_of(subject.to_allocate)]
         if before or (stops and not subject.to_allocate):
             return Verdict(title, stops=(*stops, *before), notes=tuple(notes), claims=claims)
         cures: dict[str, Cures] = {}
@@ -114,8 +114,8 @@ def _notes(state: State, subject: Subject) -> list[str]:
     return found
 
 
-def _missing_classes(subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
-    """Classes that requests name and nobody made: the scheduler looks at no node then."""
+def _missing_classes(state: State, subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
+    """Classes that requests name and nobody made, or that could not be read: nothing can be said of a node then."""
     names = dict.fromkeys(
         request.class_name
         for claim in subject.to_allocate
@@ -123,7 +123,11 @@ def _missing_classes(subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
         for request in choice.alternatives
     )
     for name in names:
-        if name and name not in cluster.classes:
+        if not name or name in cluster.classes:
+            continue
+        if state.lacks(Kind.CLASS) is not None:
+            yield Waiting(f"whether there is a DeviceClass {name}, and what it selects, could not be read")
+        else:
             yield class_missing(name, cluster)
 
 
