@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kube.bodies import JsonObject
 from ostler.explain.asking.question import Question
 from ostler.explain.asking.subject import Subject
 from ostler.explain.diagnosis.survey import survey
@@ -9,7 +10,7 @@ from ostler.explain.drawing.text import draw
 from ostler.explain.kinds import Kind
 from ostler.explain.state import Missing, State
 
-CLAIM = {
+CLAIM: JsonObject = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceClaim",
     "metadata": {"name": "train", "namespace": "team"},
