@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -59,6 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--names", type=Path, metavar="FILE", help="write down which name became which, for yourself")
     add_access(parser, namespace=False)
+    parser.add_argument(
+        "-n",
+        "--namespace",
+        default="",
+        metavar="NAME",
+        help="read this one where your account may not read all namespaces (default: the context's)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -103,11 +111,9 @@ def _read_cluster(arguments: argparse.Namespace) -> State:
     from ostler.explain.reading.live import Wanted, read_cluster
 
     access = find_access(choice_of(arguments), os.environ)
-    client = connect(access, chance)
-    try:
-        return read_cluster(client, access.server, Wanted(everything=True))
-    finally:
-        client.close()
+    namespace = arguments.namespace or access.namespace or "default"
+    with closing(connect(access, chance)) as client:
+        return read_cluster(client, access.server, Wanted(namespace, everything=True))
 
 
 def _text(path: Path | None, state: State, *, hidden: bool) -> str:

@@ -354,6 +354,16 @@ def kubeconfig(folder: Path, server: ApiServer) -> Path:
     return folder / "kubeconfig"
 
 
+def test_an_account_of_one_namespace_gets_that_one(tmp_path: Path) -> None:
+    mine, others = claim("mine", namespace="team"), claim("theirs", namespace="other")
+    cluster = Cluster(mine, others, device_class("gpu"))
+    cluster.forbidden = {"/apis/resource.k8s.io/v1/resourceclaims"}
+    with serving(cluster) as server:
+        out = tmp_path / "out.yaml"
+        assert run("-o", str(out), "-n", "team", "--kubeconfig", str(kubeconfig(tmp_path, server))) == 0
+    assert [name_of(body) for body in read_files([str(out)]).state.claims] == ["mine"]
+
+
 def test_what_is_not_in_it_is_told(source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--from", source) == 0
     out, err = capsys.readouterr()
