@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -125,17 +125,29 @@ def lasting_plugin(node: Node, way: str) -> Inside:
     """A foreign plugin that the kubelet keeps.
 
     Kubelets up to 1.36 that forget a socket of the test before disconnect whoever serves its resource by then; they
-    look every second.
+    look every second. A plugin that registered is not asked again, so another one is started.
     """
-    while True:
+    for _ in range(10):
         foreign = foreign_plugin(node, way, *STRANGE)
-        wait_until("the kubelet has the foreign devices", lambda: allocatable_ids(node, GPU) == list(STRANGE))
-        deadline = time.monotonic() + 1.5
-        while allocatable_ids(node, GPU) == list(STRANGE):
-            if time.monotonic() > deadline:
-                return foreign
-            time.sleep(0.05)
+        if _holds(lambda: allocatable_ids(node, GPU) == list(STRANGE), within=5.0, during=1.5):
+            return foreign
         foreign.end(signal.SIGKILL)
+    raise AssertionError("the kubelet kept none of ten foreign plugins")
+
+
+def _holds(condition: Callable[[], bool], *, within: float, during: float) -> bool:
+    """Whether a condition comes true in time and then stays true, in seconds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    deadline = time.monotonic() + during
+    while time.monotonic() < deadline:
+        if not condition():
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def known_devices(node: Node, count: int) -> list[str]:
