@@ -14,6 +14,7 @@ from typing import Any
 
 from driver.structured.allocated import AllocatedState
 from driver.structured.allocator import Allocator
+from driver.structured.errors import AllocationError
 from driver.structured.pools import SliceIndex, gather_pools
 from tests.judge.our_allocation import allocator as allocator_of
 
@@ -86,7 +87,7 @@ def answered(case: Json) -> None:
     """One of those searches; that its answer is right is for the tests to say."""
     try:
         allocator_of(case).allocate(case["node"])
-    except Exception as error:
+    except AllocationError as error:
         if case["expect"]["errorKind"] is None:
             raise ValueError(f"{case['name']}: {error}") from error
 

@@ -136,6 +136,11 @@ class Quantity:
         return (self.nanos > 0) - (self.nanos < 0)
 
     @property
+    def form(self) -> tuple[int, int, Format, str, bool]:
+        """What Kubernetes' values are compared by where they are compared as they are kept, and not as numbers."""
+        return self.unscaled, self.scale, self.format, self.source, self.wide
+
+    @property
     def text(self) -> str:
         """What an API server stores for this quantity."""
         return self.source or _canonical(self)

@@ -114,12 +114,7 @@ def _identical(one: Quantity, other: Quantity) -> bool:
     """Equality as Kubernetes has it here: of form and text, not of number (`1024Mi` is not the default `1Gi`)."""
     if one is other:
         return not one.wide
-    return (
-        not one.wide
-        and not other.wide
-        and (one.unscaled, one.scale, one.format, one.source)
-        == (other.unscaled, other.scale, other.format, other.source)
-    )
+    return not one.wide and one.form == other.form
 
 
 def _exact_milli(amount: Quantity) -> int | None:

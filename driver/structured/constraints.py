@@ -12,7 +12,6 @@ from typing import Final, Protocol
 from driver.structured.attributes import Values, as_values, lookup, scalar
 from driver.structured.claims import Claim, ConstraintFacts, Request
 from driver.structured.errors import FatalError
-from driver.structured.reading import Object
 from driver.structured.slices import Device
 
 State = Hashable
@@ -46,16 +45,44 @@ class Constraint(Protocol):
         """The values in a state: a device that follows must have one of them (match), or none (distinct)."""
 
 
-class _MatchScalars:
+class _OnAttribute:
+    """What a constraint is about."""
+
+    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
+        self.facts = facts
+        self.attribute = attribute
+
+
+class _Plain(_OnAttribute):
+    """While list attributes are off: an attribute has one value or none."""
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        attribute = lookup(device, self.attribute)
+        if attribute is None:
+            return ()
+        value = scalar(attribute)
+        return (("alone", device.id) if value is None else value,)
+
+
+class _Lists(_OnAttribute):
+    """With list attributes: a plain value is a list of one."""
+
+    def listed(self, device: Device) -> Values | None:
+        """The device's values, None without any."""
+        attribute = lookup(device, self.attribute)
+        return None if attribute is None else as_values(attribute)
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        values = self.listed(device)
+        return () if values is None else ((values.type, each) for each in values.values)
+
+
+class _MatchScalars(_Plain):
     """matchAttribute while list attributes are off: every device has the first one's value.
 
     The state is the first device's attribute: its type and value, or that it has none of a known type. A first device
     is accepted with any attribute; then none can follow.
     """
-
-    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
-        self.facts = facts
-        self.attribute = attribute
 
     def add(self, state: State, device: Device) -> State | Refused:
         attribute = lookup(device, self.attribute)
@@ -69,20 +96,12 @@ class _MatchScalars:
     def held(self, state: State) -> Iterable[Hashable]:
         return (state,)
 
-    def values(self, device: Device) -> Iterable[Hashable]:
-        return _plain_values(lookup(device, self.attribute), device)
 
-
-class _MatchLists:
+class _MatchLists(_Lists):
     """matchAttribute with list attributes: all devices share at least one value. The state is what they share."""
 
-    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
-        self.facts = facts
-        self.attribute = attribute
-
     def add(self, state: State, device: Device) -> State | Refused:
-        attribute = lookup(device, self.attribute)
-        values = None if attribute is None else as_values(attribute)
+        values = self.listed(device)
         if values is None:
             return REFUSED
         if not isinstance(state, Values):
@@ -93,19 +112,12 @@ class _MatchLists:
     def held(self, state: State) -> Iterable[Hashable]:
         return ((state.type, each) for each in state.values) if isinstance(state, Values) else ()
 
-    def values(self, device: Device) -> Iterable[Hashable]:
-        return _all_values(lookup(device, self.attribute))
 
-
-class _DistinctScalars:
+class _DistinctScalars(_Plain):
     """distinctAttribute while list attributes are off: no two devices have the same value.
 
     A device whose attribute has no plain value can only be the first. The state is the set of values so far.
     """
-
-    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
-        self.facts = facts
-        self.attribute = attribute
 
     def add(self, state: State, device: Device) -> State | Refused:
         attribute = lookup(device, self.attribute)
@@ -120,20 +132,12 @@ class _DistinctScalars:
     def held(self, state: State) -> Iterable[Hashable]:
         return state if isinstance(state, frozenset) else ()
 
-    def values(self, device: Device) -> Iterable[Hashable]:
-        return _plain_values(lookup(device, self.attribute), device)
 
-
-class _DistinctLists:
+class _DistinctLists(_Lists):
     """distinctAttribute with list attributes: no two devices share a value. The state is all values so far."""
 
-    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
-        self.facts = facts
-        self.attribute = attribute
-
     def add(self, state: State, device: Device) -> State | Refused:
-        attribute = lookup(device, self.attribute)
-        values = None if attribute is None else as_values(attribute)
+        values = self.listed(device)
         if values is None:
             return REFUSED
         seen = state if isinstance(state, frozenset) else frozenset()
@@ -142,21 +146,6 @@ class _DistinctLists:
 
     def held(self, state: State) -> Iterable[Hashable]:
         return state if isinstance(state, frozenset) else ()
-
-    def values(self, device: Device) -> Iterable[Hashable]:
-        return _all_values(lookup(device, self.attribute))
-
-
-def _plain_values(attribute: Object | None, device: Device) -> Iterable[Hashable]:
-    if attribute is None:
-        return ()
-    value = scalar(attribute)
-    return (("alone", device.id) if value is None else value,)
-
-
-def _all_values(attribute: Object | None) -> Iterable[Hashable]:
-    values = None if attribute is None else as_values(attribute)
-    return () if values is None else ((values.type, each) for each in values.values)
 
 
 def constraints_of(claim: Claim, list_attributes: bool) -> tuple[Constraint, ...]:

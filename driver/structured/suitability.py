@@ -59,7 +59,8 @@ class Suitability:
             request.selectors,
             request.tolerations,
             request.admin_access,
-            frozenset(request.capacities.items()),
+            # Written forms, because a policy's default is compared by them (see `capacity`).
+            frozenset((name, each.form) for name, each in request.capacities.items()),
             frozenset(claim.constraints[number].attribute for number in plan.constraints),
         )
         known = None if self.shared else self._known.get(asked)

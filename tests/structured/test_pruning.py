@@ -217,3 +217,14 @@ def test_nothing_is_pruned_where_a_device_gives_to_a_counter() -> None:
     searched = problem([claim([request("a"), request("b")])], slices(devices, {"set": {"x": 0}}))
     assert not can_be_pruned(searched)
     assert outcome(searched, 0, BUDGET) == outcome(searched, NEVER, BUDGET)
+
+
+def test_requests_for_the_same_amount_in_other_words_are_not_taken_for_equal() -> None:
+    # A policy's default is always allowed, and Kubernetes compares it by its words: 1024Mi is not the default 1Gi.
+    policy = {"default": "1Gi", "validValues": ["512Mi"]}
+    only = device("only") | {"capacity": {"memory": {"value": "2Gi", "requestPolicy": policy}}}
+    alternatives = [exactly(capacity={"requests": {"memory": amount}}) for amount in ("1024Mi", "1Gi")]
+    searched = problem([claim([first_available("a", *alternatives)])], slices([only]))
+    found = outcome(searched, 0, BUDGET)
+    assert found is not None
+    assert found[0] == (Outcome.DONE, [[("a/s1", 0)]], [[1]])
