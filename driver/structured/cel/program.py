@@ -15,6 +15,7 @@ from driver.structured.cel.device import Device
 from driver.structured.cel.errors import EvaluationError
 from driver.structured.cel.estimate import estimate
 from driver.structured.cel.frame import Frame
+from driver.structured.cel.functions.quantity import Amount
 from driver.structured.cel.interpreter import plan
 from driver.structured.cel.nodes import PlanFault
 from driver.structured.cel.reads import Path, reads
@@ -81,7 +82,12 @@ class Program:
 
 
 def _frozen(value: Value) -> Hashable:
-    """A value as something to compare and to hash; values of different types are different."""
+    """A value as something to compare and to hash; values of different types are different.
+
+    So are quantities of one number in different forms: `0.5Gi` is no integer to Kubernetes, `512Mi` is one.
+    """
+    if isinstance(value, Amount):
+        return (Amount, value.quantity.form)
     if is_list(value):
         return ("list", *(_frozen(each) for each in value))  # type: ignore[attr-defined]
     if is_map(value):

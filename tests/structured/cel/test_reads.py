@@ -61,3 +61,10 @@ def test_signatures_tell_types_apart_and_unsound_devices() -> None:
 
 def test_there_is_no_signature_where_anything_can_be_read() -> None:
     assert program("device == device").signature(GPU) is None
+
+
+def test_signatures_tell_one_number_in_two_forms_apart_as_kubernetes_does() -> None:
+    selector = program('device.capacity["gpu.example.com"].memory.isInteger()')
+    devices = [Device("gpu.example.com", {"capacity": {"memory": {"value": value}}}) for value in ("0.5Gi", "512Mi")]
+    assert [selector.evaluate(each).result for each in devices] == [False, True]
+    assert selector.signature(devices[0]) != selector.signature(devices[1])
