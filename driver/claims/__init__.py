@@ -1,0 +1,1 @@
+"""Claims on this node: prepared, recorded, released."""

@@ -1,0 +1,100 @@
+"""Claims as the node driver sees them: what was allocated, and what was prepared of it.
+
+Frozen values without behaviour of their own. Field names are those of the resource.k8s.io API and of the kubelet's DRA
+contract; only results and configurations of our own driver get this far.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from kube.bodies import JsonObject
+from node.values import Value, value
+
+
+@value
+class ClaimReference(Value):
+    """What the kubelet names a claim by."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@value
+class AllocatedDevice(Value):
+    """One result of an allocation.
+
+    ``request`` may have a part after a slash (``main/sub``), which is the alternative of ``firstAvailable`` that was
+    chosen. ``admin_access``: for looking only, beside whoever holds it. ``share_id``: set where a device is given to
+    several claims.
+    """
+
+    request: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    admin_access: bool = False
+    consumed_capacity: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Pool, device and share id (empty for none): what may be in one claim once."""
+        return self.pool, self.device, self.share_id or ""
+
+    @property
+    def main_request(self) -> str:
+        """The request as the kubelet knows it."""
+        return self.request.partition("/")[0]
+
+
+class ConfigSource(StrEnum):
+    """Who wrote a configuration; ``FromClass`` is the administrator."""
+
+    CLASS = "FromClass"
+    CLAIM = "FromClaim"
+
+
+@value
+class AllocatedConfig(Value):
+    """Opaque parameters of our driver, with the requests that they are for (none: all)."""
+
+    source: ConfigSource
+    requests: tuple[str, ...]
+    parameters: JsonObject
+    place: str
+    """Where they stand, for messages: ``status.allocation.devices.config[0].opaque.parameters``."""
+
+
+@value
+class Allocation(Value):
+    """A claim with everything of it that is ours, in the allocation's order."""
+
+    claim: ClaimReference
+    devices: tuple[AllocatedDevice, ...]
+    configs: tuple[AllocatedConfig, ...] = ()
+    reserved_for: tuple[str, ...] = ()
+    """UIDs of the pods (or others) that may use the claim."""
+
+
+@value
+class PreparedDevice(Value):
+    """One device of the kubelet's answer."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_devices: tuple[str, ...]
+    share_id: str | None = None
+
+
+class ClaimState(StrEnum):
+    """How far a claim's preparation is."""
+
+    STARTED = "started"
+    """Its devices are taken; what else is there of it has to be looked at."""
+    COMPLETED = "completed"
+    """The kubelet has been or is about to be answered."""

@@ -1,0 +1,1 @@
+"""The snapshot's devices as DRA devices."""

@@ -1,0 +1,35 @@
+"""What the second door shows of each device: the value that publishing, preparation and health share."""
+
+from __future__ import annotations
+
+from node.inventory.model import Device, Host
+from node.offer import Cause
+from node.rules import Rule
+from node.values import Value, value
+
+
+@value
+class OfferedDevice(Value):
+    """A device that a rule offers through DRA. ``reason`` and ``cause`` say why it may not be given out, if so."""
+
+    device: Device
+    rule: Rule
+    healthy: bool
+    reason: str = ""
+    cause: Cause | None = None
+
+
+@value
+class DoorView(Value):
+    """Everything that answers need: the devices that are offered, in the order of the slices, and the host.
+
+    ``generation``: of the snapshot it was made from.
+    """
+
+    devices: tuple[OfferedDevice, ...] = ()
+    host: Host = Host()
+    generation: int = 0
+
+    def device(self, name: str) -> OfferedDevice | None:
+        """The device of that name, which is its name in the slices, too."""
+        return next((offered for offered in self.devices if offered.device.name == name), None)
