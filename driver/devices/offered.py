@@ -9,7 +9,7 @@ from node.values import Value, value
 
 
 @value
-class OfferedDevice(Value):
+class DraDevice(Value):
     """A device that a rule offers through DRA. ``reason`` and ``cause`` say why it may not be given out, if so."""
 
     device: Device
@@ -26,10 +26,10 @@ class DoorView(Value):
     ``generation``: of the snapshot it was made from.
     """
 
-    devices: tuple[OfferedDevice, ...] = ()
+    devices: tuple[DraDevice, ...] = ()
     host: Host = Host()
     generation: int = 0
 
-    def device(self, name: str) -> OfferedDevice | None:
+    def device(self, name: str) -> DraDevice | None:
         """The device of that name, which is its name in the slices, too."""
         return next((offered for offered in self.devices if offered.device.name == name), None)
