@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 import sys
 import tempfile
@@ -16,16 +15,16 @@ from pathlib import Path
 
 import grpc.aio
 
-from bench.figures import checked, results
+from bench.figures import checked
 from bench.hardware import Hardware
 from bench.kubelet import Kubelet, NothingCame
 from bench.measures import FULL, QUICK, Effort, Run
 from bench.process import ProcessFailed
 from bench.progress import say
+from bench.results import RESULTS, Benchmark, write
 from bench.table import markdown, render
 
 NODE = "h100-sxm-8"
-RESULTS = Path(__file__).parent / "results.json"
 
 
 def main() -> int:
@@ -51,7 +50,7 @@ def main() -> int:
     shutil.rmtree(root, ignore_errors=True)
     say("")
     print(markdown(figures) if arguments.markdown else render(figures))
-    arguments.output.write_text(results({**_of_cluster(arguments.output), **figures}))
+    write(arguments.output, figures, Benchmark.AGENT)
     print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
     return 0
 
@@ -60,10 +59,3 @@ async def _measure(root: Path, effort: Effort) -> dict[str, float]:
     hardware = Hardware(NODE, root)
     async with Kubelet(root / "device-plugins") as kubelet:
         return await Run(kubelet, hardware, root, effort, say).figures()
-
-
-def _of_cluster(path: Path) -> dict[str, float]:
-    """What ``bench.cluster`` has written: its figures are measured on their own."""
-    if not path.exists():
-        return {}
-    return {name: value for name, value in json.loads(path.read_text()).items() if name.startswith("cluster_")}

@@ -98,9 +98,9 @@ def significant(value: float, digits: int = 4) -> float:
     return round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
-def checked(figures: Mapping[str, float]) -> dict[str, float]:
+def checked(figures: Mapping[str, float], promised: Sequence[Figure] = FIGURES) -> dict[str, float]:
     """The figures sorted by name and rounded; raises ``ValueError`` for a name that is missing or no number."""
-    missing = {figure.name for figure in FIGURES} - figures.keys()
+    missing = {figure.name for figure in promised} - figures.keys()
     if missing:
         raise ValueError(f"figures are missing: {', '.join(sorted(missing))}")
     broken = sorted(name for name, value in figures.items() if not math.isfinite(value))

@@ -30,6 +30,7 @@ VARIANTS = {
     "ostler-nvidia-runtimeclass": ("nvidia-runtimeclass",),
     "ostler-nvidia-privileged": ("nvidia-privileged",),
     "ostler-nics": ("nics",),
+    "ostler-dra": ("dra",),
 }
 """Manifests by name, each with the examples of the chart whose values it is rendered with."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from driver.devices.peer import Peer
 from ostler.config.scalars import Json, JsonObject
 from ostler.config.schema import json_schema
 
@@ -22,6 +23,7 @@ _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _LABEL_VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _LABEL_KEY = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 _QUANTITY = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?"
+_RESOURCE = rf"{_SUBDOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 _REPOSITORY = r"(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]+)?/)?[a-z0-9]+(([._/]|__|-+)[a-z0-9]+)*"
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 _ADDRESS = rf"({_OCTET}(\.{_OCTET}){{3}}|\[[0-9A-Fa-f:.]+\]|\[?\$\(POD_IP\)\]?)?"
@@ -42,6 +44,8 @@ _MAY_BE_EMPTY = frozenset(
         "podAnnotations",
         "annotations",
         "labels",
+        "alsoPublishAs",
+        "extendedResources",
     }
 )
 """Values for which null says the same as an empty one."""
@@ -55,6 +59,7 @@ CHARTS_OWN = (
     ("http",),
     ("topology",),
     ("kubernetes",),
+    ("dra",),
     ("kubelet", "devicePluginDir"),
     ("kubelet", "pluginsRegistryDir"),
     ("cdi",),
@@ -177,10 +182,24 @@ def _api_server() -> dict[str, JsonObject]:
     account = {"create": _boolean(), "name": _text(rf"({_SUBDOMAIN})?"), "annotations": _texts()}
     return {
         "events": _section({"enabled": _boolean()}),
-        "dra": _section({"enabled": _boolean(), "driverName": _text(_SUBDOMAIN)}),
+        "dra": _section(_dra()),
         "serviceAccount": _section(account),
         "rbac": _section({"create": _boolean()}),
         "admissionPolicy": _section({"enabled": _boolean()}),
+    }
+
+
+def _dra() -> dict[str, JsonObject]:
+    peers: JsonObject = {"enum": [peer.value for peer in Peer]}
+    # A driver's name has at most 63 characters, and is the end of the classes' names.
+    name: JsonObject = {**_text(_SUBDOMAIN), "maxLength": 63}
+    return {
+        "enabled": _boolean(),
+        "driverName": name,
+        "alsoPublishAs": {"type": "array", "items": peers, "uniqueItems": True},
+        "deviceClasses": _boolean(),
+        "peerClasses": _boolean(),
+        "extendedResources": {"type": "array", "items": _text(_RESOURCE), "uniqueItems": True},
     }
 
 

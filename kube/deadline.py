@@ -2,26 +2,115 @@
 
 A server that sends a byte now and then, or ``100 Continue`` again and again, keeps every wait short and its answer
 without end, also before the body has begun, where nobody but the transport reads. So each wait gets what is left of
-the whole time, and none is begun after its end.
+the whole time, and none is begun after its end. A stream is meant to have no end: it may be silent for a while each
+time, once its header is there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import socket
 from collections.abc import Callable
 from typing import Any
 
+from kube.sockets import Sockets
 
-def bound_answers(pool: Any, seconds: float, monotonic: Callable[[], float]) -> None:
-    """Let reads of the ``urllib3.PoolManager`` end with ``TimeoutError`` ``seconds`` after an answer was asked for."""
+Left = Callable[[], float]
+"""Seconds that a read may last; raises ``TimeoutError`` when none may begin."""
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A peer that vanished is noticed after a minute of silence; numbers as Go's clients have them, about."""
+
+
+def within(seconds: float, monotonic: Callable[[], float]) -> Callable[[], Left]:
+    """For each answer: ``seconds`` from when it was asked for."""
+
+    def begun() -> Left:
+        ends = monotonic() + seconds
+        return lambda: _positive(ends - monotonic())
+
+    return begun
+
+
+class Wire:
+    """How long one stream may wait, and the knife for it.
+
+    ``opening``: seconds until its header is there; ``idle``: of silence afterwards; ``whole``: of all of it. It is cut
+    together with the ``parent`` connections.
+    """
+
+    def __init__(
+        self, opening: float, idle: float, whole: float | None, monotonic: Callable[[], float], parent: Sockets
+    ) -> None:
+        self.idle = idle
+        self.whole = whole
+        self._opening = opening
+        self._monotonic = monotonic
+        self._parent = parent
+        self._own = Sockets()
+        self._began: float | None = None
+        self._flows = False
+
+    def is_cut(self) -> bool:
+        """Whether this one was cut."""
+        return self._own.closed
+
+    def is_ended(self) -> bool:
+        """Whether all were cut, and there will be no other."""
+        return self._parent.closed
+
+    def opened(self, sock: socket.socket) -> None:
+        """A connection was made."""
+        self._began = self._monotonic()
+        self._flows = False
+        with contextlib.suppress(OSError, AttributeError):
+            # A lost peer is noticed later where a system has no such options: by the time of silence.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in _KEEPALIVE.items():
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        self._parent.add(sock)
+        self._own.add(sock)
+
+    def flows(self) -> None:
+        """The header is there."""
+        self._flows = True
+
+    def cut(self) -> None:
+        """End it, from any thread."""
+        self._own.cut()
+
+    def left(self) -> float:
+        """See ``Left``."""
+        lived = 0.0 if self._began is None else self._monotonic() - self._began
+        if not self._flows:
+            return _positive(self._opening - lived)
+        return self.idle if self.whole is None else min(self.idle, _positive(self.whole - lived))
+
+
+def _positive(left: float) -> float:
+    if left <= 0:
+        raise TimeoutError("the whole time for an answer is over")
+    return left
+
+
+def bound_answers(pool: Any, begun: Callable[[], Left], opened: Callable[[socket.socket], None]) -> None:
+    """Bound every read of the ``urllib3.PoolManager`` by what ``begun`` gives for each answer.
+
+    ``opened`` hears of every connection, with its encryption.
+    """
 
     def bounded(kind: Any) -> Any:
-        plain = kind.ConnectionCls.response_class
+        plain = kind.ConnectionCls
 
         def response(sock: Any, *arguments: Any, **options: Any) -> Any:
-            return plain(_Bounded(sock, monotonic() + seconds, monotonic), *arguments, **options)
+            return plain.response_class(_Bounded(sock, begun()), *arguments, **options)
 
-        connection = type("BoundedConnection", (kind.ConnectionCls,), {"response_class": staticmethod(response)})
+        def connect(connection: Any) -> None:
+            plain.connect(connection)
+            opened(connection.sock)
+
+        connection = type("BoundedConnection", (plain,), {"response_class": staticmethod(response), "connect": connect})
         return type("BoundedPool", (kind,), {"ConnectionCls": connection})
 
     pool.pool_classes_by_scheme = {scheme: bounded(kind) for scheme, kind in pool.pool_classes_by_scheme.items()}
@@ -30,24 +119,17 @@ def bound_answers(pool: Any, seconds: float, monotonic: Callable[[], float]) -> 
 class _Bounded:
     """What an answer wants of a socket: a file to read from."""
 
-    def __init__(self, sock: Any, ends: float, monotonic: Callable[[], float]) -> None:
+    def __init__(self, sock: Any, left: Left) -> None:
         self._sock = sock
-        self._ends = ends
-        self._monotonic = monotonic
+        self._left = left
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """A file that is read until ``ends``; it keeps the socket open as the socket's own would."""
+        """A file whose reads are bounded; it keeps the socket open as the socket's own would."""
         return io.BufferedReader(_Reader(self._sock.makefile(mode, buffering=0), self._sock, self._left))
-
-    def _left(self) -> float:
-        left = self._ends - self._monotonic()
-        if left <= 0:
-            raise TimeoutError("the whole time for an answer is over")
-        return left
 
 
 class _Reader(io.RawIOBase):
-    def __init__(self, raw: Any, sock: Any, left: Callable[[], float]) -> None:
+    def __init__(self, raw: Any, sock: Any, left: Left) -> None:
         self._raw = raw
         self._sock = sock
         self._left = left

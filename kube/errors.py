@@ -36,6 +36,17 @@ class NodeNotOurs(KubeError):
         self.ours = ours
 
 
+class NotServed(KubeError):
+    """The API server has no such API: ``group`` in none of ``versions`` that are known here; ``fix`` helps."""
+
+    def __init__(self, server: str, group: str, versions: str, fix: str) -> None:
+        super().__init__(f"{server} does not serve {versions} of the API group {group}; {fix}")
+        self.server = server
+        self.group = group
+        self.versions = versions
+        self.fix = fix
+
+
 class RequestError(KubeError):
     """A request without the answer that was wanted.
 

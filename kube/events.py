@@ -24,8 +24,8 @@ from typing import Protocol
 
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject
-from kube.client import path_of
 from kube.errors import BadRequest, Conflict, Invalid, KubeError, NotFound, RequestError
+from kube.paths import path_of
 
 log = logging.getLogger("ostler.kube")
 

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from kube.backoff import Backoff
 from kube.bodies import JsonObject, object_at, one_line, text_at
-from kube.client import path_of
 from kube.errors import KubeError, NodeNotOurs, RequestError
+from kube.paths import path_of
 
 _LONGEST = 128
 """Characters of an id that are compared and shown; real ones have 32 to 36."""

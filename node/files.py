@@ -114,7 +114,7 @@ def read_record(path: Path, schema: str) -> JsonValue:
             raise RecordSchemaUnknown(path, found, schema)
         return _data_of(content, found, schema)
     except (ValueError, RecursionError) as error:
-        raise RecordDamaged(path, str(error), _set_aside(path)) from error
+        raise RecordDamaged(path, str(error), set_aside(path)) from error
 
 
 def _write_temporary(temporary: Path, data: bytes, mode: int) -> float:
@@ -186,7 +186,8 @@ def _family(schema: str) -> str | None:
     return name if name and version.isdecimal() else None
 
 
-def _set_aside(path: Path) -> Path | None:
+def set_aside(path: Path) -> Path | None:
+    """Move a file that cannot be used to ``<name>.damaged-<n>``; None when it could not be moved."""
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1

@@ -39,6 +39,8 @@ class Cause(StrEnum):
     GONE = "gone"
     """It is not there any more: destroyed on purpose (MIG instances, virtual functions), or fallen off the bus."""
     LINK_DOWN = "link_down"
+    MIG_MODE = "mig_mode"
+    """A GPU in MIG mode: its instances are what claims can be given."""
     UNFIT = "unfit"
     """Something that its containers would need is not there."""
 
@@ -123,6 +125,10 @@ def _not_shown(device: Device, rule: Rule | None, door: Door, groups: Mapping[st
         return _UNRULED
     if rule.door is not door:
         return f"its rule offers it through the {rule.door} door", Cause.OTHER_DOOR
+    if door is Door.DRA and device.kind is DeviceKind.GPU and device.attribute("migEnabled") is True:
+        # The plugin door offers it where a rule says so, as NVIDIA's plugin does; a scheduler that sees the whole
+        # beside its parts would give both away.
+        return "it is in MIG mode, so that only its MIG devices can be given to claims", Cause.MIG_MODE
     name = rule.resource_of(device)
     fault = explain_resource_name(name)
     if fault:

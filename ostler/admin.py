@@ -19,6 +19,7 @@ from node.events import Event, EventType
 from node.inventory.model import Device, Snapshot, SourceStatus, Version
 from node.offer import Offer
 from node.sockets import SocketError, make_private_directory
+from ostler.dra import DraView
 from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
 from ostler.status import AgentStatus
@@ -29,6 +30,7 @@ log = logging.getLogger("ostler.agent")
 Context = grpc.aio.ServicerContext[object, object]
 CHECK = 10.0
 """Seconds between looks whether the agent's own socket is still there."""
+NO_DRA = "no resource is offered through DRA; give one 'door: dra' in the configuration, then 'ostler reload'"
 SERVICE = agent_pb2.DESCRIPTOR.services_by_name["Agent"].full_name
 
 
@@ -57,6 +59,10 @@ class AgentView(Protocol):
 
     async def resume(self) -> tuple[int, tuple[str, ...]]:
         """Use the driver again; the generation afterwards and what changed. Raises ``ResumeFailed``."""
+        ...
+
+    def dra(self) -> DraView | None:
+        """The second door; None where no resource is offered through it."""
         ...
 
 
@@ -123,6 +129,29 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
             raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
         return agent_pb2.ResumeResponse(generation=generation, changes=changes)
+
+    async def ListSlices(  # noqa: N802
+        self, request: agent_pb2.ListSlicesRequest, context: Context
+    ) -> agent_pb2.ListSlicesResponse:
+        """What is published; FAILED_PRECONDITION without the second door."""
+        from ostler.dra_messages import slices_message
+
+        return slices_message((await self._second_door(context)).slices())
+
+    async def ListClaims(  # noqa: N802
+        self, request: agent_pb2.ListClaimsRequest, context: Context
+    ) -> agent_pb2.ListClaimsResponse:
+        """What is prepared; FAILED_PRECONDITION without the second door."""
+        from ostler.dra_messages import claims_message
+
+        return claims_message((await self._second_door(context)).claims())
+
+    async def _second_door(self, context: Context) -> DraView:
+        door = self._view.dra()
+        if door is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_DRA)
+            raise AssertionError("abort returned")  # It always raises; this is for the type checker.
+        return door
 
 
 def admin_endpoint(path: Path, view: AgentView) -> Endpoint:

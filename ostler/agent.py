@@ -39,6 +39,7 @@ from ostler import __version__
 from ostler.changes import changes, kept
 from ostler.config.settings import EventsChoice, RegistrationChoice, Settings
 from ostler.counters import Counters
+from ostler.doors import Streams, claims_to_serve
 from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
 from ostler.handover import Handover
@@ -51,8 +52,10 @@ from plugin.kubelet import KubeletFolders, RegistrationPath
 
 if TYPE_CHECKING:
     from node.inventory.live.hardware import LiveHardware
+    from ostler.figures import DraFigures
     from ostler.node_events import NodeEvents
     from ostler.probes import Probes
+    from ostler.second_door import SecondDoor
 
 log = logging.getLogger("ostler.agent")
 
@@ -123,9 +126,11 @@ class Agent:
             random=self._edges.random,
             changed=self._streams_changed,
         )
-        self._publisher = Publisher(settings, self._door, self._events)
+        self._second: SecondDoor | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._publisher = Publisher(settings, self._door, self._events, lambda: self._second)
         registers_by_registry = settings.kubelet.registration is not RegistrationChoice.REGISTER
-        self.handover = Handover(settings.state_dir, self._door, relieves=registers_by_registry)
+        self.handover = Handover(settings.state_dir, self._doors, relieves=registers_by_registry)
         self._live: LiveHardware | None = None
         self.node_events: NodeEvents | None = None
         self._active = False
@@ -159,6 +164,8 @@ class Agent:
                 group.create_task(self._door.run(), name="plugin door")
                 await self._publisher.published.wait()
                 self._streams_changed()
+                self._group = group
+                self._open_second_door()
         finally:
             try:
                 await self._inventory.close()
@@ -177,7 +184,7 @@ class Agent:
             role,
             len(snapshot.devices),
             sources,
-            self._door.waiting_for(),
+            self._waiting_for(),
         )
         return AgentStatus(
             version=__version__,
@@ -192,6 +199,10 @@ class Agent:
             events=self._events.recent,
             quiesced=self._quiesce.reason is not None,
         )
+
+    def dra(self) -> SecondDoor | None:
+        """The DRA door, None where nothing is offered or held through it."""
+        return self._second
 
     def devices(self) -> tuple[Snapshot, Offer]:
         """The snapshot that is shown and what the plugin door makes of it."""
@@ -239,6 +250,7 @@ class Agent:
             configure(new.log)
         self._publisher.use(self._settings)
         self._publisher.submit(self._inventory.snapshot)
+        self._open_second_door()
         self._inventory.override(self._settings.topology_overrides)
         self._counters.config.reloaded(self._edges.clock(), pending=len(kept(old, new)))
         log.info("configuration read again", extra={"changes": found})
@@ -307,6 +319,34 @@ class Agent:
             for path in remove_dead(directory):
                 log.info("dead socket of a predecessor removed", extra={"path": str(path)})
 
+    def _open_second_door(self) -> None:
+        """Open it if something is to be served there and it is not open; it is closed with the process only."""
+        if self._group is None or self._second is not None or not claims_to_serve(self._settings):
+            return
+        # Here and not above: a node without claims does not pay for it.
+        from ostler.second_door import SecondDoor
+
+        edges = self._edges
+        self._second = SecondDoor(
+            self._settings,
+            events=self._events,
+            clock=edges.clock,
+            monotonic=edges.monotonic,
+            random=edges.random,
+            alive=lambda: not self._inventory.hangs(STUCK),
+            changed=self._streams_changed,
+            held=lambda: self._publisher.submit(self._inventory.snapshot),
+        )
+        self._publisher.submit(self._inventory.snapshot)
+        self._group.create_task(self._second.run(self._wait_until_settled), name="DRA door")
+
+    def _doors(self) -> tuple[Streams, ...]:
+        return (self._door,) if self._second is None else (self._door, self._second)
+
+    def _waiting_for(self) -> tuple[str, ...]:
+        second = () if self._second is None else self._second.waiting_for()
+        return (*self._door.waiting_for(), *second)
+
     def _publish(self, snapshot: Snapshot, found: Diff) -> None:
         self._publisher.submit(snapshot)
 
@@ -340,9 +380,13 @@ class Agent:
             self._alive,
             live=lambda: self._live,
             node_events=lambda: self.node_events,
+            dra=self._dra_figures,
             instance=instance,
         )
         return Probes(self._settings, made, self._events)
+
+    def _dra_figures(self) -> DraFigures | None:
+        return None if self._second is None else self._second.figures()
 
     def _alive(self) -> bool:
         return self._edges.monotonic() - self._alive_at < STUCK
@@ -376,7 +420,7 @@ class Agent:
             ctypes.CDLL(None).malloc_trim(0)
 
     def _streams_changed(self) -> None:
-        if self._publisher.published.is_set() and not self._door.waiting_for():
+        if self._publisher.published.is_set() and not self._waiting_for():
             self._settled.set()
         self._tell_systemd()
 

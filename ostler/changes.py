@@ -16,6 +16,7 @@ FIXED = (
     "http",
     "instance",
     "kubernetes",
+    "dra",
 )
 """Settings that take effect only with a restart."""
 

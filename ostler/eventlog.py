@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
 
-from node.events import Event, EventType
+from node.events import Event, EventSink, EventType
 
 log = logging.getLogger("ostler.events")
 
@@ -43,3 +45,17 @@ class EventLog:
     def recent(self) -> tuple[Event, ...]:
         """The last events, newest last."""
         return tuple(self._events)
+
+
+class FromThreads:
+    """An ``EventSink`` for other threads than the loop's, where ``sink`` is told."""
+
+    def __init__(self, sink: EventSink, loop: asyncio.AbstractEventLoop) -> None:
+        self._sink = sink
+        self._loop = loop
+
+    def emit(self, kind: EventType, reason: str, message: str) -> None:
+        """Have the loop tell it."""
+        # A loop that is closed has nobody who could be told.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._sink.emit, kind, reason, message)

@@ -11,7 +11,19 @@ from plugin.door import ResourceStatus
 
 if TYPE_CHECKING:
     from node.inventory.live.hardware import LiveHardware
+    from ostler.dra import ClaimView, SlicesView
+    from ostler.dra_counters import DraCounters
     from ostler.node_events import NodeEvents
+
+
+@dataclass(frozen=True, slots=True)
+class DraFigures:
+    """The second door's. ``registration``: a word of ``driver.registration.RegistrationState``."""
+
+    counters: DraCounters
+    registration: str
+    slices: SlicesView
+    claims: tuple[ClaimView, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +32,7 @@ class Figures:
 
     ``snapshot`` is the newest one; ``offer`` is what the plugin door makes of the one that it shows. ``cdi_fault``: why
     our CDI specs are not on disk, empty when they are. ``scan_interval``: most seconds between two scans. ``live`` is
-    None where nobody listens (yet), ``node_events`` where none are posted.
+    None where nobody listens (yet), ``node_events`` where none are posted, ``dra`` where nothing is offered that way.
     """
 
     role: str
@@ -34,3 +46,4 @@ class Figures:
     events: dict[tuple[str, str], int]
     live: LiveHardware | None
     node_events: NodeEvents | None
+    dra: DraFigures | None = None

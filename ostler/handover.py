@@ -14,11 +14,13 @@ devices go ``LINGER`` seconds later than they would have without it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from node.lock import InstanceLock, LockError
+from ostler.doors import Streams
 
 log = logging.getLogger("ostler.agent")
 
@@ -26,31 +28,22 @@ LINGER = 3.0
 """Seconds that the kubelet and the standby have for the change-over; the kubelet looks every second."""
 
 
-class Streams(Protocol):
-    """What is left to the kubelet: the plugin door."""
-
-    def hand_over(self) -> None:
-        """Keep the streams when everything else ends."""
-        ...
-
-    async def leave(self, seconds: float) -> bool:
-        """Whether the kubelet has ended them all within ``seconds``; none is left afterwards."""
-        ...
-
-
 class Handover:
     """The instance lock of one process, from waiting for it to leaving it.
 
-    ``relieves``: whether this process, as a standby, can take over streams that are still open. A kubelet that is told
-    by Register disconnects the wrong one, so who may register that way first does not offer it.
+    ``doors``: those that are open at the end. ``relieves``: whether this process, as a standby, can take over streams
+    that are still open. A kubelet that is told by Register disconnects the wrong one, so who may register that way
+    first does not offer it.
     """
 
-    def __init__(self, state_dir: Path, streams: Streams, *, relieves: bool, linger: float = LINGER) -> None:
+    def __init__(
+        self, state_dir: Path, doors: Callable[[], Sequence[Streams]], *, relieves: bool, linger: float = LINGER
+    ) -> None:
         self.lock = InstanceLock(state_dir / "lock")
         self.lingering = False
         """Whether only the kubelet is waited for."""
         self._standby = InstanceLock(state_dir / "standby")
-        self._streams = streams
+        self._doors = doors
         self._relieves = relieves
         self._linger = linger
         self._begun = False
@@ -78,7 +71,8 @@ class Handover:
         """Whether what is about to end is handed over to a standby; when asked again it is not."""
         self._begun = not self._begun and self.lock.held and self._standby.taken()
         if self._begun:
-            self._streams.hand_over()
+            for door in self._doors():
+                door.hand_over()
         return self._begun
 
     async def leave(self) -> None:
@@ -86,11 +80,14 @@ class Handover:
         self.lock.release()
         self._standby.release()
         if not self._begun:
-            await self._streams.leave(0.0)
+            await self._leave(0.0)
             return
         log.info("handed over, the kubelet is answered until it has changed over")
         self.lingering = True
-        if await self._streams.leave(self._linger):
+        if await self._leave(self._linger):
             log.info("the kubelet has changed over")
         else:
             log.warning("the kubelet has not changed over in time", extra={"seconds": self._linger})
+
+    async def _leave(self, seconds: float) -> bool:
+        return all(await asyncio.gather(*(door.leave(seconds) for door in self._doors())))

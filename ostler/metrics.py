@@ -54,3 +54,8 @@ class Metrics(Collector):
             yield from live(figures.live)
         yield from kubelet(figures, counters)
         yield from registration(figures, counters)
+        if figures.dra is not None:
+            # Here and not above: most nodes have one door.
+            from ostler.families.dra import dra
+
+            yield from dra(figures.dra)

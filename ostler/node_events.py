@@ -190,13 +190,10 @@ class NodeEvents:
         return None
 
     def _access(self) -> Access:
-        from kube.configuration import in_cluster
-        from kube.kubeconfig import from_kubeconfig
+        from ostler.api_server import api_access
 
-        kubeconfig = self._settings.kubernetes.kubeconfig
-        if kubeconfig is not None:
-            return from_kubeconfig(kubeconfig)
-        return in_cluster(self._surroundings.environment, self._surroundings.account)
+        surroundings = self._surroundings
+        return api_access(self._settings.kubernetes.kubeconfig, surroundings.environment, surroundings.account)
 
     def _node_is_ours(self, client: Client, loop: asyncio.AbstractEventLoop) -> bool:
         """Wait for it; False when closed first."""

@@ -13,7 +13,7 @@ from node.inventory.loop import Inventory
 from ostler.admin import AgentView
 from ostler.counters import Counters
 from ostler.eventlog import EventLog
-from ostler.figures import Figures
+from ostler.figures import DraFigures, Figures
 from ostler.http import Page
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def pages(
     instance: str = "",
     live: Callable[[], LiveHardware | None],
     node_events: Callable[[], NodeEvents | None],
+    dra: Callable[[], DraFigures | None] = lambda: None,
 ) -> dict[str, Callable[[], Page]]:
     """The pages by their path; each is made anew for every request."""
 
@@ -50,6 +51,7 @@ def pages(
             events=dict(events.counts),
             live=live(),
             node_events=node_events(),
+            dra=dra(),
         )
 
     def livez() -> Page:

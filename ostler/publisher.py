@@ -1,4 +1,4 @@
-"""From a snapshot to the door: decide the offer, have its CDI specs on disk, then show it.
+"""From a snapshot to the doors: decide the offer, have its CDI specs on disk, then show it.
 
 Only the newest snapshot counts; one that is replaced before its turn is never shown. A CDI spec that cannot be written
 (a full disk) is told as an event and tried again after a while; meanwhile the devices whose answers would name it are
@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from node.events import EventSink, EventType
 from node.inventory.model import Snapshot
-from node.ledger import Hold
 from node.offer import Offer, offer
 from node.rules import Door
 from node.values import replace
@@ -24,6 +23,7 @@ from plugin.door import PluginDoor
 
 if TYPE_CHECKING:
     from node.cdi.directory import CdiDirectory
+    from ostler.second_door import SecondDoor
 
 log = logging.getLogger("ostler.publisher")
 
@@ -32,12 +32,18 @@ RECHECK = 30.0
 
 
 class Publisher:
-    """Shows what is submitted; ``published`` is set after the first time, ``shown`` is what is shown now."""
+    """Shows what is submitted; ``published`` is set after the first time, ``shown`` is what is shown now.
 
-    def __init__(self, settings: Settings, door: PluginDoor, events: EventSink) -> None:
+    ``second``: the DRA door, once there is one. It is given every snapshot, too, and what it holds is withheld here.
+    """
+
+    def __init__(
+        self, settings: Settings, door: PluginDoor, events: EventSink, second: Callable[[], SecondDoor | None]
+    ) -> None:
         self._settings = settings
         self._door = door
         self._events = events
+        self._second = second
         self._record = settings.state_dir / "cdi-files.json"
         self._specs: CdiDirectory | None = None
         self._snapshot: Snapshot | None = None
@@ -68,7 +74,8 @@ class Publisher:
                 await self._show(self._snapshot)
 
     async def _show(self, snapshot: Snapshot) -> None:
-        holds: Mapping[str, Hold] = {}
+        second = self._second()
+        holds = {} if second is None else second.holds
         offered = offer(snapshot, self._settings.rules, holds, Door.PLUGIN)
         forget, self._rules_changed = self._rules_changed, False
         fault = await self._write_specs(offered, snapshot)
@@ -77,6 +84,8 @@ class Publisher:
             offered = offer(snapshot, self._settings.rules, holds, Door.PLUGIN)
         self.shown = snapshot, offered
         self._door.apply(offered, snapshot.topology, forget_missing=forget)
+        if second is not None:
+            second.apply(snapshot, self._settings.rules)
         for item in offered.withheld:
             log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
         self.published.set()

@@ -17,6 +17,7 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
         source = RecordedSource(settings.inventory.recorded)
         source.read()  # A file that cannot be replayed is told now; later only while it changes.
         return (source,)
+    from driver.claims.cdi_files import file_prefix
     from node.edits.families import OWN_FILES
     from node.inventory.cdi_specs import CdiSpecSource
     from node.inventory.network.host import HostNetwork
@@ -29,7 +30,7 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
         nvml,
         SysfsSource(settings.roots.sys, nvidia.dev_root_mount, settings.roots.proc),
         HostNetwork(),
-        CdiSpecSource(settings.cdi.directories, OWN_FILES),
+        CdiSpecSource(settings.cdi.directories, OWN_FILES, (file_prefix(settings.dra.driver_name),)),
     ]
     if nvidia.full:
         from node.inventory.driver_files import DriverFilesSource

@@ -18,12 +18,12 @@ from pathlib import Path
 import grpc.aio
 
 from node.endpoint import Endpoint
-from plugin.kubelet import KubeletFolders, RegistrationPath
+from node.watcher_service import SERVICE, RegistrationServicer
+from plugin.kubelet import VERSION, KubeletFolders, RegistrationPath
 from plugin.listing import Listing
 from plugin.registration import socket_name
 from plugin.servicer import DevicePluginServicer
 from plugin.slot import Slot
-from plugin.watcher_service import RegistrationServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
@@ -32,7 +32,7 @@ KUBELET_LOOK = 1.5
 """Seconds in which a kubelet finds a new socket in its registry and connects to it; it looks every second."""
 SERVICES = (
     api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name,
-    registration_pb2.DESCRIPTOR.services_by_name["Registration"].full_name,
+    SERVICE,
 )
 
 
@@ -132,6 +132,9 @@ class Serving:
         return RegistrationPath.REGISTRY
 
     def _add_services(self, server: grpc.aio.Server) -> None:
-        watcher = RegistrationServicer(self._resource, self._asked, self._notified)
+        # Without an endpoint the kubelet uses the socket that it found, by the path that it knows: nothing has to be
+        # said about how the agent's mounts differ from the host's.
+        info = registration_pb2.PluginInfo(type="DevicePlugin", name=self._resource, supported_versions=[VERSION])
+        watcher = RegistrationServicer(info, self._asked, self._notified)
         api_pb2_grpc.add_DevicePluginServicer_to_server(self._servicer, server)
         registration_pb2_grpc.add_RegistrationServicer_to_server(watcher, server)

@@ -1,5 +1,8 @@
 """What the sandbox has the agent offer when nobody says otherwise: every GPU under its vendor's name, and NICs too.
 
+On a recorded node some GPUs are offered through DRA instead (``sandbox.claimed``). They are named by their PCI
+addresses, which never change, so that no device can move from one door to the other.
+
 NICs are offered only where a configuration names them, since a node's network is its administrator's to give away; a
 node in a box has none to lose. Devices that serve the node itself stay out of it all the same.
 """
@@ -9,6 +12,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sandbox.claimed import Shares
+
 RDMA = "ostler.dev/rdma"
 """InfiniBand and other adapters for RDMA alone."""
 ROCE = "ostler.dev/roce"
@@ -17,14 +22,25 @@ NIC = "ostler.dev/nic"
 """All other NICs."""
 NIC_RESOURCES = (RDMA, ROCE, NIC)
 """Best for a GPU first."""
+CLAIMED = "ostler.dev/gpu"
+"""GPUs for claims."""
 
 
-def configuration(*, mig: bool, topology: Path | None = None) -> str:
-    """The text of a configuration file; ``mig``: MIG devices by profile (else their GPUs), ``topology``: overrides."""
+def configuration(*, mig: bool, topology: Path | None = None, shares: Shares = Shares()) -> str:  # noqa: B008 - frozen
+    """The text of a configuration file; ``mig``: MIG devices by profile (else their GPUs), ``topology``: overrides.
+
+    ``shares``: which GPUs are for claims.
+    """
     gpus: dict[str, object] = {"kind": "gpu", "vendor": "nvidia"}
-    resources: list[dict[str, object]] = [_resource("nvidia.com/gpu", {**gpus, "migEnabled": False} if mig else gpus)]
+    resources: list[dict[str, object]] = []
+    apart: dict[str, object] = {}
+    if shares.claimed:
+        claimed = {**gpus, "pciAddress": list(shares.claimed)}
+        resources.append({**_resource(CLAIMED, claimed), "door": "dra"})
+        apart = {"pciAddress": list(shares.others)}
+    resources.append(_resource("nvidia.com/gpu", {**gpus, **apart, **({"migEnabled": False} if mig else {})}))
     if mig:
-        instances = {"kind": "mig", "vendor": "nvidia", "wholeInstances": True}
+        instances = {"kind": "mig", "vendor": "nvidia", "wholeInstances": True, **apart}
         resources.append(_resource("nvidia.com/mig-{profile}", instances))
     resources += [
         _resource("amd.com/gpu", {"kind": ["gpu", "partition"], "vendor": "amd"}),

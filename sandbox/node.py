@@ -1,4 +1,4 @@
-"""A node in a box: an embedded kubelet and the agent's own process, in one temporary folder.
+"""A node in a box: an embedded kubelet and the agent's own process, in one temporary folder; a cluster, if asked for.
 
 Nothing outside that folder is touched, so it runs on any laptop and several of them run side by side.
 """
@@ -18,11 +18,18 @@ from types import TracebackType
 from google.protobuf.json_format import MessageToDict
 
 from protos.agent.v1alpha1 import agent_pb2
+from sandbox.apiserver.server import ApiServer
+from sandbox.cluster.client import Client, KubeletApi
+from sandbox.cluster.cluster import Cluster
 from sandbox.hardware import RecordedHardware
 from sandbox.kubelet.allocation import Order
+from sandbox.kubelet.dra.settings import DraSettings
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Admission, Container, Pod
 from sandbox.process import AgentProcess
+
+NODE_NAME = "sandbox"
+"""Of the Node object, unless the agent is given another name."""
 
 REGISTRATION_TIMEOUT = 20.0
 """Seconds until every resource must be registered: the kubelet looks every second, Register is tried after five."""
@@ -57,7 +64,8 @@ class SandboxNode:
 
     ``arguments`` and ``flags`` are added to the agent's; ``configuration``: text of a file that is given to it as
     ``--config``. ``reconcile_interval``: seconds between the kubelet's looks; ``order``: how it orders a container's
-    resources. Raises RecordingError.
+    resources. ``cluster``: an API server and what a control plane does for claims; the agent then talks to it.
+    Raises RecordingError.
     """
 
     def __init__(
@@ -69,10 +77,17 @@ class SandboxNode:
         configuration: str | None = None,
         reconcile_interval: float = 1.0,
         order: Order = sorted,
+        cluster: bool = False,
     ) -> None:
         # Short, because sockets' paths may have 107 bytes only.
         self.root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
-        self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval, order=order)
+        self.server = ApiServer() if cluster else None
+        name = (flags or {}).get("--node-name", NODE_NAME)
+        client = Client(self.server.url) if self.server is not None else None
+        dra = DraSettings(KubeletApi(client, name) if client is not None else None)
+        self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval, order=order, dra=dra)
+        self.cdi = self.root / "cdi"
+        self.cluster = Cluster(client, name, self.kubelet, [self.cdi]) if client is not None else None
         try:
             self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
         except BaseException:
@@ -91,28 +106,39 @@ class SandboxNode:
             "--kubelet-registry-dir": str(self.root / "kubelet" / "plugins_registry"),
             "--state-dir": str(self.root / "state"),
             "--socket": str(self.root / "ostler.sock"),
-            "--cdi-dir": str(self.root / "cdi"),
+            "--cdi-dir": str(self.cdi),
             "--http": "off",
         }
+        if self.server is not None:
+            kubeconfig = self.server.kubeconfig(self.root / "kubeconfig")
+            flags |= {"--kubeconfig": str(kubeconfig), "--node-name": NODE_NAME}
         if self.hardware is not None:
             flags["--recorded"] = str(self.hardware.path)
         return flags
 
     async def __aenter__(self) -> SandboxNode:
-        await self.kubelet.start()
         try:
+            if self.server is not None and self.cluster is not None:
+                self.server.start()
+                await self.cluster.start()
+            await self.kubelet.start()
             await self.agent.start()
         except BaseException:
             await self.agent.stop(signal.SIGKILL)
-            await self.kubelet.stop()
+            await self._stop()
             raise
         return self
+
+    async def _stop(self) -> None:
+        await self.kubelet.stop()
+        if self.server is not None:
+            self.server.stop()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.agent.stop()
-        await self.kubelet.stop()
+        await self._stop()
         # After a failure the log is worth more than a clean temporary folder.
         if kind is None or issubclass(kind, (KeyboardInterrupt, asyncio.CancelledError)):
             shutil.rmtree(self.root, ignore_errors=True)
@@ -137,7 +163,25 @@ class SandboxNode:
             status = await self.agent.status()
         for resource in status.resources:
             await self.kubelet.wait_for(resource.name, healthy=resource.healthy, within=REGISTRATION_TIMEOUT)
+        await self.published(deadline)
         return status
+
+    async def published(self, deadline: float | None = None) -> agent_pb2.ListSlicesResponse | None:
+        """Wait until the API server has what the agent offers now through DRA; None where that is nothing.
+
+        ``deadline``: by the loop's clock. Raises TimeoutError with what is missing.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + REGISTRATION_TIMEOUT if deadline is None else deadline
+        newest = (await self.agent.status()).snapshot_generation
+        while True:
+            slices = await self.agent.slices()
+            missing = "" if slices is None else _missing(slices, newest)
+            if slices is None or not missing:
+                return slices
+            if loop.time() > deadline:
+                raise TimeoutError(missing)
+            await asyncio.sleep(0.05)
 
     async def give(self, resource: str, count: int) -> Given:
         """Admit a pod with one container that asks for ``count`` of ``resource``."""
@@ -163,3 +207,19 @@ class SandboxNode:
         """Every device as plain data."""
         answer = await self.agent.devices()
         return [MessageToDict(device, preserving_proto_field_name=True) for device in answer.devices]
+
+
+def _missing(slices: agent_pb2.ListSlicesResponse, newest: int) -> str:
+    """What of the agent's slices is not as it should be, empty when all is; ``newest``: generation of its snapshot."""
+    if not slices.pools:
+        return "no slice is published"
+    if slices.generation < newest:
+        return f"the slices are those of snapshot {slices.generation}, not yet of {newest}"
+    found = [
+        f"device {device.name} is {device.state}"
+        for pool in slices.pools
+        for device in pool.devices
+        if device.state not in ("published", "withheld")
+    ]
+    behind = [f"pool {pool.name}: {pool.problem or 'not written yet'}" for pool in slices.pools if not pool.in_order]
+    return "; ".join(behind + found)

@@ -125,6 +125,18 @@ class AgentProcess:
             raise CommandFailed("topology", err.decode(errors="replace").strip())
         return out.decode()
 
+    async def slices(self) -> agent_pb2.ListSlicesResponse | None:
+        """What it publishes for claims, None where nothing is offered that way."""
+        try:
+            answer: agent_pb2.ListSlicesResponse = await self._stub().ListSlices(
+                agent_pb2.ListSlicesRequest(), timeout=15
+            )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                return None
+            raise
+        return answer
+
     async def rescan(self) -> agent_pb2.RescanResponse:
         """Have it look at the hardware now."""
         answer: agent_pb2.RescanResponse = await self._stub().Rescan(agent_pb2.RescanRequest(), timeout=30)

@@ -10,14 +10,17 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import grpc.aio
-import yaml
 
+from sandbox.claimprompt import HELP as CLAIM_HELP
+from sandbox.claimprompt import ClaimCommands
 from sandbox.hardware import NoSuchPart, NotPossible, Part, RecordedHardware
 from sandbox.node import SandboxNode
 from sandbox.process import AgentFailed, CommandFailed
-from sandbox.tour import Step, capacity, described
+from sandbox.step import Step
+from sandbox.tour import capacity, described
+from sandbox.yamltext import indented
 
-HELP = """\
+HELP = f"""\
   devices                  what the agent sees
   topology [tree]          how near devices are to each other, as a matrix or a tree
   status                   how the agent is
@@ -25,6 +28,7 @@ HELP = """\
   give RESOURCE COUNT ...  admit a pod that asks for devices; show what its container gets
   end POD                  end a pod, its devices are free again
   pods                     pods that hold devices
+{CLAIM_HELP}\
   fail PART                a GPU falls off the bus, a NIC loses its link (by index, UUID, PCI address or interface)
   unplug PART              it is taken out of the machine, a NIC with its virtual functions
   take NIC                 a pod has its interface
@@ -53,7 +57,7 @@ def show(step: Step) -> None:
             for item in resources:
                 sys.stdout.write(f"   {resource_line(item)}\n")
         case _, seen:
-            sys.stdout.write(_indented(seen))
+            sys.stdout.write(indented(seen))
     sys.stdout.flush()
 
 
@@ -90,27 +94,15 @@ def resource_line(resource: Mapping[str, object]) -> str:
     )
 
 
-def _indented(seen: object) -> str:
-    text: str = yaml.safe_dump(_plain(seen), sort_keys=False, width=110)
-    return "".join(f"   {line}\n" for line in text.splitlines())
-
-
-def _plain(seen: object) -> object:
-    """Without tuples, empty values and mappings that YAML does not know."""
-    if isinstance(seen, Mapping):
-        return {key: _plain(value) for key, value in seen.items() if value not in ({}, [], ())}
-    if isinstance(seen, (list, tuple)):
-        return [_plain(item) for item in seen]
-    return seen
-
-
 class Prompt:
     """Reads commands from standard input until ``quit`` or its end."""
 
     def __init__(self, node: SandboxNode) -> None:
         self._node = node
         self._pods: dict[str, str] = {}
+        self._claims = ClaimCommands(node.cluster)
         self._commands: dict[str, Callable[[Sequence[str]], Awaitable[None]]] = {
+            **self._claims.commands,
             "devices": self._devices,
             "topology": self._topology,
             "status": self._status,
@@ -182,7 +174,7 @@ class Prompt:
             )
 
     async def _capacity(self, words: Sequence[str]) -> None:
-        sys.stdout.write(_indented(capacity(self._node)))
+        sys.stdout.write(indented(capacity(self._node)))
 
     async def _give(self, words: Sequence[str]) -> None:
         if not words or len(words) % 2:
@@ -201,9 +193,12 @@ class Prompt:
         if given.admission.admitted:
             held = (f"{asked[resource]} {resource}: {', '.join(ids)}" for resource, ids in given.devices.items())
             self._pods[given.pod] = "; ".join(held)
-        sys.stdout.write(_indented(described(given)))
+        sys.stdout.write(indented(described(given)))
 
     async def _end(self, words: Sequence[str]) -> None:
+        if words[0] in self._claims.pods:
+            await self._claims.end(words[0])
+            return
         if self._pods.pop(words[0], None) is None:
             sys.stdout.write(f"   no pod {words[0]!r} holds devices\n")
             return
@@ -212,6 +207,9 @@ class Prompt:
     async def _list_pods(self, words: Sequence[str]) -> None:
         for pod, holds in self._pods.items():
             sys.stdout.write(f"   {pod}: {holds}\n")
+        for pod, outcome in self._claims.pods.items():
+            given = "; ".join(f"{claim}: {', '.join(devices)}" for claim, devices in outcome.claims.items())
+            sys.stdout.write(f"   {pod}: {outcome.phase} {given}".rstrip() + "\n")
 
     async def _fail(self, words: Sequence[str]) -> None:
         await self._change(words[0], RecordedHardware.fail)
@@ -235,6 +233,7 @@ class Prompt:
             sys.stdout.write(f"   {change}\n")
         # The next command shall see what the kubelet makes of it.
         await self._node.registered()
+        await self._claims.evict()
 
     async def _restart_kubelet(self, words: Sequence[str]) -> None:
         await self._node.kubelet.restart()

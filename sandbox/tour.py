@@ -7,29 +7,21 @@ hardware that can break, or that need devices at all, are left out where there a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass
 
 from google.protobuf.json_format import MessageToDict
 
+from sandbox.claimtour import claim_tour
 from sandbox.configuration import NIC_RESOURCES
 from sandbox.hardware import NoSuchPart, Part, RecordedHardware
 from sandbox.nearness import Nearness
 from sandbox.node import Given, SandboxNode
+from sandbox.step import Step
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel.com/i915")
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of the tour: a key for programs, a title for people, and what was seen."""
-
-    key: str
-    title: str
-    seen: object
-
-
 async def tour(node: SandboxNode) -> AsyncIterator[Step]:
-    """Find, register, allocate, fail, heal, allocate together."""
+    """Find, register, allocate, fail, heal, allocate together; then the same with claims."""
     status = await node.registered()
     devices = await node.devices()
     yield Step("devices", "The agent found these devices", devices)
@@ -43,8 +35,15 @@ async def tour(node: SandboxNode) -> AsyncIterator[Step]:
     for resource, count in sorted(node.kubelet.allocatable().items()):
         if count:
             given.append(await node.give(resource, min(2, count)))
-    if not given:
-        return
+    if given:
+        async for step in _plugin_tour(node, given):
+            yield step
+    async for step in claim_tour(node):
+        yield step
+
+
+async def _plugin_tour(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step]:
+    """What happens to pods with devices of the plugin door."""
     yield Step("allocations", "Pods asked for devices, and their containers get", [described(each) for each in given])
     refused = await node.give(next(iter(given[0].asked)), 1000)
     yield Step("refused", "A pod that asks for more than there is, is refused", described(refused))

@@ -30,3 +30,13 @@ async def eventually(condition: Callable[[], Any], what: str = "", within: float
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s: {what or condition}; last value {value!r}")
         await asyncio.sleep(0.01)
+
+
+def until(condition: Callable[[], T], what: str = "", within: float = 10.0) -> T:
+    """The same for tests without a loop, whose condition other threads make true."""
+    deadline = time.monotonic() + within
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what or condition}; last value {value!r}")
+        time.sleep(0.005)
+    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -11,9 +10,9 @@ from pathlib import Path
 from bench.cluster.figures import CLUSTER_FIGURES, cluster_figures
 from bench.cluster.stage import stage
 from bench.cluster.starts import PodFailed, at_once, one_by_one
-from bench.command import RESULTS
-from bench.figures import results, significant
+from bench.figures import significant
 from bench.progress import say
+from bench.results import RESULTS, Benchmark, write
 from bench.table import markdown, render
 from tests.cluster.__main__ import FAULTS
 
@@ -35,8 +34,7 @@ def main() -> int:
     say("")
     figures = {name: significant(value) for name, value in cluster_figures(singles, lasts).items()}
     print(markdown(figures, CLUSTER_FIGURES) if arguments.markdown else render(figures, CLUSTER_FIGURES))
-    kept = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
-    arguments.output.write_text(results({**kept, **figures}))
+    write(arguments.output, figures, Benchmark.CLUSTER)
     print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
     return 0
 

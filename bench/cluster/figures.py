@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from bench.figures import Figure, median, percentile
 
+PREFIX = "cluster_"
+"""How the names of all of these figures begin."""
 PLAIN, OSTLER, FLOOR = "plain", "ostler", "floor"
 KINDS = (PLAIN, OSTLER, FLOOR)
 """Pods without a device, with one of ours, and with one of a bare plugin that only answers."""

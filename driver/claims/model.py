@@ -25,6 +25,22 @@ class ClaimReference(Value):
 
 
 @value
+class Toleration(Value):
+    """A taint that a request puts up with; empty fields match everything, as in Kubernetes."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def covers(self, key: str, value: str, effect: str) -> bool:
+        """Whether a device with this taint may be given all the same; the operator's default is ``Equal``."""
+        if (self.effect and self.effect != effect) or (self.key and self.key != key):
+            return False
+        return self.operator == "Exists" or (bool(self.key) and self.value == value)
+
+
+@value
 class AllocatedDevice(Value):
     """One result of an allocation.
 
@@ -39,6 +55,7 @@ class AllocatedDevice(Value):
     share_id: str | None = None
     admin_access: bool = False
     consumed_capacity: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.inventory.model import Device, Host
+from node.inventory.model import Attribute, Device, Host
 from node.offer import Cause
 from node.rules import Rule
 from node.values import Value, value
@@ -10,13 +10,18 @@ from node.values import Value, value
 
 @value
 class DraDevice(Value):
-    """A device that a rule offers through DRA. ``reason`` and ``cause`` say why it may not be given out, if so."""
+    """A device that a rule offers through DRA. ``reason`` and ``cause`` say why it may not be given out, if so.
+
+    ``rule``: as it was configured, but for its edits, whose only strategy is CDI. ``placement``: attributes that the
+    device has from its place on the node and its neighbours (``cell4``, ``switch``).
+    """
 
     device: Device
     rule: Rule
     healthy: bool
     reason: str = ""
     cause: Cause | None = None
+    placement: tuple[Attribute, ...] = ()
 
 
 @value

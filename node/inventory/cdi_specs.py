@@ -33,14 +33,21 @@ class CdiSpecSource:
     """Source of ``NodeFacts.cdi``.
 
     ``directories`` in rising priority (``/etc/cdi``, ``/var/run/cdi``); one that does not exist has no specs.
-    ``own_files`` are the names of files that this agent writes, which are left out.
+    ``own_files`` are the names of files that this agent writes, which are left out, ``own_prefixes`` the beginnings of
+    such names (a file for every claim).
     """
 
     name = "cdi"
 
-    def __init__(self, directories: Sequence[Path], own_files: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        own_files: frozenset[str] = frozenset(),
+        own_prefixes: tuple[str, ...] = (),
+    ) -> None:
         self._directories = tuple(str(directory) for directory in directories)
         self._own_files = own_files
+        self._own_prefixes = own_prefixes
         self._known: dict[str, tuple[_Key, tuple[str, ...] | str]] = {}
 
     def read(self) -> NodeFacts:
@@ -65,7 +72,9 @@ class CdiSpecSource:
         """Path and device names of every usable spec of one directory."""
         found = []
         for entry in entries(directory, errors, absent_is_fine=True):
-            if not entry.name.endswith((".json", ".yaml")) or entry.name in self._own_files:
+            if not entry.name.endswith((".json", ".yaml")):
+                continue
+            if entry.name in self._own_files or entry.name.startswith(self._own_prefixes):
                 continue
             result = self._spec(entry.path, seen)
             if isinstance(result, tuple):

@@ -31,7 +31,8 @@ def devices_of(facts: NodeFacts, identities: Identities) -> tuple[Device, ...]:
 def host_of(facts: NodeFacts) -> Host:
     """What answers need to know of the node besides its devices."""
     cdi = frozenset(facts.cdi.devices) if facts.cdi is not None else frozenset[str]()
-    return Host(cdi_devices=cdi, driver_files=facts.driver_files)
+    exclusive = facts.sysfs is not None and bool(facts.sysfs.rdma_exclusive)
+    return Host(cdi_devices=cdi, driver_files=facts.driver_files, rdma_exclusive=exclusive)
 
 
 def statuses_of(facts: NodeFacts, identities: Identities | None = None) -> tuple[SourceStatus, ...]:

@@ -182,7 +182,8 @@ class SysfsFacts(Value):
     """What the kernel shows in /sys, /dev and /proc; ``nvidia_module_version`` of the loaded kernel module.
 
     ``pci`` holds GPUs, NVSwitches, NICs and every function with an RDMA device, each with what is below it in the lists
-    of interfaces, RDMA devices and subfunctions.
+    of interfaces, RDMA devices and subfunctions. ``rdma_exclusive``: whether an RDMA device works in
+    one network namespace only; None without RDMA, or where the kernel does not say.
     """
 
     pci: tuple[PciFunction, ...] = ()
@@ -195,6 +196,7 @@ class SysfsFacts(Value):
     amd_gpus: tuple[AmdGpu, ...] = ()
     amd_partitions: tuple[AmdPartition, ...] = ()
     kfd: tuple[KfdNode, ...] = ()
+    rdma_exclusive: bool | None = None
     errors: tuple[str, ...] = ()
 
 

@@ -70,12 +70,17 @@ class Inventory:
         self._retries = 0
         self._stopped = False
         self._closed = False
+        self._scanning: float | None = None
         self.first = asyncio.Event()
 
     @property
     def snapshot(self) -> Snapshot:
         """The last published snapshot; generation 0 before the first."""
         return self._snapshot
+
+    def hangs(self, seconds: float) -> bool:
+        """Whether the scan that is under way has taken longer than so many seconds; on the loop."""
+        return self._scanning is not None and asyncio.get_running_loop().time() - self._scanning > seconds
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Have every published snapshot handed over on the loop, with what changed; returns how to end that.
@@ -157,8 +162,9 @@ class Inventory:
     async def _scan(self) -> Diff:
         old = self._snapshot
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = self._scanning = loop.time()
         reading = await loop.run_in_executor(self._worker, self._scanner.scan, old)
+        self._scanning = None
         self._scanned(loop.time() - began, reading.sources)
         if self.first.is_set() and reading == Reading(old.devices, old.sources, old.host, old.topology):
             return Diff()

@@ -22,6 +22,8 @@ COMMANDS = {
     "devices": "list the devices of this node and where they are offered",
     "topology": "show how near the GPUs and NICs of this node are to each other",
     "status": "show how the running agent is",
+    "slices": "show what this node publishes through DRA, and what it would",
+    "claims": "list the resource claims that hold devices of this node",
     "rescan": "have the running agent look at the hardware now",
     "reload": "have the running agent read its configuration again",
     "quiesce": "have the running agent let go of the driver, so that it can be replaced",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from node.edits.options import CdiMode
 from node.inventory.model import DeviceKind
-from node.rules import Rule
+from node.rules import Door, Rule
 from node.values import Value, value
 from ostler.config import schema
 from ostler.config.conflicts import check_together, sorts
@@ -26,6 +26,7 @@ from ostler.config.scalars import MAX_SOCKET_PATH
 from ostler.config.section import Values
 from ostler.config.settings import (
     CdiSettings,
+    DraSettings,
     EventsChoice,
     InventorySettings,
     KubeletSettings,
@@ -40,6 +41,9 @@ from ostler.config.settings import (
 
 _SOCKET_NAME = 33
 """Bytes of the shortest socket name that the door gives a resource: ``ostler-<12>-<8>.sock``."""
+
+_DRA_SOCKET_NAME = 17
+"""Bytes of the name of the DRA driver's socket: ``dra-<8>.sock``."""
 
 _HIDDEN_NAME = 16
 """Bytes of the name that a socket has until it is served: ``.ostler-<8>``."""
@@ -68,6 +72,8 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
     _check_folders(values, problems)
     _check_events(values, problems)
     _check_instance(values, problems)
+    if any(rule.door is Door.DRA for rule in rules):
+        _check_dra(values, problems)
     kubelet, cdi = values.section(schema.KUBELET), values.section(schema.CDI)
     folders, inventory, log = (values.section(field) for field in (schema.ROOTS, schema.INVENTORY, schema.LOG))
     topology = values.section(schema.TOPOLOGY)[schema.TOPOLOGY_FILE]
@@ -95,6 +101,16 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
         kubernetes=KubernetesSettings(
             values.section(schema.KUBERNETES)[schema.EVENTS], Path(kubeconfig) if kubeconfig else None
         ),
+        dra=_dra(values),
+    )
+
+
+def _dra(values: Values) -> DraSettings:
+    dra = values.section(schema.DRA)
+    registry = Path(values.section(schema.KUBELET)[schema.REGISTRY_DIR])
+    folder = dra[schema.PLUGINS_DIR]
+    return DraSettings(
+        dra[schema.DRIVER_NAME], Path(folder) if folder else registry.parent / "plugins", dra[schema.ALSO_PUBLISH_AS]
     )
 
 
@@ -183,6 +199,25 @@ def _check_events(values: Values, problems: list[ConfigError]) -> None:
     if kubernetes[schema.EVENTS] is EventsChoice.ON and not values[schema.NODE_NAME]:
         fix = "give nodeName, in a pod by OSTLER_NODE_NAME from spec.nodeName"
         problems.append(kubernetes.place(schema.EVENTS).error("is on, but nodeName is not given", fix))
+
+
+def _check_dra(values: Values, problems: list[ConfigError]) -> None:
+    """What the second door needs: the node's name for its pool, and room for the names of its sockets."""
+    dra, settings = values.section(schema.DRA), _dra(values)
+    if not values[schema.NODE_NAME]:
+        fix = "give nodeName, in a pod by OSTLER_NODE_NAME from spec.nodeName"
+        problems.append(values.place(schema.NODE_NAME).error("is not given, but a resource has door dra", fix))
+    kubelet = values.section(schema.KUBELET)
+    for field in (schema.REGISTRY_DIR, schema.DEVICE_PLUGIN_DIR):
+        if settings.plugins_dir == Path(kubelet[field]):
+            problem = f"is the same folder as {kubelet.place(field).key}"
+            problems.append(dra.place(schema.PLUGINS_DIR).error(problem, "give the folder plugins of the kubelet"))
+    folder = settings.plugins_dir / settings.driver_name
+    size, longest = len(os.fsencode(folder)), MAX_SOCKET_PATH - 1 - _DRA_SOCKET_NAME
+    if size > longest:
+        problem = f"makes the folder {shown(str(folder))}, too long for the path of a socket in it"
+        place = dra.place(schema.PLUGINS_DIR if schema.PLUGINS_DIR in dra else schema.DRIVER_NAME)
+        problems.append(place.error(problem, f"use names with which it has at most {longest} bytes, not {size}"))
 
 
 def _check_instance(values: Values, problems: list[ConfigError]) -> None:

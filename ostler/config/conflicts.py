@@ -15,6 +15,7 @@ from node.inventory.model import DeviceKind
 from node.nic_selector import FunctionRange, NicSelector
 from node.rules import PROFILE, Selector, matches_pattern
 from ostler.config.document import shown
+from ostler.config.doors import shared_devices
 from ostler.config.errors import ConfigError
 from ostler.config.resources import PlacedRule, differences
 
@@ -40,7 +41,9 @@ def check_together(rules: Sequence[PlacedRule], problems: list[ConfigError]) -> 
 
 def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigError]) -> None:
     one, other = earlier.rule.resource, later.rule.resource
-    if _meet(one, other):
+    if earlier.rule.door is not later.rule.door:
+        _check_doors(earlier, later, problems)
+    elif _meet(one, other):
         different = differences(earlier.rule, later.rule)
         if different:
             problem = f"is {shown(other)}, which {earlier.label} offers as {shown(one)} with a different {different}"
@@ -48,6 +51,19 @@ def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigErr
     elif one.replace("/", "-") == other.replace("/", "-"):
         problem = f"is {shown(other)}, which gets the same file names as {shown(one)} of {earlier.label}"
         problems.append(later.name.error(problem, "change one of the names in more than / and -"))
+
+
+def _check_doors(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigError]) -> None:
+    """Report what two rules of different doors must not have in common: a name, and devices."""
+    one, other, door = earlier.rule.resource, later.rule.resource, earlier.rule.door
+    if _meet(one, other):
+        problem = f"is {shown(other)}, which {earlier.label} offers as {shown(one)} through the door {door}"
+        problems.append(later.name.error(problem, "give both the same door, or one another name"))
+    shared = shared_devices(earlier.rule.selector, later.rule.selector)
+    if shared is not None:
+        why, fix = shared
+        problem = f"is for the door {later.rule.door}, but {earlier.label} for the door {door}: {why}"
+        problems.append(later.origin.error(problem, fix))
 
 
 def _meet(one: str, other: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
-from node.rules import Selector
+from node.rules import Door, Selector
 from node.values import Value, replace, value
 from ostler.config import schema
 from ostler.config.errors import ConfigError, Origin
@@ -25,8 +25,10 @@ class Roots(Value):
 
 
 def edit_options(own: Values, defaults: Values, roots: Roots, selected: Selector) -> EditOptions:
-    """How the selected devices are given to containers."""
+    """How the selected devices are given to containers; those of a claim by CDI alone."""
     options = _options(own, defaults, roots)
+    if own[schema.DOOR] is Door.DRA:
+        options = replace(options, strategies=(ListStrategy.CDI_CRI,), device_specs=False)
     if not serves_nvidia(selected):
         options = _without_nvidia(options, own)
     if not serves_nics(selected):
@@ -55,12 +57,13 @@ def _options(own: Values, defaults: Values, roots: Roots) -> EditOptions:
 def _without_nvidia(options: EditOptions, own: Values) -> EditOptions:
     """Options for devices that NVIDIA's container runtime does not know: nothing else would give their nodes."""
     plain = EditOptions()
+    by_claim = own[schema.DOOR] is Door.DRA
     strategies = tuple(some for some in options.strategies if some is not ListStrategy.VOLUME_MOUNTS)
     return replace(
         options,
         strategies=strategies or plain.strategies,
         ids=plain.ids,
-        device_specs=own[schema.DEVICE_SPECS],
+        device_specs=own[schema.DEVICE_SPECS] and not by_claim,
         cdi_mode=plain.cdi_mode,
         driver_root=plain.driver_root,
         dev_root=plain.dev_root,
@@ -91,6 +94,8 @@ def check_options(
     if own.broken or defaults.broken or own.section(schema.IMEX).broken or defaults.section(schema.IMEX).broken:
         return
     _check_meaning(own, selected, problems)
+    if own[schema.DOOR] is Door.DRA:
+        _check_door(own, problems)
     if not serves_nvidia(selected):
         return
     place = _place(schema.CDI_MODE, own, defaults)
@@ -122,6 +127,22 @@ def _check_meaning(own: Values, selected: Selector, problems: list[ConfigError])
     elif own[schema.RDMA_DEVICES] and selected.nic is not None and selected.nic.rdma is False:
         problem = "is true, but devices say rdma: false"
         problems.append(own.place(schema.RDMA_DEVICES).error(problem, "remove one of the two"))
+
+
+def _check_door(own: Values, problems: list[ConfigError]) -> None:
+    """Options of the device plugin API that a claim has no use for."""
+    fields: tuple[AnyField, ...] = (
+        schema.IDS,
+        schema.UNIFORM,
+        schema.STRATEGIES,
+        schema.DEVICE_SPECS,
+        schema.ANNOTATION_PREFIX,
+        schema.HINTS,
+    )
+    for field in fields:
+        if field in own:
+            problem = "has no meaning with door dra, whose devices are given by CDI and described by attributes"
+            problems.append(own.place(field).error(problem, "remove it"))
 
 
 def _nvidia_options(own: Values) -> list[tuple[AnyField, str]]:

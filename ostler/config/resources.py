@@ -13,7 +13,7 @@ from dataclasses import fields
 from node.edits.options import EditOptions
 from node.inventory.model import NIC_KINDS, DeviceKind
 from node.names import explain_resource_name
-from node.rules import PROFILE, Rule, Selector
+from node.rules import PROFILE, Door, Rule, Selector
 from node.values import Value, value
 from ostler.config import schema
 from ostler.config.document import clipped, shown
@@ -61,7 +61,7 @@ def read_resources(
             edits=options,
             uniform=values[schema.UNIFORM],
             link_health=serves_nics(selected) and pick(schema.LINK_HEALTH, values, defaults),
-            hints=pick(schema.HINTS, values, defaults),
+            hints=values[schema.DOOR] is Door.DRA or pick(schema.HINTS, values, defaults),
             by_name=not serves_nics(selected) or pick(schema.NAMED_IN_USE, values, defaults) is NamedInUse.OFFER,
         )
         named = False
@@ -127,7 +127,6 @@ _OPTION_KEYS = {
 def differences(one: Rule, other: Rule) -> str:
     """The keys in which two rules treat their devices differently, empty when they do not."""
     pairs = (
-        ("door", one.door, other.door),
         ("ids", one.ids, other.ids),
         ("linkHealth", one.link_health, other.link_health),
         ("topologyHints", one.hints, other.hints),

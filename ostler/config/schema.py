@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from driver.devices.peer import Peer
 from node.edits.options import CdiMode, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
 from node.rules import DeviceIds, Door
@@ -165,6 +166,28 @@ KUBECONFIG = Field(
     "Kubeconfig to reach the API server with; empty: the pod's service account.",
 )
 KUBERNETES = section("kubernetes", Section(EVENTS, KUBECONFIG), "The Kubernetes API server.")
+
+DRIVER_NAME = Field(
+    "driverName",
+    Text(
+        rf"(?=.{{1,63}}$){_SUBDOMAIN}", "a domain name of at most 63 lower-case letters, digits, - and .", "ostler.dev"
+    ),
+    "ostler.dev",
+    "Name of the DRA driver: in its slices, and the domain of their attributes; other nodes must have the same.",
+)
+PLUGINS_DIR = Field(
+    "pluginsDirectory",
+    HostPath("/var/lib/kubelet/plugins", optional=True),
+    "",
+    "Folder in which the kubelet's plugins keep data and sockets; empty: plugins, beside pluginsRegistryDir.",
+)
+ALSO_PUBLISH_AS = Field(
+    "alsoPublishAs",
+    ListOf(Choice(Peer)),
+    (),
+    "Other DRA drivers in whose domain the attributes are published as well, so that claims for them run unchanged.",
+)
+DRA = section("dra", Section(DRIVER_NAME, PLUGINS_DIR, ALSO_PUBLISH_AS), "Dynamic Resource Allocation, for door dra.")
 
 TOPOLOGY_FILE = Field(
     "file",
@@ -374,9 +397,9 @@ RESOURCE_NAME = Field(
 )
 DOOR = Field(
     "door",
-    Choice((Door.PLUGIN,), later={door: f"is {door}, which is not served yet" for door in ("dra", "both")}),
+    Choice(Door, later={"both": "is both, which is not served yet"}),
     Door.PLUGIN,
-    "Door through which the devices are offered; plugin is the kubelet's device plugin API.",
+    "Door through which the devices are offered: plugin (the kubelet's device plugin API) or dra (resource claims).",
 )
 IDS = Field(
     "ids",
@@ -412,6 +435,7 @@ ROOT = Section(
     CDI,
     TOPOLOGY,
     KUBERNETES,
+    DRA,
     NVIDIA,
     DEFAULTS,
     RESOURCES,

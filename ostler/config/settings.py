@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
+from driver.devices.peer import Peer
 from node.rules import Rule
 from node.topology.model import PlaceOverride
 from node.values import Value, value
@@ -120,6 +121,19 @@ class KubernetesSettings(Value):
 
 
 @value
+class DraSettings(Value):
+    """The second door. ``driver_name``: of the DRA driver, and the domain of its attributes and CDI devices.
+
+    ``plugins_dir``: the kubelet's folder of plugins' data, in which the driver has a folder of its own name. ``peers``:
+    other drivers under whose names the attributes are published as well.
+    """
+
+    driver_name: str = "ostler.dev"
+    plugins_dir: Path = Path("/var/lib/kubelet/plugins")
+    peers: tuple[Peer, ...] = ()
+
+
+@value
 class InventorySettings(Value):
     """``max_interval``: most seconds between two scans. ``recorded``: replay this recorded node, not the hardware."""
 
@@ -157,4 +171,5 @@ class Settings(Value):
     rules: tuple[Rule, ...] = ()
     topology_file: Path | None = None
     kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
+    dra: DraSettings = field(default_factory=DraSettings)
     topology_overrides: tuple[PlaceOverride, ...] = ()

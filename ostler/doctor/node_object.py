@@ -32,11 +32,12 @@ def ask_node(settings: Settings, surroundings: Surroundings) -> NodeAnswer:
     if not settings.node_name:
         return NodeAnswer(fault="the node's name is not known", fix="give it with --node-name (in a pod spec.nodeName)")
     # Here and not above: the client library is slow to load, and most nodes need it only now.
-    from kube.client import Client, Limits, path_of
+    from kube.client import Client, Limits
     from kube.configuration import in_cluster
     from kube.errors import ConfigurationError, NodeNotOurs, RequestError
     from kube.kubeconfig import from_kubeconfig
     from kube.node_identity import check_node, read_machine
+    from kube.paths import path_of
 
     kubeconfig, name = settings.kubernetes.kubeconfig, settings.node_name
     try:

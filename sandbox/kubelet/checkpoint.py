@@ -1,12 +1,11 @@
-"""The checkpoint's file: read whole, written whole (temporary file, fsync, rename) as kubelets do."""
+"""The device manager's checkpoint as a file: read whole, written whole."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 from node.checkpoint import FILE_NAME, Checkpoint, CheckpointNotFoundError, decode, encode
+from sandbox.kubelet.statefiles import write_state
 
 
 class CheckpointFile:
@@ -25,14 +24,4 @@ class CheckpointFile:
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Replace the file; raises OSError, and then the old one is still there."""
-        descriptor, name = tempfile.mkstemp(prefix=".", dir=self.path.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(encode(checkpoint))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(self.path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_state(self.path, encode(checkpoint), durable=True)

@@ -19,7 +19,10 @@ Door = Literal["register", "watcher"]
 
 @dataclass(frozen=True, slots=True)
 class PluginRegistered:
-    """A plugin is connected; ``door`` is how it came: its Register call or the plugin watcher."""
+    """A plugin is connected; ``door`` is how it came: its Register call or the plugin watcher.
+
+    For a DRA driver ``resource`` is its name, here and below, and its connection is yet to come.
+    """
 
     resource: str
     socket: str
@@ -65,7 +68,43 @@ class HealthChanged:
     after: str
 
 
-Event = PluginRegistered | RegistrationFailed | PluginDeregistered | ListReceived | HealthChanged
+@dataclass(frozen=True, slots=True)
+class DriverConnection:
+    """The connection to an instance of a DRA driver is there or lost."""
+
+    driver: str
+    endpoint: str
+    connected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DriverHealth:
+    """A health report of a DRA driver arrived (``changed``: how many devices differ), or its stream ended."""
+
+    driver: str
+    changed: int
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodWarning:
+    """A warning event about a pod, as ``kubectl describe`` shows it."""
+
+    pod_uid: str
+    reason: str
+    message: str
+
+
+Event = (
+    PluginRegistered
+    | RegistrationFailed
+    | PluginDeregistered
+    | ListReceived
+    | HealthChanged
+    | DriverConnection
+    | DriverHealth
+    | PodWarning
+)
 
 
 class EventStream:

@@ -1,8 +1,9 @@
 """The embedded kubelet: real sockets, real protocols, no cluster. Any device plugin can be run against it.
 
-It is the node's side of the device plugin contract: both registration doors, the device manager with its checkpoint,
-and podresources, as kubelet 1.36 behaves (``generation`` chooses 1.35 or 1.37). Pods are values handed to ``admit``;
-nothing runs their containers. Topology policies are not part of it: a caller passes the NUMA nodes it wants.
+It is the node's side of the device plugin and DRA contracts: both registration doors, the device manager and the DRA
+manager with their state files, and podresources, as kubelet 1.36 behaves (``generation`` chooses 1.35 or 1.37). Pods
+are values handed to ``admit`` and ``prepare``; nothing runs their containers. Topology policies are not part of it: a
+caller passes the NUMA nodes it wants.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from sandbox.kubelet.containers import start_container
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.devices import Device, in_order
 from sandbox.kubelet.dialling import DIAL_SECONDS
+from sandbox.kubelet.dra.containers import ResourceHealth, allocated_resources, cdi_devices
+from sandbox.kubelet.dra.manager import DraManager, PrepareError
+from sandbox.kubelet.dra.settings import DraSettings
 from sandbox.kubelet.errors import KubeletError
-from sandbox.kubelet.events import Event, EventFeed, EventStream
+from sandbox.kubelet.events import Event, EventFeed, EventStream, PodWarning
 from sandbox.kubelet.pods import Admission, Affinity, Capacity, Pod
 from sandbox.kubelet.runoptions import RunOptions
 from sandbox.kubelet.session import Session, Settings
@@ -36,7 +40,8 @@ class Kubelet:
     period. ``watch_plugins`` false: a kubelet that never asks GetInfo. ``call_timeout``: seconds for Allocate,
     GetPreferredAllocation and GetDevicePluginOptions; None, as in real kubelets, lets a hanging plugin block
     admissions until ``stop``. ``keep_known_holes``: keep ids after some errors, as released kubelets do. ``order``
-    puts a container's resources into the order of their allocation, which is random in real kubelets.
+    puts a container's resources into the order of their allocation, which is random in real kubelets. ``dra``: the API
+    server and the intervals of the DRA manager.
 
     Usable as ``async with``; ``start`` after ``stop`` is a restart on the same checkpoint.
     """
@@ -54,6 +59,7 @@ class Kubelet:
         dial_timeout: float = DIAL_SECONDS,
         keep_known_holes: bool = False,
         order: Order = sorted,
+        dra: DraSettings = DraSettings(),  # noqa: B008 - a frozen value
     ) -> None:
         self.settings = Settings(
             root,
@@ -66,6 +72,7 @@ class Kubelet:
             dial_timeout,
             keep_known_holes,
             order,
+            dra,
         )
         self._feed = EventFeed()
         self._pods: dict[str, Pod] = {}
@@ -154,6 +161,35 @@ class Kubelet:
             session.manager, session.allocator, pod, pod.container(container), active=pod.uid in self._pods
         )
 
+    async def prepare(self, pod: Pod) -> None:
+        """Have the drivers prepare the claims of an active pod; idempotent.
+
+        Raises ``PrepareError``, which a real kubelet tells as a warning event and tries again after a minute or so.
+        """
+        try:
+            await self._running.dra.prepare(pod)
+        except PrepareError as error:
+            message = f"Failed to prepare dynamic resources: {error}"
+            self._feed.emit(PodWarning(pod.uid, "FailedPrepareDynamicResources", message))
+            raise
+
+    async def end(self, pod: Pod) -> None:
+        """End ``pod`` as a kubelet does: its claims are unprepared first, and only then it is gone.
+
+        Raises ``UnprepareError``; the pod stays active then.
+        """
+        await self._running.dra.unprepare(pod)
+        self.terminate(pod.uid)
+
+    def claim_devices(self, pod: Pod, container: str) -> tuple[str, ...]:
+        """The CDI names that a container's runtime gets for its claims; raises ``ContainerStartError``."""
+        return cdi_devices(self._running.dra.claims, pod, pod.container(container))
+
+    def claim_health(self, pod: Pod, container: str) -> dict[str, tuple[ResourceHealth, ...]]:
+        """What the pod's status says of the devices of a container's claims, by ``claim:NAME[/REQUEST]``."""
+        dra = self._running.dra
+        return allocated_resources(dra.claims, dra.health, pod, pod.container(container))
+
     def set_sources_ready(self, *, ready: bool) -> None:
         """Whether all pods of the node are known, which is when those that are gone can be told."""
         self._running.manager.sources_ready = ready
@@ -202,6 +238,11 @@ class Kubelet:
     def manager(self) -> DeviceManager:
         """The device manager of this start, for looks inside; a restart makes a new one."""
         return self._running.manager
+
+    @property
+    def dra(self) -> DraManager:
+        """The DRA manager of this start, for looks inside; a restart makes a new one."""
+        return self._running.dra
 
     @property
     def registrations(self) -> Counter[str]:

@@ -15,6 +15,8 @@ import grpc.aio
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.devices import in_order
+from sandbox.kubelet.dra.claims import ClaimCache
+from sandbox.kubelet.dra.containers import dynamic_resources
 from sandbox.kubelet.pods import Container, Pod
 
 Request = TypeVar("Request")
@@ -46,12 +48,17 @@ class TokenBucket:
 
 
 class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
-    """Answers from the manager's records; ``pods`` gives the active pods (UID -> pod) of the moment."""
+    """Answers from the managers' records; ``pods`` gives the active pods (UID -> pod) of the moment."""
 
     def __init__(
-        self, manager: DeviceManager, pods: Callable[[], Mapping[str, Pod]], clock: Callable[[], float]
+        self,
+        manager: DeviceManager,
+        claims: ClaimCache,
+        pods: Callable[[], Mapping[str, Pod]],
+        clock: Callable[[], float],
     ) -> None:
         self._manager = manager
+        self._claims = claims
         self._pods = pods
         self._bucket = TokenBucket(clock)
 
@@ -105,7 +112,8 @@ class PodResourcesService(api_pb2_grpc.PodResourcesListerServicer):
         for resource, record in self._manager.records.of_container(pod.uid, container.name).items():
             for device_id, nodes in record.numa.items():
                 devices += _entries(resource, device_id, nodes)
-        return api_pb2.ContainerResources(name=container.name, devices=devices)
+        dynamic = dynamic_resources(self._claims, pod, container)
+        return api_pb2.ContainerResources(name=container.name, devices=devices, dynamic_resources=dynamic)
 
     async def _limit(self, context: grpc.aio.ServicerContext[Request, Response]) -> None:
         if not self._bucket.allow():

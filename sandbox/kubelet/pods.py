@@ -10,8 +10,16 @@ Kind = Literal["init", "sidecar", "app"]
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """An entry of a container's ``resources.claims``; without a request the container gets all of the claim."""
+
+    name: str
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
-    """One container: ``limits`` of extended resources (whole numbers), and its kind.
+    """One container: ``limits`` of extended resources (whole numbers), the claims it uses, and its kind.
 
     ``sidecar`` is an init container with restartPolicy Always.
     """
@@ -19,6 +27,37 @@ class Container:
     name: str
     kind: Kind = "app"
     limits: Mapping[str, int] = field(default_factory=dict)
+    claims: tuple[ClaimUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """An entry of ``spec.resourceClaims``: its name in the pod, and that of the ResourceClaim.
+
+    ``generated``: made from a template, so it has to belong to the pod. ``claim`` is empty while it is not made yet
+    and None when the pod needs none.
+    """
+
+    name: str
+    claim: str | None
+    generated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedRequest:
+    """Which request of an extended resource claim serves a container's resource."""
+
+    container: str
+    resource: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedClaim:
+    """The ResourceClaim by which a scheduler serves extended resources (``status.extendedResourceClaimStatus``)."""
+
+    claim: str
+    requests: tuple[ExtendedRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +69,8 @@ class Pod:
     namespace: str = "default"
     containers: tuple[Container, ...] = ()
     claim_backed: frozenset[tuple[str, str]] = frozenset()
+    claims: tuple[PodClaim, ...] = ()
+    extended_claim: ExtendedClaim | None = None
 
     def container(self, name: str) -> Container:
         """The container called ``name``; raises KeyError."""

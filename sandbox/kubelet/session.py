@@ -1,4 +1,4 @@
-"""One life of the embedded kubelet, from a start to the stop: its device manager, servers and plugin watcher.
+"""One life of the embedded kubelet, from a start to the stop: its two managers, servers and plugin watcher.
 
 Start order is a kubelet's: read the checkpoint, clear the plugin folder of sockets, then listen. Whatever the plugins
 do, ``close`` ends every task, connection and server; calls to a hanging plugin fail by it.
@@ -22,6 +22,8 @@ from sandbox.kubelet.allocation import Allocator, Order
 from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.dialling import DIAL_SECONDS
+from sandbox.kubelet.dra.manager import DraManager
+from sandbox.kubelet.dra.settings import DraSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import Door, Event, PluginRegistered, RegistrationFailed
 from sandbox.kubelet.podresources import PodResourcesService
@@ -49,6 +51,7 @@ class Settings:
     dial_timeout: float
     keep_known_holes: bool
     order: Order
+    dra: DraSettings
 
     @property
     def registry_dir(self) -> Path:
@@ -68,6 +71,7 @@ class Session:
         self, settings: Settings, active_pods: Callable[[], Mapping[str, Pod]], emit: Callable[[Event], None]
     ) -> None:
         settings.device_plugin_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        settings.root.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._settings = settings
         self._active_pods = active_pods
         self._emit = emit
@@ -81,6 +85,14 @@ class Session:
         )
         self.allocator = Allocator(
             self.manager, self.manager.records, keep_known_holes=settings.keep_known_holes, order=settings.order
+        )
+        self.dra = DraManager(
+            settings.root,
+            settings.dra,
+            generation=settings.generation,
+            active_pods=active_pods,
+            sources_ready=lambda: self.manager.sources_ready,
+            emit=emit,
         )
         self.registration = RegistrationService(
             settings.device_plugin_dir, self._connect_registering, self._note_failed_register
@@ -97,11 +109,12 @@ class Session:
             remove_sockets(settings.device_plugin_dir)
             registration, lister = grpc.aio.server(), grpc.aio.server()
             device_plugin.add_RegistrationServicer_to_server(self.registration, registration)
-            service = PodResourcesService(self.manager, self._active_pods, time.monotonic)
+            service = PodResourcesService(self.manager, self.dra.claims, self._active_pods, time.monotonic)
             pod_resources.add_PodResourcesListerServicer_to_server(service, lister)
             settings.pod_resources_socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             await self._serve(registration, settings.device_plugin_dir / SOCKET_NAME)
             await self._serve(lister, settings.pod_resources_socket)
+            self.dra.start()
             if settings.watch_plugins:
                 settings.registry_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
                 self._watcher = asyncio.create_task(self._watch(), name="plugin watcher")
@@ -119,6 +132,7 @@ class Session:
         for server in servers:
             await server.stop(None)
         await self.manager.connections.close()
+        await self.dra.close()
 
     async def _serve(self, server: grpc.aio.Server, socket: Path) -> None:
         self._servers.append(server)
@@ -126,7 +140,10 @@ class Session:
         await server.start()
 
     async def _watch(self) -> None:
-        handlers: dict[str, PluginHandler] = {"DevicePlugin": DevicePluginHandler(self)}
+        handlers: dict[str, PluginHandler] = {
+            "DevicePlugin": DevicePluginHandler(self),
+            "DRAPlugin": self.dra.drivers,
+        }
         await PluginWatcher(
             self._settings.registry_dir,
             handlers,

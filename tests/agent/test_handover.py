@@ -51,7 +51,7 @@ class Streams:
 
 def handover(folder: Path, *, relieves: bool = True, linger: float = 5.0) -> tuple[Handover, Streams]:
     streams = Streams()
-    streams.handover = Handover(folder, streams, relieves=relieves, linger=linger)
+    streams.handover = Handover(folder, lambda: [streams], relieves=relieves, linger=linger)
     return streams.handover, streams
 
 
@@ -150,7 +150,7 @@ async def test_of_two_standbys_each_becomes_active_in_its_turn_and_the_other_is_
 async def test_a_standby_that_was_killed_is_not_handed_over_to(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys; from pathlib import Path; from ostler.handover import Handover\n"
-        "asyncio.run(Handover(Path(sys.argv[1]), None, relieves=True).wait())"
+        "asyncio.run(Handover(Path(sys.argv[1]), list, relieves=True).wait())"
     )
     old, _ = handover(tmp_path)
     assert old.lock.try_acquire()

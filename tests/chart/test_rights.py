@@ -93,6 +93,19 @@ def test_policies_ask_the_written_and_the_former_object_for_the_pods_own_node() 
         assert spec["validations"][0]["expression"] == expected
 
 
+def test_claims_are_written_by_the_node_that_has_their_devices_and_only_the_devices() -> None:
+    policies = of_kind(render({"dra": {"enabled": True, "driverName": "devices.example.com"}}), POLICY)
+    assert [policy["metadata"]["name"] for policy in policies] == ["ostler-slices", "ostler-events", "ostler-claims"]
+    spec = policies[2]["spec"]
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["resourceclaims/status"], ["UPDATE"])
+    own, kept = spec["validations"]
+    assert "each.driver == 'devices.example.com' && each.pool == variables.node" in own["expression"]
+    assert kept["expression"] == " && ".join(
+        f"object.?status.?{field} == oldObject.?status.?{field}" for field in ("allocation", "reservedFor")
+    )
+
+
 def test_policies_are_made_where_the_cluster_knows_them() -> None:
     assert len(of_kind(render({}, "--kube-version", "1.30.0"), "ValidatingAdmissionPolicy")) == 2
     assert not of_kind(render({}, "--kube-version", "1.29.9"), "ValidatingAdmissionPolicy")
@@ -110,6 +123,7 @@ def test_objects_are_named_after_the_release_unless_a_name_is_given() -> None:
     assert names == {"devices", "devices-events", "devices-slices"}
 
 
+POLICY = "ValidatingAdmissionPolicy"
 BINDING = "ValidatingAdmissionPolicyBinding"
 
 

@@ -29,6 +29,7 @@ def sandbox(*words: str, typed: str = "", code: int = 0) -> tuple[str, str]:
 
 
 STEPS = ["node", "devices", "topology", "resources", "capacity", "allocations", "refused", "failure", "recovery"]
+CLAIM_STEPS = ["slices", "claim", "claim_failure", "claim_recovery", "released"]
 
 
 def tour_of(name: str) -> dict[str, Any]:
@@ -46,11 +47,31 @@ def check_failure(tour: dict[str, Any], resource: str) -> None:
     assert tour["recovery"]["allocatable"] == tour["failure"]["allocatable_before"]
 
 
+def check_claim(tour: dict[str, Any]) -> None:
+    """A claim beside a device plugin's allocation, of different GPUs, and nothing of it left."""
+    pod = tour["claim"]
+    assert pod["phase"] == "Running", pod
+    ([device],) = pod["claims"].values()
+    containers = pod["containers"]
+    ours, theirs = containers["main"]["injected"]["deviceNodes"], containers["plugin"]["devices"]
+    nodes = {node["path"] for node in ours}, {node["container_path"] for node in theirs}
+    gpus = [{path for path in paths if path[-1].isdigit()} for paths in nodes]
+    assert [len(each) for each in gpus] == [1, 1]
+    assert not gpus[0] & gpus[1]
+    broken, healed = tour["claim_failure"], tour["claim_recovery"]
+    assert broken["taints"] == {device.rpartition("/")[2]: ["ostler.dev/health=unhealthy:NoSchedule"]}
+    assert [each["health"] for each in broken["podStatus"]["claim:gpu"]] == ["Unhealthy"]
+    assert healed["taints"] == {}
+    assert [each["health"] for each in healed["podStatus"]["claim:gpu"]] == ["Healthy"]
+    assert tour["released"] == {"claims": [], "specs": []}
+
+
 @pytest.mark.parametrize("name", ["a100-mig-4", "l4-2"])
 def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str) -> None:
     tour = tour_of(name)
-    assert [key for key in tour if key != "pairs"] == STEPS
+    assert [key for key in tour if key != "pairs"] == STEPS + CLAIM_STEPS
     check_failure(tour, "nvidia.com/gpu")
+    check_claim(tour)
     assert tour["failure"]["part"].startswith("GPU ")
 
 
@@ -58,7 +79,11 @@ def test_once_prints_the_whole_tour_as_json_and_nothing_else(name: str) -> None:
 def test_a_pod_gets_a_gpu_and_the_nic_that_is_near_it(name: str, proximity: str) -> None:
     """On the virtual machine only its override file tells what is near."""
     tour = tour_of(name)
-    assert list(tour) == [*STEPS, "pairs"]
+    assert list(tour) == [*STEPS, "pairs", *CLAIM_STEPS, "islands"]
+    check_claim(tour)
+    whole, waiting = tour["islands"]
+    assert [len(devices) for devices in whole["claims"].values()] == [4]
+    assert waiting["message"] == "0/1 nodes are available: 1 cannot allocate all claims"
     assert "GPU0" in tour["topology"][0]
     assert "NIC0" in tour["topology"][0]
     for pair in tour["pairs"]:

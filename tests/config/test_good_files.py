@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from driver.devices.peer import Peer
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
-from node.rules import DeviceIds, Rule, Selector
+from node.rules import DeviceIds, Door, Rule, Selector
 from ostler.config.load import Loaded, SourceFormat, load, load_bytes
 from ostler.config.settings import (
     CdiSettings,
+    DraSettings,
     EventsChoice,
     InventorySettings,
     KubeletSettings,
@@ -101,7 +103,26 @@ def test_every_setting_arrives() -> None:
         rules=(Rule("example.com/one", selector, ids=DeviceIds.NAME, edits=options, hints=False),),
         topology_file=Path("/etc/ostler/no-such-topology.yaml"),
         kubernetes=KubernetesSettings(EventsChoice.ON, Path("/etc/kubernetes/ostler.conf")),
+        dra=DraSettings("devices.example.com", Path("/host/kubelet/data"), (Peer.NVIDIA, Peer.DRANET)),
     )
+
+
+def test_devices_of_the_second_door_are_given_by_cdi() -> None:
+    gpu, nic, amd, part = good("dra.yaml").settings.rules
+    assert {rule.door for rule in (gpu, nic, amd)} == {Door.DRA}
+    assert part.door is Door.PLUGIN
+    cri = (ListStrategy.CDI_CRI,)
+    assert gpu.edits == EditOptions(cri, device_specs=False, cdi_mode=CdiMode.DELEGATE, ids=IdStrategy.INDEX)
+    assert nic.edits == EditOptions(cri, device_specs=False, rdma=True)
+    assert amd.edits == EditOptions(cri, device_specs=False)
+    assert part.edits.strategies == (ListStrategy.ENVVAR,)
+    assert (nic.hints, nic.link_health) == (True, True)
+
+
+def test_the_folder_of_plugins_is_beside_that_of_their_registration() -> None:
+    assert text("").settings.dra.plugins_dir == Path("/var/lib/kubelet/plugins")
+    elsewhere = text("kubelet: {pluginsRegistryDir: /var/lib/k0s/kubelet/plugins_registry}\n")
+    assert elsewhere.settings.dra.plugins_dir == Path("/var/lib/k0s/kubelet/plugins")
 
 
 def test_strategy_none_offers_whole_gpus() -> None:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FOLDERS = ("docs", "deploy", "systemd", "bench", "sandbox", "tests")
+FOLDERS = ("docs", "deploy", "examples", "systemd", "bench", "sandbox", "tests")
 """Folders that may hold documents; environments and caches are not ours."""
 
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
     for path in [*ROOT.glob("*.md"), *(file for folder in FOLDERS for file in (ROOT / folder).glob("**/*.md"))]
 )
-PAGES = [name for name in DOCUMENTS if name == "README.md" or name.startswith(("docs/", "deploy/", "CONTRIBUTING"))]
+PAGES = [
+    name
+    for name in DOCUMENTS
+    if name == "README.md" or name.startswith(("docs/", "deploy/", "examples/", "CONTRIBUTING"))
+]
 """Documents for users: what they tell people to type is checked."""
 
 _FENCE = re.compile(r"^( *)```+ *([^\n`]*)\n(.*?)^\1```+ *$", re.MULTILINE | re.DOTALL)

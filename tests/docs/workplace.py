@@ -17,7 +17,7 @@ def workplace(tmp_path: Path) -> Path:
     command.chmod(0o755)
     work = tmp_path / "work"
     work.mkdir()
-    for folder in ("deploy", "sandbox"):
+    for folder in ("deploy", "examples", "sandbox"):
         (work / folder).symlink_to(ROOT / folder)
     return work
 

@@ -200,6 +200,18 @@ async def test_gpu_lost_before_the_start_keeps_its_uuid(tmp_path: Path) -> None:
         assert inventory.snapshot.devices[0].uuid == uuid(0)
 
 
+async def test_a_scan_that_takes_too_long_is_known_while_it_hangs() -> None:
+    source = Scripted(node(gpu(0)))
+    source.gate.clear()
+    async with running(source) as inventory:
+        await eventually(lambda: source.starts, "a scan begins")
+        assert not inventory.hangs(60.0)
+        await eventually(lambda: inventory.hangs(0.01), "it hangs")
+        source.gate.set()
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        assert not inventory.hangs(0.0)
+
+
 async def test_wakes_during_a_scan_are_one_scan_more() -> None:
     source = Scripted(node(gpu(0)))
     source.gate.clear()

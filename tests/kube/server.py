@@ -38,6 +38,8 @@ class Answer:
     """Take the request and close without an answer."""
     wait: bool = False
     """Answer only when the server is closed."""
+    feed: Callable[[Callable[[bytes], None]], bool] | None = None
+    """Called with what sends a chunk of the body, which has no length then; false: break off without its end."""
 
     @classmethod
     def of(cls, body: object, status: int = 200, **headers: str) -> Answer:
@@ -64,6 +66,7 @@ class ApiServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
                 pass
@@ -81,6 +84,12 @@ class ApiServer:
                 server._handle(self)
 
             def do_PATCH(self) -> None:
+                server._handle(self)
+
+            def do_PUT(self) -> None:
+                server._handle(self)
+
+            def do_DELETE(self) -> None:
                 server._handle(self)
 
         self._server = _Quiet(("127.0.0.1", port), Handler, bind_and_activate=True)
@@ -124,6 +133,13 @@ class ApiServer:
         handler.send_response(answer.status)
         for name, value in answer.headers.items():
             handler.send_header(name, value)
+        if answer.feed is not None:
+            handler.send_header("Transfer-Encoding", "chunked")
+            handler.end_headers()
+            handler.close_connection = not answer.feed(lambda data: _chunk(handler, data))
+            if not handler.close_connection:
+                _chunk(handler, b"")
+            return
         handler.send_header("Content-Length", str(len(answer.body)))
         handler.end_headers()
         if answer.drip:
@@ -136,11 +152,17 @@ class ApiServer:
             handler.wfile.write(answer.body)
 
 
+def _chunk(handler: BaseHTTPRequestHandler, data: bytes) -> None:
+    handler.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+    handler.wfile.flush()
+
+
 class _Quiet(ThreadingHTTPServer):
     """Bad handshakes and broken connections are what is tested: nothing of them is printed."""
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128
     context: ssl.SSLContext | None = None
 
     def finish_request(self, request: object, client_address: object) -> None:

@@ -178,7 +178,8 @@ async def test_call_timeout_keeps_a_hanging_plugin_from_blocking_admissions(node
 
 async def test_folders_are_as_on_a_node(node: Node) -> None:
     kubelet = await node.kubelet()
-    assert {path.name for path in node.root.iterdir()} == {"device-plugins", "plugins_registry", "pod-resources"}
+    folders = {"device-plugins", "plugins_registry", "pod-resources", "dra_manager_state"}
+    assert {path.name for path in node.root.iterdir()} == folders
     assert [path.name for path in kubelet.settings.device_plugin_dir.iterdir()] == ["kubelet.sock"]
 
 

@@ -214,6 +214,26 @@ CASES = {
         at=30,
         value="496ms",
     ),
+    "OstlerDraNotRegistered": Case(
+        *_up('ostler_dra_registration_state{state="offered"}'),
+        quiet_too=({'ostler_dra_registration_state{state="leaving"}': "1x60"},),
+        at=2,
+        labels={"state": "offered"},
+    ),
+    "OstlerDraPublishingFailing": Case(*_up("ostler_dra_publishing_failing"), at=2),
+    "OstlerDraSlicesDiffer": Case(*_down("ostler_dra_slices_in_order"), at=5),
+    "OstlerDraClaimsFailing": Case(
+        {'ostler_dra_claim_preparations_total{outcome="unavailable"}': "0+1x60"},
+        {'ostler_dra_claim_preparations_total{outcome="refused"}': "0 0 1 2x60"},
+        quiet_too=({'ostler_dra_claim_preparations_total{outcome="ok"}': "0+9x60"},),
+        at=20,
+        labels={"outcome": "unavailable"},
+    ),
+    "OstlerDraClaimRecordsDamaged": Case(
+        {"ostler_dra_damaged_claim_records_total": "0 0 1x60"},
+        {"ostler_dra_damaged_claim_records_total": "1x60"},
+        at=5,
+    ),
     "OstlerScanStalled": Case(
         {SCANNED: "0x60", INTERVAL: "60x60"}, {SCANNED: "0+180x60", INTERVAL: "60x60"}, at=6, value="6m 0s"
     ),

@@ -1,12 +1,23 @@
-"""Two agents to whom everything happens that a metric tells of: one on a recorded node, one on this machine."""
+"""Two agents to whom everything happens that a metric tells of: one on a recorded node, one on this machine.
+
+And a second door's figures to which everything has happened.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+
 from ostler.cli.main import main
+from ostler.dra import ClaimState, ClaimView, DeviceState, PoolView, SliceDevice, SlicesView
+from ostler.dra_counters import DraCounters
+from ostler.families.dra import dra
+from ostler.figures import DraFigures
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.metrics.scraping import HTTP, scrape
@@ -58,7 +69,34 @@ async def this_machine() -> str:
         return await eventually(heard)
 
 
-async def everything() -> tuple[str, str]:
-    """Both scrapes."""
+def second_door() -> str:
+    """A scrape of figures of the second door alone."""
+    counts = DraCounters(lambda: 1700000000.0)
+    for method in ("NodePrepareResources", "NodeUnprepareResources"):
+        counts.called(method, "v1", "OK", 0.02)
+        counts.answered(method, 3, 1)
+        counts.forwarded(method, "UNAVAILABLE")
+    counts.asked()
+    counts.registered()
+    counts.prepared("ok", 0.01)
+    counts.unprepared("ok", 0.01)
+    devices = (SliceDevice("gpu-0", DeviceState.PUBLISHED, 0), SliceDevice("gpu-1", DeviceState.MISSING))
+    view = SlicesView("ostler.dev", (PoolView("worker-1", 1, devices),), created=1)
+    claim = ClaimView("default", "a", "1", ClaimState.PREPARED)
+    found = list(dra(DraFigures(counts, "registered", view, (claim,))))
+    return generate_latest(_Found(found)).decode()
+
+
+class _Found(CollectorRegistry):
+    def __init__(self, families: list[Metric]) -> None:
+        super().__init__(auto_describe=False)
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
+
+
+async def everything() -> tuple[str, str, str]:
+    """All scrapes."""
     recorded, machine = await asyncio.gather(recorded_node(), this_machine())
-    return recorded, machine
+    return recorded, machine, second_door()

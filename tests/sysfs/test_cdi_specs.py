@@ -157,3 +157,10 @@ def test_a_pipe_is_named_and_not_waited_for(directory: Path) -> None:
     (directory / "nvidia.json").write_text(spec("nvidia.com/gpu", "0"))
 
     assert read(directory) == CdiFacts(("nvidia.com/gpu=0",), (f"{directory}/pipe.json: no regular file",))
+
+
+def test_files_with_a_prefix_of_ours_are_left_out(directory: Path) -> None:
+    (directory / "ostler.dev-claim_uid-1.json").write_text(spec("ostler.dev/claim", "uid-1-gpu-0"))
+    (directory / "ostler.dev-claims.json").write_text(spec("ostler.dev/claims", "a"))
+    facts = CdiSpecSource([directory], own_prefixes=("ostler.dev-claim_",)).read().cdi
+    assert facts == CdiFacts(("ostler.dev/claims=a",))

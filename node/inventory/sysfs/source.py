@@ -19,6 +19,7 @@ from node.inventory.sysfs.net_interfaces import NetInterfaces
 from node.inventory.sysfs.nvidia_proc import capabilities, module_version
 from node.inventory.sysfs.pci_functions import PciFunctions, function_of
 from node.inventory.sysfs.rdma_devices import RdmaDevices
+from node.inventory.sysfs.rdma_mode import rdma_exclusive
 from node.inventory.sysfs.subfunctions import SubFunctions
 
 
@@ -64,6 +65,7 @@ class SysfsSource:
                 amd_gpus=amd_gpus(self._sys, pci, errors),
                 amd_partitions=amd_partitions(self._sys, errors),
                 kfd=kfd_nodes(self._sys, errors),
+                rdma_exclusive=rdma_exclusive(self._sys, errors) if rdma else None,
                 errors=tuple(errors),
             )
         )

@@ -15,10 +15,11 @@ from typing import cast
 
 from driver.versions import to_v1
 from kube.bodies import JsonObject, object_at, text_at
+from kube.discovery import Reads, server_version
 from kube.errors import Forbidden, Gone, NotFound
 from ostler.explain.asking.extended import asks_of
 from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, objects_at
-from ostler.explain.reading.discovery import Reads, collection_path, object_path, served_versions, server_version
+from ostler.explain.reading.discovery import collection_path, object_path, served_versions
 from ostler.explain.state import Missing, Objects, State
 
 PAGE = 500

@@ -285,3 +285,97 @@ class ResumeResponse(_message.Message):
     generation: int
     changes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, generation: _Optional[int] = ..., changes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListSlicesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListSlicesResponse(_message.Message):
+    __slots__ = ("driver", "pools", "created", "updated", "deleted", "generation")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    UPDATED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    pools: _containers.RepeatedCompositeFieldContainer[Pool]
+    created: int
+    updated: int
+    deleted: int
+    generation: int
+    def __init__(self, driver: _Optional[str] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., created: _Optional[int] = ..., updated: _Optional[int] = ..., deleted: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class Pool(_message.Message):
+    __slots__ = ("name", "slices", "devices", "in_order", "dropped", "problem")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SLICES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    IN_ORDER_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    slices: int
+    devices: _containers.RepeatedCompositeFieldContainer[PoolDevice]
+    in_order: bool
+    dropped: _containers.RepeatedScalarFieldContainer[str]
+    problem: str
+    def __init__(self, name: _Optional[str] = ..., slices: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[PoolDevice, _Mapping]]] = ..., in_order: bool = ..., dropped: _Optional[_Iterable[str]] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class PoolDevice(_message.Message):
+    __slots__ = ("name", "state", "slice", "taints", "why")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SLICE_FIELD_NUMBER: _ClassVar[int]
+    TAINTS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    slice: int
+    taints: _containers.RepeatedScalarFieldContainer[str]
+    why: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., slice: _Optional[int] = ..., taints: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ...) -> None: ...
+
+class ListClaimsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListClaimsResponse(_message.Message):
+    __slots__ = ("claims",)
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    claims: _containers.RepeatedCompositeFieldContainer[Claim]
+    def __init__(self, claims: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ...) -> None: ...
+
+class Claim(_message.Message):
+    __slots__ = ("namespace", "name", "uid", "state", "since", "pods", "devices", "stuck")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    PODS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    STUCK_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    uid: str
+    state: str
+    since: float
+    pods: _containers.RepeatedScalarFieldContainer[str]
+    devices: _containers.RepeatedCompositeFieldContainer[ClaimDevice]
+    stuck: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[float] = ..., pods: _Optional[_Iterable[str]] = ..., devices: _Optional[_Iterable[_Union[ClaimDevice, _Mapping]]] = ..., stuck: _Optional[str] = ...) -> None: ...
+
+class ClaimDevice(_message.Message):
+    __slots__ = ("requests", "pool", "device", "cdi_devices", "share_id")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    CDI_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    SHARE_ID_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedScalarFieldContainer[str]
+    pool: str
+    device: str
+    cdi_devices: _containers.RepeatedScalarFieldContainer[str]
+    share_id: str
+    def __init__(self, requests: _Optional[_Iterable[str]] = ..., pool: _Optional[str] = ..., device: _Optional[str] = ..., cdi_devices: _Optional[_Iterable[str]] = ..., share_id: _Optional[str] = ...) -> None: ...

@@ -69,6 +69,16 @@ class AgentStub(object):
                 request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeResponse.FromString,
                 _registered_method=True)
+        self.ListSlices = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/ListSlices',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListSlicesRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListSlicesResponse.FromString,
+                _registered_method=True)
+        self.ListClaims = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/ListClaims',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServicer(object):
@@ -124,6 +134,21 @@ class AgentServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSlices(self, request, context):
+        """What is published for the scheduler through DRA, and what would be. FAILED_PRECONDITION where no resource has door
+        dra.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListClaims(self, request, context):
+        """Resource claims that hold devices of this node or were refused them lately. FAILED_PRECONDITION where no resource has door dra.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -161,6 +186,16 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeRequest.FromString,
                     response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeResponse.SerializeToString,
+            ),
+            'ListSlices': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSlices,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListSlicesRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListSlicesResponse.SerializeToString,
+            ),
+            'ListClaims': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListClaims,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -352,6 +387,60 @@ class Agent(object):
             '/ostler.agent.v1alpha1.Agent/Resume',
             protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeRequest.SerializeToString,
             protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSlices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/ListSlices',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListSlicesRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListSlicesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListClaims(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/ListClaims',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import ssl
 import subprocess
 from pathlib import Path
 
 from tests.cluster.rig.pki import Authority
 from tests.cluster.rig.place import Place, add_address
-from tests.cluster.rig.processes import died, start, wait_until
+from tests.cluster.rig.processes import died, kill, living, start, wait_until
 
 
 class ControlPlane:
@@ -21,6 +22,7 @@ class ControlPlane:
         self._binaries = binaries
         self._root = place.root
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._pid_file = place.root / "kube-apiserver.pid"
 
     def start_api(self) -> None:
         """Start etcd and the API server, and return when it is ready."""
@@ -33,7 +35,17 @@ class ControlPlane:
     def start_api_server(self) -> None:
         """Start the API server (again), and return when it is ready."""
         self._start("kube-apiserver", *self._api_server())
+        self._pid_file.write_text(str(self.processes["kube-apiserver"].pid))
         self._wait("kube-apiserver", f"https://{self._place.api}/readyz")
+
+    def stop_api_server(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the API server, whoever started it, and return when it is gone; what it stored stays."""
+        pid = int(self._pid_file.read_text())
+        kill(pid, number)
+        wait_until("kube-apiserver ends", lambda: not living(pid))
+        process = self.processes.pop("kube-apiserver", None)
+        if process is not None:
+            process.wait()
 
     def start_rest(self) -> None:
         """Start controllers and scheduler, and do not wait."""

@@ -89,6 +89,10 @@ class Pods:
         assert phase(found) == wanted, f"pod {name} is {phase(found)}: {found['status']}"
         return found
 
+    def all(self) -> list[Object]:
+        """Every pod of the namespace as it is now."""
+        return self._api.items(PODS)
+
     def output(self, name: str, of: str = "") -> str:
         """What a container has written so far."""
         return str(self._api.get(f"{PODS}/{name}/log" + (f"?container={of}" if of else "")))
@@ -100,7 +104,7 @@ class Pods:
 
     def delete_all(self) -> None:
         """Delete every pod of the namespace."""
-        for found in self._api.items(PODS):
+        for found in self.all():
             self.delete(found["metadata"]["name"])
 
     def on_disk(self, node: Node) -> list[str]:

@@ -10,7 +10,7 @@
 {{- end -}}
 
 {{- define "ostler.usesCdi" -}}
-{{- $used := eq .Values.cdiAccess "always" -}}
+{{- $used := or .Values.dra.enabled (eq .Values.cdiAccess "always") -}}
 {{- range include "ostler.options" . | fromJsonArray -}}
 {{- range .deviceListStrategy | default list -}}
 {{- if hasPrefix "cdi-" . -}}{{- $used = true -}}{{- end -}}
@@ -48,6 +48,7 @@
   "state" "set stateDir"
   "http" "set http.port or http.address"
   "kubernetes" "set events.enabled"
+  "dra" "set dra.driverName or dra.alsoPublishAs"
   "cdi" "set cdiRoot"
   "topology" "set topology, the text of the file" -}}
 {{- range $key, $advice := $owned -}}
@@ -69,6 +70,7 @@
 {{- fail "config.inventory.recorded and recording are both given: remove one of them" -}}
 {{- end -}}
 {{- include "ostler.checkRules" . -}}
+{{- include "ostler.checkDra" . -}}
 {{- include "ostler.checkLabels" . -}}
 {{- if regexMatch "^(127[.]|\\[::1\\]$)" .Values.http.address -}}
 {{- fail "http.address is one of the machine's own alone, and the kubelet's probes come to the address of the pod: give that one, or leave it empty" -}}
@@ -114,4 +116,39 @@
 {{- if and $mig (eq .Values.nvidia.access "runtime") (not .Values.nvidia.mig) (not .Values.recording) -}}
 {{- fail "config offers MIG devices, whose state NVIDIA's container runtime shows only to a container with SYS_ADMIN: set nvidia.mig=true, or nvidia.access=privileged" -}}
 {{- end -}}
+{{- end -}}
+
+{{/* What the second door needs, and names that a class would take from the first one. */}}
+{{- define "ostler.checkDra" -}}
+{{- if and .Values.dra.enabled (semverCompare "<1.34-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "dra.enabled needs Kubernetes 1.34, and this cluster has %s: set it to false" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if and .Values.dra.extendedResources (not .Values.dra.enabled) -}}
+{{- fail "dra.extendedResources has names, but dra.enabled is false: set it to true" -}}
+{{- end -}}
+{{- if and .Values.dra.alsoPublishAs (not .Values.dra.enabled) -}}
+{{- fail "dra.alsoPublishAs has names, but dra.enabled is false: set it to true" -}}
+{{- end -}}
+{{- $names := dict -}}
+{{- range .Values.dra.extendedResources | default list -}}
+{{- $name := include "ostler.extendedClass" . -}}
+{{- if hasKey $names $name -}}
+{{- fail (printf "dra.extendedResources: %s and %s would have one class: leave one out" (get $names $name) .) -}}
+{{- end -}}
+{{- $_ := set $names $name . -}}
+{{- end -}}
+{{- range $index, $rule := .Values.config.resources | default list -}}
+{{- $door := $rule.door | default "plugin" -}}
+{{- if and (eq $door "dra") (not $.Values.dra.enabled) -}}
+{{- fail (printf "config.resources[%d] has door dra: set dra.enabled=true" $index) -}}
+{{- end -}}
+{{- if and (ne $door "dra") (has $rule.name ($.Values.dra.extendedResources | default list)) -}}
+{{- fail (printf "dra.extendedResources has %s, which config.resources[%d] offers through the door plugin: give that one door dra, or leave the name out" $rule.name $index) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the class that serves an extended resource; call with the resource's name. */}}
+{{- define "ostler.extendedClass" -}}
+{{- . | lower | replace "/" "-" | replace "_" "-" -}}
 {{- end -}}

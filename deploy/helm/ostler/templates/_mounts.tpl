@@ -26,6 +26,16 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
   mountPath: {{ ternary "/dev" "/host/dev" $privileged }}
   readOnly: true
   {{- include "ostler.recursively" . | nindent 2 }}
+{{- if .Values.dra.enabled }}
+# The kubelet is told where the driver's socket is, so it must be at one path here and on the node.
+- name: dra
+  mountPath: {{ include "ostler.driverData" . | quote }}
+# What the kubelet knows of claims, for records of ours that are damaged. It is read at the start alone: the kubelet
+# replaces the file, and a container sees the one that was there when it began.
+- name: dra-manager-state
+  mountPath: /var/lib/kubelet/dra_manager_state
+  readOnly: true
+{{- end }}
 {{- if .Values.machineIdFile }}
 - name: machine-id
   mountPath: /etc/machine-id
@@ -92,6 +102,16 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
   hostPath:
     path: {{ printf "%s/dev" ($devRoot | trimSuffix "/") | quote }}
     type: Directory
+{{- if .Values.dra.enabled }}
+- name: dra
+  hostPath:
+    path: {{ include "ostler.driverData" . | quote }}
+    type: DirectoryOrCreate
+- name: dra-manager-state
+  hostPath:
+    path: {{ printf "%s/dra_manager_state" (.Values.kubeletRoot | trimSuffix "/") | quote }}
+    type: File
+{{- end }}
 {{- if .Values.machineIdFile }}
 - name: machine-id
   hostPath:
@@ -127,4 +147,9 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 {{/* Of the node's own root only /usr, where libraries are; all of it where every file of the driver has to be listed. */}}
 {{- define "ostler.driverFolder" -}}
 {{- if and (eq .Values.driverRoot "/") (not (include "ostler.usesMode" (list . "full"))) -}}/usr{{- end -}}
+{{- end -}}
+
+{{/* The DRA driver's own folder among those of the kubelet's plugins. */}}
+{{- define "ostler.driverData" -}}
+{{- printf "%s/plugins/%s" (.Values.kubeletRoot | trimSuffix "/") .Values.dra.driverName -}}
 {{- end -}}

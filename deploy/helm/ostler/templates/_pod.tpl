@@ -77,6 +77,13 @@ spec:
         - --nvidia-driver-root-mount={{ include "ostler.mountsDriver" $ | eq "true" | ternary "/driver-root" "/" }}
         - {{ printf "--nvidia-dev-root=%s" $devRoot | quote }}
         - --nvidia-dev-root-mount={{ ternary "/" "/host" $privileged }}
+        {{- if $values.dra.enabled }}
+        - {{ printf "--dra-driver-name=%s" $values.dra.driverName | quote }}
+        - {{ printf "--dra-plugins-dir=%s/plugins" ($values.kubeletRoot | trimSuffix "/") | quote }}
+        {{- with $values.dra.alsoPublishAs }}
+        - --dra-also-publish-as={{ join "," . }}
+        {{- end }}
+        {{- end }}
         {{- if $values.topology }}
         - --topology-file=/etc/ostler/topology
         {{- end }}

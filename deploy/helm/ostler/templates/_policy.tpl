@@ -7,6 +7,8 @@ policy can. ``about`` is the name of the node that the variable ``object`` speak
 is replaced or deleted is asked the same. A token without a node, such as one made by hand, may write nothing.
 */}}
 
+{{/* ``also``: CEL that must hold besides, with ``rule`` saying what it is, for people. */}}
+
 {{- define "ostler.policies" -}}
 {{- if and .Values.admissionPolicy.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1") (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) -}}true{{- end -}}
 {{- end -}}
@@ -44,6 +46,12 @@ spec:
         variables.node == '' ? 'ostler writes {{ .what }} only with the token of a pod that is on a node' :
         'the agent on node ' + variables.node + ' may write {{ .what }} of that node alone'
       reason: Forbidden
+    {{- with .also }}
+    - expression: >-
+        {{ . }}
+      message: {{ $.rule | quote }}
+      reason: Forbidden
+    {{- end }}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

@@ -1,8 +1,7 @@
-"""The plugin watcher's questions, answered on the plugin's own socket.
+"""The plugin watcher's questions, answered on a socket in the kubelet's ``plugins_registry``; the same for both doors.
 
-An empty endpoint makes the kubelet use the socket it found, by the path it knows: nothing has to be said about how the
-agent's mounts differ from the host's. The notification is always answered without an error, because kubelets from 1.36
-on deregister a plugin that answers it with one, over and over.
+The notification is always answered without an error, because kubelets from 1.36 on deregister a plugin that answers it
+with one, over and over; of a refusal they log their own reason only if we do not add another.
 """
 
 from __future__ import annotations
@@ -11,26 +10,29 @@ from collections.abc import Callable
 
 import grpc.aio
 
-from plugin.kubelet import VERSION
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
+SERVICE: str = api_pb2.DESCRIPTOR.services_by_name["Registration"].full_name
 
 
 class RegistrationServicer(api_pb2_grpc.RegistrationServicer):
-    """Says what the socket serves; ``asked`` and ``notified`` tell the registrar that the kubelet came."""
+    """Says what the socket serves: ``info``. ``asked`` and ``notified`` tell whoever registers that the kubelet came.
 
-    def __init__(self, resource: str, asked: Callable[[], None], notified: Callable[[str], None]) -> None:
-        self._resource = resource
+    ``notified`` gets an empty text for success, else the kubelet's reason.
+    """
+
+    def __init__(self, info: api_pb2.PluginInfo, asked: Callable[[], None], notified: Callable[[str], None]) -> None:
+        self._info = info
         self._asked = asked
         self._notified = notified
 
     async def GetInfo(  # noqa: N802  # the method names are gRPC's
         self, request: api_pb2.InfoRequest, context: Context
     ) -> api_pb2.PluginInfo:
-        """Type, resource name and version; may be asked again at any time."""
+        """Type, name, endpoint and versions; may be asked again at any time."""
         self._asked()
-        return api_pb2.PluginInfo(type="DevicePlugin", name=self._resource, supported_versions=[VERSION])
+        return self._info
 
     async def NotifyRegistrationStatus(  # noqa: N802
         self, request: api_pb2.RegistrationStatus, context: Context

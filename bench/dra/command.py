@@ -1,0 +1,60 @@
+"""The benchmark's command: measure, show a table, write the figures beside those of the other benchmarks.
+
+A missed target is a fact about a machine and never an error; the exit code is 1 only when something did not work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import grpc.aio
+
+from bench.dra.figures import DRA_FIGURES
+from bench.dra.kubelet import CallFailed, DraKubelet
+from bench.dra.measures import FULL, QUICK, Effort, Run
+from bench.dra.server import Server, api_server
+from bench.figures import checked
+from bench.kubelet import Kubelet, NothingCame
+from bench.process import ProcessFailed
+from bench.progress import say
+from bench.results import RESULTS, Benchmark, write
+from bench.table import markdown, render
+from kube.errors import KubeError
+from tests.cluster.__main__ import FAULTS
+
+
+def main() -> int:
+    """Run it; 1 when something did not work."""
+    parser = argparse.ArgumentParser(prog="bench.dra", description="Measure the DRA door against a real API server.")
+    parser.add_argument("--quick", action="store_true", help="fewer claims; says that it works, not how quick it is")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE", help="default: bench/results.json")
+    parser.add_argument("--markdown", action="store_true", help="print the table as docs/performance.md has it")
+    arguments = parser.parse_args()
+    # Short, because sockets' paths may have 107 bytes only.
+    root = Path(tempfile.mkdtemp(prefix="ostler-bench-", dir="/tmp"))
+    began = time.monotonic()
+    try:
+        with api_server() as server:
+            measured = asyncio.run(_measure(server, root, QUICK if arguments.quick else FULL))
+        figures = checked(measured, DRA_FIGURES)
+    except (NothingCame, ProcessFailed, CallFailed, KubeError, ValueError, grpc.aio.AioRpcError, *FAULTS) as error:
+        say("")
+        print(f"bench.dra: {error}\nbench.dra: logs are in {root}", file=sys.stderr)
+        return 1
+    shutil.rmtree(root, ignore_errors=True)
+    say("")
+    print(markdown(figures, DRA_FIGURES) if arguments.markdown else render(figures, DRA_FIGURES))
+    write(arguments.output, figures, Benchmark.DRA)
+    print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
+    return 0
+
+
+async def _measure(server: Server, root: Path, effort: Effort) -> dict[str, float]:
+    async with DraKubelet(root / "kubelet") as kubelet, Kubelet(root / "kubelet/device-plugins") as plugins:
+        return await Run(server, (kubelet, plugins), root, effort=effort, say=say).figures()

@@ -1,0 +1,130 @@
+"""The two drivers that are measured, behind one face: the agent with both doors, and the floor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from bench.dra.kubelet import DraKubelet, Driver
+from bench.dra.server import NODE, Server
+from bench.kubelet import Kubelet, NothingCame, Registered
+from bench.process import Measured, ProcessFailed
+from tests.cluster.rig.api import Object
+
+PLUGIN_RESOURCE, CLAIMED_RESOURCE = "ostler.dev/rdma", "ostler.dev/gpu"
+ADAPTERS = [f"ibp{number}s0" for number in (24, 64, 79, 94, 154, 192, 206, 220)]
+"""The InfiniBand adapters of the node; by name, because this machine cannot tell whether the node itself uses them."""
+RESOURCES: tuple[Object, ...] = (
+    {"name": CLAIMED_RESOURCE, "door": "dra", "devices": {"kind": "gpu"}},
+    {"name": PLUGIN_RESOURCE, "devices": {"kind": "rdma", "interfaces": ADAPTERS}},
+)
+"""One rule for each door: GPUs by claims, RDMA adapters by number."""
+
+
+class DriverProcess:
+    """A driver that is measured; one object is one start. ``async with`` starts and ends it."""
+
+    def __init__(self, kubelet: DraKubelet, process: Measured) -> None:
+        self.process = process
+        self._kubelet = kubelet
+        self._driver: Driver | None = None
+
+    @property
+    def driver(self) -> Driver:
+        """Its registration."""
+        assert self._driver is not None
+        return self._driver
+
+    async def __aenter__(self) -> Self:
+        await self.process.start()
+        try:
+            await self._registered()
+        except NothingCame as error:
+            await self.process.stop()
+            raise ProcessFailed(str(error), self.process.log) from error
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            await self.process.stop()
+        finally:
+            if self._driver is not None:
+                await self._driver.close()
+
+    async def _registered(self) -> None:
+        """Wait until the kubelet has told it so; raises ``ProcessFailed`` at once when it ends before."""
+        coming = asyncio.ensure_future(self._kubelet.driver())
+        ended = asyncio.ensure_future(self.process.ended())
+        await asyncio.wait((coming, ended), return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if not coming.done():
+            coming.cancel()
+            raise ProcessFailed("the process ended before it registered", self.process.log)
+        self._driver = coming.result()
+
+
+class Floor(DriverProcess):
+    """The bare driver."""
+
+    def __init__(self, kubelet: DraKubelet, server: Server, root: Path) -> None:
+        command = [sys.executable, "-m", "bench.dra.floor", str(kubelet.root), str(server.kubeconfig), str(root)]
+        root.mkdir(exist_ok=True)
+        super().__init__(kubelet, Measured(command, {}, root / "floor.log"))
+
+
+class Agent(DriverProcess):
+    """``ostler run`` below ``root`` with these ``resources``; registered when every door that has devices is."""
+
+    def __init__(
+        self,
+        kubelet: DraKubelet,
+        plugins: Kubelet,
+        server: Server,
+        root: Path,
+        *,
+        resources: Sequence[Object] = RESOURCES,
+        flags: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        root.mkdir(exist_ok=True)
+        settings = {
+            "--config": str(_configuration(root / "config.yaml", resources)),
+            "--node-name": NODE,
+            "--kubeconfig": str(server.kubeconfig),
+            "--kubelet-device-plugin-dir": str(plugins.folder),
+            "--kubelet-registry-dir": str(kubelet.registry),
+            "--kubelet-registration": "register",
+            "--cdi-dir": str(root / "cdi"),
+            "--cdi-spec-dirs": str(root / "cdi"),
+            "--state-dir": str(root / "state"),
+            "--socket": str(root / "agent.sock"),
+            "--http": "off",
+            **(flags or {}),
+        }
+        command = [sys.executable, "-m", "ostler", "run", *(word for pair in settings.items() for word in pair)]
+        super().__init__(kubelet, Measured(command, environment or {}, root / "agent.log"))
+        self._plugins = plugins
+        self._both = any(resource.get("door") != "dra" for resource in resources)
+        self._plugin: Registered | None = None
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            await super().__aexit__(*error)
+        finally:
+            if self._plugin is not None:
+                await self._plugin.close()
+
+    async def _registered(self) -> None:
+        await super()._registered()
+        if self._both:
+            self._plugin = await self._plugins.registration()
+
+
+def _configuration(path: Path, resources: Sequence[Object]) -> Path:
+    document = {"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "resources": list(resources)}
+    path.write_text(json.dumps(document, indent=1))
+    return path

@@ -1,0 +1,220 @@
+"""The resource API as the second door uses it: resource.k8s.io objects as v1 dicts, whatever the server serves.
+
+Which version that is, is decided once (``driver.served``). Where the server answers 404 without naming the object that
+was asked for, the version may be gone, and is looked for again. So "there is no such object" is believed only where
+the server names that object: whoever releases a device because its claim is gone must not be misled by an API that is
+off for a moment.
+
+Blocking and safe for several threads; ``driver.async_api`` is the side for the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar, cast
+
+from driver.served import GROUP, Served
+from driver.versions import VersionError, from_v1, to_v1
+from kube.bodies import JsonObject, one_line, text_at
+from kube.collection import Asks, Events, Listing, read_whole
+from kube.errors import BadAnswer, NotFound
+from kube.paths import path_of
+
+T = TypeVar("T")
+
+SLICES, CLAIMS = "resourceslices", "resourceclaims"
+_SLICE, _CLAIM = "ResourceSlice", "ResourceClaim"
+
+
+class ApiClient(Asks, Protocol):
+    """What is needed of a ``kube.client.Client``."""
+
+    @property
+    def server(self) -> str:
+        """Its URL."""
+        ...
+
+    def create(self, path: str, body: JsonObject) -> JsonObject:
+        """Create an object in a collection."""
+        ...
+
+    def replace(self, path: str, body: JsonObject) -> JsonObject:
+        """Replace an object."""
+        ...
+
+    def delete(self, path: str, *, uid: str = "", resource_version: str = "") -> JsonObject:
+        """Delete an object in that state."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...
+
+
+class ResourceApi:
+    """Slices, claims one by one, and Nodes. A ``kube.client.Client`` for it keeps as many connections as threads ask.
+
+    All methods raise ``kube.errors.KubeError``: ``RequestError`` by what the server says, ``NotServed`` where DRA is
+    off, ``ConfigurationError`` where a credential cannot be had.
+    """
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._served = Served(client, client.server)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, for people."""
+        return self._client.server
+
+    def version(self) -> str:
+        """The version of resource.k8s.io that is spoken."""
+        return self._served.version()
+
+    def slices(self, query: Mapping[str, str] | None = None) -> Slices:
+        """Slices for a ``kube.reflector.Reflector``; nothing is asked yet.
+
+        ``query`` such as ``{"fieldSelector": "spec.driver=…,spec.nodeName=…"}``. A node's identity may list and watch
+        only with ``spec.nodeName=`` its own name.
+        """
+        return Slices(self._client, self._served, query or {})
+
+    def list_slices(self, query: Mapping[str, str] | None = None) -> tuple[JsonObject, ...]:
+        """Slices as they are now."""
+        return self.slices(query).read_whole().objects
+
+    def create_slice(self, body: JsonObject) -> JsonObject:
+        """Create it; what the server made of it."""
+        return self._written(body, lambda version, sent: self._client.create(_path(version, SLICES), sent))
+
+    def replace_slice(self, body: JsonObject) -> JsonObject:
+        """Replace the slice of that name; ``Conflict`` where it changed since its resourceVersion, if that is given."""
+        name = text_at(body, "metadata", "name")
+        return self._written(body, lambda version, sent: self._client.replace(_path(version, SLICES, name), sent), name)
+
+    def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
+        """Delete it; ``NotFound`` where it is gone, ``Conflict`` where it is another or has changed."""
+        self._asked(
+            lambda version: self._client.delete(
+                _path(version, SLICES, name), uid=uid, resource_version=resource_version
+            ),
+            name,
+        )
+
+    def claim(self, namespace: str, name: str) -> JsonObject | None:
+        """One claim, None where the server says that there is none of that name."""
+        try:
+            body = self._asked(lambda version: self._read(version, _claim_path(version, namespace, name)), name)
+        except NotFound as error:
+            if _names(error, name):
+                return None
+            raise
+        return body
+
+    def replace_claim_status(self, claim: JsonObject) -> JsonObject:
+        """Replace the status of the claim of that name; ``Conflict`` where it changed since it was read."""
+        namespace, name = (text_at(claim, "metadata", key) for key in ("namespace", "name"))
+
+        def put(version: str, sent: JsonObject) -> JsonObject:
+            return self._client.replace(_claim_path(version, namespace, name, "status"), sent)
+
+        return self._written(claim, put, name)
+
+    def node(self, name: str) -> JsonObject:
+        """A core/v1 Node; ``NotFound`` where there is none."""
+        return self._client.get(path_of("api", "v1", "nodes", name))
+
+    def close(self) -> None:
+        """End requests, waits and watches."""
+        self._client.close()
+
+    def _read(self, version: str, path: str) -> JsonObject:
+        return _to_v1(self._client.get(path), version, _CLAIM, path)
+
+    def _written(self, body: JsonObject, write: Callable[[str, JsonObject], JsonObject], name: str = "") -> JsonObject:
+        """Write a v1 object; what the server made of it, as v1."""
+        kind = text_at(body, "kind")
+
+        def ask(version: str) -> JsonObject:
+            answer = write(version, cast("JsonObject", from_v1(body, version)))
+            return _to_v1(answer, version, kind, _path(version, SLICES if kind == _SLICE else CLAIMS, name))
+
+        return self._asked(ask, name)
+
+    def _asked(self, ask: Callable[[str], T], name: str = "") -> T:
+        """Ask in the version that is served; once more where that turns out to be another by now."""
+        version = self._served.version()
+        try:
+            return ask(version)
+        except NotFound as error:
+            if name and _names(error, name):
+                raise
+            newer = self._served.instead_of(version)
+            if newer == version:
+                raise
+        return ask(newer)
+
+
+class Slices:
+    """Slices of a selector: a ``kube.collection.Source`` whose objects are v1."""
+
+    def __init__(self, client: Asks, served: Served, query: Mapping[str, str]) -> None:
+        self._client = client
+        self._served = served
+        self._query = dict(query)
+        self._version = ""
+
+    @property
+    def path(self) -> str:
+        """The path for people; before the version is known with its place left open."""
+        return _path(self._version or "*", SLICES).replace("%2A", "*")
+
+    def read_whole(self) -> Listing:
+        """All of them, now."""
+        return read_whole(self)
+
+    def page(self, query: Mapping[str, str]) -> JsonObject:
+        """See ``Source``. Where the version is gone, the list is asked for in the one that is served now."""
+        version = self._served.version()
+        try:
+            return self._page(version, query)
+        except NotFound:
+            newer = self._served.instead_of(version)
+            if newer == version:
+                raise
+        return self._page(newer, query)
+
+    def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
+        """See ``Source``: in the version of the last list, for the resource version is of that list."""
+        path = _path(self._version or self._served.version(), SLICES)
+        return self._client.stream(path, {**self._query, **query}, read_timeout=read_timeout, whole=whole)
+
+    def read(self, body: JsonObject) -> JsonObject:
+        """See ``Source``: as v1, with the kind and version that items of a list lack."""
+        return _to_v1(body, self._version, _SLICE, self.path)
+
+    def _page(self, version: str, query: Mapping[str, str]) -> JsonObject:
+        body = self._client.get(_path(version, SLICES), {**self._query, **query}, attempts=1)
+        self._version = version
+        return body
+
+
+def _to_v1(body: JsonObject, version: str, kind: str, path: str) -> JsonObject:
+    named = {"apiVersion": f"{GROUP}/{version}", "kind": kind, **body}
+    try:
+        return cast("JsonObject", to_v1(named))
+    except VersionError as error:
+        raise BadAnswer("GET", path, 200, "", one_line(f"the answer is no {kind} ({error})", 400)) from error
+
+
+def _path(version: str, plural: str, name: str = "") -> str:
+    return path_of("apis", GROUP, version, plural, *((name,) if name else ()))
+
+
+def _claim_path(version: str, namespace: str, *name: str) -> str:
+    return path_of("apis", GROUP, version, "namespaces", namespace, CLAIMS, *name)
+
+
+def _names(error: NotFound, name: str) -> bool:
+    """Whether a 404 is about the object of that name, and not about its kind or version."""
+    return f'"{name}" not found' in error.message

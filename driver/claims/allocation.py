@@ -1,0 +1,133 @@
+"""From a claim as the API server has it to what of it is ours.
+
+The API server has checked the object, so a wrong type here is a defect somewhere, not a user's mistake; it is still one
+error that names the field, and never a crash.
+"""
+
+from __future__ import annotations
+
+import re
+
+from driver.claims.errors import ClaimError
+from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimReference, ConfigSource, Toleration
+from kube.bodies import Json, JsonObject, object_at, text_at
+
+_RESULTS = "status.allocation.devices.results"
+_CONFIGS = "status.allocation.devices.config"
+_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+
+
+def check_reference(claim: ClaimReference) -> None:
+    """Raise ClaimError unless the UID can be a part of file and CDI names, as every UID of an API server can."""
+    if not _UID.fullmatch(claim.uid):
+        shown = claim.uid[:64]
+        raise ClaimError(
+            f"claim {claim}: uid {shown!r} is none: use letters and digits, inside also . _ -, 128 at most"
+        )
+
+
+def allocation_of(body: JsonObject | None, claim: ClaimReference, driver: str) -> Allocation:
+    """What the claim was allocated of ``driver``'s devices, with its configurations.
+
+    Raises ClaimError when there is no such claim, when it is another of the same name, when it is not allocated to
+    anything of ours, when nobody may use it, or when a field is not of its type.
+    """
+    if body is None:
+        raise ClaimError(f"claim {claim} does not exist (any more)")
+    uid = text_at(body, "metadata", "uid")
+    if uid != claim.uid:
+        raise ClaimError(f"claim {claim} got replaced: its uid is {uid}, asked was for {claim.uid}")
+    if not object_at(body, "status", "allocation"):
+        raise ClaimError(f"claim {claim} is not allocated")
+    devices = _devices(body, driver)
+    if not devices:
+        raise ClaimError(f"claim {claim}: {_RESULTS} has no device of driver {driver}")
+    users = tuple(text_at(user, "uid") for user in _items(object_at(body, "status").get("reservedFor"), "reservedFor"))
+    if not users:
+        raise ClaimError(f"claim {claim} is reserved for nobody, so no pod may use it: status.reservedFor is empty")
+    return Allocation(claim, devices, _configs(body, driver), users)
+
+
+def name_in_pod(body: JsonObject | None, claim: ClaimReference) -> str:
+    """How the pod calls a claim that was made from its template, else the claim's own name."""
+    return text_at(body, "metadata", "annotations", _POD_CLAIM_NAME) or claim.name
+
+
+def still_here(body: JsonObject | None, claim: ClaimReference, driver: str, pool: str) -> bool:
+    """Whether the API server still gives devices of this node to this very claim, for somebody's use."""
+    try:
+        allocation = allocation_of(body, claim, driver)
+    except ClaimError:
+        return False
+    return any(device.pool == pool for device in allocation.devices)
+
+
+def _devices(body: JsonObject, driver: str) -> tuple[AllocatedDevice, ...]:
+    found = []
+    results = object_at(body, "status", "allocation", "devices").get("results")
+    for index, result in enumerate(_items(results, _RESULTS)):
+        if result.get("driver") != driver:
+            continue
+        place = f"{_RESULTS}[{index}]"
+        found.append(
+            AllocatedDevice(
+                request=_text(result, "request", place),
+                pool=_text(result, "pool", place),
+                device=_text(result, "device", place),
+                share_id=_text(result, "shareID", place) if result.get("shareID") is not None else None,
+                admin_access=result.get("adminAccess") is True,
+                consumed_capacity=_amounts(result.get("consumedCapacity"), place),
+                tolerations=tuple(
+                    Toleration(*(text_at(each, name) for name in ("key", "operator", "value", "effect")))
+                    for each in _items(result.get("tolerations"), f"{place}.tolerations")
+                ),
+            )
+        )
+    return tuple(found)
+
+
+def _configs(body: JsonObject, driver: str) -> tuple[AllocatedConfig, ...]:
+    found = []
+    configs = object_at(body, "status", "allocation", "devices").get("config")
+    for index, config in enumerate(_items(configs, _CONFIGS)):
+        opaque = object_at(config, "opaque")
+        if opaque.get("driver") != driver:
+            continue
+        place = f"{_CONFIGS}[{index}]"
+        requests = config.get("requests") or []
+        if not isinstance(requests, list) or not all(isinstance(name, str) for name in requests):
+            raise ClaimError(f"{place}.requests: {requests!r} is no list of names")
+        source = ConfigSource.CLASS if config.get("source") == ConfigSource.CLASS else ConfigSource.CLAIM
+        parameters = opaque.get("parameters")
+        if not isinstance(parameters, dict):
+            raise ClaimError(f"{place}.opaque.parameters: {parameters!r} is no object")
+        names = tuple(name for name in requests if isinstance(name, str))
+        found.append(AllocatedConfig(source, names, parameters, f"{place}.opaque.parameters"))
+    return tuple(found)
+
+
+def _amounts(consumed: Json, place: str) -> tuple[tuple[str, str], ...]:
+    if consumed is None:
+        return ()
+    if not isinstance(consumed, dict):
+        raise ClaimError(f"{place}.consumedCapacity: {consumed!r} is no object")
+    return tuple((name, str(amount)) for name, amount in sorted(consumed.items()))
+
+
+def _items(found: Json, place: str) -> list[JsonObject]:
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise ClaimError(f"{place}: {found!r} is no list")
+    items = [item for item in found if isinstance(item, dict)]
+    if len(items) != len(found):
+        raise ClaimError(f"{place}: holds something that is no object")
+    return items
+
+
+def _text(item: JsonObject, name: str, place: str) -> str:
+    found = item.get(name)
+    if not isinstance(found, str) or not found:
+        raise ClaimError(f"{place}.{name}: {found!r} is no text")
+    return found

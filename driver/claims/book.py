@@ -1,0 +1,162 @@
+"""The claims that hold devices: in the ledger, in memory and on disk, kept alike.
+
+The order of things is what makes a kill between any two of them harmless:
+
+- Preparing: ledger, record ``started``, CDI file, record ``completed``, answer. Whoever finds ``started`` knows that
+  the kubelet was not answered, that the devices are taken, and that the CDI file may be there or not.
+- Releasing: CDI file, record, ledger. Whoever finds the record still knows what to release.
+
+All disk work is done in worker threads, and each piece of it in one go: a claim costs two changes of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from driver.claims.cdi_files import ClaimSpecs
+from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.model import ClaimState
+from driver.claims.options import ClaimOptions
+from driver.claims.plan import holds_of
+from driver.claims.record import ClaimRecord
+from driver.claims.steps import Step, Steps
+from driver.claims.store import RecordStore
+from node.events import EventSink, EventType
+from node.files import FileError
+from node.ledger import Hold, Ledger
+from node.values import replace
+
+T = TypeVar("T")
+log = logging.getLogger("ostler.claims")
+
+
+class ClaimBook:
+    """``records`` by UID: everything that is in the ledger, and nothing else. For the event loop alone."""
+
+    def __init__(
+        self, options: ClaimOptions, ledger: Ledger, steps: Steps, events: EventSink, changed: Callable[[], None]
+    ) -> None:
+        self.records: dict[str, ClaimRecord] = {}
+        self.ledger = ledger
+        self.store = RecordStore(options.state_dir / "claims")
+        self.specs = ClaimSpecs(options.cdi_dir, options.driver_name)
+        self.steps = steps
+        self.events = events
+        self.remains: set[str] = set()
+        """Released claims of which something could not be removed from the disk."""
+        self._changed = changed
+        self._freed = asyncio.Event()
+        self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="claims")
+
+    async def in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        """Do something that blocks."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    async def close(self) -> None:
+        """End the threads, once they have done what they were given."""
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def take(self, record: ClaimRecord) -> None:
+        """Take the record's devices in the ledger; raises ``HeldError`` and changes nothing."""
+        self.ledger.take(record.claim.uid, holds_of(record))
+        self.records[record.claim.uid] = record
+        self._changed()
+
+    def restore(self, record: ClaimRecord) -> None:
+        """Enter what the claim held before, whoever holds it now."""
+        for conflict in self.ledger.restore(record.claim.uid, holds_of(record)):
+            self.tell("ClaimsOverlap", f"claim {record.claim} ({record.claim.uid}): {conflict}; both keep it")
+        self.records[record.claim.uid] = record
+        self._changed()
+
+    def give_up(self, uid: str) -> tuple[Hold, ...]:
+        """Forget the claim in the ledger and in memory, and let those who wait try again."""
+        self.records.pop(uid, None)
+        released = self.ledger.release(uid)
+        self.wake()
+        self._changed()
+        return released
+
+    def wake(self) -> None:
+        """Let everybody who waits for a device look again."""
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+    async def freed(self, seconds: float) -> None:
+        """Return when some claim was released, or after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._freed.wait()
+
+    async def prepare(self, record: ClaimRecord) -> None:
+        """Have a claim whose devices are taken on disk, up to ``completed``; raises Unavailable.
+
+        A claim that was entered before keeps what it had then; of a new one nothing stays.
+        """
+        uid = record.claim.uid
+        try:
+            await self.in_thread(self._write_all, record)
+        except FileError as error:
+            raise Unavailable(f"{error}; check the state folder and its disk") from error
+        self.records[uid] = record
+        self.remains.discard(uid)
+
+    async def renew(self, record: ClaimRecord) -> None:
+        """Have the CDI file of a completed claim as it should be, and the record if it says something else."""
+        try:
+            await self.in_thread(self._rewrite, record, self.records.get(record.claim.uid) != record)
+        except FileError as error:
+            raise Unavailable(f"{error}; check the state folder and its disk") from error
+        self.records[record.claim.uid] = record
+
+    async def erase(self, uid: str) -> tuple[str, ...]:
+        """Remove what the disk has of a claim; returns what stays, in words.
+
+        Nothing that stays keeps a claim from being released: a left CDI file has a name that nobody will be given, and
+        a left record is looked at by the collection.
+        """
+        left = await self.in_thread(self._remove_all, uid)
+        if left:
+            self.remains.add(uid)
+        else:
+            self.remains.discard(uid)
+        return left
+
+    def tell(self, reason: str, message: str) -> None:
+        """Say something that people must see."""
+        log.warning(message, extra={"reason": reason})
+        self.events.emit(EventType.WARNING, reason, message)
+
+    def _write_all(self, record: ClaimRecord) -> None:
+        uid = record.claim.uid
+        self.store.write(replace(record, state=ClaimState.STARTED))
+        self.steps.reached(Step.STARTED, uid)
+        self.specs.ensure(uid, record.spec)
+        self.steps.reached(Step.DESCRIBED, uid)
+        self.store.write(record)
+        self.steps.reached(Step.COMPLETED, uid)
+
+    def _rewrite(self, record: ClaimRecord, changed: bool) -> None:
+        self.specs.ensure(record.claim.uid, record.spec)
+        if changed:
+            self.store.write(record)
+
+    def _remove_all(self, uid: str) -> tuple[str, ...]:
+        left = []
+        self.steps.reached(Step.RELEASING, uid)
+        try:
+            self.specs.remove(uid)
+        except ClaimError as error:
+            left.append(str(error))
+        self.steps.reached(Step.UNDESCRIBED, uid)
+        try:
+            self.store.remove(uid)
+        except FileError as error:
+            left.append(f"{error}; check the state folder and its disk")
+        self.steps.reached(Step.FORGOTTEN, uid)
+        return tuple(left)

@@ -1,0 +1,204 @@
+"""Claims that nobody has any more: found by comparing, and released on proof.
+
+A claim is released here only when the API server does not give it to anybody any more AND the kubelet does not have it
+on record, in this order, so that a pod that is on its way is seen by one of the two. The API server alone is no proof
+of a completed claim: the pod of a force-deleted one runs on until the kubelet is done with it. A claim that was never
+completed was never answered, and for it the API server suffices where the kubelet's file cannot be read.
+
+Most looks ask the API server nothing: what the kubelet knows is left to the kubelet. The same looks prepare again what
+a restart found without a usable record, and remove what a full or read-only disk kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from driver.claims.allocation import still_here
+from driver.claims.book import ClaimBook
+from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.kubelet import KubeletClaims, read_kubelet_claims
+from driver.claims.model import ClaimReference, ClaimState
+from driver.claims.observer import ClaimObserver
+from driver.claims.options import ClaimOptions
+from driver.claims.reader import ClaimReader
+from driver.claims.record import ClaimRecord
+from driver.claims.turns import Turns
+
+log = logging.getLogger("ostler.claims")
+
+
+class Collector:
+    """Looks now and then, and when it is poked; ``rebuild`` are UIDs of claims that are to be prepared again."""
+
+    def __init__(
+        self,
+        options: ClaimOptions,
+        book: ClaimBook,
+        turns: Turns,
+        reader: ClaimReader,
+        *,
+        prepare: Callable[[ClaimReference], Awaitable[object]],
+        observer: ClaimObserver,
+        random: Callable[[], float],
+        boot: str,
+    ) -> None:
+        self._boot = boot
+        self.rebuild: set[str] = set()
+        self._options = options
+        self._book = book
+        self._turns = turns
+        self._reader = reader
+        self._prepare = prepare
+        self._observer = observer
+        self._random = random
+        self._poked = asyncio.Event()
+        self._told = ""
+        self._looking: asyncio.Task[int] | None = None
+        self._closed = False
+
+    def poke(self) -> None:
+        """Have a look soon: a claim waits for a device that may belong to nobody."""
+        self._poked.set()
+
+    async def run(self) -> None:
+        """Look until cancelled; once closed, only wait for that."""
+        options = self._options
+        await self._wait(0.0 if self.rebuild else options.collect_first * self._random())
+        retry = options.rebuild_after
+        while not self._closed:
+            self._looking = asyncio.create_task(self.look())
+            try:
+                await asyncio.wait([self._looking])
+            finally:
+                self._looking.cancel()
+            if not self._looking.cancelled():
+                self._looking.result()
+            every = options.collect_every * (0.8 + 0.4 * self._random())
+            retry = retry * 2 if self.rebuild else options.rebuild_after
+            await asyncio.sleep(min(options.collect_spacing, every))
+            await self._wait(min(every, retry) if self.rebuild else every)
+        await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        """Look no more, and return when nothing is under way."""
+        self._closed = True
+        self._poked.set()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+
+    async def look(self) -> int:
+        """One look; returns how many claims were released."""
+        await self._clear_remains()
+        await self._rebuild()
+        known = await self._known()
+        released = 0
+        try:
+            for record in [each for each in self._book.records.values() if _unknown(each, known)]:
+                released += await self._released(record)
+        except Unavailable as error:
+            log.info("claims are looked at later", extra={"reason": str(error)})
+        await self._mend()
+        await self._sweep(known)
+        if released:
+            self._observer.collected(released)
+        return released
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._poked.wait()
+        self._poked.clear()
+
+    async def _known(self) -> KubeletClaims:
+        known = await self._book.in_thread(read_kubelet_claims, self._options.kubelet_root)
+        if not known.fault:
+            self._told = ""
+        elif known.fault != self._told and self._book.records and not known.stale:
+            # A stale file is how the container was made: every node would say so, and nobody can do anything about it.
+            self._told = known.fault
+            fix = "check the setting of the kubelet's root"
+            self._book.tell(
+                "KubeletClaimsUnknown", f"claims that nobody has any more are not found: {known.fault}; {fix}"
+            )
+        return known
+
+    async def _released(self, record: ClaimRecord) -> bool:
+        """Release the claim if nobody has it; raises Unavailable when the API server cannot be asked."""
+        claim = record.claim
+        if self._turns.busy(claim.uid):
+            return False
+        if claim.name:
+            body = await self._reader.claim(claim.namespace, claim.name)
+            if still_here(body, claim, self._options.driver_name, self._options.pool):
+                return False
+        async with self._turns.of(claim.uid):
+            known = await self._known()
+            if self._book.records.get(claim.uid) is not record or not _unknown(record, known):
+                return False
+            left = await self._book.erase(claim.uid)
+            self._book.give_up(claim.uid)
+            self.rebuild.discard(claim.uid)
+        log.info("claim released: nobody has it any more", extra={"claim": str(claim), "uid": claim.uid})
+        for problem in left:
+            self._book.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
+        return True
+
+    async def _rebuild(self) -> None:
+        for uid in sorted(self.rebuild):
+            record = self._book.records.get(uid)
+            if record is None:
+                self.rebuild.discard(uid)
+                continue
+            try:
+                await self._prepare(record.claim)
+            except Unavailable as error:
+                log.info("claim is prepared again later", extra={"claim": str(record.claim), "reason": str(error)})
+            except ClaimError as error:
+                # The kubelet will ask again or release it; its devices stay taken until then.
+                self.rebuild.discard(uid)
+                self._book.tell("ClaimNotRebuilt", f"claim {record.claim} cannot be prepared again: {error}")
+            else:
+                self.rebuild.discard(uid)
+
+    async def _clear_remains(self) -> None:
+        for uid in sorted(self._book.remains):
+            async with self._turns.of(uid):
+                if uid in self._book.records:
+                    self._book.remains.discard(uid)
+                else:
+                    await self._book.erase(uid)
+
+    async def _mend(self) -> None:
+        """Write lost CDI files of prepared claims anew: a container that starts again needs them."""
+        there = await self._book.in_thread(self._book.specs.uids)
+        for record in list(self._book.records.values()):
+            uid = record.claim.uid
+            if not record.spec or uid in there or not record.prepared_in(self._boot) or self._turns.busy(uid):
+                continue
+            async with self._turns.of(uid):
+                if self._book.records.get(uid) is not record:
+                    continue
+                try:
+                    await self._book.renew(record)
+                except Unavailable as error:
+                    log.warning("a lost CDI file stays lost", extra={"claim": str(record.claim), "reason": str(error)})
+
+    async def _sweep(self, known: KubeletClaims) -> None:
+        """Remove CDI files of claims that neither we nor the kubelet know."""
+        for uid in sorted(await self._book.in_thread(self._book.specs.uids)):
+            if uid in self._book.records or self._turns.busy(uid) or not known.lacks(uid):
+                continue
+            async with self._turns.of(uid):
+                if uid not in self._book.records:
+                    await self._book.erase(uid)
+
+
+def _unknown(record: ClaimRecord, known: KubeletClaims) -> bool:
+    """Whether the kubelet does not have the claim, as far as that can be known."""
+    if known.fault:
+        return record.state is ClaimState.STARTED and bool(record.claim.name)
+    return known.lacks(record.claim.uid)

@@ -1,0 +1,34 @@
+"""Where claims are kept and how long things wait, as one value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from node.values import Value, value
+
+
+@value
+class ClaimOptions(Value):
+    """``state_dir``: ours; records are in its folder ``claims``. ``kubelet_root``: holds ``dra_manager_state``.
+
+    ``pool``: name of this node's pool. Times are seconds: ``device_wait`` for a device that another claim still holds
+    (the kubelet asks again only after a minute or more, and gives a call 45 s), ``collect_every`` between two looks
+    for claims that nobody has any more, ``collect_first`` within which the first one is (the nodes of a rollout start
+    together), ``collect_spacing`` between two at least, however often one is asked for, ``rebuild_after`` until a claim
+    without a usable record is tried again (doubled each time), ``tombstone_age`` for which a released claim is
+    remembered.
+    """
+
+    driver_name: str
+    pool: str
+    state_dir: Path
+    cdi_dir: Path
+    kubelet_root: Path
+    device_wait: float = 10.0
+    ready_wait: float = 10.0
+    collect_every: float = 300.0
+    collect_first: float = 5.0
+    collect_spacing: float = 1.0
+    rebuild_after: float = 2.0
+    tombstone_age: float = 600.0
+    threads: int = 8

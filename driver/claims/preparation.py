@@ -1,0 +1,180 @@
+"""How one claim is prepared, from the API server's word to the record on disk.
+
+The claim is read before anything is locked, and one that is released meanwhile is refused: a late duplicate must not
+bring back what the kubelet has given up. All that can be wrong with the claim is found before anything is touched; what
+fails after that leaves things as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from driver.claims.allocation import allocation_of, name_in_pod
+from driver.claims.book import ClaimBook
+from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.kubelet import read_kubelet_claims
+from driver.claims.model import Allocation, ClaimReference, ClaimState, PreparedDevice
+from driver.claims.options import ClaimOptions
+from driver.claims.plan import Plan, planned
+from driver.claims.reader import ClaimReader
+from driver.claims.record import ClaimRecord
+from driver.claims.steps import Step
+from driver.claims.tombstones import Tombstones
+from driver.claims.turns import Turns
+from driver.claims.waits import Waits
+from driver.devices.offered import DoorView
+from kube.bodies import JsonObject
+from node.ledger import HeldError
+from node.values import Value, replace, value
+
+
+@value
+class Surroundings(Value):
+    """What preparation looks at and tells: this boot's id, the clocks, and who learns of a claim that has to wait."""
+
+    boot: str
+    clock: Callable[[], float]
+    monotonic: Callable[[], float]
+    blocked: Callable[[ClaimReference, str], None]
+
+
+class Preparation:
+    """Prepares one claim at a call; ``view`` is what it is prepared from."""
+
+    def __init__(
+        self,
+        options: ClaimOptions,
+        book: ClaimBook,
+        turns: Turns,
+        reader: ClaimReader,
+        *,
+        waits: Waits,
+        around: Surroundings,
+    ) -> None:
+        self.view: DoorView | None = None
+        self.tombstones = Tombstones(options.tombstone_age, around.monotonic)
+        self._options = options
+        self._book = book
+        self._turns = turns
+        self._reader = reader
+        self._waits = waits
+        self._around = around
+
+    async def prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
+        """Have the claim prepared; ``began``: the tombstones' serial when it was asked for.
+
+        Raises ClaimError, or Unavailable if it is not the claim's fault.
+        """
+        try:
+            body = await self._waits.of(self._reader.claim(claim.namespace, claim.name))
+        except Unavailable as error:
+            return await self._answer_from_record(claim, error)
+        self._book.steps.reached(Step.FETCHED, claim.uid)
+        allocation = allocation_of(body, claim, self._options.driver_name)
+        async with self._turns.of(claim.uid):
+            record = self._book.records.get(claim.uid)
+            if record is None:
+                await self._refuse_late(claim, began)
+            return await self._prepared(allocation, body, record, began)
+
+    async def _answer_from_record(self, claim: ClaimReference, refusal: Unavailable) -> tuple[PreparedDevice, ...]:
+        """What a prepared claim was answered before; raises the API server's refusal for any other."""
+        async with self._turns.of(claim.uid):
+            record = self._book.records.get(claim.uid)
+            if record is None or not record.prepared_in(self._around.boot):
+                raise refusal
+            await self._book.renew(record)
+            return record.answer
+
+    async def _refuse_late(self, claim: ClaimReference, began: int) -> None:
+        """Raise ClaimError for what was asked before the claim's release, or is not known to the kubelet any more."""
+        released = self.tombstones.serial_of(claim.uid)
+        if released is None:
+            return
+        if released > began:
+            raise _overtaken(claim)
+        known = await self._book.in_thread(read_kubelet_claims, self._options.kubelet_root)
+        if known.lacks(claim.uid):
+            raise ClaimError(f"claim {claim} was released, and the kubelet does not know it any more: asked too late")
+
+    async def _prepared(
+        self, allocation: Allocation, body: JsonObject | None, record: ClaimRecord | None, began: int
+    ) -> tuple[PreparedDevice, ...]:
+        view = self.view
+        assert view is not None
+        boot = self._around.boot
+        had = [device.device for device in record.devices] if record is not None and record.made_in(boot) else []
+        name = name_in_pod(body, allocation.claim)
+        try:
+            options = self._options
+            plan = planned(allocation, name, view, driver=options.driver_name, pool=options.pool, had=had)
+        except ClaimError:
+            if record is None or not self._left_alone(allocation, view, record):
+                raise
+            await self._book.renew(record)
+            return record.answer
+        wanted = self._record(allocation, plan, record)
+        if record is not None and record.prepared_in(boot) and record.same_allocation(plan.devices):
+            await self._book.renew(wanted)
+        else:
+            await self._first(wanted, record, began)
+        self._book.steps.reached(Step.ANSWERED, allocation.claim.uid)
+        return wanted.answer
+
+    def _left_alone(self, allocation: Allocation, view: DoorView, record: ClaimRecord) -> bool:
+        """Whether a prepared claim has devices that the rules just do not offer any more: who has them keeps them."""
+        return (
+            record.prepared_in(self._around.boot)
+            and {device.key for device in allocation.devices}
+            == {(device.pool, device.device, device.share_id or "") for device in record.devices}
+            and any(view.device(device.device) is None for device in record.devices)
+        )
+
+    def _record(self, allocation: Allocation, plan: Plan, before: ClaimRecord | None) -> ClaimRecord:
+        same = before is not None and before.same_allocation(plan.devices)
+        record = ClaimRecord(
+            allocation.claim,
+            ClaimState.COMPLETED,
+            boot=self._around.boot,
+            since=before.since if before is not None and same else self._around.clock(),
+            devices=plan.devices,
+            users=allocation.reserved_for,
+            spec=plan.spec,
+        )
+        return before.kept_by(record) if before is not None else record
+
+    async def _first(self, wanted: ClaimRecord, before: ClaimRecord | None, began: int) -> None:
+        """Take the devices and have the claim on the disk; on failure it is as before."""
+        uid = wanted.claim.uid
+        await self._take(replace(wanted, state=ClaimState.STARTED), began)
+        self._book.steps.reached(Step.TAKEN, uid)
+        try:
+            await self._book.prepare(wanted)
+        except Exception:
+            if before is not None:
+                self._book.restore(before)
+            elif not await self._book.erase(uid):
+                self._book.give_up(uid)
+            raise
+
+    async def _take(self, record: ClaimRecord, began: int) -> None:
+        """Take the devices, once whoever holds them releases them; raises Unavailable after the longest wait."""
+        until = self._around.monotonic() + self._options.device_wait
+        while True:
+            try:
+                self._book.take(record)
+            except HeldError as error:
+                left = until - self._around.monotonic()
+                self._waits.check()
+                if left <= 0:
+                    raise Unavailable(f"{error}; it is free when that claim is released") from error
+                self._around.blocked(record.claim, f"waiting: {error}")
+                await self._book.freed(left)
+                if (self.tombstones.serial_of(record.claim.uid) or 0) > began:
+                    raise _overtaken(record.claim) from error
+            else:
+                return
+
+
+def _overtaken(claim: ClaimReference) -> ClaimError:
+    return ClaimError(f"claim {claim} was released while it was being prepared")

@@ -1,0 +1,180 @@
+"""What is kept on disk of one claim, and its JSON.
+
+Fields that this version does not know are kept when a record is written anew, so that going back to an older version
+and forth again loses nothing. A field that is missing has its default; one of the wrong type makes the record a
+damaged one, since its hash says that it was written so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+
+from driver.claims.model import ClaimReference, ClaimState, PreparedDevice
+from kube.bodies import Json, JsonObject
+from node.values import Value, replace, value
+
+SCHEMA = "claim/v1"
+
+
+@value
+class RecordedDevice(Value):
+    """A device of a claim: how it was allocated, what it is a part of, and the CDI names it was answered with.
+
+    ``unknown``: fields of other versions.
+    """
+
+    request: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    admin_access: bool = False
+    within: tuple[str, ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+    unknown: JsonObject = field(default_factory=dict)
+
+    @property
+    def allocated(self) -> tuple[str, str, str, str, bool]:
+        """What the allocation said; two records of one allocation are equal in it."""
+        return self.request, self.pool, self.device, self.share_id or "", self.admin_access
+
+    @property
+    def answer(self) -> PreparedDevice:
+        """The device as the kubelet is told of it."""
+        main = self.request.partition("/")[0]
+        return PreparedDevice((main,) if main else (), self.pool, self.device, self.cdi_devices, self.share_id)
+
+
+@value
+class ClaimRecord(Value):
+    """A claim whose devices are taken.
+
+    ``boot``: the kernel's boot id at preparation; that of an earlier boot is void, though its devices stay taken.
+    ``since``: when the devices were taken, Unix seconds. ``spec``: the whole text of the claim's CDI file, empty if
+    it needs none. ``users``: UIDs of the pods that the claim was reserved for. ``unknown``: fields of other versions.
+    """
+
+    claim: ClaimReference
+    state: ClaimState
+    boot: str = ""
+    since: float = 0.0
+    devices: tuple[RecordedDevice, ...] = ()
+    users: tuple[str, ...] = ()
+    spec: str = ""
+    unknown: JsonObject = field(default_factory=dict)
+
+    def prepared_in(self, boot: str) -> bool:
+        """Whether the preparation is complete and still counts."""
+        return self.state is ClaimState.COMPLETED and self.made_in(boot)
+
+    def made_in(self, boot: str) -> bool:
+        """Whether it is of this boot; where one of them has no id, boots cannot be told apart."""
+        return self.boot == boot or not boot or not self.boot
+
+    def same_allocation(self, devices: Sequence[RecordedDevice]) -> bool:
+        """Whether these devices are those of the record, however they were prepared."""
+        return [device.allocated for device in self.devices] == [device.allocated for device in devices]
+
+    def kept_by(self, newer: ClaimRecord) -> ClaimRecord:
+        """``newer`` with the fields of other versions that this record of the same claim has."""
+        unknown = {device.allocated: device.unknown for device in self.devices}
+        devices = tuple(replace(device, unknown=unknown.get(device.allocated, {})) for device in newer.devices)
+        return replace(newer, unknown=self.unknown, devices=devices)
+
+    @property
+    def answer(self) -> tuple[PreparedDevice, ...]:
+        """What the kubelet is told."""
+        return tuple(device.answer for device in self.devices)
+
+
+def record_json(record: ClaimRecord) -> JsonObject:
+    """The record as it is written."""
+    devices: list[Json] = [
+        {
+            **device.unknown,
+            "request": device.request,
+            "pool": device.pool,
+            "device": device.device,
+            "shareID": device.share_id,
+            "adminAccess": device.admin_access,
+            "within": list(device.within),
+            "cdiDevices": list(device.cdi_devices),
+        }
+        for device in record.devices
+    ]
+    return {
+        **record.unknown,
+        "namespace": record.claim.namespace,
+        "name": record.claim.name,
+        "uid": record.claim.uid,
+        "state": record.state.value,
+        "boot": record.boot,
+        "since": record.since,
+        "devices": devices,
+        "users": list(record.users),
+        "spec": record.spec,
+    }
+
+
+_KNOWN = frozenset(("namespace", "name", "uid", "state", "boot", "since", "devices", "users", "spec"))
+_KNOWN_OF_DEVICE = frozenset(("request", "pool", "device", "shareID", "adminAccess", "within", "cdiDevices"))
+
+
+def record_of(data: Json, uid: str) -> ClaimRecord:
+    """The record that ``data`` is, which is to be that of ``uid``; raises ValueError that names the field."""
+    if not isinstance(data, dict):
+        raise ValueError("a record is no object")  # noqa: TRY004 - one exception type for every kind of damage
+    claim = ClaimReference(_text(data, "namespace"), _text(data, "name"), _text(data, "uid"))
+    if claim.uid != uid:
+        raise ValueError(f"uid is {claim.uid!r}, the file is that of {uid!r}")
+    since = data.get("since", 0.0)
+    if isinstance(since, bool) or not isinstance(since, int | float):
+        raise ValueError(f"since is {since!r}, which is no number")  # noqa: TRY004 - as above
+    return ClaimRecord(
+        claim,
+        ClaimState(_text(data, "state")),
+        boot=_text(data, "boot"),
+        since=float(since),
+        devices=tuple(_device(item) for item in _list(data, "devices")),
+        users=_texts(data, "users"),
+        spec=_text(data, "spec"),
+        unknown={name: item for name, item in data.items() if name not in _KNOWN},
+    )
+
+
+def _device(item: Json) -> RecordedDevice:
+    if not isinstance(item, dict):
+        raise ValueError("devices holds something that is no object")  # noqa: TRY004 - as above
+    share = item.get("shareID")
+    return RecordedDevice(
+        request=_text(item, "request"),
+        pool=_text(item, "pool"),
+        device=_text(item, "device"),
+        share_id=None if share is None else _text(item, "shareID"),
+        admin_access=item.get("adminAccess") is True,
+        within=_texts(item, "within"),
+        cdi_devices=_texts(item, "cdiDevices"),
+        unknown={name: each for name, each in item.items() if name not in _KNOWN_OF_DEVICE},
+    )
+
+
+def _text(data: JsonObject, name: str) -> str:
+    found = data.get(name, "")
+    if not isinstance(found, str):
+        raise ValueError(f"{name} is {found!r}, which is no text")  # noqa: TRY004 - as above
+    return found
+
+
+def _list(data: JsonObject, name: str) -> Sequence[Json]:
+    found = data.get(name, [])
+    if not isinstance(found, list):
+        raise ValueError(f"{name} is {found!r}, which is no list")  # noqa: TRY004 - as above
+    return found
+
+
+def _texts(data: JsonObject, name: str) -> tuple[str, ...]:
+    items = _list(data, name)
+    texts = tuple(item for item in items if isinstance(item, str))
+    if len(texts) != len(items):
+        raise ValueError(f"{name} holds something that is no text")
+    return texts

@@ -1,0 +1,114 @@
+"""What an earlier process left: from records, CDI files and the kubelet's own file to what is true now.
+
+Pure. A record is believed. Where there is none that can be read, the kubelet's file says which devices the claim was
+answered with; it is held from then on, and prepared again as soon as the API server can be asked, since neither file
+knows everything. What nobody knows of is swept; but only where the kubelet's file can be read is not knowing a proof.
+
+After a reboot a preparation is void: device files may have other numbers, CDI files were in memory. The devices stay
+taken, for the kubelet will ask for the claim again or release it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from driver.claims.kubelet import KubeletClaims
+from driver.claims.model import ClaimReference, ClaimState
+from driver.claims.plan import device_of_entry
+from driver.claims.record import ClaimRecord, RecordedDevice
+from driver.claims.store import Stored, unnamed
+from node.values import Value, value
+
+
+@value
+class Recovery(Value):
+    """What there is, and what is to be done.
+
+    ``records``: everything that holds devices. ``adopted``: UIDs of those that come from elsewhere than our records;
+    of these ``rebuild`` is to be prepared again. ``ensure``: CDI texts by UID. ``sweep``: claims whose CDI files go.
+    ``notes``: what people must be told.
+    """
+
+    records: tuple[ClaimRecord, ...]
+    adopted: frozenset[str]
+    rebuild: frozenset[str]
+    ensure: Mapping[str, str]
+    sweep: frozenset[str]
+    notes: tuple[str, ...]
+
+
+def recovery_of(
+    stored: Stored, known: KubeletClaims, specs: Mapping[str, str], *, boot: str, driver: str, now: float
+) -> Recovery:
+    """``specs``: the texts of the CDI files that are there, by UID; ``now`` in Unix seconds."""
+    records = dict(stored.records)
+    adopted = {
+        uid: record
+        for uid in (known.claims.keys() | stored.unreadable.keys()) - records.keys()
+        if (record := _adopted(uid, known, specs.get(uid, ""), driver, now, unreadable=uid in stored.unreadable))
+    }
+    records.update(adopted)
+    ensure = {uid: record.spec for uid, record in records.items() if record.prepared_in(boot)}
+    void = {uid for uid, record in records.items() if not record.made_in(boot)}
+    orphans = {uid for uid in specs.keys() - records.keys() if known.lacks(uid)}
+    left_alone = {uid for uid in adopted if uid in stored.foreign and uid in specs}
+    return Recovery(
+        tuple(records[uid] for uid in sorted(records)),
+        frozenset(adopted),
+        frozenset(uid for uid, record in adopted.items() if record.claim.name and uid not in left_alone),
+        ensure,
+        frozenset(void | orphans),
+        tuple(_note(uid, reason, records.get(uid), known) for uid, reason in sorted(stored.unreadable.items())),
+    )
+
+
+def _adopted(
+    uid: str, known: KubeletClaims, spec: str, driver: str, now: float, *, unreadable: bool
+) -> ClaimRecord | None:
+    """A record made of what others know; None when they know of no device of ours."""
+    info = known.claims.get(uid)
+    if info is not None:
+        states = (info.drivers or {}).get(driver) or ()
+        # A kubelet that prepared a shared claim twice at a time has its devices twice.
+        devices = {
+            (state.pool, state.device, state.share_id): RecordedDevice(
+                request=next(iter(state.requests or ()), ""),
+                pool=state.pool,
+                device=state.device,
+                share_id=state.share_id,
+                cdi_devices=state.cdi_devices or (),
+            )
+            for state in states
+        }
+        claim, users = ClaimReference(info.namespace, info.name, uid), info.pods or ()
+        found = tuple(devices.values()) or _described(uid, spec)
+    elif unreadable and known.fault:
+        claim, users, found = unnamed(uid), (), _described(uid, spec)
+    else:
+        return None
+    return ClaimRecord(claim, ClaimState.STARTED, since=now, devices=found, users=users, spec=spec) if found else None
+
+
+def _described(uid: str, spec: str) -> tuple[RecordedDevice, ...]:
+    """The devices that a CDI file of the claim names."""
+    try:
+        document = json.loads(spec)
+        kind, entries = document["kind"], [str(entry["name"]) for entry in document["devices"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ()
+    found = ((device_of_entry(uid, entry), entry) for entry in entries)
+    return tuple(
+        RecordedDevice("", "", each[0], share_id=each[1] or None, cdi_devices=(f"{kind}={entry}",))
+        for each, entry in found
+        if each is not None
+    )
+
+
+def _note(uid: str, reason: str, record: ClaimRecord | None, known: KubeletClaims) -> str:
+    if record is not None:
+        devices = ", ".join(device.device for device in record.devices)
+        return f"claim {uid}: {reason}; its devices stay taken as others know them: {devices}"
+    if known.lacks(uid):
+        return f"claim {uid}: {reason}; the kubelet does not know the claim, so nothing is held for it"
+    return f"claim {uid}: {reason}; nobody knows its devices, the kubelet must ask for it again ({known.fault})"

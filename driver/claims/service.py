@@ -1,0 +1,221 @@
+"""Claims are prepared and released here, whatever door asks.
+
+Invariants: the devices of a claim are in the ledger before anything of it is on the disk, and until nothing is (or is
+known to stay); a claim is answered only when record and CDI file are on the disk; the same question gets the same
+answer; claims wait for each other only where they want the same device. What a caller that went away has begun is
+finished all the same: its next question, or the release, finds a whole claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from driver.claims.allocation import check_reference
+from driver.claims.book import ClaimBook
+from driver.claims.collection import Collector
+from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.model import ClaimReference, PreparedDevice
+from driver.claims.observer import ClaimObserver, NoObserver
+from driver.claims.options import ClaimOptions
+from driver.claims.preparation import Preparation, Surroundings
+from driver.claims.reader import ClaimReader
+from driver.claims.record import ClaimRecord
+from driver.claims.restart import Restart
+from driver.claims.status import ClaimStatus, Failures
+from driver.claims.steps import NoSteps, Step, Steps
+from driver.claims.turns import Turns
+from driver.claims.waits import Waits
+from driver.devices.offered import DoorView
+from node.chance import chance
+from node.events import EventSink
+from node.ledger import Ledger
+from node.overlap import wholes_of
+from node.values import replace
+
+T = TypeVar("T")
+
+
+class ClaimService:
+    """Prepares and releases claims; for the event loop alone."""
+
+    def __init__(
+        self,
+        options: ClaimOptions,
+        reader: ClaimReader,
+        *,
+        events: EventSink,
+        observer: ClaimObserver | None = None,
+        ledger: Ledger | None = None,
+        boot: str = "",
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = chance,
+        steps: Steps | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``boot``: this boot's id. ``changed``: told, on the loop, when the ledger is another."""
+        self.options = options
+        self.ledger = ledger if ledger is not None else Ledger()
+        self._observer = observer or NoObserver()
+        self._boot = boot
+        self._monotonic = monotonic
+        self._steps = steps or NoSteps()
+        self._viewed = asyncio.Event()
+        self._recovered = asyncio.Event()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._turns = Turns()
+        self._failures = Failures(clock)
+        self._book = ClaimBook(options, self.ledger, self._steps, events, changed)
+        self._waits = Waits()
+        around = Surroundings(boot, clock, monotonic, self._blocked)
+        self._preparation = Preparation(options, self._book, self._turns, reader, waits=self._waits, around=around)
+        self._restart = Restart(options, self._book, self._observer, boot, clock)
+        self._collector = Collector(
+            options,
+            self._book,
+            self._turns,
+            reader,
+            prepare=self.prepare,
+            observer=self._observer,
+            random=random,
+            boot=boot,
+        )
+
+    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        """Have the claim's devices ready; asked again, the answer is the same.
+
+        Raises ClaimError, or Unavailable if it is not the claim's fault.
+        """
+        work = self._prepare(claim, self._preparation.tombstones.serial)
+        try:
+            answer = await self._counted(work, self._observer.prepared)
+        except ClaimError as error:
+            self._failures.add(claim, str(error))
+            raise
+        self._failures.forget(claim.uid)
+        return answer
+
+    async def unprepare(self, claim: ClaimReference) -> None:
+        """Give the claim's devices back; one that is not known is released already.
+
+        Raises Unavailable, or ClaimError for a UID that is none.
+        """
+        await self._counted(self._unprepare(claim), self._observer.unprepared)
+        self._failures.forget(claim.uid)
+
+    def apply(self, view: DoorView) -> None:
+        """Prepare from these devices from now on."""
+        self._preparation.view = view
+        self._viewed.set()
+        for uid in self._collector.rebuild:
+            self._place(uid, view)
+
+    async def recover(self) -> None:
+        """Take up what an earlier process left; before that, calls wait. No other process may prepare any more."""
+        self._collector.rebuild |= await self._restart.recover()
+        if self._preparation.view is not None:
+            self.apply(self._preparation.view)
+        self._recovered.set()
+
+    async def run(self) -> None:
+        """Look for claims that nobody has any more, until cancelled."""
+        await self._recovered.wait()
+        await self._viewed.wait()
+        await self._collector.run()
+
+    async def collect(self) -> int:
+        """One such look at once; returns how many claims were released."""
+        return await self._collector.look()
+
+    async def close(self) -> None:
+        """Begin nothing more, and return when what was begun is on the disk: a successor may ``recover`` then."""
+        self._waits.end()
+        self._book.wake()
+        await self._collector.close()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._book.close()
+
+    def records(self) -> tuple[ClaimRecord, ...]:
+        """Every claim that holds devices here, by namespace and name."""
+        return tuple(sorted(self._book.records.values(), key=lambda record: (str(record.claim), record.claim.uid)))
+
+    def statuses(self) -> tuple[ClaimStatus, ...]:
+        """Every claim that holds devices or was refused lately, and where it is stuck."""
+        return self._failures.statuses(self.records(), self._boot)
+
+    async def _prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
+        check_reference(claim)
+        await self._ready(self._recovered, "the claims of this node are still being read")
+        await self._ready(self._viewed, "the devices of this node are still being looked for")
+        return await self._preparation.prepare(claim, began)
+
+    async def _unprepare(self, claim: ClaimReference) -> None:
+        check_reference(claim)
+        self._preparation.tombstones.add(claim.uid)
+        self._book.wake()
+        await self._ready(self._recovered, "the claims of this node are still being read")
+        async with self._turns.of(claim.uid):
+            self._collector.rebuild.discard(claim.uid)
+            left = await self._book.erase(claim.uid)
+            self._book.give_up(claim.uid)
+            self._steps.reached(Step.RELEASED, claim.uid)
+        for problem in left:
+            self._book.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
+
+    async def _counted(self, work: Coroutine[None, None, T], count: Callable[[str, float], None]) -> T:
+        began = self._monotonic()
+        outcome = "ok"
+        try:
+            return await self._finished(work)
+        except ClaimError as error:
+            outcome = "unavailable" if isinstance(error, Unavailable) else "refused"
+            raise
+        finally:
+            count(outcome, self._monotonic() - began)
+
+    async def _finished(self, work: Coroutine[None, None, T]) -> T:
+        """The work's result; the work goes on if the caller goes away."""
+        try:
+            self._waits.check()
+        except Unavailable:
+            work.close()
+            raise
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # Asked for here, so that one whose caller went away is not reported as lost.
+
+    def _blocked(self, claim: ClaimReference, problem: str) -> None:
+        self._failures.add(claim, problem)
+        self._collector.poke()
+
+    def _place(self, uid: str, view: DoorView) -> None:
+        """Tell the ledger what the devices of a claim without a usable record are parts of: the view knows."""
+        record = self._book.records.get(uid)
+        if record is None or any(device.within for device in record.devices):
+            return
+        offered = [view.device(device.device) for device in record.devices]
+        devices = tuple(
+            device if each is None else replace(device, within=wholes_of(each.device))
+            for device, each in zip(record.devices, offered, strict=True)
+        )
+        if devices != record.devices:
+            self._book.restore(replace(record, devices=devices))
+
+    async def _ready(self, event: asyncio.Event, problem: str) -> None:
+        if event.is_set():
+            return
+        try:
+            async with asyncio.timeout(self.options.ready_wait):
+                await self._waits.of(event.wait())
+        except TimeoutError as error:
+            raise Unavailable(f"{problem}; asked again later, it is answered") from error

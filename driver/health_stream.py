@@ -1,0 +1,156 @@
+"""What the kubelet is told of the devices' health, and when.
+
+A stream opens with the complete list, gets a new one at every change, and the same one again well before the kubelet
+takes it for stale. Invariants:
+
+- A report is repeated only while somebody looks at the devices. An inventory that hangs must not be vouched for, so its
+  devices decay to unknown, and a stream that opens meanwhile is told just that.
+- Soon after a stream opens, and after a predecessor has gone, the report is repeated, at growing intervals: kubelets up
+  to 1.36 forget a driver's whole health when any stream of it ends, also when another one goes on.
+
+Health is not the offer: a device that is withheld because the node or the other door uses it is not ill, and the pod
+that has it must not be shown so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from enum import StrEnum
+
+from driver.devices.offered import DoorView, DraDevice
+from node.health.state import HealthState
+from node.offer import Cause
+from node.values import Value, value
+
+TIMEOUT = 30
+"""Seconds after which a report is stale; sent with every device, since it is the kubelet's default only so far."""
+EVERY = 10.0
+"""Seconds between reports; two may be lost."""
+FIRST_REPEAT = 0.5
+"""Seconds after which the first report of a stream is repeated; doubled from then on, up to ``EVERY``."""
+LONGEST = 1000
+"""Bytes of a message; the kubelet cuts at 1024."""
+_ILL = frozenset({Cause.HEALTH, Cause.GONE, Cause.LINK_DOWN, Cause.UNFIT})
+SILENT = "ostler has not looked at its devices for too long"
+
+
+class Verdict(StrEnum):
+    """The three words that the kubelet has for health; the values are the names in its contract."""
+
+    UNKNOWN = "UNKNOWN"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+
+
+@value
+class DeviceReport(Value):
+    """One device of a report."""
+
+    pool: str
+    device: str
+    verdict: Verdict
+    message: str = ""
+
+
+@value
+class Report(Value):
+    """All devices of the driver, as they were seen at ``time`` (Unix seconds)."""
+
+    devices: tuple[DeviceReport, ...]
+    time: int
+
+
+def device_report(pool: str, offered: DraDevice) -> DeviceReport:
+    """What is said of one device."""
+    if offered.device.health.state is HealthState.UNKNOWN:
+        verdict = Verdict.UNKNOWN
+    elif not offered.healthy and offered.cause in _ILL:
+        verdict = Verdict.UNHEALTHY
+    else:
+        verdict = Verdict.HEALTHY
+    return DeviceReport(pool, offered.device.name, verdict, _cut(offered.reason))
+
+
+class HealthReports:
+    """The devices' health and the streams that follow it.
+
+    ``alive``: whether somebody still looks at the devices. ``streams_changed`` is called when a stream opens or ends.
+    """
+
+    def __init__(
+        self,
+        pool: str,
+        *,
+        clock: Callable[[], float],
+        alive: Callable[[], bool],
+        streams_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.streams = 0
+        self._pool = pool
+        self._clock = clock
+        self._alive = alive
+        self._streams_changed = streams_changed
+        self._devices: tuple[DeviceReport, ...] | None = None
+        self._version = 0
+        self._repeats = 0
+        self._ended = False
+        self._changed = asyncio.Event()
+
+    def apply(self, view: DoorView) -> None:
+        """Report these devices from now on."""
+        devices = tuple([device_report(self._pool, offered) for offered in view.devices])
+        if devices != self._devices:
+            self._devices = devices
+            self._version += 1
+            self._notify()
+
+    def repeat(self) -> None:
+        """Report again, and soon once more: the kubelet may have forgotten what it was told."""
+        self._repeats += 1
+        self._notify()
+
+    def end(self) -> None:
+        """End every stream, those to come as well."""
+        self._ended = True
+        self._notify()
+
+    async def follow(self) -> AsyncGenerator[Report, None]:
+        """A report now, after every change and before it goes stale, until the consumer stops.
+
+        There is nothing to report before ``apply``.
+        """
+        sent, pause, repeats = 0, FIRST_REPEAT, self._repeats
+        self.streams += 1
+        self._streams_changed()
+        try:
+            while not self._ended:
+                changed = self._changed
+                alive = self._alive()
+                if self._devices is not None and (alive or sent != self._version):
+                    sent = self._version
+                    yield self._report(self._devices, alive=alive)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await changed.wait()
+                pause = min(2 * pause, EVERY)
+                if repeats != self._repeats:
+                    repeats, pause = self._repeats, FIRST_REPEAT
+        finally:
+            self.streams -= 1
+            self._streams_changed()
+
+    def _report(self, devices: tuple[DeviceReport, ...], *, alive: bool) -> Report:
+        if not alive:
+            devices = tuple([DeviceReport(each.pool, each.device, Verdict.UNKNOWN, SILENT) for each in devices])
+        return Report(devices, int(self._clock()))
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _cut(message: str) -> str:
+    raw = message.encode()
+    return message if len(raw) <= LONGEST else f"{raw[: LONGEST - 3].decode(errors='ignore')}..."

@@ -1,0 +1,1 @@
+"""The gRPC services that the kubelet calls on the DRA socket."""

@@ -1,0 +1,100 @@
+"""What can keep a driver's resources from being published as they are.
+
+All of it reaches the error handler of the controller; nothing of it ends the controller. Faults of requests come as
+they are, as ``kube.errors.RequestError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from driver.slices.features import disabled_features
+from driver.validation.cause import Cause
+from kube.bodies import JsonObject
+
+_SHOWN_CAUSES = 3
+
+
+class SlicesError(Exception):
+    """Any fault of this package."""
+
+
+class WrongPools(SlicesError):
+    """A controller of one pool was given others; what it published before stays."""
+
+    def __init__(self, wanted: str, given: Sequence[str]) -> None:
+        names = ", ".join(sorted(given)[:_SHOWN_CAUSES])
+        super().__init__(
+            f"this controller publishes pool {wanted} alone and was given {len(given)} pools ({names}); "
+            f"give it {wanted}, or none"
+        )
+        self.wanted = wanted
+        self.given = tuple(given)
+
+
+class InvalidPool(SlicesError):
+    """Slices of a pool contradict each other; nothing of the pool is written until it is given anew.
+
+    ``field`` is the path in the pool (``slices[1].devices[0].name``).
+    """
+
+    def __init__(self, pool: str, field: str, problem: str) -> None:
+        super().__init__(f"pool {pool}: {field}: {problem}")
+        self.pool = pool
+        self.field = field
+        self.problem = problem
+
+
+class InvalidSlice(SlicesError):
+    """One slice breaks rules of the API and is not sent; ``causes`` say where and how, in the server's terms."""
+
+    def __init__(self, pool: str, index: int, causes: Sequence[Cause]) -> None:
+        shown = "; ".join(str(cause) for cause in causes[:_SHOWN_CAUSES])
+        more = len(causes) - _SHOWN_CAUSES
+        super().__init__(f"pool {pool}, slice {index}: {shown}{f'; and {more} more faults' if more > 0 else ''}")
+        self.pool = pool
+        self.index = index
+        self.causes = tuple(causes)
+
+
+class GenerationExhausted(SlicesError):
+    """A pool's generation is at the highest number, and what is wanted needs a higher one."""
+
+    def __init__(self, pool: str, generation: int) -> None:
+        super().__init__(
+            f"pool {pool}: spec.pool.generation: {generation} is the highest there is and this change needs a higher "
+            "one; delete the pool's slices, and it begins at 1 again"
+        )
+        self.pool = pool
+        self.generation = generation
+
+
+class NodeWithoutUid(SlicesError):
+    """The Node that owns the slices came without a uid."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"Node {node}: metadata.uid: is missing in the API server's answer, slices need it as owner")
+        self.node = node
+
+
+class DroppedFieldsError(SlicesError):
+    """The API server stored a slice without some of its fields, most likely because their features are off.
+
+    The controller goes on with what was stored and does not send the fields again until the slice changes or the
+    controller is started anew. ``desired_slice`` and ``actual_slice`` are whole v1 objects.
+    """
+
+    def __init__(self, pool_name: str, slice_index: int, desired_slice: JsonObject, actual_slice: JsonObject) -> None:
+        features = ", ".join(disabled_features(desired_slice, actual_slice)) or "unknown"
+        super().__init__(
+            f"pool {pool_name}, slice {slice_index}: the API server stored it without some fields; features that are "
+            f"probably off: {features}; turn them on, or do not publish what needs them"
+        )
+        self.pool_name = pool_name
+        self.slice_index = slice_index
+        self.desired_slice = desired_slice
+        self.actual_slice = actual_slice
+
+    def disabled_features(self) -> tuple[str, ...]:
+        """The feature gates that explain what is missing; empty when none that is known does."""
+        return disabled_features(self.desired_slice, self.actual_slice)

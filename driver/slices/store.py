@@ -1,0 +1,171 @@
+"""The slices in the API as far as we know: what the watch told, overlaid with what we wrote ourselves.
+
+The watch comes behind: without the overlay a slice just created would look missing and be created a second time, and a
+slice just deleted would be deleted again. Every entry has a resource version, which the API server numbers in order
+(KEP-5504), so an older piece of news never replaces a newer one. An own creation that the watch has not confirmed is
+believed for a limited time only: the slice may have been created and deleted between two lists, unseen. A list or a
+bookmark of a later version that does not have it settles that at once; after the time, whoever wants to know has to
+read the slices anew (upstream's controller forgets them instead, and creates them twice when the watch hangs).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from driver.slices.stored import Stored
+from kube.bodies import Json, JsonObject
+from node.values import Record, record, replace
+
+
+@record
+class _Entry(Record):
+    slice: Stored
+    version: int
+    until: float | None
+    """Monotonic seconds up to which our own creation is believed without confirmation; None: confirmed."""
+
+
+class SliceStore:
+    """Thread-safe. ``ttl`` in seconds. ``pool``: the only one that is kept, empty for all."""
+
+    def __init__(self, ttl: float, monotonic: Callable[[], float], pool: str = "") -> None:
+        self._ttl = ttl
+        self._monotonic = monotonic
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._entries: dict[str, _Entry] = {}
+        self._gone: dict[str, float] = {}
+        """Uids of slices that are deleted, and until when old news of them is not believed."""
+
+    def replaced(self, objects: Sequence[JsonObject], version: str) -> set[str]:
+        """Take a list; the pools in which something is other than known."""
+        as_of = _number(version)
+        with self._lock:
+            listed = {each.name: each for each in self._read(objects)}
+            pools = {name for each in listed.values() for name in self._take(each)}
+            for name, entry in [*self._entries.items()]:
+                if name not in listed and entry.version <= as_of:
+                    pools.add(self._entries.pop(name).slice.pool)
+            return pools
+
+    def applied(self, body: JsonObject) -> set[str]:
+        """Take a new or changed slice; the pools that this concerns, none when it is no news."""
+        with self._lock:
+            return {name for each in self._read([body]) for name in self._take(each)}
+
+    def deleted(self, body: JsonObject) -> set[str]:
+        """Take the end of a slice; its pool, unless that was known."""
+        gone = Stored.of(body)
+        with self._lock:
+            known = gone.uid in self._gone
+            # The answer to a write of ours, a creation even, may come after the news of the end.
+            self._gone[gone.uid] = self._monotonic() + self._ttl
+            entry = self._entries.get(gone.name)
+            if entry is not None and entry.slice.uid == gone.uid:
+                del self._entries[gone.name]
+                return {entry.slice.pool}
+            return set() if known or (self._pool and gone.pool != self._pool) else {gone.pool}
+
+    def bookmark(self, version: str) -> set[str]:
+        """Everything up to that version has been told; pools whose unconfirmed creations are settled by it."""
+        as_of = _number(version)
+        with self._lock:
+            lost = [name for name, entry in self._entries.items() if entry.until is not None and entry.version <= as_of]
+            return {self._entries.pop(name).slice.pool for name in lost}
+
+    def wrote(self, body: JsonObject) -> Stored:
+        """Remember what the server answered to a creation or update of ours."""
+        ours = Stored.of(body)
+        with self._lock:
+            if ours.uid in self._gone:
+                return ours
+            entry = self._entries.get(ours.name)
+            version = _number(ours.resource_version)
+            if entry is None or entry.slice.uid != ours.uid:
+                self._entries[ours.name] = _Entry(ours, version, self._monotonic() + self._ttl)
+            elif version > entry.version:
+                self._entries[ours.name] = _Entry(ours, version, entry.until)
+        return ours
+
+    def removed(self, slice_: Stored) -> None:
+        """Remember a deletion of ours; a finalizer may hold the object for as long as it likes."""
+        with self._lock:
+            entry = self._entries.get(slice_.name)
+            if entry is None or entry.slice.uid != slice_.uid:
+                return
+            if _held(slice_):
+                entry.slice = replace(slice_, leaving=True)
+                return
+            del self._entries[slice_.name]
+            self._gone[slice_.uid] = self._monotonic() + self._ttl
+
+    def lost(self, slice_: Stored) -> None:
+        """Remember that the server has no such slice; if it should have one after all, the watch will tell."""
+        with self._lock:
+            entry = self._entries.get(slice_.name)
+            if entry is not None and entry.slice.uid == slice_.uid:
+                del self._entries[slice_.name]
+
+    def in_pool(self, pool: str) -> tuple[Stored, ...]:
+        """The slices of a pool, by name."""
+        with self._lock:
+            found = [entry.slice for entry in self._entries.values() if entry.slice.pool == pool]
+        return tuple(sorted(found, key=lambda each: each.name))
+
+    def doubtful(self, pool: str) -> bool:
+        """Whether a creation of ours in that pool has gone unconfirmed for too long."""
+        now = self._monotonic()
+        with self._lock:
+            return any(
+                entry.until is not None and entry.until <= now and entry.slice.pool == pool
+                for entry in self._entries.values()
+            )
+
+    def refreshed(self, objects: Sequence[JsonObject], before: Mapping[str, str]) -> set[str]:
+        """Take a list that was asked for when the store had the versions ``before``; see ``replaced``.
+
+        What the watch told since then is newer than the list and stays.
+        """
+        with self._lock:
+            listed = {each.name: each for each in self._read(objects)}
+            pools = {name for each in listed.values() for name in self._take(each)}
+            for name, entry in [*self._entries.items()]:
+                if name not in listed and before.get(name) == entry.slice.resource_version:
+                    pools.add(self._entries.pop(name).slice.pool)
+            return pools
+
+    def pools(self) -> frozenset[str]:
+        """Names of all pools that have slices."""
+        with self._lock:
+            return frozenset([entry.slice.pool for entry in self._entries.values()])
+
+    def versions(self) -> Mapping[str, str]:
+        """Resource versions by name of slice."""
+        with self._lock:
+            return {name: entry.slice.resource_version for name, entry in self._entries.items()}
+
+    def _read(self, objects: Iterable[JsonObject]) -> list[Stored]:
+        now = self._monotonic()
+        self._gone = {uid: until for uid, until in self._gone.items() if until > now}
+        found = [Stored.of(body) for body in objects]
+        return [each for each in found if each.uid not in self._gone and (not self._pool or each.pool == self._pool)]
+
+    def _take(self, news: Stored) -> set[str]:
+        """Believe one piece of news from outside, unless it is old; the pools that it changes something in."""
+        entry = self._entries.get(news.name)
+        version = _number(news.resource_version)
+        if entry is not None and entry.slice.uid == news.uid and version <= entry.version:
+            entry.until = None
+            return set()
+        self._entries[news.name] = _Entry(news, version, None)
+        return {news.pool} | ({entry.slice.pool} if entry is not None else set())
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isascii() and version.isdigit() else 0
+
+
+def _held(slice_: Stored) -> bool:
+    metadata: Json = slice_.body.get("metadata")
+    return isinstance(metadata, dict) and bool(metadata.get("finalizers"))

@@ -1,0 +1,187 @@
+"""One look at one pool: plan from what is known, write, and remember what the next look needs.
+
+The controller's worker alone calls it, pool by pool, so nothing here is shared but what ``status`` reads.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from driver.slices.errors import GenerationExhausted, InvalidSlice, NodeWithoutUid
+from driver.slices.limits import slice_faults
+from driver.slices.model import Stats
+from driver.slices.options import Options
+from driver.slices.planning import Knowledge, Plan, plan, removal
+from driver.slices.status import PoolStatus
+from driver.slices.store import SliceStore
+from driver.slices.wanted import WantedPool
+from driver.slices.writing import SliceWriter
+from driver.validation.cause import Cause
+from kube.errors import KubeError, RequestError
+from node.values import Record, Value, record, value
+
+CHECKING = "checking a pool"
+PUBLISHING = "publishing slices"
+
+
+@value
+class Outcome(Value):
+    """``retry``: look again, after ``retry_after`` seconds at least; ``created``, ``wrote``: as in ``Written``."""
+
+    retry: bool = False
+    retry_after: float = 0.0
+    created: bool = False
+    wrote: bool = False
+
+
+@record
+class _Memory(Record):
+    """What is remembered of a pool; see ``Knowledge``.
+
+    ``uncertain``: a write failed, so it may have been carried out, or what we know may be old.
+    """
+
+    ours: frozenset[str] = frozenset()
+    unfinished: int = 0
+    uncertain: bool = False
+    error: str = ""
+
+
+class PoolSync:
+    """``selector``: of the slices that are ours; ``node``: the one they are on, empty for none."""
+
+    def __init__(self, options: Options, store: SliceStore, selector: str, node: str) -> None:
+        self._api = options.client
+        self._matching = options.matching
+        self._handler = options.error_handler
+        self._query = {"fieldSelector": selector}
+        self._store = store
+        self._writer = SliceWriter(
+            options.client,
+            store,
+            driver=options.driver_name,
+            owner=options.owner,
+            node=node,
+            matching=options.matching,
+            told=lambda error: self._handler(error, PUBLISHING),
+        )
+        self._memory: defaultdict[str, _Memory] = defaultdict(_Memory)
+
+    @property
+    def stats(self) -> Stats:
+        """Writes that succeeded."""
+        return self._writer.stats
+
+    def forget_node(self) -> None:
+        """The owner may be another object by now."""
+        self._writer.forget_node()
+
+    def sync(self, name: str, wanted: WantedPool | None) -> Outcome:
+        """Do what is to be done for one pool; faults go to the error handler."""
+        memory = self._memory[name]
+        memory.error = ""
+        try:
+            if memory.uncertain or self._store.doubtful(name):
+                self._refresh()
+                memory.uncertain = False
+            if wanted is None or not wanted.asked.slices:
+                return self._remove(name)
+            return self._publish(name, wanted)
+        except (KubeError, NodeWithoutUid) as error:
+            memory.uncertain = True
+            self._tell(name, error, PUBLISHING)
+            after = error.retry_after if isinstance(error, RequestError) else None
+            return Outcome(retry=True, retry_after=after or 0.0)
+
+    def status(self, name: str, wanted: WantedPool | None) -> PoolStatus:
+        """How a pool stands."""
+        stored = self._store.in_pool(name)
+        if wanted is None or wanted.fault() is not None:
+            in_order = wanted is None and not stored
+        else:
+            in_order = plan(stored, name, wanted.effective, self._matching, self._knowledge(name)).empty
+        memory = self._memory.get(name)
+        return PoolStatus(
+            name=name,
+            generation=max([each.generation for each in stored], default=0),
+            wanted=tuple([each.names for each in wanted.asked.slices]) if wanted else (),
+            stored=self._matching.layout(stored),
+            in_order=in_order,
+            error=memory.error if memory else "",
+            dropped=wanted.dropped_features() if wanted else (),
+        )
+
+    def _remove(self, name: str) -> Outcome:
+        written = self._writer.remove(removal(self._store.in_pool(name)))
+        self._memory.pop(name, None)
+        return Outcome(wrote=written.wrote)
+
+    def _publish(self, name: str, wanted: WantedPool) -> Outcome:
+        fault = wanted.fault()
+        if fault is not None:
+            self._tell(name, fault, CHECKING)
+            return Outcome()
+        for earlier in wanted.untold:
+            self._handler(earlier, PUBLISHING)
+        wanted.untold = []
+        made, refused = self._planned(name, wanted)
+        memory = self._memory[name]
+        memory.ours |= {each.uid for each in made.matched.values()}
+        if made.exhausted:
+            self._tell(name, GenerationExhausted(name, made.generation), CHECKING)
+        if made.raised:
+            memory.unfinished = made.generation
+        try:
+            written = self._writer.write(
+                made,
+                wanted,
+                complete=not refused and not made.exhausted,
+                good=lambda index: not self._faults(wanted, index),
+            )
+        finally:
+            memory.ours |= self._writer.take_written()
+        if not written.all_sent:
+            self._tell_invalid(name, wanted, [index for index in made.creates if self._faults(wanted, index)][:1])
+        elif not refused and not written.refused:
+            memory.unfinished = 0
+        memory.ours &= {each.uid for each in self._store.in_pool(name)}
+        for _, error in written.refused:
+            self._tell(name, error, PUBLISHING)
+        return Outcome(retry=bool(written.refused), created=written.created, wrote=written.wrote)
+
+    def _planned(self, name: str, wanted: WantedPool) -> tuple[Plan, frozenset[int]]:
+        """The plan without the slices that break a rule, and which those are."""
+        stored = self._store.in_pool(name)
+        refused: frozenset[int] = frozenset()
+        while True:
+            made = plan(stored, name, wanted.effective, self._matching, self._knowledge(name, refused))
+            # New slices are checked one by one as they are sent, but for the first, on which the generation hangs.
+            sent = {index for index, _ in made.updates} | set(made.creates[:1])
+            bad = {index for index in sent if self._faults(wanted, index)}
+            if not bad:
+                break
+            refused |= bad
+        self._tell_invalid(name, wanted, sorted(refused))
+        return made, refused
+
+    def _tell_invalid(self, name: str, wanted: WantedPool, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            self._tell(name, InvalidSlice(name, index, self._faults(wanted, index)), CHECKING)
+
+    def _faults(self, wanted: WantedPool, index: int) -> tuple[Cause, ...]:
+        body = self._writer.judged_object
+        return wanted.faults(index, lambda: slice_faults(body(wanted.name, wanted.effective, index)))
+
+    def _knowledge(self, name: str, refused: frozenset[int] = frozenset()) -> Knowledge:
+        memory = self._memory.get(name) or _Memory()
+        return Knowledge(ours=memory.ours, unfinished=memory.unfinished, refused=refused)
+
+    def _refresh(self) -> None:
+        """Read all slices anew: after it, nothing that we did before is uncertain."""
+        before = self._store.versions()
+        self._store.refreshed(self._api.list_slices(self._query), before)
+
+    def _tell(self, name: str, error: Exception, work: str) -> None:
+        self._memory[name].error = str(error)
+        self._handler(error, work)

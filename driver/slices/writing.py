@@ -1,0 +1,203 @@
+"""The writes of a plan, at the API server.
+
+A change that the server refuses (422) does not stop those of other slices; anything else ends the plan, because the
+next request would fare no better. Nothing is tried again here: what is stored by then is planned for anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from driver.slices import content
+from driver.slices.api import SliceApi
+from driver.slices.errors import DroppedFieldsError, NodeWithoutUid
+from driver.slices.exchange import Exchange, Numbered, Send
+from driver.slices.matching import Matching
+from driver.slices.model import Owner, Pool, Stats
+from driver.slices.planning import Plan
+from driver.slices.store import SliceStore
+from driver.slices.stored import Stored, objects_in
+from driver.slices.times import served
+from driver.slices.wanted import WantedPool
+from kube.bodies import JsonObject, object_at, text_at
+from kube.errors import Invalid, KubeError, NotFound
+from node.values import Value, replace, value
+
+
+@value
+class Written(Value):
+    """What came of a plan: ``refused`` by the server, by index; ``created``, ``wrote``: whether anything was."""
+
+    refused: tuple[tuple[int, Invalid], ...] = ()
+    created: bool = False
+    wrote: bool = False
+    all_sent: bool = True
+    """Whether no new slice was found wrong on the way."""
+
+
+@value
+class _Exchanged(Value):
+    """How many were stored; what was refused, by index; and the fault that ended it."""
+
+    done: int
+    refused: tuple[tuple[int, Invalid], ...]
+    failure: KubeError | None
+
+
+def _raise(exchanged: _Exchanged) -> None:
+    if exchanged.failure is not None:
+        raise exchanged.failure
+
+
+class SliceWriter:
+    """Writes for one driver and owner. ``told`` hears of dropped fields."""
+
+    def __init__(
+        self,
+        api: SliceApi,
+        store: SliceStore,
+        *,
+        driver: str,
+        owner: Owner | None,
+        node: str,
+        matching: Matching,
+        told: Callable[[Exception], None],
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._driver = driver
+        self._owner = owner
+        self._node = node
+        self._matching = matching
+        self._told = told
+        self._looked_up = ""
+        self._written: set[str] = set()
+        self.stats = Stats()
+
+    def take_written(self) -> set[str]:
+        """The uids of slices written since this was asked last."""
+        written, self._written = self._written, set()
+        return written
+
+    def forget_node(self) -> None:
+        """The Node may be another object by now: look its uid up again when it is needed."""
+        self._looked_up = ""
+
+    def new_object(self, name: str, pool: Pool, index: int, generation: int, owner: Owner | None) -> JsonObject:
+        """What a new slice is created as."""
+        return content.new_object(
+            driver=self._driver,
+            owner=owner,
+            node=self._node,
+            generate_name=self._matching.generate_name(index, len(pool.slices), self._driver, owner),
+            name=name,
+            pool=pool,
+            index=index,
+            generation=generation,
+        )
+
+    def judged_object(self, name: str, pool: Pool, index: int) -> JsonObject:
+        """The same for the rules alone, without asking for the Node's uid."""
+        owner = self._owner
+        if owner is not None and owner.is_node and not owner.uid:
+            owner = replace(owner, uid="not-yet-known")
+        return self.new_object(name, pool, index, max(pool.generation, 1), owner)
+
+    def remove(self, plan: Plan) -> Written:
+        """Carry out the plan for a pool that nobody wants. Raises ``RequestError``."""
+        self._delete_all(plan.excess)
+        return Written(wrote=bool(plan.excess))
+
+    def write(self, plan: Plan, wanted: WantedPool, *, complete: bool, good: Callable[[int], bool]) -> Written:
+        """Carry out a plan. ``complete``: no slice is left out of it; ``good``: new slice number so may be sent.
+
+        Raises ``KubeError``, ``NodeWithoutUid``.
+        """
+        self._delete_all(plan.excess)
+        updates = self._exchange(wanted, self._changed(plan, wanted), self._api.replace_slice, len(plan.updates))
+        refused = list(updates.refused)
+        self.stats = replace(self.stats, updates=self.stats.updates + updates.done)
+        _raise(updates)
+        bodies = self._new(plan, wanted, good) if plan.creates else iter(())
+        creates = self._exchange(wanted, bodies, self._api.create_slice, len(plan.creates), stop_at_refusal=True)
+        refused += creates.refused
+        self.stats = replace(self.stats, creates=self.stats.creates + creates.done)
+        _raise(creates)
+        there = any(each.generation == plan.generation for each in plan.matched.values())
+        if creates.done or updates.done or there:
+            behind = [*plan.left_behind, *[each for each in plan.updates if each[0] in dict(updates.refused)]]
+            self._delete_all(tuple([each for _, each in behind if each.generation < plan.generation]))
+        all_sent = creates.done + len(creates.refused) == len(plan.creates)
+        if complete and all_sent and not refused:
+            self._delete_all(plan.superseded)
+        return Written(tuple(refused), bool(creates.done), wrote=not plan.empty, all_sent=all_sent)
+
+    def _exchange(
+        self, wanted: WantedPool, bodies: Iterator[Numbered], send: Send, count: int, *, stop_at_refusal: bool = False
+    ) -> _Exchanged:
+        """Send, and take in the answers. Nothing more is sent after a fault that is not a refusal."""
+        exchange = Exchange(send)
+        done, refused, failure = 0, [], None
+        for index, sent, answer in exchange.answers(bodies, count):
+            if not isinstance(answer, KubeError):
+                done += 1
+                self._stored(wanted, index, sent, answer)
+            elif isinstance(answer, Invalid):
+                refused.append((index, answer))
+                if stop_at_refusal:
+                    exchange.stop()
+            else:
+                failure = failure or answer
+                exchange.stop()
+        return _Exchanged(done, tuple(refused), failure)
+
+    def _known_owner(self) -> Owner | None:
+        owner = self._owner
+        if owner is None or not owner.is_node or owner.uid:
+            return owner
+        if not self._looked_up:
+            self._looked_up = text_at(self._api.node(owner.name), "metadata", "uid")
+            if not self._looked_up:
+                raise NodeWithoutUid(owner.name)
+        return replace(owner, uid=self._looked_up)
+
+    def _changed(self, plan: Plan, wanted: WantedPool) -> Iterator[Numbered]:
+        for index, stored in plan.updates:
+            yield (
+                index,
+                content.changed_object(
+                    stored, name=wanted.name, pool=wanted.effective, index=index, generation=plan.generation
+                ),
+            )
+
+    def _new(self, plan: Plan, wanted: WantedPool, good: Callable[[int], bool]) -> Iterator[Numbered]:
+        owner = self._known_owner()
+        for index in plan.creates:
+            if not good(index):
+                return
+            yield index, self.new_object(wanted.name, wanted.effective, index, plan.generation, owner)
+
+    def _stored(self, wanted: WantedPool, index: int, sent: JsonObject, answer: JsonObject) -> None:
+        """Remember what the server made of a slice, and tell when it is less than was sent."""
+        self._written.add(self._store.wrote(answer).uid)
+        ours, theirs = object_at(sent, "spec"), object_at(answer, "spec")
+        devices = objects_in(ours, "devices")
+        dated = served(devices, objects_in(theirs, "devices"))
+        expected: JsonObject = {**ours, "devices": [*dated]} if dated else ours
+        if not content.same_content(expected, theirs):
+            error = DroppedFieldsError(wanted.name, index, sent, answer)
+            wanted.dropped(index, content.slice_of(theirs), error)
+            self._told(error)
+        elif dated != devices:
+            wanted.dated(index, content.slice_of(theirs))
+
+    def _delete_all(self, slices: tuple[Stored, ...]) -> None:
+        for each in slices:
+            try:
+                self._api.delete_slice(each.name, uid=each.uid, resource_version=each.resource_version)
+            except NotFound:
+                # Somebody was faster, and the watch has not told yet.
+                self._store.lost(each)
+                continue
+            self.stats = replace(self.stats, deletes=self.stats.deletes + 1)
+            self._store.removed(each)

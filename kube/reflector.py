@@ -1,0 +1,284 @@
+"""A thread that keeps somebody told of a collection: list, then watch, for ever.
+
+Invariants: the handler is called by one thread at a time, and never after ``stop`` has returned. It hears ``replaced``
+first, and again whenever changes may have been missed; between two of these it hears every change in order. Whatever
+the server does, it is not asked faster than ``policy`` allows (``kube.pace``), and a connection whose other side
+vanished is noticed: by keepalive after a minute, by silence a little after the time the server had for the watch. A
+fault of the handler is told, and it gets everything anew, since nobody knows how far it came.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kube.backoff import BackoffPolicy
+from kube.bodies import JsonObject, object_at, one_line, text_at
+from kube.collection import PAGE, Events, Source, read_whole
+from kube.errors import BadAnswer, Closed, KubeError, RequestError, refusal
+from kube.pace import Next, Pace
+
+log = logging.getLogger("ostler.kube")
+
+POLICY = BackoffPolicy(first=0.8, most=30.0)
+_MESSAGE = 1024
+
+
+class Handler(Protocol):
+    """Who is told. Objects are as ``Source.read`` gives them; do not change them."""
+
+    def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
+        """These are all objects there are; whatever else was known is gone."""
+        ...
+
+    def applied(self, body: JsonObject) -> None:
+        """This object is new or has changed."""
+        ...
+
+    def deleted(self, body: JsonObject) -> None:
+        """This object is gone; its last state."""
+        ...
+
+    def bookmark(self, resource_version: str) -> None:
+        """All changes up to this version have been told."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds. ``watch``: the server ends each watch after a random time between these two.
+
+    ``slack``: how much later than that we do. ``settled``: a watch that lived as long has worked.
+    """
+
+    watch: tuple[float, float] = (300.0, 600.0)
+    slack: float = 15.0
+    settled: float = 5.0
+    page_size: int = PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectorStatus:
+    """How it goes. ``lists``, ``watches`` (tries of each), ``events`` and ``failures`` only grow.
+
+    ``running``: it has not ended, by ``stop`` or by its client's ``close``. ``failing``: why the last try failed, empty
+    while all is well. ``last_contact``: Unix seconds of the last list or event, 0 for none yet.
+    """
+
+    running: bool = False
+    synced: bool = False
+    watching: bool = False
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    failures: int = 0
+    failing: str = ""
+    last_contact: float = 0.0
+
+
+class HandlerFailed(Exception):
+    """The handler raised; its exception is the cause."""
+
+
+class _Stopped(Exception):
+    """``stop`` was called."""
+
+
+class Reflector:
+    """Tells ``handler`` of a ``source``, from ``start`` to ``stop``; one-way.
+
+    ``random`` gives numbers in [0, 1). ``told`` hears of every failure, in the reflector's thread: ``KubeError``,
+    ``HandlerFailed``, or what a mistake of ours raised. ``synced`` is set once the handler had its first list.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        handler: Handler,
+        *,
+        random: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+        policy: BackoffPolicy = POLICY,
+        limits: Limits = Limits(),
+        told: Callable[[Exception], None] = lambda _: None,
+        name: str = "",
+    ) -> None:
+        self.synced = threading.Event()
+        self._source = source
+        self._handler = handler
+        self._random = random
+        self._monotonic = monotonic
+        self._clock = clock
+        self._limits = limits
+        self._told = told
+        self._pace = Pace(policy, random, limits.settled)
+        self._stopped = threading.Event()
+        # Reentrant: a handler may stop its reflector.
+        self._delivering = threading.RLock()
+        self._stream: Events | None = None
+        self._watch_began: float | None = None
+        self._heard = False
+        self._version = ""
+        self._lists = self._watches = self._events = self._failures = 0
+        self._failing = self._logged = ""
+        self._last_contact = 0.0
+        # A daemon: a request on its way must not hold up the end of the process.
+        self._thread = threading.Thread(target=self._run, name=name or f"reflector {source.path}", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 2.0) -> bool:
+        """End the watch and the waits, and wait for the thread; whether it ended within ``seconds``.
+
+        A list that is on its way ends by the client's limits, or by its ``close``; nobody is told of it any more.
+        """
+        self._stopped.set()
+        if (stream := self._stream) is not None:
+            stream.close()
+        with self._delivering:
+            pass
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def status(self) -> ReflectorStatus:
+        """How it goes, from any thread."""
+        return ReflectorStatus(
+            running=self._thread.is_alive(),
+            synced=self.synced.is_set(),
+            watching=self._watch_began is not None,
+            lists=self._lists,
+            watches=self._watches,
+            events=self._events,
+            failures=self._failures,
+            failing=self._failing,
+            last_contact=self._last_contact,
+        )
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            fault: Exception | None = None
+            try:
+                self._turn()
+            except (_Stopped, Closed):
+                break
+            except Exception as error:  # noqa: BLE001 - told, logged and in the status; then everything is read anew
+                fault = error
+            lived = 0.0 if self._watch_began is None else self._monotonic() - self._watch_began
+            self._watch_began = None
+            following = self._pace.after(fault, lived, heard=self._heard)
+            if following.list_first:
+                self._version = ""
+            self._report(fault, following)
+            self._stopped.wait(following.wait)
+        self._watch_began = None
+
+    def _turn(self) -> None:
+        """One list, where it is needed, and one watch, to its end."""
+        if not self._version:
+            self._list()
+        low, high = self._limits.watch
+        seconds = low + (high - low) * self._random()
+        self._watches += 1
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(1, int(seconds))),
+        }
+        most = seconds + self._limits.slack
+        with self._source.watch(query, read_timeout=most, whole=most) as stream:
+            self._stream = stream
+            try:
+                if self._stopped.is_set():
+                    raise _Stopped
+                stream.open()
+                self._watch_began = self._monotonic()
+                self._heard = False
+                self._failing = ""
+                for event in stream:
+                    self._take(event)
+            finally:
+                self._stream = None
+        if self._stopped.is_set():
+            raise _Stopped
+
+    def _list(self) -> None:
+        self._lists += 1
+        listing = read_whole(self._source, self._limits.page_size)
+        if not listing.resource_version:
+            raise BadAnswer("GET", self._source.path, 200, "", "the list has no resourceVersion, so it has no watch")
+        self._deliver(lambda: self._handler.replaced(listing.objects, listing.resource_version))
+        self._version = listing.resource_version
+        self._last_contact = self._clock()
+        self.synced.set()
+
+    def _take(self, event: JsonObject) -> None:
+        """Tell of one event of the watch; raises what an ERROR says."""
+        kind, body = event.get("type"), object_at(event, "object")
+        if kind == "ERROR":
+            raise self._error(body)
+        version = text_at(body, "metadata", "resourceVersion")
+        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK") or not version:
+            word = one_line(str(kind), 32)
+            raise BadAnswer("GET", self._source.path, 200, "", f"an event {word!r} of the watch has no known form")
+        if kind == "BOOKMARK":
+            self._deliver(lambda: self._handler.bookmark(version))
+        else:
+            tell = self._handler.deleted if kind == "DELETED" else self._handler.applied
+            known = self._source.read(body)
+            self._deliver(lambda: tell(known))
+            self._events += 1
+        self._version = version
+        self._heard = True
+        self._last_contact = self._clock()
+
+    def _error(self, status: JsonObject) -> RequestError:
+        code, after = status.get("code"), object_at(status, "details").get("retryAfterSeconds")
+        number = code if isinstance(code, int) else 0
+        reason, message = (one_line(text_at(status, key), _MESSAGE) for key in ("reason", "message"))
+        seconds = float(after) if isinstance(after, int) and after > 0 else None
+        return refusal("GET", self._source.path, number, reason, message or "no reason given", retry_after=seconds)
+
+    def _deliver(self, tell: Callable[[], None]) -> None:
+        with self._delivering:
+            if self._stopped.is_set():
+                raise _Stopped
+            try:
+                tell()
+            except Exception as error:
+                raise HandlerFailed(f"the handler failed: {type(error).__name__}: {error}") from error
+
+    def _report(self, fault: Exception | None, following: Next) -> None:
+        if self._stopped.is_set():
+            return
+        if fault is None and not following.wait:
+            self._logged = ""
+            return
+        self._failures += 1
+        text = f"GET {self._source.path}: the server ended the watch at once" if fault is None else str(fault)
+        self._failing = text
+        if text != self._logged:
+            self._logged = text
+            log.warning("a watch failed", extra={"error": text}, exc_info=fault if _is_ours(fault) else None)
+        if fault is not None:
+            self._tell(fault)
+
+    def _tell(self, fault: Exception) -> None:
+        try:
+            self._told(fault)
+        except Exception:
+            # Whoever wants to be told must not end what it is told of; the log has both.
+            log.exception("nobody could be told of a failed watch")
+
+
+def _is_ours(fault: Exception | None) -> bool:
+    """Whether a fault is a mistake in this process, whose place in the code must be known."""
+    return fault is not None and not isinstance(fault, KubeError)

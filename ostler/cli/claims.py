@@ -1,0 +1,81 @@
+"""``ostler claims``: the resource claims that this node has prepared, and where one is stuck."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+
+from google.protobuf.json_format import MessageToDict
+
+from ostler.cli.client import TIMEOUT, call
+from ostler.cli.exits import CommandFailed
+from ostler.cli.options import add_socket
+from ostler.cli.output import add_format, print_document, print_table
+from protos.agent.v1alpha1 import agent_pb2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "List the resource claims that hold devices of this node or were refused them lately: since when, for which\n"
+        "pods, which devices they have and under which CDI names, and where one is stuck."
+    )
+    add_format(parser)
+    add_socket(parser)
+    parser.add_argument("claim", nargs="?", metavar="[NAMESPACE/]NAME", help="show this claim alone")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the claims."""
+    answer = call(arguments.socket, lambda stub: stub.ListClaims(agent_pb2.ListClaimsRequest(), timeout=TIMEOUT))
+    claims = [claim for claim in answer.claims if _is_meant(claim, arguments.claim)]
+    if arguments.claim and not claims:
+        raise CommandFailed(f"no claim {arguments.claim} is known on this node; 'ostler claims' lists those that are")
+    if arguments.output == "table":
+        _print_text(claims)
+    else:
+        chosen = agent_pb2.ListClaimsResponse(claims=claims)
+        document = MessageToDict(chosen, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        print_document(document, arguments.output)
+    return 0
+
+
+def _is_meant(claim: agent_pb2.Claim, name: str | None) -> bool:
+    return not name or name in (claim.name, f"{claim.namespace}/{claim.name}", claim.uid)
+
+
+def _print_text(claims: list[agent_pb2.Claim]) -> None:
+    if not claims:
+        sys.stdout.write("no claim holds devices of this node, and none was refused lately\n")
+        return
+    print_table(("CLAIM", "STATE", "SINCE", "REQUEST", "DEVICE", "CDI DEVICES", "PODS", "STUCK"), _rows(claims))
+
+
+def _rows(claims: list[agent_pb2.Claim]) -> list[tuple[str, ...]]:
+    """A line a device; what is the claim's stands in the first one."""
+    rows: list[tuple[str, ...]] = []
+    for claim in claims:
+        of_claim = (f"{claim.namespace}/{claim.name}", claim.state, _time(claim.since))
+        pods = ",".join(claim.pods) or "-"
+        for number, device in enumerate(claim.devices or [agent_pb2.ClaimDevice()]):
+            first = number == 0
+            rows.append(
+                (
+                    *(of_claim if first else ("", "", "")),
+                    ",".join(device.requests) or "-",
+                    _device(device),
+                    " ".join(device.cdi_devices) or "-",
+                    pods if first else "",
+                    claim.stuck if first else "",
+                )
+            )
+    return rows
+
+
+def _device(device: agent_pb2.ClaimDevice) -> str:
+    return f"{device.device} (share {device.share_id})" if device.share_id else device.device or "-"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"

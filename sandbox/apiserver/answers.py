@@ -1,0 +1,165 @@
+"""From what is asked to the answer: verbs on objects, in the version of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from driver.validation.cause import not_supported
+from sandbox.apiserver.kinds import Json, Object
+from sandbox.apiserver.objects import Change, Objects
+from sandbox.apiserver.pages import Pages
+from sandbox.apiserver.patches import MERGE, patched
+from sandbox.apiserver.refusals import Refusal, bad_request, conflict, invalid_options, not_allowed, too_large_version
+from sandbox.apiserver.routes import Route
+from sandbox.apiserver.selectors import Selector, selector
+from sandbox.apiserver.translation import incoming, outgoing
+from sandbox.apiserver.watching import Watch, Watches
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`body`: an object, or a text; `stream`: events, in place of a body; None among them: nothing for now."""
+
+    code: int = HTTPStatus.OK
+    body: Json | str | None = None
+    stream: Iterable[Json | None] | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=())
+
+
+class Answers:
+    """All raise Refusal."""
+
+    def __init__(self, objects: Objects, watches: Watches) -> None:
+        self._objects = objects
+        self._watches = watches
+        self.pages = Pages()
+
+    def answer(self, route: Route, body: object, content_type: str) -> Answer:
+        """Carry out a request."""
+        match route.verb:
+            case "get":
+                self._check_version(route)
+                return self._one(route, self._objects.get(route.kind, route.namespace, route.name))
+            case "list":
+                return self._list(route)
+            case "watch":
+                return Answer(stream=Watch(self._objects, route, self._chosen(route), self._watches))
+            case "create":
+                return self._bind(route, body) if route.part == "binding" else self._create(route, body)
+            case "update":
+                return self._changed(route, lambda _: incoming(route, body))
+            case "patch":
+                return self._patch(route, body, content_type)
+            case "delete":
+                return self._delete(route, body)
+            case "deletecollection":
+                return self._delete_all(route, body)
+        raise not_allowed()
+
+    def _one(self, route: Route, resource: Object, code: int = HTTPStatus.OK) -> Answer:
+        return Answer(code, outgoing(route, resource))
+
+    def _chosen(self, route: Route) -> Selector:
+        return selector(route.kind, route.query.get("labelSelector", ""), route.query.get("fieldSelector", ""))
+
+    def _check_version(self, route: Route) -> None:
+        wanted, current = route.number("resourceVersion"), self._objects.history.version
+        if wanted is not None and wanted > current:
+            raise too_large_version(wanted, current)
+
+    def _list(self, route: Route) -> Answer:
+        token, chosen = route.query.get("continue", ""), self._chosen(route)
+        self._check_version(route)
+        if token:
+            items, version = self.pages.rest(token)
+        else:
+            items, version = self._objects.list(route.kind, route.namespace, chosen)
+        page, rest = self.pages.cut(items, version, route.number("limit"))
+        metadata: Json = {"resourceVersion": str(version)}
+        if rest:
+            metadata["continue"] = rest
+            if chosen.everything:
+                metadata["remainingItemCount"] = len(items) - len(page)
+        return Answer(body=self._listed(route, page, metadata))
+
+    def _listed(self, route: Route, items: list[Json], metadata: Json) -> Json:
+        named = {"kind": f"{route.kind.name}List", "apiVersion": route.api_version, "metadata": metadata}
+        return {**named, "items": [_without_kind(outgoing(route, each)) for each in items]}
+
+    def _create(self, route: Route, body: object) -> Answer:
+        resource = incoming(route, body)
+        new = self._objects.create(route.kind, route.namespace, resource, dry_run=_dry_run(route))
+        return self._one(route, new, HTTPStatus.CREATED)
+
+    def _changed(self, route: Route, change: Change) -> Answer:
+        new = self._objects.update(
+            route.kind, route.namespace, route.name, change, part=route.part, dry_run=_dry_run(route)
+        )
+        return self._one(route, new)
+
+    def _patch(self, route: Route, body: object, content_type: str) -> Answer:
+        def change(stored: Object) -> Object:
+            return incoming(route, patched(outgoing(route, stored), body, content_type))
+
+        return self._changed(route, change)
+
+    def _delete(self, route: Route, body: object) -> Answer:
+        options = _delete_options(route, body)
+        last = self._objects.delete(route.kind, route.namespace, route.name, options, dry_run=_dry_run(route))
+        return self._one(route, last)
+
+    def _delete_all(self, route: Route, body: object) -> Answer:
+        options = _delete_options(route, body)
+        items, version = self._objects.list(route.kind, route.namespace, self._chosen(route))
+        for each in items:
+            own = each["metadata"]
+            try:
+                self._objects.delete(
+                    route.kind, own.get("namespace", ""), own["name"], options, dry_run=_dry_run(route)
+                )
+            except Refusal as refusal:
+                if refusal.code != HTTPStatus.NOT_FOUND:  # somebody else was faster
+                    raise
+        return Answer(body=self._listed(route, items, {"resourceVersion": str(version)}))
+
+    def _bind(self, route: Route, body: object) -> Answer:
+        target = body.get("target") if isinstance(body, dict) else None
+        node = target.get("name") if isinstance(target, dict) else None
+        if not node:
+            raise bad_request("a Binding must name its node in target.name")
+
+        def change(pod: Object) -> Object:
+            taken = pod.get("spec", {}).get("nodeName")
+            if taken:
+                fault = f'pod {route.name} is already assigned to node "{taken}"'
+                raise conflict(route.kind, route.name, fault, "pods/binding")
+            return patched(pod, {"spec": {"nodeName": node}}, MERGE)
+
+        self._objects.update(route.kind, route.namespace, route.name, change, dry_run=_dry_run(route))
+        return Answer(
+            HTTPStatus.CREATED, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+        )
+
+
+_OPTIONS = {"create": "CreateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}
+
+
+def _without_kind(resource: Object) -> Json:
+    """As the server writes the items of a list: what they are, the list says."""
+    return {key: value for key, value in resource.items() if key not in ("kind", "apiVersion")}
+
+
+def _dry_run(route: Route) -> bool:
+    asked = route.query.get("dryRun", "")
+    if asked not in ("", "All"):
+        cause = not_supported("dryRun", [asked], ["All"])
+        raise invalid_options(_OPTIONS.get(route.verb, "UpdateOptions"), cause)
+    return bool(asked)
+
+
+def _delete_options(route: Route, body: object) -> Json:
+    options = body if isinstance(body, dict) else {}
+    grace = route.number("gracePeriodSeconds")
+    return options if grace is None else {**options, "gracePeriodSeconds": grace}

@@ -1,0 +1,149 @@
+"""One connection: HTTP/1.1 requests of the standard library's parser, answered one after the other."""
+
+from __future__ import annotations
+
+import json
+import logging
+import select
+import socket
+from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final, Protocol
+
+from sandbox.apiserver.answers import Answer
+from sandbox.apiserver.kinds import Json
+from sandbox.apiserver.refusals import Refusal, bad_request
+
+log = logging.getLogger("ostler.sandbox.apiserver")
+
+LARGEST: Final = 3 << 20
+"""Bytes of a request's body, as the server's limit."""
+
+
+class HangUp(Exception):
+    """The connection ends here, without an answer."""
+
+
+class Exchange(Protocol):
+    """What stands behind the connection."""
+
+    def exchange(self, connection: Connection, body: object) -> Answer:
+        """Answer the request that the connection has read. Raises Refusal, HangUp."""
+
+
+class Connection(BaseHTTPRequestHandler):
+    """Serves until the client or the server ends it."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    connection: socket.socket
+
+    def __init__(self, connection: socket.socket, address: object, exchange: Exchange) -> None:
+        self._exchange = exchange
+        super().__init__(connection, address, None)  # type: ignore[arg-type]  # it needs no server of socketserver
+
+    @property
+    def content_type(self) -> str:
+        """Of the request's body, without parameters."""
+        return str(self.headers.get("Content-Type", "")).partition(";")[0].strip()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the client has closed the connection."""
+        if not select.select([self.connection], [], [], 0)[0]:
+            return False
+        return not self.connection.recv(1, socket.MSG_PEEK)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+        """Say nothing: what was asked is in the server's log of requests."""
+
+    def handle_one_request(self) -> None:
+        """Answer one request; a connection that breaks is the client's affair."""
+        try:
+            super().handle_one_request()
+        except (OSError, HangUp):
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        """Answer."""
+        self._serve()
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the parser's names
+
+    def _serve(self) -> None:
+        try:
+            answer = self._exchange.exchange(self, self._body())
+        except Refusal as refusal:
+            retry = () if refusal.retry_after is None else (("Retry-After", str(refusal.retry_after)),)
+            answer = Answer(refusal.code, refusal.status(), headers=retry)
+        except (OSError, HangUp):
+            raise
+        except Exception as error:  # told to the client and to whoever reads the log, as a server does
+            log.exception("a request could not be answered")
+            fault = Refusal(500, f"an error of the stand-in itself: {type(error).__name__}: {error}")
+            answer = Answer(fault.code, fault.status())
+        if answer.stream is not None:
+            self._stream(answer.stream)
+        else:
+            self._whole(answer)
+
+    def _body(self) -> object:
+        written = self.headers.get("Content-Length") or "0"
+        if not (written.isascii() and written.isdigit()):
+            self.close_connection = True
+            raise bad_request(f"Content-Length {written!r} is no number")
+        length = int(written)
+        if length > LARGEST:
+            self.close_connection = True
+            self._discard(length)
+            raise Refusal(413, f"Request entity too large: limit is {LARGEST}")
+        data = self.rfile.read(length)
+        if not data:
+            return None
+        if self.content_type not in ("", "application/json") and not self.content_type.endswith("+json"):
+            text = "the body of the request was in an unknown format - accepted media types include: application/json"
+            raise Refusal(415, text)
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise bad_request(f"the body of the request is no JSON: {error}") from error
+
+    def _discard(self, length: int) -> None:
+        """Read a body that is too large, within bounds: a client that is still writing does not see the answer."""
+        rest = min(length, 8 * LARGEST)
+        while rest > 0 and (piece := self.rfile.read1(min(rest, 1 << 16))):
+            rest -= len(piece)
+
+    def _whole(self, answer: Answer) -> None:
+        is_text = isinstance(answer.body, str)
+        data = answer.body.encode() if isinstance(answer.body, str) else encoded(answer.body)
+        self.send_response(answer.code)
+        self.send_header("Content-Type", "text/plain; charset=utf-8" if is_text else "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        self._send(data)
+
+    def _stream(self, events: Iterable[Json | None]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self._send(b"")
+        for event in events:
+            if event is None:
+                if self.gone:
+                    raise HangUp
+            else:
+                line = encoded(event) + b"\n"
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _send(self, data: bytes) -> None:
+        """Headers and body in one piece: two would cost the client a wait."""
+        buffered: list[bytes] = self.__dict__.pop("_headers_buffer", [])
+        self.wfile.write(b"".join(buffered) + b"\r\n" + data)
+
+
+def encoded(body: Any) -> bytes:
+    """Return JSON as the server writes it."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")

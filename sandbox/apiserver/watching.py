@@ -1,0 +1,144 @@
+"""One watch: what has happened since a resource version, and what happens from now on.
+
+A selector turns changes into coming and going: an object that is no longer meant is DELETED for this watch, with its
+last state that was meant. Watches end after the time the client names, or a random one of 30 to 60 minutes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from driver.validation.cause import forbidden
+from sandbox.apiserver.history import Event
+from sandbox.apiserver.kinds import Json, Object
+from sandbox.apiserver.objects import Objects
+from sandbox.apiserver.refusals import Refusal, internal, invalid_options
+from sandbox.apiserver.routes import Route
+from sandbox.apiserver.selectors import Selector
+from sandbox.apiserver.translation import outgoing
+
+_LOOK: Final = 0.5
+"""Seconds after which an idle watch looks whether its client is still there."""
+_LAST_BOOKMARK: Final = 2.0
+"""Seconds before its end that a watch gets its last bookmark."""
+_INITIAL_END: Final = {"annotations": {"k8s.io/initial-events-end": "true"}}
+
+
+@dataclass(slots=True)
+class Watches:
+    """What concerns all watches.
+
+    `bookmarks`: seconds between bookmarks; `closed`: how often all were closed; `farewell`: what those are told that
+    are closed now, None: nothing.
+    """
+
+    bookmarks: float = 60.0
+    closed: int = 0
+    farewell: Refusal | None = None
+
+
+class Watch:
+    """Make it, then iterate. Raises Refusal (422, 500) when made, for parameters that cannot be read."""
+
+    def __init__(self, objects: Objects, route: Route, chosen: Selector, watches: Watches) -> None:
+        self._objects = objects
+        self._route = route
+        self._chosen = chosen
+        self._watches = watches
+        self._epoch = watches.closed
+        self._initial = route.flag("sendInitialEvents")
+        if self._initial and route.query.get("resourceVersionMatch") != "NotOlderThan":
+            fault = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            raise invalid_options("ListOptions", forbidden("resourceVersionMatch", fault))
+        text = route.query.get("resourceVersion", "")
+        if text and not (text.isascii() and text.isdigit()):
+            raise internal(
+                f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+            )
+        begin = int(text or "0")
+        self._begin = None if self._initial else begin or None
+        seconds = route.number("timeoutSeconds")
+        self._seconds = seconds or random.uniform(1800, 3600)  # noqa: S311 - only spreads load
+        self._bookmarks = route.flag("allowWatchBookmarks")
+
+    def __iter__(self) -> Iterator[Json | None]:
+        """Yield events; None now and then, when there is time to see whether anybody listens."""
+        try:
+            yield from self._events()
+        except Refusal as refusal:
+            yield {"type": "ERROR", "object": refusal.status()}
+
+    def _events(self) -> Iterator[Json | None]:
+        end = time.monotonic() + self._seconds
+        version = self._begin
+        if version is None:
+            listed, version = self._objects.list(self._route.kind, self._route.namespace, self._chosen)
+            yield from (self._event("ADDED", each) for each in listed)
+            if self._initial and self._bookmarks:
+                yield self._bookmark(version, _INITIAL_END)
+        bookmark = self._next_bookmark(time.monotonic(), end)
+        while True:
+            now = time.monotonic()
+            over = now >= end
+            if now >= bookmark:
+                yield self._bookmark(version, {})
+                bookmark = self._next_bookmark(now, end)
+            if over:
+                return
+            found, version = self._wait(version, max(0.0, min(_LOOK, end - now, bookmark - now)))
+            yield from found
+            if not found and self._watches.closed != self._epoch:
+                if self._watches.farewell is not None:
+                    raise self._watches.farewell
+                return
+            if not found:
+                yield None
+
+    def _next_bookmark(self, now: float, end: float) -> float:
+        """The regular time, or shortly before the watch ends; never after that."""
+        last = end - _LAST_BOOKMARK
+        if not self._bookmarks or last <= now:
+            return math.inf
+        return min(now + self._watches.bookmarks, last)
+
+    def _wait(self, version: int, seconds: float) -> tuple[list[Json], int]:
+        objects = self._objects
+        with objects.changed:
+            idle = objects.history.version <= version and self._watches.closed == self._epoch
+            if idle:
+                objects.changed.wait(seconds)
+            events = objects.history.after(version, self._route.kind)
+            current = max(version, objects.history.version)
+        told = (self._told(event) for event in events)
+        return [each for each in told if each is not None], current
+
+    def _told(self, event: Event) -> Json | None:
+        """The event as this watch sees it."""
+        now = event.change != "DELETED" and self._meant(event.new)
+        before = event.old is not None and self._meant(event.old)
+        if now:
+            return self._event("MODIFIED" if before else "ADDED", event.new)
+        if not before:
+            return None
+        last = event.new if event.change == "DELETED" else event.old
+        numbered = {**(last or {})}
+        numbered["metadata"] = {**numbered["metadata"], "resourceVersion": str(event.version)}
+        return self._event("DELETED", numbered)
+
+    def _meant(self, resource: Object) -> bool:
+        space = self._route.namespace
+        here = not space or resource["metadata"].get("namespace") == space
+        return here and self._chosen.matches(self._route.kind, resource)
+
+    def _event(self, change: str, resource: Object) -> Json:
+        return {"type": change, "object": outgoing(self._route, resource)}
+
+    def _bookmark(self, version: int, extra: Json) -> Json:
+        metadata = {"resourceVersion": str(version), **extra}
+        kind = {"kind": self._route.kind.name, "apiVersion": self._route.api_version}
+        return {"type": "BOOKMARK", "object": {**kind, "metadata": metadata}}

@@ -1,0 +1,124 @@
+"""The prompt's commands about claims."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from sandbox.cluster import samples
+from sandbox.cluster.client import Refused
+from sandbox.cluster.cluster import Cluster, NotServed, PodOutcome
+from sandbox.cluster.manifests import ManifestError
+from sandbox.cluster.views import claim_view, outcome_view, slice_view
+from sandbox.kubelet.dra.manager import UnprepareError
+from sandbox.kubelet.dra.settings import ApiFailed
+from sandbox.yamltext import indented
+
+HELP = """\
+  slices                   what is published for claims
+  claim [COUNT [MATCH]]    a pod with a claim for GPUs that agree in an attribute (cell4, ...); what its container gets
+  claims                   claims, their devices, and who has them
+  apply FILE               create the objects of a manifest; its pods are run
+  retry POD                try again with a pod that waits
+"""
+
+NO_CLUSTER = "there is no API server here"
+
+
+class ClaimCommands:
+    """Commands by name; every one gets its words and tells what it saw."""
+
+    def __init__(self, cluster: Cluster | None) -> None:
+        self._cluster = cluster
+        self._numbers = itertools.count(1)
+        self.pods: dict[str, PodOutcome] = {}
+        """Pods that were run here, by name."""
+        self.commands: Mapping[str, Callable[[Sequence[str]], Awaitable[None]]] = {
+            name: self._told(command)
+            for name, command in (
+                ("slices", self._slices),
+                ("claim", self._claim),
+                ("claims", self._claims),
+                ("apply", self._apply),
+                ("retry", self._retry),
+            )
+        }
+
+    async def end(self, pod: str) -> None:
+        """End a pod that was run here; raises KeyError."""
+        if pod not in self.pods:
+            raise KeyError(pod)
+        await self._told(self._end)((pod,))
+
+    async def evict(self) -> None:
+        """End pods whose devices' taints say so."""
+        if self._cluster is None:
+            return
+        for pod, reason in (await self._cluster.evict()).items():
+            self.pods.pop(pod, None)
+            sys.stdout.write(f"   pod {pod} is evicted: {reason}\n")
+
+    def _told(
+        self, command: Callable[[Cluster, Sequence[str]], Awaitable[None]]
+    ) -> Callable[[Sequence[str]], Awaitable[None]]:
+        """The command with a cluster, and with what goes wrong told."""
+
+        async def run(words: Sequence[str]) -> None:
+            if self._cluster is None:
+                sys.stdout.write(f"   {NO_CLUSTER}\n")
+                return
+            try:
+                await command(self._cluster, words)
+            except (ApiFailed, UnprepareError, ManifestError, NotServed, OSError, yaml.YAMLError) as error:
+                sys.stdout.write(f"   {error}\n")
+
+        return run
+
+    async def _slices(self, cluster: Cluster, words: Sequence[str]) -> None:
+        _tell([slice_view(each) for each in await cluster.slices()])
+
+    async def _claims(self, cluster: Cluster, words: Sequence[str]) -> None:
+        _tell([claim_view(each) for each in await cluster.claims()])
+
+    async def _claim(self, cluster: Cluster, words: Sequence[str]) -> None:
+        count = int(words[0]) if words else 1
+        if count < 1 or len(words) > 2:
+            raise ValueError(words)
+        name = f"claim-pod-{next(self._numbers)}"
+        await cluster.apply([samples.template(name, count, match=words[1] if len(words) == 2 else "")])
+        self._ran(await cluster.run(samples.pod(name, name)))
+
+    async def _apply(self, cluster: Cluster, words: Sequence[str]) -> None:
+        text = Path(words[0]).read_text(encoding="utf-8")
+        documents = [each for each in yaml.safe_load_all(text) if each]
+        for document in documents:
+            if not isinstance(document, dict):
+                raise NotServed(str(document))
+            try:
+                for outcome in await cluster.apply([document]):
+                    self._ran(outcome)
+            except Refused as error:
+                # The others of the file may be fine.
+                sys.stdout.write(f"   {error}\n")
+        sys.stdout.write(f"   {len(documents)} objects\n")
+        # A DeviceTaintRule may be among them.
+        await self.evict()
+
+    async def _retry(self, cluster: Cluster, words: Sequence[str]) -> None:
+        self._ran(await cluster.retry(words[0]))
+
+    async def _end(self, cluster: Cluster, words: Sequence[str]) -> None:
+        await cluster.end(words[0])
+        del self.pods[words[0]]
+
+    def _ran(self, outcome: PodOutcome) -> None:
+        self.pods[outcome.pod] = outcome
+        sys.stdout.write(indented(outcome_view(outcome)))
+
+
+def _tell(seen: Sequence[object]) -> None:
+    sys.stdout.write(indented(seen) if seen else "   none\n")

@@ -1,0 +1,86 @@
+"""Pods as they stand in manifests, and the values that the embedded kubelet takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from driver import quantity
+from driver.quantity import QuantityError
+from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Kind, Pod, PodClaim
+
+Object = Mapping[str, Any]
+
+
+class ManifestError(ValueError):
+    """A manifest cannot be run here; the text names the field and the fix."""
+
+
+def containers_of(manifest: Object) -> list[tuple[Object, Kind]]:
+    """The containers with their kind: init containers and sidecars first."""
+    spec = manifest["spec"]
+    early: list[tuple[Object, Kind]] = [
+        (each, "sidecar" if each.get("restartPolicy") == "Always" else "init")
+        for each in spec.get("initContainers") or ()
+    ]
+    return [*early, *((each, "app") for each in spec.get("containers") or ())]
+
+
+def limits_of(container: Object) -> dict[str, int]:
+    """Extended resources of a container (the names with a slash), whole numbers; raises ``ManifestError``."""
+    resources = container.get("resources") or {}
+    merged = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return {name: _whole(f"{container.get('name')}: {name}", amount) for name, amount in merged.items() if "/" in name}
+
+
+def kubelet_pod(manifest: Object) -> Pod:
+    """The pod as it reaches the kubelet: with its status' names of claims. Raises ``ManifestError``."""
+    metadata, status = manifest["metadata"], manifest.get("status") or {}
+    extended = _extended(status.get("extendedResourceClaimStatus"))
+    mapped = extended.requests if extended is not None else ()
+    return Pod(
+        uid=metadata["uid"],
+        name=metadata["name"],
+        namespace=metadata.get("namespace", "default"),
+        containers=tuple(
+            Container(container["name"], kind, limits_of(container), _uses(container))
+            for container, kind in containers_of(manifest)
+        ),
+        claim_backed=frozenset((each.container, each.resource) for each in mapped),
+        claims=tuple(_pod_claim(each, status) for each in manifest["spec"].get("resourceClaims") or ()),
+        extended_claim=extended,
+    )
+
+
+def _uses(container: Object) -> tuple[ClaimUse, ...]:
+    claims = (container.get("resources") or {}).get("claims") or ()
+    return tuple(ClaimUse(each["name"], each.get("request", "")) for each in claims)
+
+
+def _pod_claim(entry: Object, status: Object) -> PodClaim:
+    if entry.get("resourceClaimName"):
+        return PodClaim(entry["name"], entry["resourceClaimName"])
+    made: Iterable[Object] = status.get("resourceClaimStatuses") or ()
+    found = next((each for each in made if each["name"] == entry["name"]), None)
+    return PodClaim(entry["name"], "" if found is None else found.get("resourceClaimName"), generated=True)
+
+
+def _extended(status: Object | None) -> ExtendedClaim | None:
+    if not status:
+        return None
+    requests = tuple(
+        ExtendedRequest(each["containerName"], each["resourceName"], each["requestName"])
+        for each in status.get("requestMappings") or ()
+    )
+    return ExtendedClaim(status["resourceClaimName"], requests)
+
+
+def _whole(what: str, amount: object) -> int:
+    try:
+        count = quantity.of_json(amount)
+    except QuantityError as error:
+        raise ManifestError(f"container {what}: {error}; write a whole number") from error
+    whole, rest = divmod(count.nanos, 10**9)
+    if rest or whole < 0:
+        raise ManifestError(f"container {what}: {amount!r} is no whole number; extended resources are counted")
+    return whole

@@ -1,0 +1,51 @@
+"""Manifests that the sandbox makes up for whoever does not bring any: a pod, and a template for its claim. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandbox.cluster.classes import DRIVER
+
+Json = dict[str, Any]
+
+ENTRY = "gpu"
+"""The name of the claim in its pod."""
+
+
+def template(name: str, count: int = 1, *, match: str = "", kind: str = "gpu") -> Json:
+    """A ResourceClaimTemplate for ``count`` devices of a kind; ``match``: attribute that they have to agree in."""
+    request = {"name": kind, "exactly": {"deviceClassName": f"{kind}.{DRIVER}", "count": count}}
+    devices: Json = {"requests": [request]}
+    if match:
+        qualified = match if "/" in match else f"{DRIVER}/{match}"
+        devices["constraints"] = [{"requests": [kind], "matchAttribute": qualified}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": {"devices": devices}},
+    }
+
+
+def pod(name: str, template_name: str, limits: Mapping[str, int] | None = None) -> Json:
+    """A pod whose container ``main`` has a claim from the template; ``limits``: of a second one, ``plugin``.
+
+    Two containers, because both doors set variables of the NVIDIA runtime, of which a container has one each.
+    """
+    containers = [_container("main", {"claims": [{"name": ENTRY}]})]
+    if limits:
+        containers.append(_container("plugin", {"limits": dict(limits)}))
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "containers": containers,
+            "resourceClaims": [{"name": ENTRY, "resourceClaimTemplateName": template_name}],
+        },
+    }
+
+
+def _container(name: str, resources: Json) -> Json:
+    return {"name": name, "image": "registry.k8s.io/pause:3.10", "resources": resources}

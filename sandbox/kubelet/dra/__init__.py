@@ -1,0 +1,1 @@
+"""The DRA manager of the embedded kubelet: drivers, claims and the health of their devices."""

@@ -1,0 +1,155 @@
+"""One registered instance of a DRA driver: its connection, its calls and its health stream.
+
+The connection is made at once and kept up, because "connected" decides which instance is asked and whether the
+driver's slices may stay; an endpoint where nobody listens is registered all the same, as in kubelets. v1beta1 and v1
+have the same messages but for the share id, so the older one is asked in the newer one's words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from protos.dra.v1 import api_pb2, api_pb2_grpc
+from protos.dra.v1beta1 import api_pb2 as beta
+from protos.dra.v1beta1 import api_pb2_grpc as beta_grpc
+from protos.drahealth.v1 import api_pb2 as health_v1
+from protos.drahealth.v1 import api_pb2_grpc as health_v1_grpc
+from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
+from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
+from sandbox.kubelet.dialling import answer, plugin_channel
+from sandbox.kubelet.dra.services import HEALTH_V1, V1BETA1
+from sandbox.kubelet.errors import PluginError
+
+log = logging.getLogger("ostler.sandbox.kubelet")
+
+HealthReport = health_v1.NodeWatchResourcesResponse | health_v1alpha1.NodeWatchResourcesResponse
+
+
+class HealthListener(Protocol):
+    """Who learns of the health that a driver reports."""
+
+    def reported(self, driver: str, report: HealthReport) -> None:
+        """A report arrived, which is the complete list of the driver's devices."""
+        ...
+
+    def ended(self, driver: str) -> None:
+        """A stream ended: what the driver reported no longer counts."""
+        ...
+
+
+class Instance:
+    """A driver's service at ``endpoint``; ``service`` is the chosen DRAPlugin, ``health`` the health service or None.
+
+    ``changed`` is called when ``connected`` has changed.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        endpoint: str,
+        service: str,
+        health: str | None,
+        *,
+        call_seconds: float,
+        changed: Callable[[], None],
+    ) -> None:
+        self.driver = driver
+        self.endpoint = endpoint
+        self.service = service
+        self.health = health
+        self.connected = False
+        self._call_seconds = call_seconds
+        self._changed = changed
+        self._channel = plugin_channel(endpoint)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def open(self, listener: HealthListener, retry_seconds: float) -> None:
+        """Connect, and follow the connection and the driver's health until ``close``."""
+        self._tasks.append(asyncio.create_task(self._follow(), name=f"connection {self.endpoint}"))
+        if self.health is not None:
+            watching = self._watch_health(listener, retry_seconds)
+            self._tasks.append(asyncio.create_task(watching, name=f"health {self.endpoint}"))
+
+    async def close(self) -> None:
+        """End everything; calls in flight fail."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._channel.close()
+
+    async def prepare(self, claims: Sequence[api_pb2.Claim]) -> api_pb2.NodePrepareResourcesResponse:
+        """NodePrepareResources; raises ``PluginError``."""
+        if self.service == V1BETA1:
+            old = beta.NodePrepareResourcesRequest(claims=[_beta(claim) for claim in claims])
+            call = beta_grpc.DRAPluginStub(self._channel).NodePrepareResources(old, timeout=self._call_seconds)
+            return api_pb2.NodePrepareResourcesResponse.FromString((await answer(call)).SerializeToString())
+        request = api_pb2.NodePrepareResourcesRequest(claims=claims)
+        return await answer(
+            api_pb2_grpc.DRAPluginStub(self._channel).NodePrepareResources(request, timeout=self._call_seconds)
+        )
+
+    async def unprepare(self, claims: Sequence[api_pb2.Claim]) -> api_pb2.NodeUnprepareResourcesResponse:
+        """NodeUnprepareResources; raises ``PluginError``."""
+        if self.service == V1BETA1:
+            old = beta.NodeUnprepareResourcesRequest(claims=[_beta(claim) for claim in claims])
+            call = beta_grpc.DRAPluginStub(self._channel).NodeUnprepareResources(old, timeout=self._call_seconds)
+            return api_pb2.NodeUnprepareResourcesResponse.FromString((await answer(call)).SerializeToString())
+        request = api_pb2.NodeUnprepareResourcesRequest(claims=claims)
+        return await answer(
+            api_pb2_grpc.DRAPluginStub(self._channel).NodeUnprepareResources(request, timeout=self._call_seconds)
+        )
+
+    async def _follow(self) -> None:
+        """Keep ``connected`` true to the connection, and have gRPC connect again whenever it is lost."""
+        while True:
+            state = self._channel.get_state(try_to_connect=True)
+            connected = state is grpc.ChannelConnectivity.READY
+            if connected != self.connected:
+                self.connected = connected
+                self._changed()
+            await self._channel.wait_for_state_change(state)
+
+    async def _watch_health(self, listener: HealthListener, retry_seconds: float) -> None:
+        while True:
+            reached = False
+            try:
+                async for report in self._reports():
+                    reached = True
+                    listener.reported(self.driver, report)
+            except grpc.aio.AioRpcError as error:
+                reached = reached or error.code() is not grpc.StatusCode.UNAVAILABLE
+                details = {"driver": self.driver, "error": str(PluginError.of(error))}
+                log.info("the health stream ended", extra=details)
+            finally:
+                # As in kubelets the end of any stream counts for the driver, even beside a newer instance's stream.
+                if reached:
+                    listener.ended(self.driver)
+            await asyncio.sleep(retry_seconds)
+
+    async def _reports(self) -> AsyncIterator[HealthReport]:
+        if self.health == HEALTH_V1:
+            newer = health_v1_grpc.DRAResourceHealthStub(self._channel)
+            call = newer.NodeWatchResources(health_v1.NodeWatchResourcesRequest())
+        else:
+            older = health_v1alpha1_grpc.DRAResourceHealthStub(self._channel)
+            call = older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest())
+        try:
+            async for report in call:
+                if report is None:  # What gRPC gives for bytes that are no such message.
+                    log.warning("the health stream sent bytes that are no message", extra={"driver": self.driver})
+                    return
+                yield report
+        finally:
+            call.cancel()
+
+
+def _beta(claim: api_pb2.Claim) -> beta.Claim:
+    return beta.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name)

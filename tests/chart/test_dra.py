@@ -1,0 +1,120 @@
+"""The second door in the chart: folders, flags, classes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from driver.devices.peer import Peer
+from driver.validation.objects import validate_class
+from node.rules import Door
+from tests.chart.rendering import Document, Values, container_of, flags_of, of_kind, pod_of, refusal, render, template
+from tests.chart.test_configuration import settings_of
+
+pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+
+EVERYTHING: dict[str, Any] = {
+    "enabled": True,
+    "alsoPublishAs": [peer.value for peer in Peer],
+    "extendedResources": ["nvidia.com/gpu", "example.com/NIC_fast"],
+}
+OWN = ["gpu.ostler.dev", "mig.ostler.dev", "nic.ostler.dev", "partition.ostler.dev", "rdma.ostler.dev"]
+PEERS = ["dra.net", "gpu.nvidia.com", "mig.nvidia.com", "sriovnetwork.k8snetworkplumbingwg.io"]
+EXTENDED = {"nvidia.com-gpu": "nvidia.com/gpu", "example.com-nic-fast": "example.com/NIC_fast"}
+
+
+def classes(dra: Values) -> dict[str, Document]:
+    return {each["metadata"]["name"]: each for each in of_kind(render({"dra": dra}), "DeviceClass")}
+
+
+def test_without_the_second_door_there_is_nothing_of_it() -> None:
+    documents = render()
+    assert not of_kind(documents, "DeviceClass")
+    assert not {"dra", "dra-manager-state"} & {volume["name"] for volume in pod_of(documents)["volumes"]}
+    assert not [flag for flag in flags_of(documents) if flag.startswith("--dra")]
+
+
+def test_the_drivers_folder_is_at_one_path_in_the_container_and_on_the_node() -> None:
+    documents = render(
+        {"dra": {"enabled": True, "driverName": "d.example.com"}, "kubeletRoot": "/var/lib/k0s/kubelet/"}
+    )
+    paths = {each["name"]: each["hostPath"]["path"] for each in pod_of(documents)["volumes"] if "hostPath" in each}
+    mounts = {each["name"]: each for each in container_of(documents)["volumeMounts"]}
+    folder = "/var/lib/k0s/kubelet/plugins/d.example.com"
+    assert paths["dra"] == mounts["dra"]["mountPath"] == folder
+    assert paths["dra-manager-state"] == "/var/lib/k0s/kubelet/dra_manager_state"
+    assert mounts["dra-manager-state"]["readOnly"] is True
+    assert "cdi" in mounts
+    flags = flags_of(documents)
+    assert flags["--dra-driver-name"] == "d.example.com"
+    assert flags["--dra-plugins-dir"] == "/var/lib/k0s/kubelet/plugins"
+
+
+def test_the_agent_takes_the_flags_and_looks_where_files_are_mounted(tmp_path: Path) -> None:
+    rule = {"name": "nvidia.com/gpu", "door": "dra", "devices": {"kind": "gpu"}}
+    documents = render({"dra": EVERYTHING, "config": {"resources": [rule]}})
+    settings = settings_of(documents, tmp_path)
+    assert settings.dra.peers == tuple(Peer)
+    assert [rule.door for rule in settings.rules] == [Door.DRA]
+    mounts = {each["name"]: each["mountPath"] for each in container_of(documents)["volumeMounts"]}
+    assert mounts["dra"] == str(settings.dra.plugins_dir / settings.dra.driver_name)
+    assert mounts["dra-manager-state"] == str(settings.kubelet.registry_dir.parent / "dra_manager_state")
+    assert mounts["cdi"] == str(settings.cdi.directory)
+
+
+def test_classes_of_our_own_are_made_and_of_peers_and_resources_on_demand() -> None:
+    assert sorted(classes({"enabled": True})) == OWN
+    assert sorted(classes(EVERYTHING)) == sorted([*OWN, *PEERS, *EXTENDED])
+    assert sorted(classes({**EVERYTHING, "peerClasses": False})) == sorted([*OWN, *EXTENDED])
+    assert sorted(classes({**EVERYTHING, "deviceClasses": False})) == sorted([*PEERS, *EXTENDED])
+    assert "gpu.devices.example.com" in classes({"enabled": True, "driverName": "devices.example.com"})
+
+
+def test_a_class_has_the_extended_resource_it_is_for() -> None:
+    found = {name: each["spec"].get("extendedResourceName") for name, each in classes(EVERYTHING).items()}
+    assert {name: given for name, given in found.items() if given} == EXTENDED
+
+
+@pytest.mark.parametrize("driver", ["ostler.dev", "a" * 59 + ".dev"])
+def test_the_api_server_takes_every_class(driver: str) -> None:
+    for name, document in classes({**EVERYTHING, "driverName": driver}).items():
+        assert validate_class(document) == [], name
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (
+            {"config": {"resources": [{"name": "nvidia.com/gpu", "door": "dra"}]}},
+            "config.resources[0] has door dra: set dra.enabled=true",
+        ),
+        (
+            {"dra": {"extendedResources": ["a/b"]}},
+            "dra.extendedResources has names, but dra.enabled is false: set it to",
+        ),
+        (
+            {"dra": {"alsoPublishAs": ["dra.net"]}},
+            "dra.alsoPublishAs has names, but dra.enabled is false: set it to true",
+        ),
+        (
+            {"dra": {"enabled": True, "extendedResources": ["a/b_c", "a/b-c"]}},
+            "dra.extendedResources: a/b_c and a/b-c would have one class: leave one out",
+        ),
+        (
+            {
+                "dra": {"enabled": True, "extendedResources": ["nvidia.com/gpu"]},
+                "config": {"resources": [{"name": "nvidia.com/gpu"}]},
+            },
+            "dra.extendedResources has nvidia.com/gpu, which config.resources[0] offers through the door plugin: give",
+        ),
+    ],
+)
+def test_what_the_second_door_cannot_be_is_refused(values: Values, text: str) -> None:
+    assert text in refusal(values)
+
+
+def test_an_older_cluster_is_refused() -> None:
+    answer = template({"dra": {"enabled": True}}, "--kube-version", "1.33.4")
+    assert "dra.enabled needs Kubernetes 1.34, and this cluster has v1.33.4: set it to false" in answer.stderr

@@ -1,0 +1,1 @@
+"""Tests of preparing, recording and releasing claims."""

@@ -1,0 +1,79 @@
+"""Classes, claims and an agent whose second door is open, on the cluster of this worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pytest
+
+from tests.cluster.conftest import RunAgent
+from tests.cluster.dra.claims import CLAIMS, Claims
+from tests.cluster.dra.classes import apply_classes, remove_classes
+from tests.cluster.rig.agent import NodeAgent, configuration
+from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.processes import wait_until
+
+GPU = "nvidia.com/gpu"
+GPUS: Object = {"name": GPU, "door": "dra", "devices": {"kind": "gpu"}}
+
+
+class RunDriver(Protocol):
+    """Makes an agent with the second door and this node's own identity, started unless told otherwise."""
+
+    def __call__(
+        self, recorded: str, *resources: Object, start: bool = True, name: str = "ostler", **sections: Any
+    ) -> NodeAgent: ...
+
+
+@pytest.fixture(scope="session")
+def classes(cluster: Cluster) -> Iterator[None]:
+    """The chart's device classes."""
+    apply_classes(cluster)
+    yield
+    remove_classes(cluster)
+
+
+@pytest.fixture
+def claims(api: Api, classes: None, pods: Pods, node: Node, run_agent: RunAgent) -> Iterator[Claims]:
+    """The default namespace's claims; none is left when the agents end, nor a pod that uses one."""
+    made = Claims(api)
+    yield made
+    pods.delete_all()
+    # A pod that is deleted without grace is forgotten by the API server before the kubelet has released its claims.
+    wait_until("the kubelet has cleaned up", lambda: not pods.on_disk(node))
+    made.delete_all()
+    assert not api.items(CLAIMS)
+
+
+@pytest.fixture
+def run_driver(run_agent: RunAgent, node: Node) -> RunDriver:
+    """Starts agents that offer their GPUs by claims, unless other resources are given."""
+
+    def run(recorded: str, *resources: Object, start: bool = True, name: str = "ostler", **sections: Any) -> NodeAgent:
+        kubernetes = {"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "events": "off"}
+        document = configuration(recorded, *(resources or (GPUS,)), **{"kubernetes": kubernetes, **sections})
+        return run_agent(document, name, start=start)
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What tests of faults need together."""
+
+    cluster: Cluster
+    node: Node
+    claims: Claims
+    pods: Pods
+    run_driver: RunDriver
+
+
+@pytest.fixture
+def stage(cluster: Cluster, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver) -> Stage:
+    """All of it."""
+    return Stage(cluster, node, claims, pods, run_driver)

@@ -1,0 +1,245 @@
+"""Kubelet, runtime, API server and agent restarted or killed while claims are served."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from sandbox.hardware import RecordedHardware
+from tests.cluster.door.container import STAY, seen
+from tests.cluster.dra.claims import SLICES, Claims, allocated, devices, published, request, template, user
+from tests.cluster.dra.conftest import GPUS, RunDriver, Stage
+from tests.cluster.rig.agent import RECORDED, NodeAgent
+from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.pods import PODS, Pods, phase
+from tests.cluster.rig.processes import wait_until
+
+BOTH = (signal.SIGTERM, signal.SIGKILL)
+KILLED_IN_THE_MIDDLE = ("agent", "kubelet", "containerd", "api")
+
+
+def runs_untouched(pods: Pods, name: str, uid: str) -> None:
+    """The pod is the same one, and none of its containers was started again."""
+    found = pods.get(name)
+    assert (phase(found), found["metadata"]["uid"]) == ("Running", uid), found["status"]
+    assert [one["restartCount"] for one in found["status"]["containerStatuses"]] == [0]
+
+
+def uids(slices: list[Object]) -> set[str]:
+    """What tells slices from those that were made after them."""
+    return {one["metadata"]["uid"] for one in slices}
+
+
+@pytest.mark.parametrize("number", BOTH)
+def test_slices_that_a_restarted_kubelet_wiped_come_back_and_pods_run_on(number: signal.Signals, stage: Stage) -> None:
+    node, claims, pods = stage.node, stage.claims, stage.pods
+    stage.run_driver("l4-2")
+    before = uids(claims.wait_slices(2))
+    claims.create(template("one"))
+    uid = pods.run(user("first", own="one"))["metadata"]["uid"]
+
+    node.stop_kubelet(number)
+    node.start_kubelet()
+    node.wait_ready(stage.cluster.api)
+    wait_until("the kubelet has wiped the slices", lambda: not before & uids(claims.slices()))
+    claims.wait_slices(2)
+    pods.run(user("second", own="one"))
+
+    runs_untouched(pods, "first", uid)
+    used = [device for name in ("first", "second") for device in allocated(claims.of_pod(pods.get(name)))]
+    assert len(set(used)) == 2
+
+
+@pytest.mark.parametrize("number", BOTH)
+def test_claims_outlive_the_agent_and_are_released_by_the_next_one(number: signal.Signals, stage: Stage) -> None:
+    api, claims, pods = stage.cluster.api, stage.claims, stage.pods
+    agent = stage.run_driver("l4-2")
+    claims.wait_slices(2)
+    claims.create(template("one"))
+    uid = pods.run(user("first", own="one"))["metadata"]["uid"]
+    held = allocated(claims.of_pod(pods.get("first")))
+
+    agent.stop(number)
+    agent.start()
+    pods.run(user("second", own="one"))
+    runs_untouched(pods, "first", uid)
+    assert not set(held) & set(allocated(claims.of_pod(pods.get("second"))))
+
+    agent.stop(number)
+    api.delete(f"{PODS}/first")
+    agent.start()
+    pods.delete("second")
+    wait_until("no claim is held", lambda: agent.ask("claims")["claims"] == [])
+    assert not list((stage.node.folder / "cdi").glob("*claim*"))
+
+
+def test_an_upgrade_through_the_standby_serves_every_claim(claims: Claims, pods: Pods, run_driver: RunDriver) -> None:
+    old = run_driver("h100-sxm-8")
+    claims.wait_slices(8)
+    claims.create(template("one"))
+    uid = pods.run(user("before", own="one"))["metadata"]["uid"]
+    stored = uids(claims.slices())
+    new = run_driver("h100-sxm-8", name="ostler-new", start=False)
+    process = new.spawn()
+    wait_until("the new one is standby", lambda: "standby" in process.output, alive=process.died)
+
+    old.process.send(signal.SIGTERM)
+    names = [pods.create(user(f"at-once-{number}", own="one")) for number in range(3)]
+    while old.process.living and len(names) < 6:
+        names.append(pods.create(user(f"during-{len(names)}", own="one")))
+        pods.wait_phase(names[-1], "Running")
+    for name in names:
+        pods.wait_phase(name, "Running")
+    wait_until("the old one has ended", lambda: not old.process.living)
+    wait_until("the new one is ready", new.ready, alive=process.died)
+
+    assert old.process.wait() == 0
+    runs_untouched(pods, "before", uid)
+    assert uids(claims.slices()) == stored, "nothing was published anew"
+    used = [device for name in ("before", *names) for device in allocated(claims.of_pod(pods.get(name)))]
+    assert len(used) == len(set(used)) == 1 + len(names)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("victim", KILLED_IN_THE_MIDDLE)
+def test_many_claims_at_once_are_all_served_though_a_part_is_killed_in_the_middle(victim: str, stage: Stage) -> None:
+    claims, pods = stage.claims, stage.pods
+    agent = stage.run_driver("dgx2-v100-16")
+    claims.wait_slices(16)
+    claims.create(template("one"))
+    names = [pods.create(user(f"user-{number}", own="one", restartPolicy="Always")) for number in range(16)]
+    wait_until("some are prepared", lambda: len(agent.ask("claims").get("claims", ())) > 2)
+    restart(victim, stage, agent)
+    for name in names:
+        pods.wait(name, "runs", lambda one: phase(one) == "Running", timeout=200)
+    used = [device for name in names for device in allocated(claims.of_pod(pods.get(name)))]
+    assert len(used) == len(set(used)) == 16
+
+
+def restart(victim: str, stage: Stage, agent: NodeAgent) -> None:
+    """Kill one part and start it again."""
+    node = stage.node
+    if victim == "agent":
+        agent.stop(signal.SIGKILL)
+        agent.start()
+    elif victim == "kubelet":
+        node.stop_kubelet(signal.SIGKILL)
+        node.start_kubelet()
+    elif victim == "containerd":
+        node.stop_containerd(signal.SIGKILL)
+        node.start_containerd()
+    else:
+        stage.cluster.control_plane.stop_api_server()
+        stage.cluster.control_plane.start_api_server()
+
+
+def test_without_an_api_server_the_agent_registers_and_publishes_when_it_is_there(
+    cluster: Cluster, claims: Claims, pods: Pods, run_driver: RunDriver
+) -> None:
+    cluster.control_plane.stop_api_server()
+    try:
+        agent = run_driver("l4-2", start=False)
+        process = agent.spawn()
+        wait_until("it is registered", lambda: "registered" in process.output, alive=process.died)
+    finally:
+        cluster.control_plane.start_api_server()
+    claims.wait_slices(2, timeout=60)
+    claims.create(template("one"))
+    pods.run(user("one", own="one"))
+
+
+def test_slices_belong_to_the_node_object_that_took_the_place_of_a_deleted_one(
+    api: Api, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+) -> None:
+    run_driver("l4-2")
+    before = uids(claims.wait_slices(2))
+    path = f"/api/v1/nodes/{node.name}"
+    old = api.get(path)["metadata"]["uid"]
+    api.delete(path, None)
+    node.stop_kubelet()
+    wait_until("the old slices are gone", lambda: not before & uids(claims.slices()))
+    node.start_kubelet()
+    node.wait_ready(api)
+    new = api.get(path)["metadata"]["uid"]
+    assert new != old
+
+    def owners() -> set[str]:
+        return {one["metadata"]["ownerReferences"][0]["uid"] for one in claims.slices()}
+
+    wait_until("the slices are the new Node's", lambda: owners() == {new})
+    claims.wait_slices(2)
+    claims.create(template("one"))
+    pods.run(user("one", own="one"))
+
+
+def test_after_a_reboot_a_pod_gets_its_devices_prepared_anew(
+    api: Api, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+) -> None:
+    agent = run_driver("h100-sxm-8")
+    claims.wait_slices(8)
+    claims.create(template("three", devices(request(count=3))))
+    pods.run(user("user", STAY, own="three", restartPolicy="Always"))
+    held = allocated(claims.of_pod(pods.get("user")))
+
+    node.power_off()
+    assert not list((node.folder / "cdi").glob("*"))
+    node.power_on()
+    agent.spawn()
+    node.start_kubelet()
+    node.wait_ready(api)
+
+    def again(found: Object) -> bool:
+        statuses = found["status"].get("containerStatuses", [])
+        return [one["restartCount"] for one in statuses if "running" in one["state"]] == [1]
+
+    pods.wait("user", "runs again", again, timeout=90)
+    assert allocated(claims.of_pod(pods.get("user"))) == held
+    assert len([path for path in seen(pods, "user").below("/dev/nvidia") if path[11:].isdecimal()]) == 3
+    claims.wait_slices(8)
+    pods.delete("user")
+    wait_until("nothing is held", lambda: agent.ask("claims")["claims"] == [])
+
+
+def test_a_pod_on_a_failed_gpu_is_evicted_by_its_taint_and_runs_again_when_the_gpu_is_well(
+    node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+) -> None:
+    hardware = RecordedHardware(RECORDED / "l4-2.yaml", node.folder / "etc-ostler" / "hardware.yaml")
+    run_driver(
+        "l4-2",
+        GPUS,
+        inventory={"recorded": "/etc/ostler/hardware.yaml", "maxInterval": "1s"},
+        dra={"taintEffect": "NoExecute"},
+    )
+    claims.wait_slices(2)
+    claims.create(template("both", devices(request(count=2))))
+    first = pods.run(user("first", own="both"))
+    hardware.fail(0)
+    wait_until("the pod is evicted", lambda: first["metadata"]["uid"] not in staying(pods))
+    pods.create(user("second", own="both"))
+    pods.wait_event("second", "FailedScheduling")
+    shown = published(claims.slices())
+    assert sum("taints" in device for device in shown.values()) == 1, "the other one is well"
+    hardware.heal(0)
+    pods.wait_phase("second", "Running")
+    assert not any("taints" in device for device in published(claims.slices()).values())
+
+
+def staying(pods: Pods) -> set[str]:
+    """Uids of the pods that nobody has told to go."""
+    return {one["metadata"]["uid"] for one in pods.all() if "deletionTimestamp" not in one["metadata"]}
+
+
+def test_slices_that_somebody_deletes_or_edits_are_put_right(api: Api, claims: Claims, run_driver: RunDriver) -> None:
+    run_driver("l4-2")
+    (stored,) = claims.wait_slices(2)
+    path = f"{SLICES}/{stored['metadata']['name']}"
+    api.delete(path)
+    wait_until("there is another one", lambda: bool(uids(claims.slices()) - uids([stored])))
+    (again,) = claims.wait_slices(2)
+    broken = {**again, "spec": {**again["spec"], "devices": again["spec"]["devices"][:1]}}
+    api.request("PUT", f"{SLICES}/{again['metadata']['name']}", broken)
+    claims.wait_slices(2)
+    assert uids(claims.slices()) == uids([again])

@@ -1,0 +1,47 @@
+"""Recorded nodes as the DRA door shows them: snapshots as a scan makes them, rules for everything, views."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from driver.devices.offered import DoorView
+from driver.devices.view import door_view
+from node.inventory.devices import devices_of, host_of
+from node.inventory.identity import Identities
+from node.inventory.model import Device, DeviceKind, Snapshot
+from node.inventory.places import places_of
+from node.inventory.recordings.source import read
+from node.rules import Door, Rule, Selector
+from node.topology.build import topology_of
+from ostler.config.topology import load_overrides
+from sandbox.nodes import names, path
+
+NODES = names()
+NICS = (DeviceKind.NIC, DeviceKind.RDMA)
+WHOLE_GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,), mig_enabled=False), Door.DRA)
+RULES = (
+    WHOLE_GPUS,
+    Rule("nvidia.com/mig-{profile}", Selector(kinds=(DeviceKind.MIG,)), Door.DRA),
+    Rule("amd.com/partition", Selector(kinds=(DeviceKind.PARTITION,)), Door.DRA),
+    Rule("example.com/nic", Selector(kinds=NICS), Door.DRA),
+)
+
+
+@cache
+def snapshot(name: str, *, corrected: bool = False) -> Snapshot:
+    """The snapshot of a shipped node; ``corrected``: with the places of the topology file that is shipped for it."""
+    facts = read(path(name)).facts
+    devices = devices_of(facts, Identities())
+    overrides = load_overrides(path(name).with_suffix(".topology.xml")) if corrected else ()
+    return snapshot_of(devices, host=host_of(facts), topology=topology_of(places_of(devices), overrides))
+
+
+def snapshot_of(devices: tuple[Device, ...], **fields: object) -> Snapshot:
+    """A snapshot with these devices, whose places are theirs unless ``fields`` say otherwise."""
+    return Snapshot(1, devices, **{"topology": topology_of(places_of(devices)), **fields})  # type: ignore[arg-type]
+
+
+@cache
+def view(name: str, *, corrected: bool = False) -> DoorView:
+    """What the DRA door shows of a shipped node, all of which is offered."""
+    return door_view(snapshot(name, corrected=corrected), RULES, {})

@@ -1,0 +1,1 @@
+"""Tests of the resource API as the second door uses it."""

@@ -1,0 +1,80 @@
+"""Lists: pages of one moment, and what is no list."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.bodies import Json, text_at
+from kube.collection import Collection, read_whole
+from kube.errors import BadAnswer, Gone, ServerFault
+from tests.kube.conftest import client_of
+from tests.kube.server import Answer, refused
+from tests.kube.watched import PATH, query_of, thing, watched
+
+
+def test_pages_are_put_together() -> None:
+    with watched() as collection:
+        collection.things = [thing(f"t{number}", number) for number in range(7)]
+        listing = read_whole(Collection(client_of(collection.server), PATH, {"fieldSelector": "a=b"}), 3)
+        assert [text_at(one, "metadata", "name") for one in listing.objects] == [f"t{number}" for number in range(7)]
+        assert listing.resource_version == "10"
+        assert [query_of(asked) for asked in collection.server.asked] == [
+            {"fieldSelector": "a=b", "limit": "3"},
+            {"fieldSelector": "a=b", "limit": "3", "continue": "3"},
+            {"fieldSelector": "a=b", "limit": "3", "continue": "6"},
+        ]
+
+
+def test_a_list_whose_beginning_is_forgotten_is_read_in_one_piece() -> None:
+    with watched() as collection:
+        collection.things = [thing(f"t{number}", number) for number in range(7)]
+        first = Answer.of({"metadata": {"continue": "x", "resourceVersion": "8"}, "items": [thing("t0", 1)]})
+        collection.lists.extend((first, refused(410, "Expired", "too old")))
+        listing = read_whole(Collection(client_of(collection.server), PATH), 3)
+        assert (len(listing.objects), listing.resource_version) == (7, "10")
+        assert query_of(collection.server.asked[-1]) == {}
+
+
+def test_a_list_that_is_forgotten_in_one_piece_as_well_is_an_error() -> None:
+    with watched() as collection:
+        collection.lists.extend((refused(410, "Expired", "too old"),) * 2)
+        with pytest.raises(Gone):
+            read_whole(Collection(client_of(collection.server), PATH))
+
+
+def test_a_list_is_asked_for_once_at_a_time() -> None:
+    with watched() as collection:
+        collection.lists.append(refused(500, "InternalError", "not now"))
+        with pytest.raises(ServerFault):
+            read_whole(Collection(client_of(collection.server), PATH))
+        assert len(collection.server.asked) == 1
+
+
+def test_an_empty_list_may_have_null_items() -> None:
+    with watched() as collection:
+        collection.lists.append(Answer.of({"metadata": {"resourceVersion": "3"}, "items": None}))
+        assert read_whole(Collection(client_of(collection.server), PATH)).objects == ()
+
+
+BAD: dict[str, tuple[Json, str]] = {
+    "items": ({"items": "x"}, "the answer is no list: its items are none"),
+    "item": ({"items": [{}, 1]}, "an item of the list is no object"),
+    "no list": ([], r"the answer is no JSON object: \[\]"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_list_is_refused(case: str) -> None:
+    body, text = BAD[case]
+    with watched() as collection:
+        collection.lists.append(Answer.of(body))
+        with pytest.raises(BadAnswer, match=text):
+            read_whole(Collection(client_of(collection.server), PATH))
+
+
+def test_a_list_that_points_to_itself_has_an_end() -> None:
+    with watched() as collection:
+        collection.lists.extend([Answer.of({"metadata": {"continue": "x"}, "items": []})] * 3)
+        with pytest.raises(BadAnswer, match="the list has no end: a page points to itself"):
+            read_whole(Collection(client_of(collection.server), PATH))
+        assert len(collection.server.asked) == 2

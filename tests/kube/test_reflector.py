@@ -1,0 +1,390 @@
+"""The reflector: what its handler hears, whatever server and connection do, and that it asks no more than it should."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kube.backoff import BackoffPolicy
+from kube.bodies import JsonObject
+from kube.client import Client
+from kube.client import Limits as ClientLimits
+from kube.collection import Collection
+from kube.configuration import Access
+from kube.credentials import Credential, Fixed
+from kube.errors import BadAnswer, Forbidden, KubeError, ServerFault
+from kube.reflector import HandlerFailed, Limits, Reflector
+from tests.kube.conftest import AT_ONCE, client_of
+from tests.kube.server import Answer, ApiServer, refused
+from tests.kube.watched import PATH, Notes, Watched, bookmark, event, expired, fed, not_now, thing, watched
+from tests.waiting import until
+
+QUICK = BackoffPolicy(first=0.01, most=0.02, longest=0.05)
+SETTLED = Limits(settled=0.0)
+"""Every watch counts as one that worked."""
+USUAL = Limits()
+
+
+@contextmanager
+def reflecting(
+    collection: Watched,
+    notes: Notes,
+    *,
+    policy: BackoffPolicy = QUICK,
+    limits: Limits = USUAL,
+    told: Callable[[Exception], None] = lambda _: None,
+) -> Iterator[Reflector]:
+    source = Collection(client_of(collection.server), PATH, {"fieldSelector": "spec.nodeName=n"})
+    made = Reflector(source, notes, random=lambda: 0.5, clock=lambda: 1e9, policy=policy, limits=limits, told=told)
+    made.start()
+    try:
+        yield made
+    finally:
+        assert made.stop(10)
+
+
+def heard(notes: Notes, *expected: str) -> None:
+    until(lambda: len(notes.heard) >= len(expected), f"{expected}, heard {notes.heard}")
+    assert notes.heard == list(expected)
+
+
+def test_it_lists_and_then_tells_of_every_change_in_order() -> None:
+    with watched() as collection:
+        collection.things = [thing("a", 1), thing("b", 2)]
+        notes = Notes()
+        with reflecting(collection, notes) as reflector:
+            assert reflector.synced.wait(10)
+            collection.send(event("ADDED", thing("c", 11)), event("MODIFIED", thing("a", 12)), bookmark(15))
+            collection.send(event("DELETED", thing("b", 16)))
+            heard(notes, "replaced a,b @10", "applied c", "applied a", "bookmark 15", "deleted b")
+            assert len(notes.threads) == 1
+            status = reflector.status()
+        assert (status.synced, status.lists, status.watches, status.events) == (True, 1, 1, 3)
+        assert (status.failures, status.failing, status.last_contact, status.watching) == (0, "", 1e9, True)
+        assert not reflector.status().watching
+
+
+def test_a_watch_is_asked_for_with_bookmarks_a_time_and_the_selector() -> None:
+    with watched() as collection:
+        with reflecting(collection, Notes()):
+            until(lambda: collection.queries(watch=True))
+        assert collection.queries(watch=False) == [{"fieldSelector": "spec.nodeName=n", "limit": "500"}]
+        assert collection.queries(watch=True)[0] == {
+            "fieldSelector": "spec.nodeName=n",
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": "10",
+            "timeoutSeconds": "450",
+        }
+
+
+def test_after_the_end_of_a_watch_it_goes_on_from_where_it_was() -> None:
+    with watched() as collection:
+        collection.watches.extend(
+            (
+                fed(event("ADDED", thing("a", 11))),
+                fed(event("ADDED", thing("b", 12)), bookmark(20)),
+                fed(event("ADDED", thing("c", 21)), b'{"type": "ADDED", "obj', whole=False),
+            )
+        )
+        notes = Notes()
+        with reflecting(collection, notes, limits=SETTLED) as reflector:
+            until(lambda: len(collection.queries(watch=True)) == 4)
+            assert reflector.status().lists == 1
+        assert [query["resourceVersion"] for query in collection.queries(watch=True)] == ["10", "11", "20", "21"]
+        heard(notes, "replaced  @10", "applied a", "applied b", "bookmark 20", "applied c")
+
+
+@pytest.mark.parametrize("answer", [fed(expired()), refused(410, "Expired", "too old resource version")])
+def test_a_version_that_is_forgotten_is_listed_anew_at_once(answer: Answer) -> None:
+    with watched() as collection:
+        collection.watches.append(answer)
+        notes = Notes()
+        with reflecting(collection, notes, policy=BackoffPolicy(first=60)):
+            collection.send(event("ADDED", thing("a", 11)))
+            heard(notes, "replaced  @10", "replaced  @10", "applied a")
+
+
+def test_versions_that_are_forgotten_again_and_again_are_not_listed_without_a_wait() -> None:
+    with watched() as collection:
+        collection.every_watch = fed(expired())
+        with reflecting(collection, Notes(), policy=BackoffPolicy(first=60)) as reflector:
+            until(lambda: reflector.status().failures == 2)
+            assert reflector.status().failing == f"GET {PATH}: 410 Expired: too old resource version"
+        assert (len(collection.queries(watch=False)), len(collection.queries(watch=True))) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [not_now(), fed(), fed(b"<html>\n"), fed(event("ADDED", thing("a", 5)), whole=False), Answer(hang_up=True)],
+)
+def test_a_server_that_fails_every_watch_is_asked_ever_more_seldom(answer: Answer) -> None:
+    with watched() as collection:
+        collection.every_watch = answer
+        with reflecting(collection, Notes(), policy=BackoffPolicy(first=0.05, most=30)) as reflector:
+            began = time.monotonic()
+            until(lambda: reflector.status().failures >= 4)
+            # Three waits: three quarters of 50, 100, 200 ms.
+            assert time.monotonic() - began >= 0.26
+            assert len(collection.queries(watch=True)) <= 5
+            assert len(collection.queries(watch=False)) <= 4
+
+
+def test_a_server_that_cannot_watch_is_listed_now_and_then() -> None:
+    with watched() as collection:
+        collection.every_watch = not_now()
+        notes = Notes()
+        with reflecting(collection, notes) as reflector:
+            until(lambda: len(notes.heard) >= 3)
+            assert reflector.status().failing == f"GET {PATH}: 500 InternalError: not now"
+
+
+def test_an_error_event_may_ask_for_a_wait() -> None:
+    error: JsonObject = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "later"}
+    with watched() as collection:
+        collection.watches.append(fed(event("ERROR", {**error, "details": {"retryAfterSeconds": 1}})))
+        told: list[Exception] = []
+        policy = BackoffPolicy(first=0.001, most=0.002, longest=0.05)
+        with reflecting(collection, Notes(), policy=policy, told=told.append) as reflector:
+            until(lambda: reflector.status().watches == 2)
+    (fault,) = told
+    assert isinstance(fault, ServerFault)
+    assert (str(fault), fault.retry_after) == (f"GET {PATH}: 500 InternalError: later", 1.0)
+
+
+def test_a_list_that_is_refused_is_asked_for_until_it_comes() -> None:
+    told: list[Exception] = []
+    with watched() as collection:
+        collection.lists.extend((refused(403, "Forbidden", "no"), not_now(503), Answer(body=b"garbage")))
+        notes = Notes()
+        with reflecting(collection, notes, told=told.append) as reflector:
+            assert not reflector.synced.is_set()
+            assert reflector.synced.wait(10)
+            until(lambda: reflector.status().watching)
+            status = reflector.status()
+        assert (status.lists, status.failures, status.failing) == (4, 3, "")
+        assert [type(error) for error in told[::2]] == [Forbidden, BadAnswer]
+        heard(notes, "replaced  @10")
+
+
+def test_a_list_without_a_version_is_refused() -> None:
+    with watched() as collection:
+        collection.lists.append(Answer.of({"items": []}))
+        told: list[Exception] = []
+        with reflecting(collection, Notes(), told=told.append) as reflector:
+            assert reflector.synced.wait(10)
+        text = f"GET {PATH}: 200: the list has no resourceVersion, so it has no watch"
+        assert [str(error) for error in told] == [text]
+
+
+@pytest.mark.parametrize("answer", [fed(b"garbage\n"), fed(event("RENAMED", thing("a", 11))), fed(event("ADDED", {}))])
+def test_after_what_is_no_event_everything_is_read_anew(answer: Answer) -> None:
+    with watched() as collection:
+        collection.watches.append(answer)
+        notes = Notes()
+        with reflecting(collection, notes) as reflector:
+            heard(notes, "replaced  @10", "replaced  @10")
+            assert reflector.status().failures == 1
+
+
+def test_an_event_that_is_too_large_is_not_read() -> None:
+    with watched() as collection:
+        collection.watches.append(fed(event("ADDED", thing("a", 11, text="x" * 300_000))))
+        access = Access(collection.server.url, "a test", Fixed("none", Credential("")))
+        client = Client(access, random=lambda: 0.5, limits=ClientLimits(line=100_000), policy=AT_ONCE)
+        notes, told = Notes(), list[Exception]()
+        reflector = Reflector(Collection(client, PATH), notes, random=lambda: 0.5, policy=QUICK, told=told.append)
+        reflector.start()
+        heard(notes, "replaced  @10", "replaced  @10")
+        assert reflector.stop(10)
+        assert [str(error) for error in told] == [
+            f"GET {PATH}: 200: an object in the stream has more than 100000 bytes"
+        ]
+
+
+def test_a_connection_that_is_silent_for_too_long_is_given_up() -> None:
+    with watched() as collection:
+        limits = Limits(watch=(0.02, 0.02), slack=0.03, settled=0.01)
+        with reflecting(collection, Notes(), limits=limits) as reflector:
+            until(lambda: len(collection.queries(watch=True)) >= 3)
+            assert reflector.status().lists == 1
+
+
+def test_a_server_that_drips_does_not_keep_a_watch_for_ever() -> None:
+    with watched() as collection:
+
+        def feed(send: Callable[[bytes], None]) -> bool:
+            while not collection.server.closing.wait(0.005):
+                send(b"\n")
+            return True
+
+        collection.every_watch = Answer(feed=feed)
+        with reflecting(collection, Notes(), limits=Limits(watch=(0.02, 0.02), slack=0.03, settled=0.01)):
+            until(lambda: len(collection.queries(watch=True)) >= 2)
+
+
+def test_an_outage_ends_without_a_list() -> None:
+    with ApiServer() as first:
+        collection, notes = Watched(first), Notes()
+        first.respond = collection.answer
+        source = Collection(client_of(first), PATH)
+        reflector = Reflector(source, notes, random=lambda: 0.5, policy=QUICK, limits=SETTLED)
+        reflector.start()
+        until(lambda: reflector.status().watching)
+        port = first.port
+    until(lambda: reflector.status().failures >= 3)
+    assert "cannot be reached" in reflector.status().failing
+    second = ApiServer(port=port)
+    collection = Watched(second)
+    second.respond = collection.answer
+    with second:
+        collection.send(event("ADDED", thing("a", 11)))
+        heard(notes, "replaced  @10", "applied a")
+        assert reflector.status().failing == ""
+        assert collection.queries(watch=False) == []
+        assert reflector.stop(10)
+
+
+def test_a_fault_of_the_handler_is_told_and_it_gets_everything_anew(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[Exception] = []
+    with watched() as collection:
+        notes = Notes()
+        with reflecting(collection, notes, told=told.append) as reflector:
+            assert reflector.synced.wait(10)
+            notes.failing = True
+            with caplog.at_level(logging.WARNING, "ostler.kube"):
+                collection.send(event("ADDED", thing("a", 11)))
+                heard(notes, "replaced  @10", "applied a", "replaced  @10")
+                until(lambda: len(collection.queries(watch=True)) == 2)
+            collection.send(event("ADDED", thing("b", 12)))
+            heard(notes, "replaced  @10", "applied a", "replaced  @10", "applied b")
+    (fault,) = told
+    assert isinstance(fault, HandlerFailed)
+    assert str(fault) == "the handler failed: ValueError: a note cannot be taken"
+    assert isinstance(fault.__cause__, ValueError)
+    assert "a note cannot be taken" in caplog.text
+
+
+def test_a_handler_that_fails_at_the_first_list_is_not_synced() -> None:
+    with watched() as collection:
+        notes = Notes()
+        notes.failing = True
+        with reflecting(collection, notes) as reflector:
+            assert reflector.synced.wait(10)
+            heard(notes, "replaced  @10", "replaced  @10")
+
+
+def test_who_cannot_be_told_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def told(_: Exception) -> None:
+        raise ValueError("deaf")
+
+    with watched() as collection:
+        collection.lists.append(not_now())
+        with reflecting(collection, Notes(), told=told) as reflector:
+            assert reflector.synced.wait(10)
+    assert "nobody could be told of a failed watch" in caplog.text
+
+
+def test_a_mistake_in_reading_objects_is_told_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    class Mistaken(Collection):
+        def read(self, body: JsonObject) -> JsonObject:
+            raise KeyError("mistake")
+
+    with watched() as collection:
+        collection.things = [thing("a", 1)]
+        told: list[Exception] = []
+        source = Mistaken(client_of(collection.server), PATH)
+        reflector = Reflector(source, Notes(), random=lambda: 0.5, policy=QUICK, told=told.append)
+        reflector.start()
+        until(lambda: len(told) >= 2)
+        assert reflector.stop(10)
+    assert all(isinstance(error, KeyError) and not isinstance(error, KubeError) for error in told)
+    assert "Traceback" in caplog.text
+
+
+def test_the_same_fault_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with watched() as collection:
+        collection.lists.extend((not_now(), not_now(), not_now()))
+        with reflecting(collection, Notes()) as reflector:
+            assert reflector.synced.wait(10)
+    assert [record.getMessage() for record in caplog.records].count("a watch failed") == 1
+
+
+def test_stop_ends_a_quiet_watch_at_once_and_nobody_is_told_afterwards() -> None:
+    with watched() as collection:
+        notes = Notes()
+        with reflecting(collection, notes) as reflector:
+            until(lambda: reflector.status().watching)
+            began = time.monotonic()
+            assert reflector.stop(10)
+            assert time.monotonic() - began < 1
+            before = list(notes.heard)
+            collection.send(event("ADDED", thing("a", 11)))
+        assert notes.heard == before
+
+
+def test_stop_waits_for_a_handler_that_is_at_work() -> None:
+    entered, leave = threading.Event(), threading.Event()
+    with watched() as collection:
+        notes = Notes()
+
+        def on_each() -> None:
+            entered.set()
+            leave.wait(10)
+
+        notes.on_each = on_each
+        with reflecting(collection, notes) as reflector:
+            assert entered.wait(10)
+            stopping = threading.Thread(target=reflector.stop)
+            stopping.start()
+            assert stopping.is_alive()
+            leave.set()
+            stopping.join(10)
+            assert notes.heard == ["replaced  @10"]
+
+
+def test_a_handler_may_stop_its_reflector() -> None:
+    with watched() as collection:
+        notes = Notes()
+        with reflecting(collection, notes) as reflector:
+
+            def on_each() -> None:
+                assert not reflector.stop()
+
+            notes.on_each = on_each
+            collection.send(event("ADDED", thing("a", 11)))
+            until(lambda: not reflector.status().running)
+        assert reflector.status().failing == ""
+
+
+def test_stop_ends_a_wait_at_once() -> None:
+    with watched() as collection:
+        collection.lists.append(not_now())
+        with reflecting(collection, Notes(), policy=BackoffPolicy(first=60)) as reflector:
+            until(lambda: reflector.status().failures == 1)
+            began = time.monotonic()
+            assert reflector.stop(10)
+            assert time.monotonic() - began < 1
+
+
+def test_stop_before_start_and_twice_is_harmless() -> None:
+    with watched() as collection:
+        reflector = Reflector(Collection(client_of(collection.server), PATH), Notes(), random=lambda: 0.5)
+        assert reflector.stop()
+        assert reflector.stop()
+
+
+def test_a_closed_client_ends_it() -> None:
+    with watched() as collection:
+        client = client_of(collection.server)
+        reflector = Reflector(Collection(client, PATH), Notes(), random=lambda: 0.5, policy=QUICK)
+        reflector.start()
+        until(lambda: reflector.status().watching)
+        client.close()
+        until(lambda: not reflector.status().running)
+        assert len(collection.server.asked) == 2

@@ -1,0 +1,1 @@
+"""The DRA side of the embedded kubelet, over real sockets."""

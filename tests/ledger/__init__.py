@@ -1,0 +1,1 @@
+"""Tests of the ledger and of the kubelet state it is checked against."""

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from driver.claims.model import AllocatedConfig, ConfigSource
+from driver.parameters.decoding import decode
+from driver.parameters.doubled import pairs
+from driver.parameters.errors import ParameterError
+from kube.bodies import object_at
+from kube.client import Client
+from kube.configuration import Access
+from kube.credentials import Credential, Fixed
+from tests.kube.server import Answer, ApiServer
+
+
+def test_a_key_that_is_doubled_at_the_api_server_is_seen() -> None:
+    body = b'{"spec": {"parameters": {"apiVersion": "ostler.dev/v1alpha1", "kind": "NicConfig", "rdma": 1, "rdma": 2}}}'
+    with ApiServer() as server:
+        server.respond = lambda _: Answer(body=body)
+        client = Client(
+            Access(server.url, "a test", Fixed("none", Credential("Bearer word"))), random=lambda: 0.5, pairs=pairs
+        )
+        found = object_at(client.get("/claim"), "spec", "parameters")
+        client.close()
+    with pytest.raises(ParameterError, match=r"^place\.rdma: the key is there twice; write it once$"):
+        decode(AllocatedConfig(ConfigSource.CLAIM, (), found, "place"))

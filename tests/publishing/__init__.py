@@ -1,0 +1,1 @@
+"""What the DRA door shows, published as ResourceSlices."""

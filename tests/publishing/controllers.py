@@ -1,0 +1,66 @@
+"""A controller that publishes nowhere and remembers what it was given."""
+
+from __future__ import annotations
+
+import threading
+
+from driver.slices.model import DriverResources, Stats
+from driver.slices.packing import layout
+from driver.slices.status import PoolStatus
+from node.events import EventType
+
+
+class Recorder:
+    """A controller: ``given`` is every update's layout of the pool."""
+
+    def __init__(self, stored: tuple[tuple[str, ...], ...] = ()) -> None:
+        self.given: list[tuple[tuple[str, ...], ...]] = []
+        self.synced = threading.Event()
+        self.synced.set()
+        self.events: list[str] = []
+        self.error = ""
+        self.fault = ""
+        self._stored = stored
+
+    def start(self) -> object:
+        self.events.append("start")
+        return self
+
+    def wait_synced(self, timeout: float) -> bool:
+        return self.synced.wait(min(timeout, 0.01))
+
+    def update(self, resources: DriverResources | None) -> None:
+        assert resources is not None
+        (pool,) = resources.pools.values()
+        self._stored = layout(pool.slices)
+        self.given.append(self._stored)
+
+    def stored(self, pool: str) -> tuple[tuple[str, ...], ...]:
+        return self._stored
+
+    def status(self) -> tuple[PoolStatus, ...]:
+        stored = self._stored
+        return (PoolStatus("node-1", 1, stored, stored, in_order=not self.error, error=self.error),)
+
+    def watch_fault(self) -> str:
+        return self.fault
+
+    def get_stats(self) -> Stats:
+        return Stats(creates=len(self.given))
+
+    def stop(self) -> None:
+        self.events.append("stop")
+
+
+class Told:
+    """An event sink that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[EventType, str, str]] = []
+
+    def emit(self, kind: EventType, reason: str, message: str) -> None:
+        self.events.append((kind, reason, message))
+
+    @property
+    def reasons(self) -> list[str]:
+        return [reason for _, reason, _ in self.events]
