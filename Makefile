@@ -11,6 +11,7 @@
 #   make cluster-down         end it and remove every trace of it
 #   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some of them
 #   make cluster-test-all     the long ones too
+#   make dra-bench            claims and slices against a real API server; QUICK=1 for the short form
 #   make cluster-bench        pods' start times with and without devices
 #   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
 #   make soak                 a thousand pods while agent and kubelet are restarted and killed
@@ -35,7 +36,7 @@ COUNT ?= 5000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image bench cluster-system cluster cluster-down cluster-test cluster-test-all cluster-bench judge soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -146,6 +147,9 @@ cluster-test: cluster-system
 
 cluster-test-all: cluster-system
 	K8S=$(K8S) $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS) $(ARGS)
+
+dra-bench: cluster-system
+	$(BIN)/python -m bench.dra $(if $(QUICK),--quick) $(ARGS)
 
 cluster-bench: cluster-system
 	$(BIN)/python -m bench.cluster $(if $(QUICK),--quick) $(ARGS)

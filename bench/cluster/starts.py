@@ -1,7 +1,7 @@
 """How long pods take from their creation until the API server shows them running, by a watch.
 
-The three kinds take turns, so that what else the machine does hits all alike. The next pod is created only when the
-kubelet has cleaned up after the last one.
+The kinds take turns, so that what else the machine does hits all alike. The next pod is created only when the kubelet
+has cleaned up after the last one, and its claim is gone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench.cluster.figures import KINDS
 from bench.cluster.stage import Stage, manifest
+from tests.cluster.dra.claims import CLAIMS
 from tests.cluster.rig.api import Api
 from tests.cluster.rig.pods import PODS, Pods, phase
 from tests.cluster.rig.processes import wait_until
@@ -115,4 +116,5 @@ def _burst(stage: Stage, watch: RunningWatch, kind: str, numbers: list[int]) -> 
         ended = max(watch.wait(names).values())
         list(clients.map(pods.delete, names))
     wait_until("the kubelet has cleaned up", lambda: not pods.on_disk(stage.node), LIMIT)
+    wait_until("the claims are gone", lambda: not stage.cluster.api.items(CLAIMS), LIMIT)
     return ended - began

@@ -95,7 +95,8 @@ class SliceStore:
             if entry is None or entry.slice.uid != slice_.uid:
                 return
             if _held(slice_):
-                entry.slice = replace(slice_, leaving=True)
+                # The watch may have told already what the object looks like since.
+                entry.slice = replace(entry.slice, leaving=True)
                 return
             del self._entries[slice_.name]
             self._gone[slice_.uid] = self._monotonic() + self._ttl

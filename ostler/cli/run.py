@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from node.inventory.source import Source
 from node.lock import LockError
+from node.rules import Door
 from ostler.agent import Agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
@@ -54,6 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     # Whoever ends a process that hangs by SIGABRT, as systemd's watchdog does, finds in the log where it hung.
     faulthandler.enable(2)
     loaded = read_settings(arguments)
+    missing = _missing(loaded.settings, loaded.settings.node_name)
+    if missing:
+        raise CommandFailed(f"the configuration is not usable\n{missing}", Exit.CONFIG)
     configure(loaded.settings.log)
     for note in loaded.notes:
         level = logging.WARNING if note.kind is NoteKind.FAULT else logging.INFO
@@ -81,6 +85,10 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
         faults = [str(note) for note in loaded.notes if note.kind is NoteKind.FAULT]
         if faults:
             raise ReloadFailed("\n".join(faults))
+        # The name itself takes effect with a restart only.
+        missing = _missing(loaded.settings, first.settings.node_name)
+        if missing:
+            raise ReloadFailed(missing)
         agent.noted(_by_kind(loaded.notes))
         return loaded.settings
 
@@ -102,6 +110,14 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
         await running
     except asyncio.CancelledError:
         log.info("ended")
+
+
+def _missing(settings: Settings, node_name: str) -> str:
+    """What an agent with these settings and this name would lack, empty for nothing."""
+    if node_name or not any(rule.door is Door.DRA for rule in settings.rules):
+        return ""
+    fix = "start the agent with --node-name NAME, in a pod with OSTLER_NODE_NAME from spec.nodeName"
+    return f"nodeName: is not given, but a resource has door dra; {fix}"
 
 
 def _by_kind(notes: Iterable[Note]) -> Counter[str]:

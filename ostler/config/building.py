@@ -73,7 +73,7 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
     _check_events(values, problems)
     _check_instance(values, problems)
     if any(rule.door is Door.DRA for rule in rules):
-        _check_dra(values, problems)
+        _check_dra(values, problems, notes)
     kubelet, cdi = values.section(schema.KUBELET), values.section(schema.CDI)
     folders, inventory, log = (values.section(field) for field in (schema.ROOTS, schema.INVENTORY, schema.LOG))
     topology = values.section(schema.TOPOLOGY)[schema.TOPOLOGY_FILE]
@@ -201,12 +201,15 @@ def _check_events(values: Values, problems: list[ConfigError]) -> None:
         problems.append(kubernetes.place(schema.EVENTS).error("is on, but nodeName is not given", fix))
 
 
-def _check_dra(values: Values, problems: list[ConfigError]) -> None:
-    """What the second door needs: the node's name for its pool, and room for the names of its sockets."""
+def _check_dra(values: Values, problems: list[ConfigError], notes: list[Note]) -> None:
+    """What the second door needs: the node's name for its pool, and room for the names of its sockets.
+
+    The name is often given to the agent alone, by a variable of its pod; whoever only reads the file is told.
+    """
     dra, settings = values.section(schema.DRA), _dra(values)
     if not values[schema.NODE_NAME]:
-        fix = "give nodeName, in a pod by OSTLER_NODE_NAME from spec.nodeName"
-        problems.append(values.place(schema.NODE_NAME).error("is not given, but a resource has door dra", fix))
+        text = "is not given, and 'ostler run' needs it, because a resource has door dra"
+        notes.append(Note(NoteKind.REMARK, values.place(schema.NODE_NAME), text))
     kubelet = values.section(schema.KUBELET)
     for field in (schema.REGISTRY_DIR, schema.DEVICE_PLUGIN_DIR):
         if settings.plugins_dir == Path(kubelet[field]):

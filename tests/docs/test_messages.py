@@ -11,8 +11,8 @@ import pytest
 from tests.docs.markdown import ROOT, text_of
 
 PAGE = "docs/troubleshooting.md"
-SOURCES = ("node", "plugin", "ostler", "kube")
-FOREIGN = ("no healthy devices present", "hostPath type check failed")
+SOURCES = ("node", "plugin", "driver", "ostler", "kube")
+FOREIGN = ("no healthy devices present", "hostPath type check failed", "DRA driver ostler.dev is not registered")
 """Said by the kubelet."""
 WORDS = 4
 """Consecutive words of a message that must stand together in one text of the code; the others may be filled in."""

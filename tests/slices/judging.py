@@ -14,8 +14,11 @@ _NAME_KEPT = 58
 _NOW = 3600.0
 
 
-def judge(run: Run, expect: Json, *, generations: bool, failed: bool) -> list[str]:
-    """What is not as it should be. ``generations``: they are compared; ``failed``: lower ones are allowed."""
+def judge(run: Run, expect: Json, *, generations: bool, failed: bool, earlier: list[Json]) -> list[str]:
+    """What is not as it should be. ``generations``: they are compared; ``failed``: lower ones are allowed.
+
+    ``earlier``: errors of the step before, of which the last may be told late.
+    """
     faults = [*_state(run, expect, generations=generations, failed=failed)]
     done = run.successes()
     most = expect["counts"]["total"][1]
@@ -26,7 +29,8 @@ def judge(run: Run, expect: Json, *, generations: bool, failed: bool) -> list[st
     if wrong:
         faults.append(f"pools {wrong} were written, none of them concerned")
     expected, told = _expected_kinds(expect["errors"]), _kinds(run.errors)
-    if not (all(_among(kind, told) for kind in expected) and all(_among(kind, expected) for kind in told)):
+    allowed = expected + _expected_kinds(earlier)
+    if not (all(_among(kind, told) for kind in expected) and all(_among(kind, allowed) for kind in told)):
         faults.append(f"errors: expected {expected}, told {told}: {[str(error) for error in run.errors]}")
     return faults
 

@@ -99,6 +99,16 @@ def test_a_finalizer_holds_what_we_deleted() -> None:
     assert held.leaving
 
 
+def test_the_watch_may_tell_of_a_held_deletion_before_its_answer_comes() -> None:
+    made = store()
+    made.applied(body(20, finalizers=["example.com/hold"]))
+    (stored,) = made.in_pool("p")
+    made.applied(body(21, finalizers=["example.com/hold"], deletionTimestamp="2026-01-01T00:00:00Z"))
+    made.removed(stored)
+    assert versions(made) == ["21"]
+    assert made.in_pool("p")[0].leaving
+
+
 def test_another_object_of_that_name_is_another_object() -> None:
     made = store()
     made.applied(body(20))

@@ -37,12 +37,14 @@ def test_content_and_writes_are_as_the_references(scenario: Json) -> None:
     run = Run(scenario)
     generations = not any(step["expect"].get("neverIdle") for step in scenario["steps"])
     failed = False
+    earlier: list[Json] = []
     try:
         for number, step in enumerate(scenario["steps"]):
             expect = _expected(scenario["id"], number, step["expect"])
             run.step(step["action"])
             failed = failed or bool(expect["errors"])
-            faults = judge(run, expect, generations=generations, failed=failed)
+            faults = judge(run, expect, generations=generations, failed=failed, earlier=earlier)
+            earlier = expect["errors"]
             assert not faults, f"step {number}, {step['action']['do']}:\n" + "\n".join(faults)
     finally:
         run.close()

@@ -40,7 +40,6 @@ class Example:
         self.agent = self._run_driver(recorded, *values(name)["config"]["resources"])
         self._claims.wait_slices(published)
         # Those that a container starts with; a recorded node has none.
-        print(self.agent.ask("devices"), self.agent.ask("status"))
         files = {entry["path"] for device in self.agent.ask("devices")["devices"] for entry in device["nodes"]}
         self._node.make_devices(*sorted(files))
         return self._pods.run(self.apply(name))

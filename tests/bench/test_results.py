@@ -1,0 +1,60 @@
+"""The results' file, which the benchmarks share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.cluster.figures import CLUSTER_FIGURES
+from bench.dra.figures import DRA_FIGURES, NAMES
+from bench.figures import FIGURES, FLOOR
+from bench.results import Benchmark, write
+
+
+@pytest.mark.parametrize(
+    ("name", "benchmark"),
+    [
+        ("allocate_p50_s", Benchmark.AGENT),
+        ("floor_allocate_p50_s", Benchmark.AGENT),
+        ("prepare_p50_s", Benchmark.DRA),
+        ("floor_prepare_p50_s", Benchmark.DRA),
+        ("cluster_pod_plain_p50_s", Benchmark.CLUSTER),
+    ],
+)
+def test_a_figure_belongs_to_the_benchmark_that_measures_it(name: str, benchmark: Benchmark) -> None:
+    assert Benchmark.of(name) is benchmark
+
+
+def test_no_figure_is_of_two_benchmarks() -> None:
+    names = [figure.name for figures in (FIGURES, DRA_FIGURES, CLUSTER_FIGURES) for figure in figures]
+    assert len(set(names)) == len(names)
+    assert not {FLOOR + figure.name for figure in FIGURES} & NAMES
+
+
+@pytest.mark.parametrize("benchmark", Benchmark)
+def test_a_benchmark_replaces_its_own_figures_and_leaves_those_of_the_others(
+    tmp_path: Path, benchmark: Benchmark
+) -> None:
+    path = tmp_path / "results.json"
+    own = {
+        Benchmark.AGENT: "takeover_s",
+        Benchmark.DRA: "prepare_p50_s",
+        Benchmark.CLUSTER: "cluster_pod_plain_p50_s",
+    }
+    # A figure that is not measured any more goes with the next run of its benchmark.
+    past = {
+        Benchmark.AGENT: "gone_s",
+        Benchmark.DRA: "floor_prepare_p50_s",
+        Benchmark.CLUSTER: "cluster_gone_s",
+    }
+    path.write_text(json.dumps({name: 1 for name in (*own.values(), *past.values())}))
+    write(path, {own[benchmark]: 2}, benchmark)
+    left = {name: 1 for each in Benchmark if each is not benchmark for name in (own[each], past[each])}
+    assert json.loads(path.read_text()) == {**left, own[benchmark]: 2}
+
+
+def test_the_first_figures_make_the_file(tmp_path: Path) -> None:
+    write(tmp_path / "results.json", {"prepare_p50_s": 0.25}, Benchmark.DRA)
+    assert (tmp_path / "results.json").read_text() == '{\n  "prepare_p50_s": 0.25\n}\n'
