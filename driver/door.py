@@ -38,6 +38,8 @@ log = logging.getLogger("ostler.driver")
 
 GRACE = 2.0
 """Seconds that calls under way get at the end, where no successor is there to take them."""
+STREAMS_END = 0.5
+"""Seconds that health streams get to end by themselves; one that is cut off is an error in the kubelet's log."""
 LOOK = 0.05
 """Seconds between looks whether a successor has taken over; a file that goes tells nobody."""
 PREDECESSORS = 1.0
@@ -272,7 +274,7 @@ class DraDoor:
         self._reports.end()
         servings = [*self._old, *([self._serving] if self._serving is not None else [])]
         self._old, self._serving = [], None
-        await asyncio.gather(*self._stopping, *(serving.stop() for serving in servings))
+        await asyncio.gather(*self._stopping, *(serving.stop(STREAMS_END) for serving in servings))
         await self._calls.close()
 
 

@@ -20,10 +20,6 @@ class Observer(Protocol):
         """That call was about so many claims, and so many of them got an error."""
         ...
 
-    def forwarded(self, method: str, code: str) -> None:
-        """A call was left to a successor, with this status code."""
-        ...
-
     def asked(self) -> None:
         """The kubelet asked who we are."""
         ...
@@ -48,9 +44,6 @@ class Silent:
         """Drop the figure."""
 
     def answered(self, method: str, claims: int, failed: int) -> None:
-        """Drop the figure."""
-
-    def forwarded(self, method: str, code: str) -> None:
         """Drop the figure."""
 
     def asked(self) -> None:

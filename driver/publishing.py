@@ -82,14 +82,28 @@ class SliceController(Protocol):
 
 
 def controller_maker(
-    make_api: Callable[[], SliceApi], driver_name: str, node_name: str, random: Callable[[], float] = chance
+    make_api: Callable[[], SliceApi],
+    driver_name: str,
+    node_name: str,
+    random: Callable[[], float] = chance,
+    *,
+    check: Callable[[JsonObject], None] | None = None,
 ) -> Callable[[ErrorHandler], SliceController]:
-    """What ``SlicePublisher`` makes its controller with: the library's, for slices that belong to the Node."""
+    """What ``SlicePublisher`` makes its controller with: the library's, for slices that belong to the Node.
+
+    ``check`` raises ``KubeError`` for a Node that is not this machine; None: whatever has the name is believed.
+    """
 
     def make(tell: ErrorHandler) -> SliceController:
         from driver.node_slices import NodeController
+        from driver.own_node import OwnNode
 
-        return NodeController(make_api(), driver_name, node_name, tell, random)
+        api = make_api()
+        if check is not None:
+            own = OwnNode(api, check)
+            own.prove(node_name)
+            api = own
+        return NodeController(api, driver_name, node_name, tell, random)
 
     return make
 
@@ -225,7 +239,7 @@ class SlicePublisher:
             try:
                 return self._make(self._tell)
             except Exception as error:  # noqa: BLE001 - status and event tell of it, and it is tried again
-                self._tell(error, "connecting to the API server")
+                self._tell(error, "getting ready to publish")
                 self._pause(self._backoff.delay())
                 self._faults.look(working=False)
         return None

@@ -66,35 +66,39 @@ class RecordSchemaUnknown(FileError):
         self.known = known
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write_whole(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = True, sweep: bool = True) -> None:
     """Replace the file's content in one step and return when it is on the disk.
 
     The temporary file is hidden and ends in ``.tmp``: whoever watches the folder for .json or .yaml never sees it.
+    ``durable``: whether it outlives a power cut; without, it outlives only a kill, and costs nothing to wait for.
+    ``sweep``: whether what killed writers of this name left is removed, for which the whole folder is looked through.
     Raises WriteFailed, with the temporary file removed.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
         try:
-            written = _write_temporary(temporary, data, mode)
+            written = _write_temporary(temporary, data, mode, durable=durable)
             temporary.rename(path)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     except OSError as error:
         raise WriteFailed(path, error.strerror or str(error)) from error
-    _remove_leftovers(path, written)
+    if sweep:
+        _remove_leftovers(path, written)
 
 
-def write_record(path: Path, schema: str, data: JsonValue) -> None:
+def write_record(path: Path, schema: str, data: JsonValue, *, durable: bool = True, sweep: bool = True) -> None:
     """Write ``data`` as a record; ``schema`` is a name with a version at its end (``identities/v1``).
 
-    Raises WriteFailed.
+    ``durable`` and ``sweep`` as for ``write_whole``. Raises WriteFailed.
     """
     raw = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
     head = f'{{"schema":{json.dumps(schema)},"sha256":"{hashlib.sha256(raw).hexdigest()}","data":'
-    write_whole(path, head.encode() + raw + b"}\n")
+    write_whole(path, head.encode() + raw + b"}\n", durable=durable, sweep=sweep)
 
 
 def read_record(path: Path, schema: str) -> JsonValue:
@@ -117,15 +121,16 @@ def read_record(path: Path, schema: str) -> JsonValue:
         raise RecordDamaged(path, str(error), set_aside(path)) from error
 
 
-def _write_temporary(temporary: Path, data: bytes, mode: int) -> float:
-    """Write and sync; returns the file's time, in the clock of its file system."""
+def _write_temporary(temporary: Path, data: bytes, mode: int, *, durable: bool) -> float:
+    """Write, and sync if ``durable``; returns the file's time, in the clock of its file system."""
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         os.fchmod(descriptor, mode)  # The umask must not decide who may read.
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
         return os.fstat(descriptor).st_mtime
     finally:
         os.close(descriptor)

@@ -19,7 +19,7 @@ from node.events import Event, EventType
 from node.inventory.model import Device, Snapshot, SourceStatus, Version
 from node.offer import Offer
 from node.sockets import SocketError, make_private_directory
-from ostler.dra import DraView
+from ostler.dra import DraStatus, DraView
 from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
 from ostler.status import AgentStatus
@@ -219,7 +219,22 @@ def status_message(status: AgentStatus) -> agent_pb2.GetStatusResponse:
             open_streams=resource.streams,
             detail=resource.problem or registration.detail,
         )
+    if status.dra is not None:
+        message.dra.CopyFrom(_dra_message(status.dra))
     return message
+
+
+def _dra_message(dra: DraStatus) -> agent_pb2.DraStatus:
+    return agent_pb2.DraStatus(
+        driver=dra.driver,
+        registration=dra.registration,
+        socket=dra.socket,
+        health_streams=dra.health_streams,
+        devices=dra.devices,
+        published=dra.published,
+        claims=dra.claims,
+        problem=dra.problem,
+    )
 
 
 def devices_message(snapshot: Snapshot, offer: Offer) -> agent_pb2.ListDevicesResponse:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import gc
 import logging
 import os
 import time
@@ -39,10 +37,12 @@ from ostler import __version__
 from ostler.changes import changes, kept
 from ostler.config.settings import EventsChoice, RegistrationChoice, Settings
 from ostler.counters import Counters
-from ostler.doors import Streams, claims_to_serve
+from ostler.doors import Streams, claims_to_serve, remove_dead_driver_sockets
 from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
 from ostler.handover import Handover
+from ostler.heartbeat import STUCK, Heartbeat
+from ostler.memory import tidy
 from ostler.publisher import Publisher
 from ostler.status import AgentStatus, in_view_of, readiness
 from ostler.systemd import Notifier
@@ -52,6 +52,7 @@ from plugin.kubelet import KubeletFolders, RegistrationPath
 
 if TYPE_CHECKING:
     from node.inventory.live.hardware import LiveHardware
+    from ostler.dra import DraStatus
     from ostler.figures import DraFigures
     from ostler.node_events import NodeEvents
     from ostler.probes import Probes
@@ -59,14 +60,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ostler.agent")
 
-HEARTBEAT = 5.0
-"""Seconds between signs of life of the loop."""
 LATEST = 1.0
 """Most seconds after the start that the agent's own socket and the probes wait for the kubelet."""
-SETTLING = 2.0
-"""Seconds after the first lists were shown in which the last modules are loaded."""
-STUCK = 30.0
-"""Seconds without a sign of life after which /livez says that the loop hangs."""
 QUIESCE_CHECK = 1.0
 """Seconds between looks whether another instance was told to leave the driver alone."""
 
@@ -136,7 +131,8 @@ class Agent:
         self._active = False
         self._settled = asyncio.Event()
         self._reloading = asyncio.Lock()
-        self._alive_at = self._edges.monotonic()
+        pulse = self._counters.pulse
+        self._heartbeat = Heartbeat(self._edges.notifier, pulse, self._edges.clock, self._edges.monotonic)
         self._told = ""
 
     async def run(self) -> None:
@@ -147,8 +143,8 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._inventory.run(), name="inventory")
-                group.create_task(self._heartbeat(), name="heartbeat")
-                group.create_task(self._tidy_memory(), name="tidy memory")
+                group.create_task(self._heartbeat.run(), name="heartbeat")
+                group.create_task(tidy(self._wait_until_settled), name="tidy memory")
                 group.create_task(self._follow_quiesce(), name="quiesce")
                 if self._settings.inventory.recorded is None:
                     group.create_task(self._watch_hardware(), name="live hardware")
@@ -186,19 +182,27 @@ class Agent:
             sources,
             self._waiting_for(),
         )
+        dra = None if self._second is None else self._second.summary()
         return AgentStatus(
             version=__version__,
             node_name=self._settings.node_name,
             pid=os.getpid(),
             role=role,
             ready=ready,
-            reasons=reasons if self.node_events is None else (*reasons, *self.node_events.reasons()),
+            reasons=(*reasons, *self._hindrances(dra)),
             generation=snapshot.generation,
             sources=sources,
             resources=self._door.status(),
             events=self._events.recent,
             quiesced=self._quiesce.reason is not None,
+            dra=dra,
         )
+
+    def _hindrances(self, dra: DraStatus | None) -> tuple[str, ...]:
+        """What is amiss at the API server: worth knowing, and no reason against readiness, since devices are served."""
+        events = () if self.node_events is None else self.node_events.reasons()
+        slices = (f"devices are not published through DRA: {dra.unpublished}",) if dra and dra.unpublished else ()
+        return (*slices, *events)
 
     def dra(self) -> SecondDoor | None:
         """The DRA door, None where nothing is offered or held through it."""
@@ -315,9 +319,10 @@ class Agent:
             await self.handover.wait()
         self._active = True
         log.info("active", extra={"lock": str(lock.path), "version": __version__})
-        for directory in (self._settings.kubelet.device_plugin_dir, self._settings.kubelet.registry_dir):
-            for path in remove_dead(directory):
-                log.info("dead socket of a predecessor removed", extra={"path": str(path)})
+        folders = self._settings.kubelet.device_plugin_dir, self._settings.kubelet.registry_dir
+        dead = [path for folder in folders for path in remove_dead(folder)]
+        for path in (*dead, *remove_dead_driver_sockets(self._settings)):
+            log.info("dead socket of a predecessor removed", extra={"path": str(path)})
 
     def _open_second_door(self) -> None:
         """Open it if something is to be served there and it is not open; it is closed with the process only."""
@@ -335,7 +340,7 @@ class Agent:
             random=edges.random,
             alive=lambda: not self._inventory.hangs(STUCK),
             changed=self._streams_changed,
-            held=lambda: self._publisher.submit(self._inventory.snapshot),
+            held=self._publisher.held,
         )
         self._publisher.submit(self._inventory.snapshot)
         self._group.create_task(self._second.run(self._wait_until_settled), name="DRA door")
@@ -377,7 +382,7 @@ class Agent:
             self._counters,
             self._inventory,
             self._events,
-            self._alive,
+            self._heartbeat.alive,
             live=lambda: self._live,
             node_events=lambda: self.node_events,
             dra=self._dra_figures,
@@ -387,37 +392,6 @@ class Agent:
 
     def _dra_figures(self) -> DraFigures | None:
         return None if self._second is None else self._second.figures()
-
-    def _alive(self) -> bool:
-        return self._edges.monotonic() - self._alive_at < STUCK
-
-    async def _heartbeat(self) -> None:
-        """Signs of life, and, when the supervisor ends its parts, word of that while they are still ending."""
-        notifier, pulse = self._edges.notifier, self._counters.pulse
-        interval = min(HEARTBEAT, notifier.watchdog_interval or HEARTBEAT)
-        try:
-            while True:
-                self._alive_at = self._edges.monotonic()
-                pulse.last = self._edges.clock()
-                if notifier.watchdog_interval is not None:
-                    notifier.send("WATCHDOG=1")
-                await asyncio.sleep(interval)
-                pulse.delays.add(max(0.0, self._edges.monotonic() - self._alive_at - interval))
-        finally:
-            notifier.stopping()
-
-    async def _tidy_memory(self) -> None:
-        """Once everything is loaded: give back what the start needed, and leave the rest out of later collections."""
-        await self._wait_until_settled()
-        # What is loaded from here on fills the holes.
-        gc.collect()
-        await asyncio.sleep(SETTLING)
-        gc.enable()
-        gc.collect()
-        gc.freeze()
-        with contextlib.suppress(OSError, AttributeError):
-            # A C library other than glibc has no such function; then nothing is given back.
-            ctypes.CDLL(None).malloc_trim(0)
 
     def _streams_changed(self) -> None:
         if self._publisher.published.is_set() and not self._waiting_for():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 from node.rules import Door
@@ -28,3 +29,22 @@ def claims_to_serve(settings: Settings) -> bool:
         return any(settings.state_dir.joinpath("claims").glob("*.json"))
     except OSError:
         return False
+
+
+def remove_dead_driver_sockets(settings: Settings) -> list[Path]:
+    """Remove what a DRA door that was killed left, also where no other follows; only for who holds the instance lock.
+
+    A kubelet goes on dialling such sockets, also after a reboot.
+    """
+    registry, folder = settings.kubelet.registry_dir, settings.dra.plugins_dir / settings.dra.driver_name
+    try:
+        left = any(registry.glob("*-reg.sock")) or any(folder.iterdir())
+    except OSError:
+        return []
+    if not left:
+        return []
+    # Here and not above: most nodes have none.
+    from driver.registration import DoorOptions
+    from driver.sockets import sweep
+
+    return sweep(DoorOptions(settings.dra.driver_name, "", settings.dra.plugins_dir, registry))

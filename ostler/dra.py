@@ -113,6 +113,26 @@ class ClaimView(Value):
     stuck: str = ""
 
 
+@value
+class DraStatus(Value):
+    """The second door in one line.
+
+    ``registration``: a word of ``driver.registration.RegistrationState``. ``devices``: how many should be published,
+    ``published``: how many of them the API server has. ``claims``: how many hold devices. ``problem``: why the kubelet
+    does not take the driver; else, and in ``unpublished``, why slices are not as they should be; empty when all is well.
+    """
+
+    driver: str
+    registration: str
+    socket: str = ""
+    health_streams: int = 0
+    devices: int = 0
+    published: int = 0
+    claims: int = 0
+    problem: str = ""
+    unpublished: str = ""
+
+
 class DraView(Protocol):
     """What the agent's own service asks of the second door."""
 

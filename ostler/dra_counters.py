@@ -19,7 +19,7 @@ PREPARATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 class DraCounters:
     """``calls`` by (method, version, code), ``latencies`` by method, ``claims`` by (method, ``served`` or ``failed``).
 
-    ``forwards`` by (method, code); ``preparations`` and ``releases`` by outcome (``ok``, ``refused``, ``unavailable``).
+    ``preparations`` and ``releases`` by outcome (``ok``, ``refused``, ``unavailable``).
     ``registered_at``: Unix seconds of the last registration, 0 for none.
     """
 
@@ -28,7 +28,6 @@ class DraCounters:
         self.calls: dict[tuple[str, str, str], int] = {}
         self.latencies: dict[tuple[str], Histogram] = {}
         self.claims: dict[tuple[str, str], int] = {}
-        self.forwards: dict[tuple[str, str], int] = {}
         self.attempts = 0
         self.registrations = 0
         self.failures = 0
@@ -53,10 +52,6 @@ class DraCounters:
         """That call was about so many claims."""
         for result, number in (("served", claims - failed), ("failed", failed)):
             self.claims[method, result] = self.claims.get((method, result), 0) + number
-
-    def forwarded(self, method: str, code: str) -> None:
-        """A call was left to a successor."""
-        self.forwards[method, code] = self.forwards.get((method, code), 0) + 1
 
     def asked(self) -> None:
         """The kubelet asked who we are."""

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from driver.claims.status import ClaimStatus
 from driver.publishing import Publication
+from driver.registration import DoorStatus
 from kube.bodies import JsonObject, text_at
 from node.offer import Withheld
-from ostler.dra import ClaimDevice, ClaimState, ClaimView, DeviceState, PoolView, SliceDevice, SlicesView
+from ostler.dra import ClaimDevice, ClaimState, ClaimView, DeviceState, DraStatus, PoolView, SliceDevice, SlicesView
 
 
 def slices_view(
@@ -62,6 +63,24 @@ def _taint(taint: JsonObject) -> str:
 def _withheld(withheld: Iterable[Withheld]) -> Iterator[SliceDevice]:
     for each in withheld:
         yield SliceDevice(each.device.name, DeviceState.WITHHELD, why=each.reason)
+
+
+def door_summary(door: DoorStatus, slices: SlicesView, claims: Iterable[ClaimView]) -> DraStatus:
+    """The door in one line: what keeps the kubelet from it first, what keeps slices from being written second."""
+    published = sum(pool.count(DeviceState.PUBLISHED) for pool in slices.pools)
+    missing = sum(pool.count(DeviceState.MISSING) for pool in slices.pools)
+    unpublished = "; ".join(pool.problem for pool in slices.pools if pool.problem)
+    return DraStatus(
+        slices.driver,
+        door.state.value,
+        str(door.socket or ""),
+        door.health_streams,
+        devices=published + missing,
+        published=published,
+        claims=sum(claim.state is not ClaimState.REFUSED for claim in claims),
+        problem=door.detail or unpublished,
+        unpublished=unpublished,
+    )
 
 
 def claim_views(statuses: Iterable[ClaimStatus]) -> tuple[ClaimView, ...]:

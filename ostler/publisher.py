@@ -29,6 +29,12 @@ log = logging.getLogger("ostler.publisher")
 
 RECHECK = 30.0
 """Seconds after which specs are looked at again: lost ones are written anew, failed ones tried again."""
+HOLDS = 0.1
+"""Seconds within which changes of what is held are shown together.
+
+Claims come in bursts, and an offer of all devices for each of them would be most of the time that they take. Nothing
+hangs on it: who may have a device is the ledger's word, which holds at once.
+"""
 
 
 class Publisher:
@@ -50,6 +56,7 @@ class Publisher:
         self._rules_changed = False
         self._wanted = asyncio.Event()
         self._problems: tuple[str, ...] = ()
+        self._looking: asyncio.TimerHandle | None = None
         self.published = asyncio.Event()
         self.shown: tuple[Snapshot, Offer] = (Snapshot(), Offer())
 
@@ -58,10 +65,19 @@ class Publisher:
         self._snapshot = snapshot
         self._wanted.set()
 
+    def held(self) -> None:
+        """Have what is shown follow what is held, soon; for the event loop."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(HOLDS, self._look)
+
     def use(self, settings: Settings) -> None:
         """Follow other rules from the next snapshot on."""
         self._settings = settings
         self._rules_changed = True
+
+    def _look(self) -> None:
+        self._looking = None
+        self._wanted.set()
 
     async def run(self) -> None:
         """Show snapshots until cancelled."""

@@ -25,6 +25,7 @@ from driver.door import DraDoor
 from driver.parameters.doubled import pairs
 from driver.publishing import SlicePublisher, controller_maker
 from driver.registration import DoorOptions, DoorStatus
+from kube.bodies import JsonObject
 from node.boot import boot_id
 from node.events import EventSink
 from node.inventory.model import Snapshot
@@ -32,9 +33,9 @@ from node.ledger import Hold
 from node.rules import Rule
 from ostler import __version__
 from ostler.config.settings import Settings
-from ostler.dra import ClaimView, SlicesView
+from ostler.dra import ClaimView, DraStatus, SlicesView
 from ostler.dra_counters import DraCounters
-from ostler.dra_views import claim_views, slices_view
+from ostler.dra_views import claim_views, door_summary, slices_view
 from ostler.eventlog import FromThreads
 from ostler.figures import DraFigures
 
@@ -108,9 +109,10 @@ class SecondDoor:
         )
         self._slices = SlicePublisher(
             settings.node_name,
-            controller_maker(self._api.made, name, settings.node_name),
+            controller_maker(self._api.made, name, settings.node_name, random, check=self._node_check()),
             events=FromThreads(events, asyncio.get_running_loop()),
             peers=settings.dra.peers,
+            effect=settings.dra.taint_effect,
             monotonic=monotonic,
             random=random,
         )
@@ -165,6 +167,10 @@ class SecondDoor:
         """How the registration stands."""
         return self._door.status()
 
+    def summary(self) -> DraStatus:
+        """How the door is, in one line."""
+        return door_summary(self._door.status(), self.slices(), self.claims())
+
     def waiting_for(self) -> tuple[str, ...]:
         """Why the door is not ready."""
         return self._door.waiting_for()
@@ -180,6 +186,18 @@ class SecondDoor:
     def figures(self) -> DraFigures:
         """For metrics."""
         return DraFigures(self.counters, self.status().state.value, self.slices(), self.claims())
+
+    def _node_check(self) -> Callable[[JsonObject], None] | None:
+        """What proves that the Node is this machine; a recorded node is nobody's."""
+        if self._settings.inventory.recorded is not None:
+            return None
+
+        def check(node: JsonObject) -> None:
+            from kube.node_identity import check_node, read_machine
+
+            check_node(node, self._settings.node_name, read_machine(sys=self._settings.roots.sys))
+
+        return check
 
     def _made_api(self) -> ResourceApi:
         """In a thread: the client library is loaded here. Raises ``kube.errors.KubeError``."""

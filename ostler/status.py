@@ -8,6 +8,7 @@ from node.events import Event
 from node.inventory.model import SourceState, SourceStatus
 from node.rules import Rule, offers_nics
 from node.values import Value, replace, value
+from ostler.dra import DraStatus
 from plugin.door import ResourceStatus
 
 NETWORK = "network"
@@ -18,7 +19,7 @@ NETWORK = "network"
 class AgentStatus(Value):
     """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each.
 
-    ``quiesced``: the driver is left alone, so that it can be replaced.
+    ``quiesced``: the driver is left alone, so that it can be replaced. ``dra``: None without the second door.
     """
 
     version: str
@@ -32,6 +33,7 @@ class AgentStatus(Value):
     resources: tuple[ResourceStatus, ...]
     events: tuple[Event, ...]
     quiesced: bool = False
+    dra: DraStatus | None = None
 
 
 def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tuple[SourceStatus, ...]:

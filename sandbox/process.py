@@ -137,6 +137,11 @@ class AgentProcess:
             raise
         return answer
 
+    async def claims(self) -> agent_pb2.ListClaimsResponse:
+        """The claims that hold devices of its node, or were refused them lately."""
+        answer: agent_pb2.ListClaimsResponse = await self._stub().ListClaims(agent_pb2.ListClaimsRequest(), timeout=15)
+        return answer
+
     async def rescan(self) -> agent_pb2.RescanResponse:
         """Have it look at the hardware now."""
         answer: agent_pb2.RescanResponse = await self._stub().Rescan(agent_pb2.RescanRequest(), timeout=30)

@@ -36,20 +36,20 @@ def publish(server: Server) -> Published:
     """Publish, change one device and take all away again; in a thread. Raises ``NothingCame``."""
     faults: list[str] = []
     client = Client(from_kubeconfig(server.kubeconfig), random=random.random)
-    resources = _resources(0)
+    wanted = resources(0)
     with watching(server.api, DRIVER) as watch:
+        began = time.perf_counter()
         controller = Controller(
             Options(
                 ResourceApi(client),
                 DRIVER,
-                resources=resources,
+                resources=wanted,
                 error_handler=lambda error, work: faults.append(f"{work}: {error}"),
             )
         )
-        began = time.perf_counter()
         controller.start()
         try:
-            slices = len(resources.pools[POOL].slices)
+            slices = len(wanted.pools[POOL].slices)
             there = watch.wait("all devices are there", lambda shown: shown.devices == DEVICES)
             _settled(controller, faults)
             written = _writes(controller.get_stats())
@@ -65,9 +65,9 @@ def publish(server: Server) -> Published:
 
 
 def _change(controller: Controller, watch: SliceWatch, faults: list[str]) -> float:
-    resources = _resources(1)
+    wanted = resources(1)
     began = time.perf_counter()
-    controller.update(resources)
+    controller.update(wanted)
     seen = watch.wait("the change is there", lambda shown: shown.modified > 0, began)
     _settled(controller, faults)
     return seen.at - began
@@ -82,7 +82,7 @@ def _settled(controller: Controller, faults: list[str]) -> None:
         raise NothingCame(f"the controller's slices are not as they should be: {faults or status.error}")
 
 
-def _resources(temperature: int) -> DriverResources:
+def resources(temperature: int) -> DriverResources:
     """The device in the middle has another temperature than the rest."""
     devices = [_device(index, temperature if index == DEVICES // 2 else 0) for index in range(DEVICES)]
     return DriverResources({POOL: Pool(pack(devices, limit=PER_SLICE), all_nodes=True)})

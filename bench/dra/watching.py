@@ -16,19 +16,42 @@ from bench.kubelet import WITHIN, NothingCame
 from tests.cluster.dra.claims import SLICES
 from tests.cluster.rig.api import Api, Object
 
-TYPES = ("ADDED", "MODIFIED", "DELETED")
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What there was after an event, and how many events of its kind there had been by then."""
+    """What there was after an event, and how many events of each kind there had been by then."""
 
     at: float
-    slices: int
-    devices: int
-    added: int
-    modified: int
-    deleted: int
+    slices: int = 0
+    devices: int = 0
+    added: int = 0
+    modified: int = 0
+    deleted: int = 0
+
+
+class Slices:
+    """Slices by name, as a watch tells of them."""
+
+    def __init__(self) -> None:
+        self._devices: dict[str, tuple[str, ...]] = {}
+        self._counts = {"ADDED": 0, "MODIFIED": 0, "DELETED": 0}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of all devices, sorted."""
+        return tuple(sorted(device for devices in self._devices.values() for device in devices))
+
+    def see(self, at: float, kind: str, found: Object) -> Shown | None:
+        """What there is after an event; None for one that is not about a slice."""
+        if kind not in self._counts:
+            return None
+        self._counts[kind] += 1
+        name = found["metadata"]["name"]
+        if kind == "DELETED":
+            self._devices.pop(name, None)
+        else:
+            self._devices[name] = tuple(device["name"] for device in found["spec"].get("devices", ()))
+        return Shown(at, len(self._devices), sum(map(len, self._devices.values())), *self._counts.values())
 
 
 class SliceWatch:
@@ -37,9 +60,8 @@ class SliceWatch:
     def __init__(self, api: Api, driver: str) -> None:
         self._api = api
         self._driver = driver
-        self._slices: dict[str, tuple[str, ...]] = {}
-        self._counts = dict.fromkeys(TYPES, 0)
-        self._shown: list[Shown] = [Shown(time.perf_counter(), 0, 0, 0, 0, 0)]
+        self._slices = Slices()
+        self._shown = [Shown(time.perf_counter())]
         self._changed = threading.Condition()
         self._ended = False
         threading.Thread(target=self._read, name="watch", daemon=True).start()
@@ -54,7 +76,7 @@ class SliceWatch:
     def devices(self) -> tuple[str, ...]:
         """Names of all devices, sorted."""
         with self._changed:
-            return tuple(sorted(device for devices in self._slices.values() for device in devices))
+            return self._slices.devices
 
     def wait(self, what: str, condition: Callable[[Shown], bool], after: float = 0.0) -> Shown:
         """The first state after a time that meets a condition; raises ``NothingCame``."""
@@ -76,21 +98,12 @@ class SliceWatch:
         while not self._ended:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 for kind, found in self._api.watch(SLICES, 600, fieldSelector=f"spec.driver={self._driver}"):
-                    self._see(time.perf_counter(), kind, found)
-
-    def _see(self, at: float, kind: str, found: Object) -> None:
-        if kind not in TYPES:
-            return
-        name = found["metadata"]["name"]
-        with self._changed:
-            self._counts[kind] += 1
-            if kind == "DELETED":
-                self._slices.pop(name, None)
-            else:
-                self._slices[name] = tuple(device["name"] for device in found["spec"].get("devices", ()))
-            devices = sum(map(len, self._slices.values()))
-            self._shown.append(Shown(at, len(self._slices), devices, *self._counts.values()))
-            self._changed.notify_all()
+                    at = time.perf_counter()
+                    with self._changed:
+                        shown = self._slices.see(at, kind, found)
+                        if shown is not None:
+                            self._shown.append(shown)
+                            self._changed.notify_all()
 
 
 @contextlib.contextmanager

@@ -18,9 +18,14 @@ _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
+def is_uid(text: str) -> bool:
+    """Whether it can be a claim's UID, and with that a part of file and CDI names."""
+    return _UID.fullmatch(text) is not None
+
+
 def check_reference(claim: ClaimReference) -> None:
     """Raise ClaimError unless the UID can be a part of file and CDI names, as every UID of an API server can."""
-    if not _UID.fullmatch(claim.uid):
+    if not is_uid(claim.uid):
         shown = claim.uid[:64]
         raise ClaimError(
             f"claim {claim}: uid {shown!r} is none: use letters and digits, inside also . _ -, 128 at most"

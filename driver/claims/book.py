@@ -20,6 +20,7 @@ from typing import TypeVar
 
 from driver.claims.cdi_files import ClaimSpecs
 from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.kubelet import KubeletFile, read_kubelet_claims
 from driver.claims.model import ClaimState
 from driver.claims.options import ClaimOptions
 from driver.claims.plan import holds_of
@@ -36,7 +37,10 @@ log = logging.getLogger("ostler.claims")
 
 
 class ClaimBook:
-    """``records`` by UID: everything that is in the ledger, and nothing else. For the event loop alone."""
+    """``records`` by UID: everything that is in the ledger, and nothing else; ``kubelet``: what it has on record.
+
+    For the event loop alone.
+    """
 
     def __init__(
         self, options: ClaimOptions, ledger: Ledger, steps: Steps, events: EventSink, changed: Callable[[], None]
@@ -45,6 +49,7 @@ class ClaimBook:
         self.ledger = ledger
         self.store = RecordStore(options.state_dir / "claims")
         self.specs = ClaimSpecs(options.cdi_dir, options.driver_name)
+        self.kubelet = KubeletFile(lambda: self.in_thread(read_kubelet_claims, options.kubelet_root))
         self.steps = steps
         self.events = events
         self.remains: set[str] = set()
@@ -75,7 +80,8 @@ class ClaimBook:
         self._changed()
 
     def give_up(self, uid: str) -> tuple[Hold, ...]:
-        """Forget the claim in the ledger and in memory, and let those who wait try again."""
+        """Forget the claim in the ledger and in memory, and let those who wait try again. In the claim's turn."""
+        self.kubelet.released(uid)
         self.records.pop(uid, None)
         released = self.ledger.release(uid)
         self.wake()

@@ -48,12 +48,12 @@ class ClaimSpecs:
             pass  # Not there, or not readable: written anew below, where a real fault shows.
         try:
             try:
-                write_whole(path, data, _MODE)
+                write_whole(path, data, _MODE, sweep=False)
             except WriteFailed as error:
                 if not isinstance(error.__cause__, FileNotFoundError):
                     raise
                 self._make_folder()
-                write_whole(path, data, _MODE)
+                write_whole(path, data, _MODE, sweep=False)
         except (WriteFailed, OSError) as error:
             raise _fault(path, "written", error) from error
         return True

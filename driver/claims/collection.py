@@ -2,8 +2,10 @@
 
 A claim is released here only when the API server does not give it to anybody any more AND the kubelet does not have it
 on record, in this order, so that a pod that is on its way is seen by one of the two. The API server alone is no proof
-of a completed claim: the pod of a force-deleted one runs on until the kubelet is done with it. A claim that was never
-completed was never answered, and for it the API server suffices where the kubelet's file cannot be read.
+of a completed claim: the pod of a force-deleted one runs on until the kubelet is done with it. For a claim that was
+never completed it suffices where the kubelet's file cannot be read, since nobody was answered; and for one of an
+earlier boot, since no container outlives a reboot. A claim that stays for lack of a proof is told of when another one
+waits for it.
 
 Most looks ask the API server nothing: what the kubelet knows is left to the kubelet. The same looks prepare again what
 a restart found without a usable record, and remove what a full or read-only disk kept.
@@ -19,8 +21,8 @@ from collections.abc import Awaitable, Callable
 from driver.claims.allocation import still_here
 from driver.claims.book import ClaimBook
 from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.kubelet import KubeletClaims, read_kubelet_claims
-from driver.claims.model import ClaimReference, ClaimState
+from driver.claims.kubelet import KubeletClaims
+from driver.claims.model import ClaimReference
 from driver.claims.observer import ClaimObserver
 from driver.claims.options import ClaimOptions
 from driver.claims.reader import ClaimReader
@@ -56,11 +58,15 @@ class Collector:
         self._random = random
         self._poked = asyncio.Event()
         self._told = ""
+        self._waited_for: set[str] = set()
+        self._left_behind: set[str] = set()
+        """Claims that people were told of, because nothing proves that they may be released."""
         self._looking: asyncio.Task[int] | None = None
         self._closed = False
 
-    def poke(self) -> None:
-        """Have a look soon: a claim waits for a device that may belong to nobody."""
+    def poke(self, holder: str) -> None:
+        """Have a look soon: a claim waits for a device of this one, which may belong to nobody."""
+        self._waited_for.add(holder)
         self._poked.set()
 
     async def run(self) -> None:
@@ -97,8 +103,9 @@ class Collector:
         known = await self._known()
         released = 0
         try:
-            for record in [each for each in self._book.records.values() if _unknown(each, known)]:
+            for record in [each for each in self._book.records.values() if self._unknown(each, known)]:
                 released += await self._released(record)
+            await self._tell_left_behind(known)
         except Unavailable as error:
             log.info("claims are looked at later", extra={"reason": str(error)})
         await self._mend()
@@ -114,7 +121,7 @@ class Collector:
         self._poked.clear()
 
     async def _known(self) -> KubeletClaims:
-        known = await self._book.in_thread(read_kubelet_claims, self._options.kubelet_root)
+        known = await self._book.kubelet.claims()
         if not known.fault:
             self._told = ""
         elif known.fault != self._told and self._book.records and not known.stale:
@@ -131,13 +138,11 @@ class Collector:
         claim = record.claim
         if self._turns.busy(claim.uid):
             return False
-        if claim.name:
-            body = await self._reader.claim(claim.namespace, claim.name)
-            if still_here(body, claim, self._options.driver_name, self._options.pool):
-                return False
+        if claim.name and await self._given(claim):
+            return False
         async with self._turns.of(claim.uid):
             known = await self._known()
-            if self._book.records.get(claim.uid) is not record or not _unknown(record, known):
+            if self._book.records.get(claim.uid) is not record or not self._unknown(record, known):
                 return False
             left = await self._book.erase(claim.uid)
             self._book.give_up(claim.uid)
@@ -146,6 +151,37 @@ class Collector:
         for problem in left:
             self._book.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
         return True
+
+    async def _given(self, claim: ClaimReference) -> bool:
+        """Whether the API server gives the claim to somebody; raises Unavailable."""
+        body = await self._reader.claim(claim.namespace, claim.name)
+        return still_here(body, claim, self._options.driver_name, self._options.pool)
+
+    def _unknown(self, record: ClaimRecord, known: KubeletClaims) -> bool:
+        """Whether the kubelet does not have the claim for a container, as far as that can be known."""
+        if known.fault:
+            return bool(record.claim.name) and not record.may_run(self._boot)
+        return known.lacks(record.claim.uid)
+
+    async def _tell_left_behind(self, known: KubeletClaims) -> None:
+        """Tell of claims that others wait for and that only the kubelet could still have; raises Unavailable."""
+        waited_for, self._waited_for = self._waited_for, set()
+        self._left_behind &= self._book.records.keys()
+        for uid in sorted(waited_for - self._left_behind):
+            record = self._book.records.get(uid)
+            if record is None or not (known.fault or uid in known.asked) or not record.claim.name:
+                continue
+            if not await self._given(record.claim):
+                self._left_behind.add(uid)
+                devices = ", ".join(device.device for device in record.devices)
+                old = known.stale or not known.fault
+                why = "the kubelet's file that can be seen here is older than the claim" if old else known.fault
+                fix = "restart this agent's container" if old else "put that right"
+                self._book.tell(
+                    "ClaimLeftBehind",
+                    f"claim {record.claim} ({uid}) keeps {devices}, though the API server gives it to nobody: "
+                    f"{why}; if the kubelet does not release it within two minutes, {fix}",
+                )
 
     async def _rebuild(self) -> None:
         for uid in sorted(self.rebuild):
@@ -195,10 +231,3 @@ class Collector:
             async with self._turns.of(uid):
                 if uid not in self._book.records:
                     await self._book.erase(uid)
-
-
-def _unknown(record: ClaimRecord, known: KubeletClaims) -> bool:
-    """Whether the kubelet does not have the claim, as far as that can be known."""
-    if known.fault:
-        return record.state is ClaimState.STARTED and bool(record.claim.name)
-    return known.lacks(record.claim.uid)

@@ -1,17 +1,21 @@
 """What the kubelet itself has on record of claims: proof of which ones it still knows.
 
 The kubelet enters a claim before it asks for it to be prepared and strikes it out after it was released; so a claim
-that a readable file does not have is used by no container and is under way to none. Blocking; for worker threads.
+that a readable file does not have is used by no container and is under way to none.
+
+A container that was given the file alone, and not its folder, soon sees an old one: the kubelet replaces the file with
+every change. What that one said when it was new still counts for every claim that was not asked for since, because no
+claim gets into the kubelet's file, and from there to a container, but by way of a question to us.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.values import Value, value
+from node.values import Value, replace, value
 
 if TYPE_CHECKING:
     from node.dra_state import ClaimInfo
@@ -21,23 +25,60 @@ if TYPE_CHECKING:
 class KubeletClaims(Value):
     """Claims by UID; ``fault`` says why nothing is known, and is empty otherwise.
 
-    ``stale``: the fault is that the file was replaced, and the old one is all that can be seen here.
+    ``stale``: the fault is that the file was replaced, and the old one is all that can be seen here. ``asked``: UIDs of
+    claims that were asked for since the file said so, and of which nothing is known.
     """
 
     claims: Mapping[str, ClaimInfo]
     fault: str = ""
     stale: bool = False
+    asked: frozenset[str] = frozenset()
 
     def lacks(self, uid: str) -> bool:
         """Whether the kubelet certainly does not know the claim."""
-        return not self.fault and uid not in self.claims
+        return not self.fault and uid not in self.claims and uid not in self.asked
+
+
+class KubeletFile:
+    """The file in the kubelet's root, and what it said last; for the event loop alone.
+
+    ``read``: reads it now, in a thread.
+    """
+
+    def __init__(self, read: Callable[[], Awaitable[KubeletClaims]]) -> None:
+        self._read = read
+        self._questions = 0
+        self._asked: dict[str, int] = {}
+        """Numbers of the last questions for claims that are not released, as far as they are later than ``_last``."""
+        self._last: tuple[int, KubeletClaims] | None = None
+        """How many questions there had been when the file was read, and what it said."""
+
+    def asked(self, uid: str) -> None:
+        """The claim is asked for: from now on the kubelet may have it. In the claim's turn."""
+        self._questions += 1
+        self._asked[uid] = self._questions
+
+    def released(self, uid: str) -> None:
+        """The claim is released: nothing has it that was not asked for later. In the claim's turn."""
+        self._asked.pop(uid, None)
+
+    async def claims(self) -> KubeletClaims:
+        """What the file says, or said when it could be seen last."""
+        at = self._questions
+        found = await self._read()
+        if self._last is not None and (found.stale or at < self._last[0]):
+            # Also where another reading began later and was quicker.
+            at, found = self._last
+        elif not found.fault:
+            self._last = at, found
+            self._asked = {uid: number for uid, number in self._asked.items() if number > at}
+        return replace(found, asked=frozenset(uid for uid, number in self._asked.items() if number > at))
 
 
 def read_kubelet_claims(root: Path) -> KubeletClaims:
-    """The file in the kubelet's root; a missing one proves nothing, since a kubelet always has one.
+    """The file in the kubelet's root, read now; blocking.
 
-    Nor does one without a name: a container that was given the file alone, and not its folder, goes on seeing the file
-    that was there when it began, although the kubelet replaces it with every change.
+    A missing one proves nothing, since a kubelet always has one. Nor does one without a name: it was replaced.
     """
     from node.dra_state import (
         FILE_NAME,

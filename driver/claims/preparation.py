@@ -12,7 +12,6 @@ from collections.abc import Callable
 from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.book import ClaimBook
 from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.kubelet import read_kubelet_claims
 from driver.claims.model import Allocation, ClaimReference, ClaimState, PreparedDevice
 from driver.claims.options import ClaimOptions
 from driver.claims.plan import Plan, planned
@@ -30,12 +29,15 @@ from node.values import Value, replace, value
 
 @value
 class Surroundings(Value):
-    """What preparation looks at and tells: this boot's id, the clocks, and who learns of a claim that has to wait."""
+    """What preparation looks at and tells: this boot's id, the clocks, and who learns of a claim that has to wait.
+
+    ``blocked``: the claim, the UID of the one that it waits for, and what to say of it.
+    """
 
     boot: str
     clock: Callable[[], float]
     monotonic: Callable[[], float]
-    blocked: Callable[[ClaimReference, str], None]
+    blocked: Callable[[ClaimReference, str, str], None]
 
 
 class Preparation:
@@ -72,6 +74,7 @@ class Preparation:
         self._book.steps.reached(Step.FETCHED, claim.uid)
         allocation = allocation_of(body, claim, self._options.driver_name)
         async with self._turns.of(claim.uid):
+            self._book.kubelet.asked(claim.uid)
             record = self._book.records.get(claim.uid)
             if record is None:
                 await self._refuse_late(claim, began)
@@ -80,6 +83,7 @@ class Preparation:
     async def _answer_from_record(self, claim: ClaimReference, refusal: Unavailable) -> tuple[PreparedDevice, ...]:
         """What a prepared claim was answered before; raises the API server's refusal for any other."""
         async with self._turns.of(claim.uid):
+            self._book.kubelet.asked(claim.uid)
             record = self._book.records.get(claim.uid)
             if record is None or not record.prepared_in(self._around.boot):
                 raise refusal
@@ -93,33 +97,52 @@ class Preparation:
             return
         if released > began:
             raise _overtaken(claim)
-        known = await self._book.in_thread(read_kubelet_claims, self._options.kubelet_root)
+        known = await self._book.kubelet.claims()
         if known.lacks(claim.uid):
             raise ClaimError(f"claim {claim} was released, and the kubelet does not know it any more: asked too late")
 
     async def _prepared(
         self, allocation: Allocation, body: JsonObject | None, record: ClaimRecord | None, began: int
     ) -> tuple[PreparedDevice, ...]:
-        view = self.view
-        assert view is not None
-        boot = self._around.boot
-        had = [device.device for device in record.devices] if record is not None and record.made_in(boot) else []
-        name = name_in_pod(body, allocation.claim)
-        try:
-            options = self._options
-            plan = planned(allocation, name, view, driver=options.driver_name, pool=options.pool, had=had)
-        except ClaimError:
-            if record is None or not self._left_alone(allocation, view, record):
-                raise
-            await self._book.renew(record)
-            return record.answer
-        wanted = self._record(allocation, plan, record)
-        if record is not None and record.prepared_in(boot) and record.same_allocation(plan.devices):
-            await self._book.renew(wanted)
+        until = self._around.monotonic() + self._options.device_wait
+        view = self._view()
+        wanted = self._wanted(allocation, body, view, record)
+        while not self._stands(record, wanted):
+            held = self._take(replace(wanted, state=ClaimState.STARTED))
+            if held is None:
+                await self._write(wanted, record)
+                break
+            await self._freed(allocation.claim, held, until, began)
+            if self.view is not view:
+                view = self._view()
+                wanted = self._wanted(allocation, body, view, record)
         else:
-            await self._first(wanted, record, began)
+            await self._book.renew(wanted)
         self._book.steps.reached(Step.ANSWERED, allocation.claim.uid)
         return wanted.answer
+
+    def _view(self) -> DoorView:
+        assert self.view is not None, "calls wait until the devices are known"
+        return self.view
+
+    def _stands(self, record: ClaimRecord | None, wanted: ClaimRecord) -> bool:
+        """Whether the claim is prepared already, with the same devices."""
+        return record is not None and record.prepared_in(self._around.boot) and record.same_allocation(wanted.devices)
+
+    def _wanted(
+        self, allocation: Allocation, body: JsonObject | None, view: DoorView, before: ClaimRecord | None
+    ) -> ClaimRecord:
+        """The record of the claim once it is prepared from this view; raises ClaimError."""
+        options, boot = self._options, self._around.boot
+        had = [device.device for device in before.devices] if before is not None and before.made_in(boot) else []
+        name = name_in_pod(body, allocation.claim)
+        try:
+            plan = planned(allocation, name, view, driver=options.driver_name, pool=options.pool, had=had)
+        except ClaimError:
+            if before is None or not self._left_alone(allocation, view, before):
+                raise
+            return before
+        return self._record(allocation, plan, before)
 
     def _left_alone(self, allocation: Allocation, view: DoorView, record: ClaimRecord) -> bool:
         """Whether a prepared claim has devices that the rules just do not offer any more: who has them keeps them."""
@@ -143,10 +166,9 @@ class Preparation:
         )
         return before.kept_by(record) if before is not None else record
 
-    async def _first(self, wanted: ClaimRecord, before: ClaimRecord | None, began: int) -> None:
-        """Take the devices and have the claim on the disk; on failure it is as before."""
+    async def _write(self, wanted: ClaimRecord, before: ClaimRecord | None) -> None:
+        """Have a claim on the disk whose devices are taken; on failure it is as before."""
         uid = wanted.claim.uid
-        await self._take(replace(wanted, state=ClaimState.STARTED), began)
         self._book.steps.reached(Step.TAKEN, uid)
         try:
             await self._book.prepare(wanted)
@@ -157,23 +179,24 @@ class Preparation:
                 self._book.give_up(uid)
             raise
 
-    async def _take(self, record: ClaimRecord, began: int) -> None:
-        """Take the devices, once whoever holds them releases them; raises Unavailable after the longest wait."""
-        until = self._around.monotonic() + self._options.device_wait
-        while True:
-            try:
-                self._book.take(record)
-            except HeldError as error:
-                left = until - self._around.monotonic()
-                self._waits.check()
-                if left <= 0:
-                    raise Unavailable(f"{error}; it is free when that claim is released") from error
-                self._around.blocked(record.claim, f"waiting: {error}")
-                await self._book.freed(left)
-                if (self.tombstones.serial_of(record.claim.uid) or 0) > began:
-                    raise _overtaken(record.claim) from error
-            else:
-                return
+    def _take(self, record: ClaimRecord) -> HeldError | None:
+        """Take the devices; what stands in the way."""
+        try:
+            self._book.take(record)
+        except HeldError as error:
+            return error
+        return None
+
+    async def _freed(self, claim: ClaimReference, held: HeldError, until: float, began: int) -> None:
+        """Return when something was released; raises Unavailable after the longest wait."""
+        left = until - self._around.monotonic()
+        self._waits.check()
+        if left <= 0:
+            raise Unavailable(f"{held}; it is free when that claim is released") from held
+        self._around.blocked(claim, held.by.owner, f"waiting: {held}")
+        await self._book.freed(left)
+        if (self.tombstones.serial_of(claim.uid) or 0) > began:
+            raise _overtaken(claim) from held
 
 
 def _overtaken(claim: ClaimReference) -> ClaimError:

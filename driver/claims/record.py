@@ -49,7 +49,8 @@ class RecordedDevice(Value):
 class ClaimRecord(Value):
     """A claim whose devices are taken.
 
-    ``boot``: the kernel's boot id at preparation; that of an earlier boot is void, though its devices stay taken.
+    ``boot``: the kernel's boot id at preparation; that of an earlier boot is void, though its devices stay taken. Empty
+    where there is none, and for what was not prepared here but is known from others.
     ``since``: when the devices were taken, Unix seconds. ``spec``: the whole text of the claim's CDI file, empty if
     it needs none. ``users``: UIDs of the pods that the claim was reserved for. ``unknown``: fields of other versions.
     """
@@ -66,6 +67,10 @@ class ClaimRecord(Value):
     def prepared_in(self, boot: str) -> bool:
         """Whether the preparation is complete and still counts."""
         return self.state is ClaimState.COMPLETED and self.made_in(boot)
+
+    def may_run(self, boot: str) -> bool:
+        """Whether a container may have been given it in this boot; of one that others told us of nobody knows."""
+        return not self.boot or self.prepared_in(boot)
 
     def made_in(self, boot: str) -> bool:
         """Whether it is of this boot; where one of them has no id, boots cannot be told apart."""

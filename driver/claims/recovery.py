@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from driver.claims.allocation import is_uid
 from driver.claims.kubelet import KubeletClaims
 from driver.claims.model import ClaimReference, ClaimState
 from driver.claims.plan import device_of_entry
@@ -46,7 +47,8 @@ def recovery_of(
     adopted = {
         uid: record
         for uid in (known.claims.keys() | stored.unreadable.keys()) - records.keys()
-        if (record := _adopted(uid, known, specs.get(uid, ""), driver, now, unreadable=uid in stored.unreadable))
+        if is_uid(uid)  # It becomes the name of a file.
+        and (record := _adopted(uid, known, specs.get(uid, ""), driver, now, unreadable=uid in stored.unreadable))
     }
     records.update(adopted)
     ensure = {uid: record.spec for uid, record in records.items() if record.prepared_in(boot)}

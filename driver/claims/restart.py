@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from driver.claims.book import ClaimBook
 from driver.claims.errors import ClaimError
-from driver.claims.kubelet import KubeletClaims, read_kubelet_claims
 from driver.claims.observer import ClaimObserver
 from driver.claims.options import ClaimOptions
 from driver.claims.recovery import Recovery, recovery_of
@@ -21,7 +20,6 @@ from node.values import Value, value
 @value
 class _Found(Value):
     stored: Stored
-    known: KubeletClaims
     specs: dict[str, str]
     fault: str
 
@@ -48,7 +46,7 @@ class Restart:
         found = await self._book.in_thread(self._read)
         recovery = recovery_of(
             found.stored,
-            found.known,
+            await self._book.kubelet.claims(),
             found.specs,
             boot=self._boot,
             driver=self._options.driver_name,
@@ -71,11 +69,11 @@ class Restart:
         book, fault = self._book, ""
         book.specs.sweep_unfinished()
         try:
+            book.store.sweep_unfinished()
             stored = book.store.load()
         except FileError as error:
             stored, fault = Stored({}, {}), f"{error}; claims are taken from the kubelet's own file"
-        known = read_kubelet_claims(self._options.kubelet_root)
-        return _Found(stored, known, {uid: book.specs.text(uid) for uid in book.specs.uids()}, fault)
+        return _Found(stored, {uid: book.specs.text(uid) for uid in book.specs.uids()}, fault)
 
     def _act(self, recovery: Recovery, stored: Stored) -> list[str]:
         """Put the disk right; returns what did not succeed, in words."""

@@ -194,9 +194,9 @@ class ClaimService:
         if not task.cancelled():
             task.exception()  # Asked for here, so that one whose caller went away is not reported as lost.
 
-    def _blocked(self, claim: ClaimReference, problem: str) -> None:
+    def _blocked(self, claim: ClaimReference, holder: str, problem: str) -> None:
         self._failures.add(claim, problem)
-        self._collector.poke()
+        self._collector.poke(holder)
 
     def _place(self, uid: str, view: DoorView) -> None:
         """Tell the ledger what the devices of a claim without a usable record are parts of: the view knows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from driver.claims.model import ClaimReference
+from driver.claims.model import ClaimReference, ClaimState
 from driver.claims.record import SCHEMA, ClaimRecord, record_json, record_of
 from node.files import (
     FileError,
@@ -66,21 +66,30 @@ class RecordStore:
         return Stored(records, unreadable, frozenset(self._foreign))
 
     def write(self, record: ClaimRecord) -> None:
-        """Have the record on the disk; raises WriteFailed."""
+        """Have the record on the disk; raises WriteFailed.
+
+        One that is only started need not outlive a power cut: the kubelet was not answered, or has all of it on record
+        itself.
+        """
         path = self.path(record.claim.uid)
         if record.claim.uid in self._foreign:
             set_aside(path)
             self._foreign.discard(record.claim.uid)
+        data, durable = record_json(record), record.state is ClaimState.COMPLETED
         try:
-            write_record(path, SCHEMA, record_json(record))
+            write_record(path, SCHEMA, data, durable=durable, sweep=False)
         except WriteFailed as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             self._make_folder()
-            write_record(path, SCHEMA, record_json(record))
+            write_record(path, SCHEMA, data, durable=durable, sweep=False)
 
     def remove(self, uid: str) -> None:
-        """Forget the claim, on the disk too; one that is not there is forgotten. Raises WriteFailed."""
+        """Forget the claim, on the disk too; one that is not there is forgotten. Raises WriteFailed.
+
+        A power cut may bring the record back. It is of an earlier boot then, and collected as soon as the API server
+        says that nobody has the claim.
+        """
         path = self.path(uid)
         try:
             path.unlink()
@@ -88,7 +97,18 @@ class RecordStore:
             return
         except OSError as error:
             raise WriteFailed(path, error.strerror or str(error)) from error
-        self._sync()
+
+    def sweep_unfinished(self) -> None:
+        """Remove what a killed process was writing; only while no other process of ours writes.
+
+        Raises ReadFailed when the folder cannot be listed.
+        """
+        for name in self._names():
+            if name.startswith(".") and name.endswith(".tmp"):
+                try:
+                    (self.folder / name).unlink(missing_ok=True)
+                except OSError:
+                    continue  # Never read; the next start tries again.
 
     def path(self, uid: str) -> Path:
         """The claim's file."""
@@ -105,33 +125,22 @@ class RecordStore:
             raise RecordDamaged(path, str(error), set_aside(path)) from error
 
     def _uids(self) -> list[str]:
+        visible = (name for name in self._names() if name.endswith(_SUFFIX) and not name.startswith("."))
+        return sorted(name.removesuffix(_SUFFIX) for name in visible)
+
+    def _names(self) -> list[str]:
         try:
-            names = os.listdir(self.folder)  # noqa: PTH208 - names are all that is wanted
+            return os.listdir(self.folder)  # noqa: PTH208 - names are all that is wanted
         except FileNotFoundError:
             return []
         except OSError as error:
             raise ReadFailed(self.folder, error.strerror or str(error)) from error
-        visible = (name for name in names if name.endswith(_SUFFIX) and not name.startswith("."))
-        return sorted(name.removesuffix(_SUFFIX) for name in visible)
 
     def _make_folder(self) -> None:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise WriteFailed(self.folder, error.strerror or str(error)) from error
-
-    def _sync(self) -> None:
-        """A record that comes back after a power cut costs its device until the collection sees that nobody has it."""
-        try:
-            descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return  # Gone already, and lost at worst as said above.
-        try:
-            os.fsync(descriptor)
-        except OSError:
-            pass  # As said above.
-        finally:
-            os.close(descriptor)
 
 
 def unnamed(uid: str) -> ClaimReference:

@@ -37,7 +37,8 @@ def groups(root: Cell) -> dict[int, tuple[Group, ...]]:
     sizes = list(_SIZES)
     while sizes[-1] < len(root.gpus):
         sizes.append(2 * sizes[-1])
-    return {size: tuple(_groups(root, size)) for size in sizes}
+    known: _Known = {}
+    return {size: tuple(_groups(root, size, known)) for size in sizes}
 
 
 def cell_attributes(parts: dict[int, tuple[Group, ...]]) -> dict[str, tuple[Attribute, ...]]:
@@ -61,13 +62,25 @@ def gpu_order(parts: dict[int, tuple[Group, ...]]) -> tuple[str, ...]:
     return tuple(sorted(keys, key=keys.__getitem__))
 
 
-def _groups(cell: Cell, size: int) -> Iterator[Group]:
+_Known = dict[tuple[str, tuple[str, ...], int], list[Group]]
+"""Groups by cell (name and GPUs) and size: the halves of one size are the groups of the one below."""
+
+
+def _groups(cell: Cell, size: int, known: _Known) -> list[Group]:
+    key = cell.name, cell.gpus, size
+    found = known.get(key)
+    if found is None:
+        found = known[key] = list(_divided(cell, size, known))
+    return found
+
+
+def _divided(cell: Cell, size: int, known: _Known) -> Iterator[Group]:
     if len(cell.gpus) <= size:
         yield Group(cell.name, cell.gpus)
         return
     run: list[Group] = []
     merged = 0
-    for item in (*_items(cell, size), None):
+    for item in (*_items(cell, size, known), None):
         if isinstance(item, Group) and sum(len(each.gpus) for each in run) + len(item.gpus) <= size:
             run.append(item)
             continue
@@ -76,23 +89,23 @@ def _groups(cell: Cell, size: int) -> Iterator[Group]:
             merged += 1
         run = [item] if isinstance(item, Group) else []
         if isinstance(item, Cell):
-            yield from _groups(item, size)
+            yield from _groups(item, size, known)
 
 
-def _items(cell: Cell, size: int) -> Iterator[Group | Cell]:
+def _items(cell: Cell, size: int, known: _Known) -> Iterator[Group | Cell]:
     """What groups of this size are made from: groups of half the size, and children that are larger than that.
 
     A child that is larger than ``size`` is a cell to be divided by itself.
     """
-    halves = list(_groups(cell, size // 2)) if size > 1 else []
+    halves = {half.gpus[0]: half for half in _groups(cell, size // 2, known)} if size > 1 else {}
     for child in cell.children or _singles(cell):
         if len(child.gpus) > size:
             yield child
         elif len(child.gpus) > size // 2:
             yield Group(child.name, child.gpus)
-        else:
+        elif child.gpus[0] in halves:
             # The half that begins with this child; one that began before it has been given already.
-            yield from (half for half in halves if half.gpus[0] == child.gpus[0])
+            yield halves[child.gpus[0]]
 
 
 def _singles(cell: Cell) -> tuple[Cell, ...]:

@@ -45,7 +45,8 @@ def placement(snapshot: Snapshot, devices: Iterable[Device]) -> Placement:
     common = switches(Spot(place.name, place.gpu, place.path) for place in places)
     parts = groups(topology.root) if topology.root is not None else {}
     cells = cell_attributes(parts)
-    order = {name: number for number, name in enumerate((*gpu_order(parts), *_nic_order(topology, gpu_order(parts))))}
+    gpus = gpu_order(parts)
+    order = {name: number for number, name in enumerate((*gpus, *_nic_order(topology, gpus)))}
     attributes: dict[str, tuple[Attribute, ...]] = {}
     keys: dict[str, Key] = {}
     for device in chosen:

@@ -41,6 +41,9 @@ MARGIN = 2.0
 _UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 """What may be in the name of a file; Kubernetes' UIDs are 36 characters of it."""
 
+_SHOWN = 128
+"""Characters that are shown of a UID that is none."""
+
 
 class Claims(Protocol):
     """Prepares and releases claims; both raise ``driver.claims.errors.ClaimError`` for the one claim."""
@@ -79,6 +82,9 @@ class Operation(StrEnum):
 
     PREPARE = "NodePrepareResources"
     UNPREPARE = "NodeUnprepareResources"
+
+
+_NOT_DONE = {Operation.PREPARE: "claim refused", Operation.UNPREPARE: "claim not released"}
 
 
 class Method(Generic[Answer]):
@@ -197,7 +203,8 @@ class ClaimCalls:
             code = error.code()
             raise _Refused(code, f"left to the instance that takes over: {error.details()}") from error
         finally:
-            self._observer.forwarded(method.operation.value, code.name)
+            # No figure: metrics are not served any more by then.
+            log.info("call left to the instance that takes over", extra={"method": method.path, "code": code.name})
 
     async def _outcomes(
         self, operation: Operation, claims: tuple[KubeletClaim, ...], seconds: float | None
@@ -207,6 +214,7 @@ class ClaimCalls:
         for named in claims:
             fault = _fault(named)
             if fault:
+                log.warning(_NOT_DONE[operation], extra={"uid": named.uid[:_SHOWN], "reason": fault})
                 outcomes[named.uid] = ClaimError(fault)
             elif named.uid not in tasks:
                 tasks[named.uid] = self._begin(operation, ClaimReference(named.namespace, named.name, named.uid))
@@ -228,31 +236,42 @@ class ClaimCalls:
         return task
 
     async def _work(self, operation: Operation, claim: ClaimReference) -> Outcome:
+        """What became of one claim, and a line in the log that says so."""
+        began = self._monotonic()
+
+        def named(**fields: object) -> dict[str, object]:
+            seconds = round(self._monotonic() - began, 4)
+            return {"claim": str(claim), "uid": claim.uid, **fields, "seconds": seconds}
+
         try:
-            if operation is Operation.PREPARE:
-                devices = await self._claims.prepare(claim)
-                if self._reporter is not None:
-                    self._reporter.prepared(claim, devices)
-                return devices
-            if self._reporter is not None:
-                self._reporter.released(claim)
-            await self._claims.unprepare(claim)
+            devices = await self._done(operation, claim)
         except ClaimError as error:
-            log.warning("claim refused", extra=_named(operation, claim, str(error)))
+            log.warning(_NOT_DONE[operation], extra=named(reason=str(error)))
             return error
         except Exception as error:  # a bug of ours: the claim's error says so, and the log says where
-            log.exception("claim failed", extra=_named(operation, claim, repr(error)))
+            log.exception("claim failed", extra=named(method=operation.value))
             return ClaimError(f"internal error: {error!r}; the log of ostler on this node says where")
+        if operation is Operation.PREPARE:
+            log.info("claim prepared", extra=named(devices=[device.device for device in devices]))
+        else:
+            log.info("claim released", extra=named())
+        return devices
+
+    async def _done(self, operation: Operation, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        if operation is Operation.PREPARE:
+            devices = await self._claims.prepare(claim)
+            if self._reporter is not None:
+                self._reporter.prepared(claim, devices)
+            return devices
+        if self._reporter is not None:
+            self._reporter.released(claim)
+        await self._claims.unprepare(claim)
         return ()
 
 
 def _fault(named: KubeletClaim) -> str:
     """What is wrong with how a claim is named; empty for nothing."""
     if not _UID.fullmatch(named.uid):
-        return f"uid: {named.uid[:128]!r} is no claim's UID"
+        return f"uid: {named.uid[:_SHOWN]!r} is no claim's UID"
     missing = [field for field in ("namespace", "name") if not getattr(named, field)]
     return f"{missing[0]}: is empty; the kubelet must name the claim" if missing else ""
-
-
-def _named(operation: Operation, claim: ClaimReference, reason: str) -> dict[str, str]:
-    return {"method": operation.value, "claim": str(claim), "uid": claim.uid, "reason": reason}

@@ -127,15 +127,13 @@ def _matched(
 
 
 def _creatable(pool: Pool, matched: Mapping[int, Stored], refused: Set[int]) -> tuple[int, ...]:
-    """The missing slices up to the first that is refused: a pool is built from its beginning."""
-    creates = []
-    for index in range(len(pool.slices)):
-        if index in matched:
-            continue
-        if index in refused:
-            break
-        creates.append(index)
-    return tuple(creates)
+    """The missing slices before the first that is refused, be that one stored or not.
+
+    A pool is built from its beginning, and one that lacks a slice is not used: what would come behind the gap is of no
+    use to anybody, and an old slice that cannot be replaced is worth more while all of its generation are there.
+    """
+    first = min(refused, default=len(pool.slices))
+    return tuple([index for index in range(first) if index not in matched])
 
 
 def _generation(highest: int, asked: int, unfinished: int, *, more: bool) -> int:

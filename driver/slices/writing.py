@@ -6,7 +6,7 @@ next request would fare no better. Nothing is tried again here: what is stored b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from driver.slices import content
 from driver.slices.api import SliceApi
@@ -47,6 +47,12 @@ class _Exchanged(Value):
 def _raise(exchanged: _Exchanged) -> None:
     if exchanged.failure is not None:
         raise exchanged.failure
+
+
+def _before(refused: Sequence[tuple[int, Invalid]], creates: Sequence[int]) -> tuple[int, ...]:
+    """The new slices before the first whose change was refused; see ``planning``."""
+    first = min([index for index, _ in refused], default=None)
+    return tuple([index for index in creates if first is None or index < first])
 
 
 class SliceWriter:
@@ -105,21 +111,24 @@ class SliceWriter:
 
     def remove(self, plan: Plan) -> Written:
         """Carry out the plan for a pool that nobody wants. Raises ``RequestError``."""
+        before = self.stats
         self._delete_all(plan.excess)
-        return Written(wrote=bool(plan.excess))
+        return Written(wrote=self.stats != before)
 
     def write(self, plan: Plan, wanted: WantedPool, *, complete: bool, good: Callable[[int], bool]) -> Written:
         """Carry out a plan. ``complete``: no slice is left out of it; ``good``: new slice number so may be sent.
 
         Raises ``KubeError``, ``NodeWithoutUid``.
         """
+        before = self.stats
         self._delete_all(plan.excess)
         updates = self._exchange(wanted, self._changed(plan, wanted), self._api.replace_slice, len(plan.updates))
         refused = list(updates.refused)
         self.stats = replace(self.stats, updates=self.stats.updates + updates.done)
         _raise(updates)
-        bodies = self._new(plan, wanted, good) if plan.creates else iter(())
-        creates = self._exchange(wanted, bodies, self._api.create_slice, len(plan.creates), stop_at_refusal=True)
+        creatable = _before(updates.refused, plan.creates)
+        bodies = self._new(creatable, plan.generation, wanted, good) if creatable else iter(())
+        creates = self._exchange(wanted, bodies, self._api.create_slice, len(creatable), stop_at_refusal=True)
         refused += creates.refused
         self.stats = replace(self.stats, creates=self.stats.creates + creates.done)
         _raise(creates)
@@ -130,7 +139,7 @@ class SliceWriter:
         all_sent = creates.done + len(creates.refused) == len(plan.creates)
         if complete and all_sent and not refused:
             self._delete_all(plan.superseded)
-        return Written(tuple(refused), bool(creates.done), wrote=not plan.empty, all_sent=all_sent)
+        return Written(tuple(refused), bool(creates.done), wrote=self.stats != before, all_sent=all_sent)
 
     def _exchange(
         self, wanted: WantedPool, bodies: Iterator[Numbered], send: Send, count: int, *, stop_at_refusal: bool = False
@@ -170,12 +179,14 @@ class SliceWriter:
                 ),
             )
 
-    def _new(self, plan: Plan, wanted: WantedPool, good: Callable[[int], bool]) -> Iterator[Numbered]:
+    def _new(
+        self, indexes: Sequence[int], generation: int, wanted: WantedPool, good: Callable[[int], bool]
+    ) -> Iterator[Numbered]:
         owner = self._known_owner()
-        for index in plan.creates:
+        for index in indexes:
             if not good(index):
                 return
-            yield index, self.new_object(wanted.name, wanted.effective, index, plan.generation, owner)
+            yield index, self.new_object(wanted.name, wanted.effective, index, generation, owner)
 
     def _stored(self, wanted: WantedPool, index: int, sent: JsonObject, answer: JsonObject) -> None:
         """Remember what the server made of a slice, and tell when it is less than was sent."""

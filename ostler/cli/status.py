@@ -17,7 +17,7 @@ from protos.agent.v1alpha1 import agent_pb2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser.description = "Show how the running agent is: role, readiness, sources, resources, registration, events."
+    parser.description = "Show how the running agent is: role, readiness, sources, resources, registration, claims, events."
     add_format(parser)
     add_socket(parser)
 
@@ -50,12 +50,20 @@ def _print_text(status: agent_pb2.GetStatusResponse) -> None:
         for item in status.resources
     ]
     print_table(("RESOURCE", "HEALTHY", "REGISTRATION", "PATH", "SOCKET", "DETAIL"), rows)
+    if status.HasField("dra"):
+        _print_dra(status.dra)
     if status.events:
         sys.stdout.write("\n")
         print_table(
             ("TIME", "TYPE", "REASON", "MESSAGE"),
             [(_time(event.time), event.type, event.reason, event.message) for event in status.events],
         )
+
+
+def _print_dra(dra: agent_pb2.DraStatus) -> None:
+    sys.stdout.write("\n")
+    row = (dra.driver, f"{dra.published}/{dra.devices}", dra.registration, str(dra.claims), dra.socket, dra.problem)
+    print_table(("DRA DRIVER", "PUBLISHED", "REGISTRATION", "CLAIMS", "SOCKET", "DETAIL"), [row])
 
 
 def _time(seconds: float) -> str:

@@ -14,7 +14,7 @@ from node.edits.options import CdiMode
 from node.inventory.model import DeviceKind
 from node.rules import Door, Rule
 from node.values import Value, value
-from ostler.config import schema
+from ostler.config import option_fields, schema
 from ostler.config.conflicts import check_together, sorts
 from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules
 from ostler.config.document import shown
@@ -67,7 +67,7 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
     roots = Roots(nvidia.driver_root, nvidia.dev_root)
     rules = _rules(values, habits.renames, roots, problems, notes)
     if schema.RESOURCES not in values and not habits.nvidia_alone:
-        rules += other_rules(values.section(schema.DEFAULTS), roots)
+        rules += other_rules(values.section(option_fields.DEFAULTS), roots)
     full = any(rule.edits.uses_cdi and rule.edits.cdi_mode is CdiMode.FULL for rule in rules)
     _check_folders(values, problems)
     _check_events(values, problems)
@@ -110,7 +110,10 @@ def _dra(values: Values) -> DraSettings:
     registry = Path(values.section(schema.KUBELET)[schema.REGISTRY_DIR])
     folder = dra[schema.PLUGINS_DIR]
     return DraSettings(
-        dra[schema.DRIVER_NAME], Path(folder) if folder else registry.parent / "plugins", dra[schema.ALSO_PUBLISH_AS]
+        dra[schema.DRIVER_NAME],
+        Path(folder) if folder else registry.parent / "plugins",
+        dra[schema.ALSO_PUBLISH_AS],
+        dra[schema.TAINT_EFFECT],
     )
 
 
@@ -129,7 +132,7 @@ def _nvidia(values: Values) -> NvidiaSettings:
 def _rules(
     values: Values, renames: tuple[Rename, ...], roots: Roots, problems: list[ConfigError], notes: list[Note]
 ) -> tuple[Rule, ...]:
-    defaults = values.section(schema.DEFAULTS)
+    defaults = values.section(option_fields.DEFAULTS)
     if schema.RESOURCES in values:
         placed = read_resources(values[schema.RESOURCES], defaults, roots, problems)
         check_together(placed, problems)

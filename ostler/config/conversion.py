@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from node.rules import Rule
-from ostler.config import schema
+from ostler.config import device_fields, option_fields, schema
 from ostler.config.default_rules import Rename, nvidia_rules, renamed_rules
+from ostler.config.device_fields import Vendor
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
 from ostler.config.load import Read, SourceFormat, load_bytes, read_document
 from ostler.config.notes import Note, NoteKind
 from ostler.config.options import Roots
-from ostler.config.schema import Vendor
 from ostler.config.section import AnyField, Values
 from ostler.config.settings import MigStrategy
 from ostler.config.sriov import DEFAULT_PREFIX
@@ -33,7 +33,7 @@ _FOREIGN = {
     SourceFormat.SRIOV: "the SR-IOV network device plugin (resourceList)",
 }
 _OWN_REMARKS = {
-    schema.NAMED_IN_USE.key: "as there: a function's name does not give away what the node itself uses",
+    option_fields.NAMED_IN_USE.key: "as there: a function's name does not give away what the node itself uses",
 }
 """What is said of a value that no key of the foreign file caused, by our key."""
 
@@ -99,7 +99,7 @@ def _paragraph(text: str, first: str, further: str) -> list[str]:
 def _resources(read: Read) -> Iterator[Values]:
     """Our resources for what a NVIDIA file's renames and its MIG strategy mean."""
     values, renames = read.values, read.habits.renames
-    defaults, nvidia = values.section(schema.DEFAULTS), values.section(schema.NVIDIA)
+    defaults, nvidia = values.section(option_fields.DEFAULTS), values.section(schema.NVIDIA)
     strategy, roots = nvidia[schema.MIG_STRATEGY], Roots("/", "/")
     problems: list[ConfigError] = []  # the file has been judged: there are none
     for one in renamed_rules(renames, strategy, defaults, roots, problems):
@@ -112,15 +112,15 @@ def _resource(rule: Rule, origin: Origin) -> Values:
     silent = Origin(origin.source)
     resource, devices = Values(silent), Values(silent)
     resource.put(schema.RESOURCE_NAME, rule.resource, origin)
-    resource.put(schema.DEVICES, devices, silent)
+    resource.put(device_fields.DEVICES, devices, silent)
     resource.put(schema.UNIFORM, rule.uniform, silent)
     selected = rule.selector
-    devices.put(schema.KINDS, selected.kinds, silent)
-    devices.put(schema.VENDORS, tuple(Vendor(vendor) for vendor in selected.vendors), silent)
-    devices.put(schema.PRODUCTS, selected.products, silent)
-    devices.put(schema.PROFILES, selected.profiles, silent)
-    devices.put(schema.MIG_ENABLED, selected.mig_enabled, silent)
-    devices.put(schema.WHOLE_INSTANCES, selected.whole_instances, silent)
+    devices.put(device_fields.KINDS, selected.kinds, silent)
+    devices.put(device_fields.VENDORS, tuple(Vendor(vendor) for vendor in selected.vendors), silent)
+    devices.put(device_fields.PRODUCTS, selected.products, silent)
+    devices.put(device_fields.PROFILES, selected.profiles, silent)
+    devices.put(device_fields.MIG_ENABLED, selected.mig_enabled, silent)
+    devices.put(device_fields.WHOLE_INSTANCES, selected.whole_instances, silent)
     return resource
 
 
@@ -134,9 +134,9 @@ def _leave_out_strategy(values: Values) -> None:
 def _nvidia_differences(values: Values, renames: tuple[Rename, ...]) -> Iterator[str]:
     strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
     yield f"migStrategy {strategy} is written out as resources. Add others there: the first that matches has a device."
-    defaults = values.section(schema.DEFAULTS)
-    alone = all(some.uses_cdi for some in defaults[schema.STRATEGIES])  # then no answer holds device nodes
-    if schema.DEVICE_SPECS not in defaults and not alone:
+    defaults = values.section(option_fields.DEFAULTS)
+    alone = all(some.uses_cdi for some in defaults[option_fields.STRATEGIES])  # then no answer holds device nodes
+    if option_fields.DEVICE_SPECS not in defaults and not alone:
         yield (
             "passDeviceSpecs is not in the file, which means true here and false there: device nodes are part of the "
             "answer, so that containers keep them after 'systemctl daemon-reload'."

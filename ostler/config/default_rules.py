@@ -8,7 +8,7 @@ from __future__ import annotations
 from node.inventory.model import DeviceKind
 from node.rules import PROFILE, Rule, Selector
 from node.values import Value, value
-from ostler.config import schema
+from ostler.config import option_fields
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.options import Roots, edit_options
 from ostler.config.resources import PlacedRule, check_name
@@ -80,4 +80,4 @@ def renamed_rules(
 
 def _rule(resource: str, selected: Selector, defaults: Values, roots: Roots, *, uniform: bool = False) -> Rule:
     options = edit_options(Values(defaults.origin), defaults, roots, selected)
-    return Rule(resource, selected, edits=options, uniform=uniform, hints=defaults[schema.HINTS])
+    return Rule(resource, selected, edits=options, uniform=uniform, hints=defaults[option_fields.HINTS])

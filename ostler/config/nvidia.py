@@ -17,7 +17,7 @@ from typing import cast
 from node.edits.options import CdiMode, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
 from node.values import Value, value
-from ostler.config import document, schema
+from ostler.config import document, option_fields, schema
 from ostler.config.default_rules import Rename
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar
 from ostler.config.errors import ConfigError, Origin
@@ -118,7 +118,7 @@ _STRATEGIES: Field[tuple[ListStrategy, ...]] = Field(
     "deviceListStrategy", ListOf(Choice(ListStrategy), fewest=1, single=True), (), "Device list strategies."
 )
 _IDS = Field("deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "Device id strategy.")
-_PREFIX = Field("cdiAnnotationPrefix", schema.ANNOTATION_PREFIX.type, "cdi.k8s.io/", "Annotation prefix.")
+_PREFIX = Field("cdiAnnotationPrefix", option_fields.ANNOTATION_PREFIX.type, "cdi.k8s.io/", "Annotation prefix.")
 _HOOK = Field("nvidiaCTKPath", HostPath(DEFAULT_HOOK, optional=True), "", "Hook program on the host.")
 _CONTAINER_ROOT = Field(
     "containerDriverRoot", HostPath("/driver-root", optional=True), "", "Where the plugin sees the driver."
@@ -195,21 +195,21 @@ _TAKEN_FLAGS = (
     _Taken(_MIG, (schema.NVIDIA,), schema.MIG_STRATEGY),
     _Taken(_DRIVER_ROOT, (schema.NVIDIA,), schema.DRIVER_ROOT),
     _Taken(_DEV_ROOT, (schema.NVIDIA,), schema.DEV_ROOT),
-    _Taken(_GDRCOPY, (schema.DEFAULTS,), schema.GDRCOPY),
-    _Taken(_GDS, (schema.DEFAULTS,), schema.GDS),
-    _Taken(_MOFED, (schema.DEFAULTS,), schema.MOFED),
+    _Taken(_GDRCOPY, (option_fields.DEFAULTS,), option_fields.GDRCOPY),
+    _Taken(_GDS, (option_fields.DEFAULTS,), option_fields.GDS),
+    _Taken(_MOFED, (option_fields.DEFAULTS,), option_fields.MOFED),
 )
 _TAKEN_PLUGIN = (
-    _Taken(_SPECS, (schema.DEFAULTS,), schema.DEVICE_SPECS),
-    _Taken(_STRATEGIES, (schema.DEFAULTS,), schema.STRATEGIES),
-    _Taken(_IDS, (schema.DEFAULTS,), schema.ID_STRATEGY),
-    _Taken(_PREFIX, (schema.DEFAULTS,), schema.ANNOTATION_PREFIX),
-    _Taken(_HOOK, (schema.DEFAULTS,), schema.HOOK),
+    _Taken(_SPECS, (option_fields.DEFAULTS,), option_fields.DEVICE_SPECS),
+    _Taken(_STRATEGIES, (option_fields.DEFAULTS,), option_fields.STRATEGIES),
+    _Taken(_IDS, (option_fields.DEFAULTS,), option_fields.ID_STRATEGY),
+    _Taken(_PREFIX, (option_fields.DEFAULTS,), option_fields.ANNOTATION_PREFIX),
+    _Taken(_HOOK, (option_fields.DEFAULTS,), option_fields.HOOK),
     _Taken(_CONTAINER_ROOT, (schema.NVIDIA,), schema.DRIVER_ROOT_MOUNT),
 )
 _TAKEN_IMEX = (
-    _Taken(_CHANNELS, (schema.DEFAULTS, schema.IMEX), schema.CHANNELS),
-    _Taken(_REQUIRED, (schema.DEFAULTS, schema.IMEX), schema.CHANNELS_REQUIRED),
+    _Taken(_CHANNELS, (option_fields.DEFAULTS, option_fields.IMEX), option_fields.CHANNELS),
+    _Taken(_REQUIRED, (option_fields.DEFAULTS, option_fields.IMEX), option_fields.CHANNELS_REQUIRED),
 )
 
 
@@ -245,10 +245,10 @@ def _take_cdi(plugin: Values, values: Values, notes: list[Note]) -> None:
     if not any(strategy.uses_cdi for strategy in plugin[_STRATEGIES]):
         return
     place = plugin.place(_STRATEGIES)
-    defaults = values.section(schema.DEFAULTS)
-    defaults.put(schema.CDI_MODE, CdiMode.FULL, place)
+    defaults = values.section(option_fields.DEFAULTS)
+    defaults.put(option_fields.CDI_MODE, CdiMode.FULL, place)
     hook = plugin[_HOOK] or DEFAULT_HOOK
-    defaults.put(schema.HOOK, hook, plugin.place(_HOOK))
+    defaults.put(option_fields.HOOK, hook, plugin.place(_HOOK))
     notes.append(Note(NoteKind.TAKEN, place, f"CDI as there: taken as defaults.cdiMode full with the hook {hook}"))
 
 

@@ -10,7 +10,7 @@ from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
 from node.rules import Door, Selector
 from node.values import Value, replace, value
-from ostler.config import schema
+from ostler.config import option_fields, schema
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.section import AnyField, Field, T, Values
 from ostler.config.selection import serves_nics, serves_nvidia
@@ -33,24 +33,26 @@ def edit_options(own: Values, defaults: Values, roots: Roots, selected: Selector
         options = _without_nvidia(options, own)
     if not serves_nics(selected):
         return options
-    return replace(options, rdma=_gives_rdma(own, defaults, selected), vhost_net=pick(schema.VHOST_NET, own, defaults))
+    return replace(
+        options, rdma=_gives_rdma(own, defaults, selected), vhost_net=pick(option_fields.VHOST_NET, own, defaults)
+    )
 
 
 def _options(own: Values, defaults: Values, roots: Roots) -> EditOptions:
-    imex, default_imex = own.section(schema.IMEX), defaults.section(schema.IMEX)
-    features = {"gdrcopy": schema.GDRCOPY, "gds": schema.GDS, "mofed": schema.MOFED}
+    imex, default_imex = own.section(option_fields.IMEX), defaults.section(option_fields.IMEX)
+    features = {"gdrcopy": option_fields.GDRCOPY, "gds": option_fields.GDS, "mofed": option_fields.MOFED}
     return EditOptions(
-        strategies=pick(schema.STRATEGIES, own, defaults),
-        ids=pick(schema.ID_STRATEGY, own, defaults),
-        device_specs=pick(schema.DEVICE_SPECS, own, defaults),
-        cdi_mode=pick(schema.CDI_MODE, own, defaults),
-        cdi_annotation_prefix=pick(schema.ANNOTATION_PREFIX, own, defaults),
+        strategies=pick(option_fields.STRATEGIES, own, defaults),
+        ids=pick(option_fields.ID_STRATEGY, own, defaults),
+        device_specs=pick(option_fields.DEVICE_SPECS, own, defaults),
+        cdi_mode=pick(option_fields.CDI_MODE, own, defaults),
+        cdi_annotation_prefix=pick(option_fields.ANNOTATION_PREFIX, own, defaults),
         driver_root=roots.driver,
         dev_root=roots.dev,
-        hook=pick(schema.HOOK, own, defaults) or None,
+        hook=pick(option_fields.HOOK, own, defaults) or None,
         features=tuple(name for name, field in features.items() if pick(field, own, defaults)),
-        imex_channels=pick(schema.CHANNELS, imex, default_imex),
-        imex_required=pick(schema.CHANNELS_REQUIRED, imex, default_imex),
+        imex_channels=pick(option_fields.CHANNELS, imex, default_imex),
+        imex_required=pick(option_fields.CHANNELS_REQUIRED, imex, default_imex),
     )
 
 
@@ -63,7 +65,7 @@ def _without_nvidia(options: EditOptions, own: Values) -> EditOptions:
         options,
         strategies=strategies or plain.strategies,
         ids=plain.ids,
-        device_specs=own[schema.DEVICE_SPECS] and not by_claim,
+        device_specs=own[option_fields.DEVICE_SPECS] and not by_claim,
         cdi_mode=plain.cdi_mode,
         driver_root=plain.driver_root,
         dev_root=plain.dev_root,
@@ -78,7 +80,7 @@ def _gives_rdma(own: Values, defaults: Values, selected: Selector) -> bool:
     wanted = selected.nic.rdma if selected.nic is not None else None
     if wanted is False:
         return False
-    given = pick(schema.RDMA_DEVICES, own, defaults)
+    given = pick(option_fields.RDMA_DEVICES, own, defaults)
     return given if given is not None else bool(wanted) or selected.kinds == (DeviceKind.RDMA,)
 
 
@@ -91,17 +93,22 @@ def check_options(
     options: EditOptions, own: Values, defaults: Values, selected: Selector, problems: list[ConfigError]
 ) -> None:
     """Report options that cannot go together, each at the value that is easiest to change."""
-    if own.broken or defaults.broken or own.section(schema.IMEX).broken or defaults.section(schema.IMEX).broken:
+    if (
+        own.broken
+        or defaults.broken
+        or own.section(option_fields.IMEX).broken
+        or defaults.section(option_fields.IMEX).broken
+    ):
         return
     _check_meaning(own, selected, problems)
     if own[schema.DOOR] is Door.DRA:
         _check_door(own, problems)
     if not serves_nvidia(selected):
         return
-    place = _place(schema.CDI_MODE, own, defaults)
+    place = _place(option_fields.CDI_MODE, own, defaults)
     mode = options.cdi_mode
     # A mode that strategies given at a closer place have made idle does no harm.
-    meant = _rank(schema.CDI_MODE, own, defaults) >= _rank(schema.STRATEGIES, own, defaults)
+    meant = _rank(option_fields.CDI_MODE, own, defaults) >= _rank(option_fields.STRATEGIES, own, defaults)
     if mode is not CdiMode.NODES and not options.uses_cdi:
         if meant:
             fix = "add cdi-cri or cdi-annotations there, or remove cdiMode"
@@ -110,7 +117,9 @@ def check_options(
         fix = "set hook to its path on the host, such as /usr/bin/nvidia-cdi-hook"
         problems.append(place.error("is full, which needs the vendor's hook program", fix))
     if options.imex_required and not options.imex_channels:
-        place = _place(schema.CHANNELS_REQUIRED, own.section(schema.IMEX), defaults.section(schema.IMEX))
+        place = _place(
+            option_fields.CHANNELS_REQUIRED, own.section(option_fields.IMEX), defaults.section(option_fields.IMEX)
+        )
         problems.append(place.error("is true, but there is no channel to require", "list channels in channelIDs"))
 
 
@@ -124,9 +133,9 @@ def _check_meaning(own: Values, selected: Selector, problems: list[ConfigError])
             fix = "remove it, or select NICs with 'devices: {kind: nic}'"
             problem = "is an option for NICs, which this resource does not select"
             problems.append(own.place(option).error(problem, fix))
-    elif own[schema.RDMA_DEVICES] and selected.nic is not None and selected.nic.rdma is False:
+    elif own[option_fields.RDMA_DEVICES] and selected.nic is not None and selected.nic.rdma is False:
         problem = "is true, but devices say rdma: false"
-        problems.append(own.place(schema.RDMA_DEVICES).error(problem, "remove one of the two"))
+        problems.append(own.place(option_fields.RDMA_DEVICES).error(problem, "remove one of the two"))
 
 
 def _check_door(own: Values, problems: list[ConfigError]) -> None:
@@ -134,10 +143,10 @@ def _check_door(own: Values, problems: list[ConfigError]) -> None:
     fields: tuple[AnyField, ...] = (
         schema.IDS,
         schema.UNIFORM,
-        schema.STRATEGIES,
-        schema.DEVICE_SPECS,
-        schema.ANNOTATION_PREFIX,
-        schema.HINTS,
+        option_fields.STRATEGIES,
+        option_fields.DEVICE_SPECS,
+        option_fields.ANNOTATION_PREFIX,
+        option_fields.HINTS,
     )
     for field in fields:
         if field in own:
@@ -147,31 +156,31 @@ def _check_door(own: Values, problems: list[ConfigError]) -> None:
 
 def _nvidia_options(own: Values) -> list[tuple[AnyField, str]]:
     """Options given in the resource that only NVIDIA's devices have, with what is said of each."""
-    imex = own.section(schema.IMEX)
+    imex = own.section(option_fields.IMEX)
     switches: tuple[tuple[AnyField, bool], ...] = (
-        (schema.GDRCOPY, own[schema.GDRCOPY]),
-        (schema.GDS, own[schema.GDS]),
-        (schema.MOFED, own[schema.MOFED]),
-        (schema.HOOK, bool(own[schema.HOOK])),
-        (schema.IMEX, bool(imex[schema.CHANNELS] or imex[schema.CHANNELS_REQUIRED])),
+        (option_fields.GDRCOPY, own[option_fields.GDRCOPY]),
+        (option_fields.GDS, own[option_fields.GDS]),
+        (option_fields.MOFED, own[option_fields.MOFED]),
+        (option_fields.HOOK, bool(own[option_fields.HOOK])),
+        (option_fields.IMEX, bool(imex[option_fields.CHANNELS] or imex[option_fields.CHANNELS_REQUIRED])),
     )
     found: list[tuple[AnyField, str]] = [(field, "is an option") for field, given in switches if given]
-    if own[schema.ID_STRATEGY] is not IdStrategy.UUID:
-        found.append((schema.ID_STRATEGY, f"is {own[schema.ID_STRATEGY]}, a choice"))
-    if own[schema.CDI_MODE] is not CdiMode.NODES:
-        found.append((schema.CDI_MODE, f"is {own[schema.CDI_MODE]}, a choice"))
-    if ListStrategy.VOLUME_MOUNTS in own[schema.STRATEGIES]:
-        found.append((schema.STRATEGIES, f"has {ListStrategy.VOLUME_MOUNTS}, a choice"))
+    if own[option_fields.ID_STRATEGY] is not IdStrategy.UUID:
+        found.append((option_fields.ID_STRATEGY, f"is {own[option_fields.ID_STRATEGY]}, a choice"))
+    if own[option_fields.CDI_MODE] is not CdiMode.NODES:
+        found.append((option_fields.CDI_MODE, f"is {own[option_fields.CDI_MODE]}, a choice"))
+    if ListStrategy.VOLUME_MOUNTS in own[option_fields.STRATEGIES]:
+        found.append((option_fields.STRATEGIES, f"has {ListStrategy.VOLUME_MOUNTS}, a choice"))
     return found
 
 
 def _nic_options(own: Values) -> list[AnyField]:
     """Options given in the resource that only NICs have."""
     switches: tuple[tuple[AnyField, bool], ...] = (
-        (schema.LINK_HEALTH, own[schema.LINK_HEALTH]),
-        (schema.RDMA_DEVICES, bool(own[schema.RDMA_DEVICES])),
-        (schema.VHOST_NET, own[schema.VHOST_NET]),
-        (schema.NAMED_IN_USE, own[schema.NAMED_IN_USE] is schema.NamedInUse.WITHHOLD),
+        (option_fields.LINK_HEALTH, own[option_fields.LINK_HEALTH]),
+        (option_fields.RDMA_DEVICES, bool(own[option_fields.RDMA_DEVICES])),
+        (option_fields.VHOST_NET, own[option_fields.VHOST_NET]),
+        (option_fields.NAMED_IN_USE, own[option_fields.NAMED_IN_USE] is option_fields.NamedInUse.WITHHOLD),
     )
     return [field for field, given in switches if given]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from node.values import Value, value
-from ostler.config import schema
+from ostler.config import option_fields, schema
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.scalars import BadValue
 from ostler.config.section import AnyField, Field, Values
@@ -80,6 +80,7 @@ OVERRIDES = (
     Override("--dra-driver-name", (schema.DRA,), schema.DRIVER_NAME),
     Override("--dra-plugins-dir", (schema.DRA,), schema.PLUGINS_DIR),
     Override("--dra-also-publish-as", (schema.DRA,), schema.ALSO_PUBLISH_AS),
+    Override("--dra-taint-effect", (schema.DRA,), schema.TAINT_EFFECT),
     Override("--topology-file", (schema.TOPOLOGY,), schema.TOPOLOGY_FILE),
     Override("--nvidia-driver-root", (schema.NVIDIA,), schema.DRIVER_ROOT),
     Override("--nvidia-driver-root-mount", (schema.NVIDIA,), schema.DRIVER_ROOT_MOUNT),
@@ -87,11 +88,11 @@ OVERRIDES = (
     Override("--nvidia-dev-root-mount", (schema.NVIDIA,), schema.DEV_ROOT_MOUNT),
     Override("--nvidia-library", (schema.NVIDIA,), schema.LIBRARY),
     Override("--mig-strategy", (schema.NVIDIA,), schema.MIG_STRATEGY),
-    Override("--device-list-strategy", (schema.DEFAULTS,), schema.STRATEGIES),
-    Override("--device-id-strategy", (schema.DEFAULTS,), schema.ID_STRATEGY),
-    Override("--pass-device-specs", (schema.DEFAULTS,), schema.DEVICE_SPECS),
-    Override("--cdi-mode", (schema.DEFAULTS,), schema.CDI_MODE),
-    Override("--cdi-hook", (schema.DEFAULTS,), schema.HOOK),
+    Override("--device-list-strategy", (option_fields.DEFAULTS,), option_fields.STRATEGIES),
+    Override("--device-id-strategy", (option_fields.DEFAULTS,), option_fields.ID_STRATEGY),
+    Override("--pass-device-specs", (option_fields.DEFAULTS,), option_fields.DEVICE_SPECS),
+    Override("--cdi-mode", (option_fields.DEFAULTS,), option_fields.CDI_MODE),
+    Override("--cdi-hook", (option_fields.DEFAULTS,), option_fields.HOOK),
 )
 
 

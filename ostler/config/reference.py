@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ostler.config import nvidia, schema, sriov, topology
+from ostler.config import nvidia, option_fields, schema, sriov, topology
 from ostler.config.overrides import OVERRIDES
 from ostler.config.scalars import Choice
 from ostler.config.section import AnyField, ListOf, Section
@@ -101,7 +101,7 @@ def _holds_keys(field: AnyField) -> bool:
 def _sections(section: Section, path: str = "") -> Iterator[tuple[str, AnyField]]:
     """Every section below, by its path; options that resources repeat only where they are described."""
     for field in section.fields:
-        if not _holds_keys(field) or (path == "resources." and field in schema.OPTIONS):
+        if not _holds_keys(field) or (path == "resources." and field in option_fields.OPTIONS):
             continue
         inner = f"{path}{field.key}"
         yield inner, field
@@ -111,7 +111,7 @@ def _sections(section: Section, path: str = "") -> Iterator[tuple[str, AnyField]
 def _keys_table(section: Section, *, repeated: bool = False) -> str:
     rows: list[Row] = []
     for field in section.fields:
-        if repeated and field in schema.OPTIONS:
+        if repeated and field in option_fields.OPTIONS:
             continue
         rows.append((f"`{field.key}`", _takes(field), _default(field), field.help, _example(field)))
     if repeated:

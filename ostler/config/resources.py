@@ -15,11 +15,11 @@ from node.inventory.model import NIC_KINDS, DeviceKind
 from node.names import explain_resource_name
 from node.rules import PROFILE, Door, Rule, Selector
 from node.values import Value, value
-from ostler.config import schema
+from ostler.config import device_fields, option_fields, schema
 from ostler.config.document import clipped, shown
 from ostler.config.errors import ConfigError, Origin
+from ostler.config.option_fields import NamedInUse
 from ostler.config.options import Roots, check_options, edit_options, pick
-from ostler.config.schema import NamedInUse
 from ostler.config.section import Values
 from ostler.config.selection import check_selection, selector, serves_nics
 
@@ -47,7 +47,7 @@ def read_resources(
     """The rules of the ``resources`` list that could be read, each checked alone."""
     placed = []
     for values in resources:
-        devices = values.section(schema.DEVICES)
+        devices = values.section(device_fields.DEVICES)
         selected = selector(devices)
         options = edit_options(values, defaults, roots, selected)
         if not devices.broken:
@@ -60,15 +60,15 @@ def read_resources(
             values[schema.IDS],
             edits=options,
             uniform=values[schema.UNIFORM],
-            link_health=serves_nics(selected) and pick(schema.LINK_HEALTH, values, defaults),
-            hints=values[schema.DOOR] is Door.DRA or pick(schema.HINTS, values, defaults),
-            by_name=not serves_nics(selected) or pick(schema.NAMED_IN_USE, values, defaults) is NamedInUse.OFFER,
+            link_health=serves_nics(selected) and pick(option_fields.LINK_HEALTH, values, defaults),
+            hints=values[schema.DOOR] is Door.DRA or pick(option_fields.HINTS, values, defaults),
+            by_name=not serves_nics(selected) or pick(option_fields.NAMED_IN_USE, values, defaults) is NamedInUse.OFFER,
         )
         named = False
         if not devices.broken:
             check_selection(rule.selector, devices, problems)
             named = schema.RESOURCE_NAME in values and check_name(rule, name, problems)
-        if named and not (values.broken or values.section(schema.IMEX).broken):
+        if named and not (values.broken or values.section(option_fields.IMEX).broken):
             placed.append(PlacedRule(rule, values.origin, name))
     return tuple(placed)
 

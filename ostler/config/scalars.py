@@ -22,6 +22,9 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 E = TypeVar("E", bound=StrEnum)
 
+SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+"""What domains, node names and most names of objects look like; how long each may be, its field says."""
+
 MAX_SOCKET_PATH = 107
 """Bytes that a Unix socket's path may have."""
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
-from node.edits.options import CdiMode, IdStrategy, ListStrategy
-from node.inventory.model import DeviceKind
 from node.rules import DeviceIds, Door
-from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId, RootFunctions
-from ostler.config.patterns import NamePattern, Pattern, PciPattern, ProfilePattern, UuidPattern
-from ostler.config.scalars import Address, AnyPath, Boolean, Choice, Duration, HostPath, Integer, JsonObject, Text
+from ostler.config.device_fields import DEVICES
+from ostler.config.option_fields import DEFAULTS, OPTIONS
+from ostler.config.scalars import SUBDOMAIN, Address, AnyPath, Boolean, Choice, Duration, HostPath, JsonObject, Text
 from ostler.config.section import Field, ListOf, Section, section
 from ostler.config.settings import INSTANCE, EventsChoice, LogFormat, LogLevel, MigStrategy, RegistrationChoice
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Config"
-
-_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 
 
 class _ApiVersion(StrEnum):
@@ -32,45 +29,6 @@ class _Kind(StrEnum):
     CONFIG = KIND
 
 
-class Vendor(StrEnum):
-    """Vendors whose devices are found and served; a NIC of any other one is selected by ``pciVendors``."""
-
-    NVIDIA = "nvidia"
-    AMD = "amd"
-    INTEL = "intel"
-    MELLANOX = "mellanox"
-    BROADCOM = "broadcom"
-    AMAZON = "amazon"
-    GOOGLE = "google"
-    REDHAT = "redhat"
-    CHELSIO = "chelsio"
-    MARVELL = "marvell"
-    CISCO = "cisco"
-    HUAWEI = "huawei"
-
-
-class NicFunction(StrEnum):
-    """What a NIC is to SR-IOV."""
-
-    PF = "pf"
-    VF = "vf"
-    SF = "sf"
-
-
-class NamedInUse(StrEnum):
-    """What becomes of a NIC that is named while the node itself uses it, or while virtual functions stand for it."""
-
-    OFFER = "offer"
-    WITHHOLD = "withhold"
-
-
-class LinkType(StrEnum):
-    """What a NIC's link speaks."""
-
-    ETHERNET = "ethernet"
-    INFINIBAND = "infiniband"
-
-
 API_VERSION_FIELD = Field(
     "apiVersion", Choice(_ApiVersion), _ApiVersion.V1ALPHA1, "Version of this format.", required=True
 )
@@ -78,7 +36,7 @@ KIND_FIELD = Field("kind", Choice(_Kind), _Kind.CONFIG, "Kind of this document."
 NODE_NAME = Field(
     "nodeName",
     Text(
-        rf"(?=.{{1,253}}$){_SUBDOMAIN}", "a node name of lower-case letters, digits, - and .", "worker-1", optional=True
+        rf"(?=.{{1,253}}$){SUBDOMAIN}", "a node name of lower-case letters, digits, - and .", "worker-1", optional=True
     ),
     "",
     "Name of the node in Kubernetes; never guessed. Needed only by parts that talk to the API server.",
@@ -170,7 +128,7 @@ KUBERNETES = section("kubernetes", Section(EVENTS, KUBECONFIG), "The Kubernetes 
 DRIVER_NAME = Field(
     "driverName",
     Text(
-        rf"(?=.{{1,63}}$){_SUBDOMAIN}", "a domain name of at most 63 lower-case letters, digits, - and .", "ostler.dev"
+        rf"(?=.{{1,63}}$){SUBDOMAIN}", "a domain name of at most 63 lower-case letters, digits, - and .", "ostler.dev"
     ),
     "ostler.dev",
     "Name of the DRA driver: in its slices, and the domain of their attributes; other nodes must have the same.",
@@ -187,7 +145,18 @@ ALSO_PUBLISH_AS = Field(
     (),
     "Other DRA drivers in whose domain the attributes are published as well, so that claims for them run unchanged.",
 )
-DRA = section("dra", Section(DRIVER_NAME, PLUGINS_DIR, ALSO_PUBLISH_AS), "Dynamic Resource Allocation, for door dra.")
+TAINT_EFFECT = Field(
+    "taintEffect",
+    Choice(TaintEffect),
+    TaintEffect.NO_SCHEDULE,
+    "What the taint of a device that is sick or gone does: NoSchedule keeps new claims away, NoExecute evicts the pods"
+    " that have it, too. Devices whose state is unknown never cost a pod.",
+)
+DRA = section(
+    "dra",
+    Section(DRIVER_NAME, PLUGINS_DIR, ALSO_PUBLISH_AS, TAINT_EFFECT),
+    "Dynamic Resource Allocation, for door dra.",
+)
 
 TOPOLOGY_FILE = Field(
     "file",
@@ -229,155 +198,6 @@ NVIDIA = section(
     "nvidia",
     Section(DRIVER_ROOT, DRIVER_ROOT_MOUNT, DEV_ROOT, DEV_ROOT_MOUNT, LIBRARY, MIG_STRATEGY),
     "NVIDIA's driver, and the default rules.",
-)
-
-STRATEGIES = Field(
-    "deviceListStrategy",
-    ListOf(Choice(ListStrategy), fewest=1),
-    (ListStrategy.ENVVAR,),
-    "How a container is told its devices; several add up.",
-)
-ID_STRATEGY = Field("deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "What names a device in the container.")
-DEVICE_SPECS = Field(
-    "passDeviceSpecs", Boolean(), True, "Give device nodes in the answer itself (not where every strategy is CDI)."
-)
-CDI_MODE = Field(
-    "cdiMode",
-    Choice(CdiMode),
-    CdiMode.NODES,
-    "CDI spec: nodes (ours, device nodes only), full (ours, with driver files and hooks), delegate (nvidia-ctk's).",
-)
-HOOK = Field(
-    "hook", HostPath("/usr/bin/nvidia-cdi-hook", optional=True), "", "Host path of nvidia-cdi-hook, for cdiMode full."
-)
-ANNOTATION_PREFIX = Field(
-    "cdiAnnotationPrefix",
-    Text(rf"(?=.{{1,253}}/){_SUBDOMAIN}/", "a domain with / behind it", "cdi.k8s.io/"),
-    "cdi.k8s.io/",
-    "Start of the annotation's name, for the strategy cdi-annotations.",
-)
-GDRCOPY = Field("gdrcopy", Boolean(), False, "Give /dev/gdrdrv (GDRCopy).")
-GDS = Field("gds", Boolean(), False, "Give what GPUDirect Storage needs.")
-MOFED = Field("mofed", Boolean(), False, "Give /dev/infiniband (MOFED).")
-CHANNELS = Field("channelIDs", ListOf(Integer(0, 2047), most=2048), (), "IMEX channels to give.")
-CHANNELS_REQUIRED = Field("required", Boolean(), False, "Refuse to give devices while a channel is missing.")
-IMEX = section("imex", Section(CHANNELS, CHANNELS_REQUIRED), "IMEX channels.")
-HINTS = Field("topologyHints", Boolean(), True, "Tell the kubelet the NUMA node of each device.")
-LINK_HEALTH = Field("linkHealth", Boolean(), False, "Show a NIC unhealthy while its link is down.")
-RDMA_DEVICES: Field[bool | None] = Field(
-    "rdmaDevices",
-    Boolean(),
-    None,
-    "Give the RDMA device nodes of a NIC; absent: where devices say rdma: true or kind: rdma alone.",
-)
-VHOST_NET = Field("vhostNet", Boolean(), False, "Give /dev/vhost-net and /dev/net/tun with a NIC.")
-NAMED_IN_USE = Field(
-    "namedInUse",
-    Choice(NamedInUse),
-    NamedInUse.OFFER,
-    "A NIC that the node itself uses, or whose virtual functions stand for it, where devices name it (interface, PCI "
-    "address, device name): offer it all the same, or withhold it like any other.",
-)
-OPTIONS = (
-    STRATEGIES,
-    ID_STRATEGY,
-    DEVICE_SPECS,
-    CDI_MODE,
-    HOOK,
-    ANNOTATION_PREFIX,
-    GDRCOPY,
-    GDS,
-    MOFED,
-    IMEX,
-    HINTS,
-    LINK_HEALTH,
-    RDMA_DEVICES,
-    VHOST_NET,
-    NAMED_IN_USE,
-)
-DEFAULTS = section("defaults", Section(*OPTIONS), "Options of every resource; a resource may override each.")
-
-KINDS = Field("kind", ListOf(Choice(DeviceKind), fewest=1, single=True), (), "Kinds of device.")
-VENDORS = Field("vendor", ListOf(Choice(Vendor), fewest=1, single=True), (), "Vendors.")
-PRODUCTS = Field(
-    "product",
-    ListOf(Pattern(), fewest=1, single=True),
-    (),
-    "Product names, also without the vendor and with - for blanks.",
-)
-PROFILES = Field(
-    "profile", ListOf(ProfilePattern(), fewest=1, single=True), (), "MIG profiles, or AMD's partition modes."
-)
-UUIDS = Field("uuid", ListOf(UuidPattern(), fewest=1, single=True), (), "UUIDs.")
-PCI_ADDRESSES = Field("pciAddress", ListOf(PciPattern(), fewest=1, single=True), (), "PCI addresses.")
-NAMES = Field("name", ListOf(NamePattern(), fewest=1, single=True), (), "Device names, as 'ostler devices' shows them.")
-MIG_ENABLED: Field[bool | None] = Field(
-    "migEnabled", Boolean(), None, "Whole GPUs with MIG mode on (true) or off (false)."
-)
-WHOLE_INSTANCES = Field(
-    "wholeInstances", Boolean(), False, "Only MIG devices whose compute instance fills its GPU instance."
-)
-DRIVERS = Field("drivers", ListOf(DriverName(), fewest=1, single=True), (), "Kernel drivers.")
-PCI_VENDORS = Field("pciVendors", ListOf(PciId("15b3"), fewest=1, single=True), (), "PCI vendor ids of NICs.")
-PCI_DEVICES = Field("pciDevices", ListOf(PciId("101e"), fewest=1, single=True), (), "PCI device ids of NICs.")
-FUNCTIONS = Field(
-    "functions",
-    ListOf(Choice(NicFunction), fewest=1, single=True),
-    (),
-    "NICs that are physical functions or without SR-IOV (pf), virtual functions (vf), subfunctions (sf).",
-)
-INTERFACES = Field(
-    "interfaces",
-    ListOf(Functions(), fewest=1, single=True),
-    (),
-    "NICs by the interface of their physical function; NAME#0-3,7 for virtual functions by number.",
-)
-ROOT_DEVICES = Field(
-    "rootDevices",
-    ListOf(RootFunctions(), fewest=1, single=True),
-    (),
-    "NICs by the PCI address of their physical function; ADDRESS#0-3,7 for virtual functions by number.",
-)
-LINK_TYPES = Field("linkTypes", ListOf(Choice(LinkType), fewest=1, single=True), (), "What the link of a NIC speaks.")
-RDMA: Field[bool | None] = Field("rdma", Boolean(), None, "NICs with an RDMA device (true) or without one (false).")
-ACPI_INDEXES = Field(
-    "acpiIndexes",
-    ListOf(Integer(0, 0xFFFFFFFF), fewest=1, single=True),
-    (),
-    "NICs by the index that the firmware gives them.",
-)
-PARTITION_KEYS = Field(
-    "pKeys", ListOf(PartitionKey(), fewest=1, single=True), (), "NICs by their default InfiniBand partition key."
-)
-NIC_FACTS = (
-    PCI_VENDORS,
-    PCI_DEVICES,
-    FUNCTIONS,
-    INTERFACES,
-    ROOT_DEVICES,
-    LINK_TYPES,
-    RDMA,
-    ACPI_INDEXES,
-    PARTITION_KEYS,
-)
-"""Facts that only NICs have: a selection with one of them is of NICs alone."""
-
-DEVICES = section(
-    "devices",
-    Section(
-        KINDS,
-        VENDORS,
-        PRODUCTS,
-        PROFILES,
-        UUIDS,
-        PCI_ADDRESSES,
-        NAMES,
-        MIG_ENABLED,
-        WHOLE_INSTANCES,
-        DRIVERS,
-        *NIC_FACTS,
-    ),
-    "Which devices: every key given must match, of several values one; no key: all but NICs that no earlier one has.",
 )
 
 

@@ -14,9 +14,9 @@ from node.inventory.model import NIC_KINDS, DeviceKind
 from node.nic_selector import FunctionRange, NicSelector
 from node.rules import Selector
 from node.values import replace
-from ostler.config import schema
+from ostler.config import device_fields
+from ostler.config.device_fields import NicFunction, Vendor
 from ostler.config.errors import ConfigError
-from ostler.config.schema import NicFunction, Vendor
 from ostler.config.section import AnyField, Values
 
 ACCELERATORS = (DeviceKind.GPU, DeviceKind.MIG, DeviceKind.PARTITION)
@@ -54,48 +54,48 @@ def selector(devices: Values) -> Selector:
     """The selector that a ``devices`` section describes."""
     return Selector(
         kinds=_kinds(devices)[0],
-        vendors=tuple(vendor.value for vendor in devices[schema.VENDORS]),
-        products=devices[schema.PRODUCTS],
-        profiles=devices[schema.PROFILES],
-        uuids=devices[schema.UUIDS],
-        pci_addresses=devices[schema.PCI_ADDRESSES],
-        names=devices[schema.NAMES],
-        mig_enabled=devices[schema.MIG_ENABLED],
-        whole_instances=devices[schema.WHOLE_INSTANCES],
-        drivers=devices[schema.DRIVERS],
-        nic=_nic_selector(devices) if any(fact in devices for fact in schema.NIC_FACTS) else None,
+        vendors=tuple(vendor.value for vendor in devices[device_fields.VENDORS]),
+        products=devices[device_fields.PRODUCTS],
+        profiles=devices[device_fields.PROFILES],
+        uuids=devices[device_fields.UUIDS],
+        pci_addresses=devices[device_fields.PCI_ADDRESSES],
+        names=devices[device_fields.NAMES],
+        mig_enabled=devices[device_fields.MIG_ENABLED],
+        whole_instances=devices[device_fields.WHOLE_INSTANCES],
+        drivers=devices[device_fields.DRIVERS],
+        nic=_nic_selector(devices) if any(fact in devices for fact in device_fields.NIC_FACTS) else None,
     )
 
 
 def _nic_selector(devices: Values) -> NicSelector:
     return NicSelector(
-        vendors=devices[schema.PCI_VENDORS],
-        devices=devices[schema.PCI_DEVICES],
-        functions=tuple(function.value for function in devices[schema.FUNCTIONS]),
-        interfaces=devices[schema.INTERFACES],
-        roots=devices[schema.ROOT_DEVICES],
-        link_types=tuple(link.value for link in devices[schema.LINK_TYPES]),
-        rdma=devices[schema.RDMA],
-        acpi_indexes=devices[schema.ACPI_INDEXES],
-        pkeys=devices[schema.PARTITION_KEYS],
+        vendors=devices[device_fields.PCI_VENDORS],
+        devices=devices[device_fields.PCI_DEVICES],
+        functions=tuple(function.value for function in devices[device_fields.FUNCTIONS]),
+        interfaces=devices[device_fields.INTERFACES],
+        roots=devices[device_fields.ROOT_DEVICES],
+        link_types=tuple(link.value for link in devices[device_fields.LINK_TYPES]),
+        rdma=devices[device_fields.RDMA],
+        acpi_indexes=devices[device_fields.ACPI_INDEXES],
+        pkeys=devices[device_fields.PARTITION_KEYS],
     )
 
 
 def _kinds(devices: Values) -> tuple[tuple[DeviceKind, ...], str]:
     """The kinds, and what decided them: ``kind gpu``, ``migEnabled``, ``linkTypes``."""
-    given = devices[schema.KINDS]
+    given = devices[device_fields.KINDS]
     if given:
         return given, f"kind {_listed(given)}"
-    if devices[schema.MIG_ENABLED] is not None:
-        return (DeviceKind.GPU,), schema.MIG_ENABLED.key  # MIG mode is a fact of whole GPUs
+    if devices[device_fields.MIG_ENABLED] is not None:
+        return (DeviceKind.GPU,), device_fields.MIG_ENABLED.key  # MIG mode is a fact of whole GPUs
     sign = _nic_sign(devices)
     if sign:
         return NIC_KINDS, sign
-    if devices[schema.WHOLE_INSTANCES]:
-        return (DeviceKind.MIG,), schema.WHOLE_INSTANCES.key
-    profiles, addresses = devices[schema.PROFILES], devices[schema.PCI_ADDRESSES]
+    if devices[device_fields.WHOLE_INSTANCES]:
+        return (DeviceKind.MIG,), device_fields.WHOLE_INSTANCES.key
+    profiles, addresses = devices[device_fields.PROFILES], devices[device_fields.PCI_ADDRESSES]
     if profiles and all(_MIG_PROFILE.fullmatch(profile) for profile in profiles):
-        return (DeviceKind.MIG,), schema.PROFILES.key
+        return (DeviceKind.MIG,), device_fields.PROFILES.key
     if addresses and not any("*" in address for address in addresses):
         return (), ""  # who writes out an address means what is there
     return ACCELERATORS, "the absence of kind"
@@ -107,16 +107,20 @@ def _listed(words: Iterable[str]) -> str:
 
 def _nic_sign(devices: Values) -> str:
     """The key by which a selection without ``kind`` is of NICs; empty when it is not."""
-    fact = next((fact.key for fact in schema.NIC_FACTS if fact in devices), "")
+    fact = next((fact.key for fact in device_fields.NIC_FACTS if fact in devices), "")
     if fact:
         return fact
-    vendors, drivers, names = devices[schema.VENDORS], devices[schema.DRIVERS], devices[schema.NAMES]
+    vendors, drivers, names = (
+        devices[device_fields.VENDORS],
+        devices[device_fields.DRIVERS],
+        devices[device_fields.NAMES],
+    )
     if vendors and not any(vendor in _VENDOR_KINDS for vendor in vendors):
-        return schema.VENDORS.key
+        return device_fields.VENDORS.key
     if drivers and not any(driver in GPU_DRIVERS for driver in drivers):
-        return schema.DRIVERS.key
+        return device_fields.DRIVERS.key
     if names and all(name.startswith(("nic-", "rdma-")) for name in names):
-        return schema.NAMES.key
+        return device_fields.NAMES.key
     return ""
 
 
@@ -147,10 +151,10 @@ def check_selection(selected: Selector, devices: Values, problems: list[ConfigEr
 def _check_gpu_facts(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
     mig, gpu = DeviceKind.MIG, DeviceKind.GPU
     facts: tuple[tuple[AnyField, bool, tuple[DeviceKind, ...], str], ...] = (
-        (schema.PRODUCTS, bool(selected.products), ACCELERATORS, "GPUs"),
-        (schema.PROFILES, bool(selected.profiles), *_profile_kinds(selected)),
-        (schema.WHOLE_INSTANCES, selected.whole_instances, (mig,), "MIG devices"),
-        (schema.UUIDS, bool(selected.uuids), (gpu, mig), "GPUs and MIG devices"),
+        (device_fields.PRODUCTS, bool(selected.products), ACCELERATORS, "GPUs"),
+        (device_fields.PROFILES, bool(selected.profiles), *_profile_kinds(selected)),
+        (device_fields.WHOLE_INSTANCES, selected.whole_instances, (mig,), "MIG devices"),
+        (device_fields.UUIDS, bool(selected.uuids), (gpu, mig), "GPUs and MIG devices"),
     )
     for field, given, kinds, owners in facts:
         if given and selected.kinds and not any(kind in kinds for kind in selected.kinds):
@@ -160,9 +164,11 @@ def _check_gpu_facts(selected: Selector, devices: Values, problems: list[ConfigE
         other = next((kind for kind in selected.kinds if kind is not gpu), None)
         if other is not None:
             problem = f"is a fact of whole GPUs, but kind has {other}"
-            problems.append(devices.place(schema.MIG_ENABLED).error(problem, "remove it, or select kind gpu alone"))
+            problems.append(
+                devices.place(device_fields.MIG_ENABLED).error(problem, "remove it, or select kind gpu alone")
+            )
     if "nvidia" in selected.drivers:
-        place = devices.place(schema.DRIVERS)
+        place = devices.place(device_fields.DRIVERS)
         problems.append(place.error("is nvidia, which no device says of itself", "write 'vendor: nvidia' instead"))
 
 
@@ -181,7 +187,7 @@ def _check_nic_facts(selected: Selector, devices: Values, problems: list[ConfigE
     strangers = [kind for kind in selected.kinds if kind not in NIC_KINDS]
     if selected.nic is None or not strangers:
         return
-    for field in schema.NIC_FACTS:
+    for field in device_fields.NIC_FACTS:
         if field not in devices:
             continue
         if len(strangers) == len(selected.kinds):
@@ -192,8 +198,8 @@ def _check_nic_facts(selected: Selector, devices: Values, problems: list[ConfigE
 
 
 def _check_vendors(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
-    place = devices.place(schema.VENDORS)
-    for vendor in devices[schema.VENDORS]:
+    place = devices.place(device_fields.VENDORS)
+    for vendor in devices[device_fields.VENDORS]:
         if selected.kinds and not any(kind in _VENDOR_KINDS.get(vendor, NIC_KINDS) for kind in selected.kinds):
             fix = "remove it, or give it a resource of its own"
             if vendor is Vendor.NVIDIA and serves_nics(replace(selected, vendors=())):
@@ -206,7 +212,7 @@ def _check_vendors(selected: Selector, devices: Values, problems: list[ConfigErr
     ids = [each for vendor in selected.vendors for each in _PCI_VENDORS.get(vendor, ())]
     if ids and not set(ids) & set(nic.vendors):
         problem = f"is {_listed(nic.vendors)}, but vendor {_listed(selected.vendors)} has {_listed(ids)}"
-        problems.append(devices.place(schema.PCI_VENDORS).error(problem, "remove one of the two"))
+        problems.append(devices.place(device_fields.PCI_VENDORS).error(problem, "remove one of the two"))
 
 
 def _check_names(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
@@ -216,11 +222,11 @@ def _check_names(selected: Selector, devices: Values, problems: list[ConfigError
             kinds = _listed(selected.kinds)
             problem = f"is {name}, but names of kind {kinds} begin with {'- or '.join(selected.kinds)}-"
             fix = "correct it, or change kind"
-            problems.append(devices.place(schema.NAMES).error(problem, fix))
+            problems.append(devices.place(device_fields.NAMES).error(problem, fix))
 
 
 def _check_functions(nic: NicSelector, devices: Values, problems: list[ConfigError]) -> None:
-    for field, ranges in ((schema.INTERFACES, nic.interfaces), (schema.ROOT_DEVICES, nic.roots)):
+    for field, ranges in ((device_fields.INTERFACES, nic.interfaces), (device_fields.ROOT_DEVICES, nic.roots)):
         place = devices.place(field)
         numbered = next((some for some in ranges if some.numbers), None)
         if numbered is not None and nic.functions == (NicFunction.PF,):
@@ -244,4 +250,4 @@ def _overlap(one: FunctionRange, other: FunctionRange) -> bool:
 def _check_links(selected: Selector, nic: NicSelector, devices: Values, problems: list[ConfigError]) -> None:
     if nic.rdma and selected.drivers and all(driver in _USERSPACE_DRIVERS for driver in selected.drivers):
         problem = f"is true, but functions bound to {_listed(selected.drivers)} have no RDMA device"
-        problems.append(devices.place(schema.RDMA).error(problem, "remove it, or change drivers"))
+        problems.append(devices.place(device_fields.RDMA).error(problem, "remove it, or change drivers"))

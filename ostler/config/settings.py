@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
+from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
 from node.rules import Rule
 from node.topology.model import PlaceOverride
@@ -125,12 +126,13 @@ class DraSettings(Value):
     """The second door. ``driver_name``: of the DRA driver, and the domain of its attributes and CDI devices.
 
     ``plugins_dir``: the kubelet's folder of plugins' data, in which the driver has a folder of its own name. ``peers``:
-    other drivers under whose names the attributes are published as well.
+    other drivers under whose names the attributes are published as well. ``taint_effect``: of a sick device's taint.
     """
 
     driver_name: str = "ostler.dev"
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     peers: tuple[Peer, ...] = ()
+    taint_effect: TaintEffect = TaintEffect.NO_SCHEDULE
 
 
 @value

@@ -18,14 +18,15 @@ from typing import cast
 
 from node.inventory.model import NIC_KINDS
 from node.nic_selector import FunctionRange
-from ostler.config import schema
+from ostler.config import device_fields, option_fields, schema
+from ostler.config.device_fields import LinkType, NicFunction
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, Sequence, clipped, shown
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId, RootFunctions
 from ostler.config.notes import Note, NoteKind
+from ostler.config.option_fields import NamedInUse
 from ostler.config.patterns import PciPattern
 from ostler.config.scalars import BadValue, Boolean, Choice, JsonObject, ScalarType, Text, Unusable
-from ostler.config.schema import LinkType, NamedInUse, NicFunction
 from ostler.config.section import AnyField, Field, ListOf, Section, Values
 
 DEFAULT_PREFIX = "intel.com"
@@ -184,14 +185,14 @@ _LIST: Field[tuple[Values, ...]] = Field(
 ROOT = Section(_LIST)
 
 _LISTS: tuple[tuple[AnyField, AnyField], ...] = (
-    (_VENDORS, schema.PCI_VENDORS),
-    (_DEVICES, schema.PCI_DEVICES),
-    (_DRIVERS, schema.DRIVERS),
-    (_ADDRESSES, schema.PCI_ADDRESSES),
-    (_ACPI, schema.ACPI_INDEXES),
-    (_PF_NAMES, schema.INTERFACES),
-    (_ROOTS, schema.ROOT_DEVICES),
-    (_PKEYS, schema.PARTITION_KEYS),
+    (_VENDORS, device_fields.PCI_VENDORS),
+    (_DEVICES, device_fields.PCI_DEVICES),
+    (_DRIVERS, device_fields.DRIVERS),
+    (_ADDRESSES, device_fields.PCI_ADDRESSES),
+    (_ACPI, device_fields.ACPI_INDEXES),
+    (_PF_NAMES, device_fields.INTERFACES),
+    (_ROOTS, device_fields.ROOT_DEVICES),
+    (_PKEYS, device_fields.PARTITION_KEYS),
 )
 """Lists there, and the key of ``devices`` here that gets the same items."""
 
@@ -217,7 +218,7 @@ def read_sriov(tree: Mapping, source: str, problems: list[ConfigError], notes: l
         _note_resource(item, name, notes)
     values.put(schema.RESOURCES, tuple(resources), given.place(_LIST))
     # There a function's name mostly means its virtual ones, and the function with the default route is never offered.
-    values.section(schema.DEFAULTS).put(schema.NAMED_IN_USE, NamedInUse.WITHHOLD, given.place(_LIST))
+    values.section(option_fields.DEFAULTS).put(option_fields.NAMED_IN_USE, NamedInUse.WITHHOLD, given.place(_LIST))
     return values
 
 
@@ -243,14 +244,14 @@ def _resource(item: Values, name: str, selector: Values, problems: list[ConfigEr
     resource, devices = Values(selector.origin), Values(selector.origin)
     resource.broken = item.broken
     devices.broken = selector.broken
-    resource.put(schema.DEVICES, devices, selector.origin)
+    resource.put(device_fields.DEVICES, devices, selector.origin)
     if _NAME in item:
         resource.put(schema.RESOURCE_NAME, name, item.place(_NAME))
-    resource.put(schema.HINTS, not item[_EXCLUDE_TOPOLOGY], item.place(_EXCLUDE_TOPOLOGY))
+    resource.put(option_fields.HINTS, not item[_EXCLUDE_TOPOLOGY], item.place(_EXCLUDE_TOPOLOGY))
     kind = item[_TYPE]
     functions = (NicFunction.SF,) if kind is _DeviceType.AUX_NET_DEVICE else (NicFunction.PF, NicFunction.VF)
-    devices.put(schema.KINDS, NIC_KINDS, selector.origin)
-    devices.put(schema.FUNCTIONS, functions, item.place(_TYPE))
+    devices.put(device_fields.KINDS, NIC_KINDS, selector.origin)
+    devices.put(device_fields.FUNCTIONS, functions, item.place(_TYPE))
     _check_type(kind, selector, problems)
     _check_first(selector, _PF_NAMES, selector[_PF_NAMES], problems)
     _check_first(selector, _ROOTS, selector[_ROOTS], problems)
@@ -271,7 +272,7 @@ def _take_lists(selector: Values, devices: Values, notes: list[Note]) -> None:
             notes.append(Note(NoteKind.IGNORED, selector.place(theirs), _EMPTY))
     if selector[_LINKS]:
         links = tuple(_LINK_TYPES[link] for link in selector[_LINKS])
-        devices.put(schema.LINK_TYPES, links, selector.place(_LINKS))
+        devices.put(device_fields.LINK_TYPES, links, selector.place(_LINKS))
         text = f"taken as devices.linkTypes [{', '.join(links)}]"
         notes.append(Note(NoteKind.TAKEN, selector.place(_LINKS), text))
     for field, given in ((_LINKS, bool(selector[_LINKS])), (_AUX_TYPES, bool(selector[_AUX_TYPES]))):
@@ -283,14 +284,14 @@ def _take_lists(selector: Values, devices: Values, notes: list[Note]) -> None:
 
 def _take_switches(selector: Values, devices: Values, resource: Values, notes: list[Note]) -> None:
     if selector[_RDMA]:
-        devices.put(schema.RDMA, True, selector.place(_RDMA))
+        devices.put(device_fields.RDMA, True, selector.place(_RDMA))
         text = "taken as devices.rdma true: RDMA devices alone, with their device nodes"
         notes.append(Note(NoteKind.TAKEN, selector.place(_RDMA), text))
     elif _RDMA in selector:
         text = "has no meaning here: devices with and without RDMA are taken, as there"
         notes.append(Note(NoteKind.IGNORED, selector.place(_RDMA), text))
     if _VHOST in selector:
-        resource.put(schema.VHOST_NET, selector[_VHOST], selector.place(_VHOST))
+        resource.put(option_fields.VHOST_NET, selector[_VHOST], selector.place(_VHOST))
         text = f"taken as vhostNet {str(selector[_VHOST]).lower()}"
         notes.append(Note(NoteKind.TAKEN, selector.place(_VHOST), text))
     notes.extend(_without_meaning(selector, field) for field in (_DDP, _VDPA) if field in selector)

@@ -103,12 +103,6 @@ def _calls(counts: DraCounters) -> Iterator[Metric]:
         ("method", "result"),
         grown(counts.claims, [(method, result) for method in _METHODS for result in ("served", "failed")]),
     )
-    yield counters(
-        "ostler_dra_forwarded_calls",
-        "Calls that were left to the successor during an update, by gRPC status code.",
-        ("method", "code"),
-        grown(counts.forwards),
-    )
 
 
 def _claims(figures: DraFigures) -> Iterator[Metric]:

@@ -6,12 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from driver.validation.cause import not_supported
+from driver.validation.cause import forbidden, not_supported
+from sandbox.apiserver.deletion import options_of
 from sandbox.apiserver.kinds import Json, Object
 from sandbox.apiserver.objects import Change, Objects
 from sandbox.apiserver.pages import Pages
 from sandbox.apiserver.patches import MERGE, patched
-from sandbox.apiserver.refusals import Refusal, bad_request, conflict, invalid_options, not_allowed, too_large_version
+from sandbox.apiserver.refusals import (
+    Refusal,
+    bad_request,
+    conflict,
+    expired,
+    invalid_options,
+    not_allowed,
+    too_large_version,
+)
 from sandbox.apiserver.routes import Route
 from sandbox.apiserver.selectors import Selector, selector
 from sandbox.apiserver.translation import incoming, outgoing
@@ -66,8 +75,13 @@ class Answers:
 
     def _check_version(self, route: Route) -> None:
         wanted, current = route.number("resourceVersion"), self._objects.history.version
+        if wanted is not None and wanted < 0:
+            raise bad_request(f"Invalid value: {wanted}: resourceVersion cannot be negative")
         if wanted is not None and wanted > current:
             raise too_large_version(wanted, current)
+        if _match(route) == "Exact" and wanted != current:
+            # The state of then is not kept; a server that has compacted its history says the same.
+            raise expired("The resourceVersion for the provided list is too old.")
 
     def _list(self, route: Route) -> Answer:
         token, chosen = route.query.get("continue", ""), self._chosen(route)
@@ -106,19 +120,17 @@ class Answers:
         return self._changed(route, change)
 
     def _delete(self, route: Route, body: object) -> Answer:
-        options = _delete_options(route, body)
-        last = self._objects.delete(route.kind, route.namespace, route.name, options, dry_run=_dry_run(route))
+        options, dry_run = _delete_options(route, body)
+        last = self._objects.delete(route.kind, route.namespace, route.name, options, dry_run=dry_run)
         return self._one(route, last)
 
     def _delete_all(self, route: Route, body: object) -> Answer:
-        options = _delete_options(route, body)
+        options, dry_run = _delete_options(route, body)
         items, version = self._objects.list(route.kind, route.namespace, self._chosen(route))
         for each in items:
             own = each["metadata"]
             try:
-                self._objects.delete(
-                    route.kind, own.get("namespace", ""), own["name"], options, dry_run=_dry_run(route)
-                )
+                self._objects.delete(route.kind, own.get("namespace", ""), own["name"], options, dry_run=dry_run)
             except Refusal as refusal:
                 if refusal.code != HTTPStatus.NOT_FOUND:  # somebody else was faster
                     raise
@@ -143,12 +155,33 @@ class Answers:
         )
 
 
+_MATCHES = ("Exact", "NotOlderThan")
 _OPTIONS = {"create": "CreateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}
 
 
 def _without_kind(resource: Object) -> Json:
     """As the server writes the items of a list: what they are, the list says."""
     return {key: value for key, value in resource.items() if key not in ("kind", "apiVersion")}
+
+
+def _match(route: Route) -> str:
+    """How a list's resource version is meant, empty where nothing is said. Raises Refusal (422)."""
+    wanted = route.query.get("resourceVersionMatch", "")
+    if not wanted or route.verb != "list":
+        return ""
+    if wanted not in _MATCHES:
+        raise invalid_options("ListOptions", not_supported("resourceVersionMatch", wanted, _MATCHES))
+    for reason, holds in (
+        ("unless resourceVersion is provided", not route.query.get("resourceVersion")),
+        ("for a resourceVersion of 0, unless it is NotOlderThan", _exactly_any(route, wanted)),
+    ):
+        if holds:
+            raise invalid_options("ListOptions", forbidden("resourceVersionMatch", f"is forbidden {reason}"))
+    return wanted
+
+
+def _exactly_any(route: Route, wanted: str) -> bool:
+    return wanted == "Exact" and route.query["resourceVersion"] == "0"
 
 
 def _dry_run(route: Route) -> bool:
@@ -159,7 +192,9 @@ def _dry_run(route: Route) -> bool:
     return bool(asked)
 
 
-def _delete_options(route: Route, body: object) -> Json:
-    options = body if isinstance(body, dict) else {}
+def _delete_options(route: Route, body: object) -> tuple[Json, bool]:
+    """DeleteOptions, of which the query may have a part, and whether nothing shall be done."""
+    options = options_of(body)
     grace = route.number("gracePeriodSeconds")
-    return options if grace is None else {**options, "gracePeriodSeconds": grace}
+    dry_run = _dry_run(route) or bool(options.get("dryRun"))
+    return (options if grace is None else {**options, "gracePeriodSeconds": grace}), dry_run

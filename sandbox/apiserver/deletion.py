@@ -6,13 +6,16 @@ them is removed; a pod on a node is marked and stays until its kubelet deletes i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from driver.validation.cause import Cause, not_supported
 from sandbox.apiserver import refusals
-from sandbox.apiserver.kinds import Kind, Object
+from sandbox.apiserver.kinds import Json, Kind, Object
 
 _DEFAULT_GRACE: Final = 30
+_POLICIES: Final = ("Orphan", "Background", "Foreground")
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -24,10 +27,45 @@ class Deletion:
     grace: int | None = None
 
 
-def decided(kind: Kind, resource: Object, options: Object) -> Deletion:
-    """Return what a deletion with DeleteOptions does. Raises Refusal (400, 409)."""
+def options_of(body: object) -> Json:
+    """Return the DeleteOptions of a request's body, None for no body. Raises Refusal (400, 422)."""
+    options = {} if body is None else body
+    for fault in _wrong_types(options):
+        raise refusals.bad_request(f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {fault}')
+    assert isinstance(options, dict)
+    for cause in _unknown(options):
+        raise refusals.invalid_options("DeleteOptions", cause)
+    return options
+
+
+def _wrong_types(options: Any) -> Iterator[str]:
     if not isinstance(options, dict):
-        raise refusals.bad_request("DeleteOptions must be an object")
+        yield "must be a JSON object"
+        return
+    grace, preconditions = options.get("gracePeriodSeconds"), options.get("preconditions")
+    if not (grace is None or (isinstance(grace, int) and not isinstance(grace, bool))):
+        yield f"gracePeriodSeconds: must be a whole number, is {grace!r}"
+    if not (preconditions is None or isinstance(preconditions, dict)):
+        yield f"preconditions: must be a mapping, is {preconditions!r}"
+        return
+    for name in ("uid", "resourceVersion"):
+        if not isinstance((preconditions or {}).get(name, ""), (str, type(None))):
+            yield f"preconditions.{name}: must be a text"
+    dry_run = options.get("dryRun") or []
+    if not (isinstance(dry_run, list) and all(isinstance(each, str) for each in dry_run)):
+        yield f"dryRun: must be a list of texts, is {dry_run!r}"
+
+
+def _unknown(options: Object) -> Iterator[Cause]:
+    dry_run, policy = options.get("dryRun") or [], options.get("propagationPolicy")
+    if any(each != "All" for each in dry_run):
+        yield not_supported("dryRun", dry_run, ["All"])
+    if policy is not None and policy not in _POLICIES:
+        yield not_supported("propagationPolicy", policy, _POLICIES)
+
+
+def decided(kind: Kind, resource: Object, options: Object) -> Deletion:
+    """Return what a deletion with DeleteOptions does. Raises Refusal (409)."""
     metadata = resource["metadata"]
     _check(kind, metadata, options.get("preconditions") or {})
     grace = _grace(kind, resource, options.get("gracePeriodSeconds"))

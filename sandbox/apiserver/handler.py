@@ -7,12 +7,13 @@ import logging
 import select
 import socket
 from collections.abc import Iterable
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, Protocol
 
 from sandbox.apiserver.answers import Answer
 from sandbox.apiserver.kinds import Json
-from sandbox.apiserver.refusals import Refusal, bad_request
+from sandbox.apiserver.refusals import Refusal, bad_request, not_allowed
 
 log = logging.getLogger("ostler.sandbox.apiserver")
 
@@ -82,12 +83,27 @@ class Connection(BaseHTTPRequestHandler):
             log.exception("a request could not be answered")
             fault = Refusal(500, f"an error of the stand-in itself: {type(error).__name__}: {error}")
             answer = Answer(fault.code, fault.status())
-        if answer.stream is not None:
-            self._stream(answer.stream)
-        else:
+        if answer.stream is None:
             self._whole(answer)
+            return
+        try:
+            self._stream(answer.stream)
+        except (OSError, HangUp):
+            raise
+        except Exception as error:  # the answer has begun: told by its end, and to whoever reads the log
+            log.exception("a watch could not go on")
+            raise HangUp from error
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no request, in the server's own form; called by the parser."""
+        self.close_connection = True
+        fault = not_allowed() if code == HTTPStatus.NOT_IMPLEMENTED else Refusal(code, message or explain or "")
+        self._whole(Answer(fault.code, fault.status()))
 
     def _body(self) -> object:
+        if "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "a body must come in one piece, with its Content-Length")
         written = self.headers.get("Content-Length") or "0"
         if not (written.isascii() and written.isdigit()):
             self.close_connection = True
@@ -98,13 +114,15 @@ class Connection(BaseHTTPRequestHandler):
             self._discard(length)
             raise Refusal(413, f"Request entity too large: limit is {LARGEST}")
         data = self.rfile.read(length)
+        if len(data) < length:
+            raise HangUp  # the client is gone, and what it meant to ask is not known
         if not data:
             return None
         if self.content_type not in ("", "application/json") and not self.content_type.endswith("+json"):
             text = "the body of the request was in an unknown format - accepted media types include: application/json"
             raise Refusal(415, text)
         try:
-            return json.loads(data)
+            return json.loads(data.decode(errors="replace"), parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             raise bad_request(f"the body of the request is no JSON: {error}") from error
 
@@ -142,6 +160,11 @@ class Connection(BaseHTTPRequestHandler):
         """Headers and body in one piece: two would cost the client a wait."""
         buffered: list[bytes] = self.__dict__.pop("_headers_buffer", [])
         self.wfile.write(b"".join(buffered) + b"\r\n" + data)
+
+
+def _no_number(text: str) -> object:
+    """NaN and infinities, which Python reads and nobody else."""
+    raise ValueError(f"{text} is no number")
 
 
 def encoded(body: Any) -> bytes:

@@ -36,7 +36,7 @@ class Pages:
 
     def cut(self, items: list[Json], version: int, limit: int | None) -> tuple[list[Json], str]:
         """Return the first page, and the token for the rest ("" if there is none)."""
-        if not limit or len(items) <= limit:
+        if limit is None or limit <= 0 or len(items) <= limit:
             return items, ""
         with self._lock:
             self._made += 1

@@ -33,9 +33,11 @@ def patched(resource: Object, patch: object, content_type: str = MERGE) -> Objec
 def _merged(value: Any, patch: Any, *, by_type: bool, field: str = "") -> Any:
     """RFC 7386: null removes."""
     if by_type and field == "conditions" and isinstance(patch, list) and isinstance(value, list):
-        conditions = {each.get("type"): each for each in value}
+        conditions = {str(each.get("type")): each for each in value}
         for each in patch:
-            conditions[each.get("type")] = {**conditions.get(each.get("type"), {}), **each}
+            if not isinstance(each, dict):
+                raise bad_request(f"a condition must be a mapping, is {each!r}")
+            conditions[str(each.get("type"))] = {**conditions.get(str(each.get("type")), {}), **each}
         return list(conditions.values())
     if not isinstance(patch, dict):
         return patch
@@ -74,12 +76,14 @@ def _operate(root: Any, operation: Any) -> None:
         if holder[key] != operation["value"]:
             raise ValueError(f"{operation['path']} is {holder[key]!r}")
     elif name == "add" and is_list:
-        holder.insert(key, operation["value"])
+        if not isinstance(key, int) or key > len(holder):
+            raise IndexError(operation["path"])
+        holder.insert(key, operation.get("value"))
     elif name == "add":
-        holder[key] = operation["value"]
+        holder[key] = operation.get("value")
     elif name == "replace":
         _ = holder[key]
-        holder[key] = operation["value"]
+        holder[key] = operation.get("value")
     elif name == "remove":
         del holder[key]
     else:

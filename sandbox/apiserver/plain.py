@@ -54,9 +54,38 @@ def _wrong_types(resource: Object) -> Iterator[str]:
     for field in _MAPPINGS:
         if not _is_texts(metadata.get(field) or {}):
             yield f"metadata.{field}: must be a mapping of texts"
+    yield from _wrong_spec(resource)
+    owners = metadata.get("ownerReferences") or []
+    if not (isinstance(owners, list) and all(_is_texts(_owner_texts(each)) for each in owners)):
+        yield "metadata.ownerReferences: must be a list of mappings with apiVersion, kind, name and uid as texts"
     finalizers = metadata.get("finalizers") or []
     if not (isinstance(finalizers, list) and all(isinstance(each, str) for each in finalizers)):
         yield "metadata.finalizers: must be a list of texts"
+
+
+def _wrong_spec(resource: Object) -> Iterator[str]:
+    """What lists, deletions and others' status updates read of it."""
+    spec, status = resource.get("spec") or {}, resource.get("status") or {}
+    if not isinstance(spec, dict) or not isinstance(status, dict):
+        return
+    if not isinstance(spec.get("nodeName") or "", str):
+        yield "spec.nodeName: must be a text"
+    grace = spec.get("terminationGracePeriodSeconds") or 0
+    if not isinstance(grace, int) or isinstance(grace, bool):
+        yield "spec.terminationGracePeriodSeconds: must be a whole number"
+    conditions = status.get("conditions") or []
+    if not (isinstance(conditions, list) and all(_is_condition(each) for each in conditions)):
+        yield "status.conditions: must be a list of mappings with a type each"
+
+
+def _is_condition(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("type"), str)
+
+
+def _owner_texts(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: value.get(name, "") for name in ("apiVersion", "kind", "name", "uid")}
 
 
 def _is_texts(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +13,10 @@ from sandbox.apiserver.refusals import bad_request, no_such_resource, not_allowe
 
 _OF_ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _OF_MANY: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
-_TRUE: Final = ("true", "1", "")
+_FALSE: Final = ("0", "false")
+"""What switches a parameter off, in small letters; everything else switches it on, as the server reads it."""
+_MOST: Final = (1 << 63) - 1
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _CORE_PARTS: Final = 2
 _GROUP_PARTS: Final = 3
 
@@ -39,15 +43,15 @@ class Route:
 
     def flag(self, name: str) -> bool:
         """Whether a parameter of the query is on."""
-        return name in self.query and self.query[name] in _TRUE
+        return name in self.query and self.query[name].lower() not in _FALSE
 
     def number(self, name: str) -> int | None:
-        """A number of the query, None if it is not given. Raises Refusal (400)."""
+        """A number of the query, of 64 bits with its sign; None if it is not given. Raises Refusal (400)."""
         text = self.query.get(name, "")
         if not text:
             return None
-        if not (text.isascii() and text.isdigit()):
-            raise bad_request(f'invalid query parameter {name}: "{text}" is no number')
+        if not _NUMBER.fullmatch(text) or abs(int(text)) > _MOST:
+            raise bad_request(f'invalid query parameter {name}: "{text[:100]}" is no number of 64 bits')
         return int(text)
 
 
@@ -89,6 +93,6 @@ def _verb(method: str, name: str, part: str, query: Mapping[str, str]) -> str:
     verb = (_OF_ONE if name else _OF_MANY).get(method)
     if verb is None or (part and verb in ("delete", "create")) or part == "binding":
         raise not_allowed()
-    if verb == "list" and query.get("watch", "false") in _TRUE:
+    if verb == "list" and query.get("watch", "false").lower() not in _FALSE:
         return "watch"
     return verb

@@ -70,8 +70,8 @@ def _label_terms(text: str) -> Iterator[Term]:
         else:
             raise bad_request(f"unable to parse requirement: {text[position:]!r}")
         position = found.end()
-        if position < len(text) and text[position] != ",":
-            raise bad_request(f"unable to parse requirement: found {text[position:]!r}, expected: ','")
+        if text[position:] == "," or text[position : position + 1] not in ("", ","):
+            raise bad_request(f"unable to parse requirement: found {text[position:]!r}, expected: ',' and another one")
         position += 1
 
 

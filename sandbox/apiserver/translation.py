@@ -6,6 +6,7 @@ from driver.versions import VersionError, from_v1, to_v1
 from sandbox.apiserver.kinds import Json, Object
 from sandbox.apiserver.refusals import bad_request, unreadable
 from sandbox.apiserver.routes import Route
+from sandbox.apiserver.strictness import check_fields
 
 
 def incoming(route: Route, resource: object) -> Json:
@@ -22,14 +23,20 @@ def incoming(route: Route, resource: object) -> Json:
     metadata = resource.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise unreadable(route.kind, route.version, "metadata must be a JSON object")
+    for field in ("uid", "resourceVersion"):
+        # Compared with what is stored before anything else is judged.
+        if not isinstance((metadata or {}).get(field) or "", str):
+            raise unreadable(route.kind, route.version, f"metadata.{field}: must be a text")
     named = {**resource, "kind": kind, "apiVersion": version, "metadata": metadata or {}}
     _check_place(route, named["metadata"])
     if not route.kind.judged:
         return named
     try:
-        return to_v1(named)
+        wanted = to_v1(named)
     except VersionError as error:
         raise unreadable(route.kind, route.version, str(error)) from error
+    check_fields(route, wanted)
+    return wanted
 
 
 def outgoing(route: Route, resource: Object) -> Json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ _LOOK: Final = 0.5
 """Seconds after which an idle watch looks whether its client is still there."""
 _LAST_BOOKMARK: Final = 2.0
 """Seconds before its end that a watch gets its last bookmark."""
+_DIGITS: Final = re.compile(r"[0-9]*")
+_DIGITS_MOST: Final = 19
+"""Of a resource version: as many as a number of 64 bits has for sure."""
 _INITIAL_END: Final = {"annotations": {"k8s.io/initial-events-end": "true"}}
 
 
@@ -55,12 +59,7 @@ class Watch:
         if self._initial and route.query.get("resourceVersionMatch") != "NotOlderThan":
             fault = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             raise invalid_options("ListOptions", forbidden("resourceVersionMatch", fault))
-        text = route.query.get("resourceVersion", "")
-        if text and not (text.isascii() and text.isdigit()):
-            raise internal(
-                f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-            )
-        begin = int(text or "0")
+        begin = _version(route.query.get("resourceVersion", ""))
         self._begin = None if self._initial else begin or None
         seconds = route.number("timeoutSeconds")
         self._seconds = seconds or random.uniform(1800, 3600)  # noqa: S311 - only spreads load
@@ -142,3 +141,14 @@ class Watch:
         metadata = {"resourceVersion": str(version), **extra}
         kind = {"kind": self._route.kind.name, "apiVersion": self._route.api_version}
         return {"type": "BOOKMARK", "object": {**kind, "metadata": metadata}}
+
+
+def _version(text: str) -> int:
+    """The resource version in the query, 0 for none; raises Refusal (500) in the words of a server."""
+    faults = ["invalid syntax"] if not _DIGITS.fullmatch(text) else []
+    if not faults and len(text) > _DIGITS_MOST:
+        faults.append("value out of range")
+    for fault in faults:
+        shown = text[:100]
+        raise internal(f'resourceVersion: Invalid value: "{shown}": strconv.ParseUint: parsing "{shown}": {fault}')
+    return int(text or "0")

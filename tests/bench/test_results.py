@@ -49,7 +49,7 @@ def test_a_benchmark_replaces_its_own_figures_and_leaves_those_of_the_others(
         Benchmark.DRA: "floor_prepare_p50_s",
         Benchmark.CLUSTER: "cluster_gone_s",
     }
-    path.write_text(json.dumps({name: 1 for name in (*own.values(), *past.values())}))
+    path.write_text(json.dumps(dict.fromkeys((*own.values(), *past.values()), 1)))
     write(path, {own[benchmark]: 2}, benchmark)
     left = {name: 1 for each in Benchmark if each is not benchmark for name in (own[each], past[each])}
     assert json.loads(path.read_text()) == {**left, own[benchmark]: 2}

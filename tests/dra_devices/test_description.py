@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from driver import quantity as quantities
 from driver.devices.description import slice_device
+from driver.devices.effect import TaintEffect
 from driver.devices.fact import LIMIT, Fact, quantity, sections
 from driver.devices.offered import DraDevice
 from driver.devices.own_facts import own_facts
 from driver.devices.peer import Peer
+from driver.devices.taints import taints
 from driver.validation.objects import validate_slice
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, AttributeValue, Device, DeviceKind, Version, sorted_attributes
@@ -218,6 +220,25 @@ ILL = replace(gpu(0), health=Health(HealthState.UNHEALTHY, "Xid 79"))
 )
 def test_a_device_that_may_not_be_given_out_has_a_taint_for_the_cause(made: Device, cause: Cause, taint: Json) -> None:
     assert slice_device(DraDevice(made, RULE, False, "why", cause))["taints"] == [taint]
+
+
+@pytest.mark.parametrize(
+    ("made", "cause", "effect"),
+    [
+        (ILL, Cause.HEALTH, "NoExecute"),
+        (ILL, Cause.GONE, "NoExecute"),
+        (replace(gpu(0), health=Health(HealthState.UNKNOWN)), Cause.HEALTH, "NoSchedule"),
+        (replace(gpu(0), health=Health(HealthState.UNKNOWN)), Cause.GONE, "NoSchedule"),
+        (ILL, Cause.OTHER_DOOR, "NoSchedule"),
+        (gpu(0), Cause.LINK_DOWN, "NoSchedule"),
+        (gpu(0), Cause.UNFIT, "NoSchedule"),
+    ],
+)
+def test_only_a_device_that_is_known_to_be_sick_or_gone_evicts(made: Device, cause: Cause, effect: str) -> None:
+    (taint,) = taints(DraDevice(made, RULE, False, "why", cause), TaintEffect.NO_EXECUTE)
+    assert isinstance(taint, dict)
+    assert taint["effect"] == effect
+    assert slice_device(DraDevice(made, RULE, False, "why", cause), effect=TaintEffect.NO_EXECUTE)["taints"] == [taint]
 
 
 @pytest.mark.parametrize("cause", Cause)

@@ -11,7 +11,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "node_name", "pid", "role", "ready", "reasons", "snapshot_generation", "sources", "resources", "events", "quiesced")
+    __slots__ = ("version", "node_name", "pid", "role", "ready", "reasons", "snapshot_generation", "sources", "resources", "events", "quiesced", "dra")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class GetStatusResponse(_message.Message):
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     QUIESCED_FIELD_NUMBER: _ClassVar[int]
+    DRA_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_name: str
     pid: int
@@ -34,7 +35,8 @@ class GetStatusResponse(_message.Message):
     resources: _containers.RepeatedCompositeFieldContainer[ResourceStatus]
     events: _containers.RepeatedCompositeFieldContainer[Event]
     quiesced: bool
-    def __init__(self, version: _Optional[str] = ..., node_name: _Optional[str] = ..., pid: _Optional[int] = ..., role: _Optional[str] = ..., ready: bool = ..., reasons: _Optional[_Iterable[str]] = ..., snapshot_generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[ResourceStatus, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., quiesced: bool = ...) -> None: ...
+    dra: DraStatus
+    def __init__(self, version: _Optional[str] = ..., node_name: _Optional[str] = ..., pid: _Optional[int] = ..., role: _Optional[str] = ..., ready: bool = ..., reasons: _Optional[_Iterable[str]] = ..., snapshot_generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[ResourceStatus, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., quiesced: bool = ..., dra: _Optional[_Union[DraStatus, _Mapping]] = ...) -> None: ...
 
 class SourceStatus(_message.Message):
     __slots__ = ("name", "state", "detail")
@@ -65,6 +67,26 @@ class ResourceStatus(_message.Message):
     open_streams: int
     detail: str
     def __init__(self, name: _Optional[str] = ..., devices: _Optional[int] = ..., healthy: _Optional[int] = ..., registration: _Optional[str] = ..., path: _Optional[str] = ..., socket: _Optional[str] = ..., open_streams: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class DraStatus(_message.Message):
+    __slots__ = ("driver", "registration", "socket", "health_streams", "devices", "published", "claims", "problem")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_FIELD_NUMBER: _ClassVar[int]
+    SOCKET_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    registration: str
+    socket: str
+    health_streams: int
+    devices: int
+    published: int
+    claims: int
+    problem: str
+    def __init__(self, driver: _Optional[str] = ..., registration: _Optional[str] = ..., socket: _Optional[str] = ..., health_streams: _Optional[int] = ..., devices: _Optional[int] = ..., published: _Optional[int] = ..., claims: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("time", "type", "reason", "message")

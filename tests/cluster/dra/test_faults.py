@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 
+from bench.recording import many_gpus
 from sandbox.hardware import RecordedHardware
 from tests.cluster.door.container import STAY, seen
 from tests.cluster.dra.claims import SLICES, Claims, allocated, devices, published, request, template, user
@@ -18,6 +20,7 @@ from tests.cluster.rig.pods import PODS, Pods, phase
 from tests.cluster.rig.processes import wait_until
 
 BOTH = (signal.SIGTERM, signal.SIGKILL)
+FIFTY = 50
 KILLED_IN_THE_MIDDLE = ("agent", "kubelet", "containerd", "api")
 
 
@@ -243,3 +246,37 @@ def test_slices_that_somebody_deletes_or_edits_are_put_right(api: Api, claims: C
     api.request("PUT", f"{SLICES}/{again['metadata']['name']}", broken)
     claims.wait_slices(2)
     assert uids(claims.slices()) == uids([again])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_minute_without_an_api_server_costs_no_pod_and_no_slice(stage: Stage) -> None:
+    claims, pods, plane = stage.claims, stage.pods, stage.cluster.control_plane
+    agent = stage.run_driver("l4-2")
+    before = uids(claims.wait_slices(2))
+    claims.create(template("one"))
+    uid = pods.run(user("first", own="one"))["metadata"]["uid"]
+    plane.stop_api_server()
+    began = time.monotonic()
+    wait_until("a minute has gone by", lambda: time.monotonic() - began > 60, timeout=70, alive=agent.process.died)
+    plane.start_api_server()
+    pods.run(user("second", own="one"), timeout=90)
+    runs_untouched(pods, "first", uid)
+    assert uids(claims.slices()) == before
+
+
+@pytest.mark.timeout(300)
+def test_fifty_claims_at_once_are_all_served(stage: Stage) -> None:
+    node, claims, pods = stage.node, stage.claims, stage.pods
+    many_gpus(node.folder / "etc-ostler" / "gpus.yaml", FIFTY)
+    node.make_devices("/dev/nvidiactl", *(f"/dev/nvidia{index}" for index in range(FIFTY)))
+    agent = stage.run_driver("l4-2", GPUS, inventory={"recorded": "/etc/ostler/gpus.yaml"})
+    claims.wait_slices(FIFTY)
+    claims.create(template("one"))
+    names = [pods.create(user(f"user-{number}", own="one")) for number in range(FIFTY)]
+    for name in names:
+        pods.wait(name, "runs", lambda one: phase(one) == "Running", timeout=200)
+    used = [device for name in names for device in allocated(claims.of_pod(pods.get(name)))]
+    assert len(used) == len(set(used)) == FIFTY
+    assert {one["state"] for one in agent.ask("claims")["claims"]} == {"prepared"}
+    assert len(agent.ask("claims")["claims"]) == FIFTY

@@ -1,0 +1,86 @@
+"""Options of a resource: how its devices are handed to containers; each also has a default for all resources.
+
+A part of ``schema``, which says what these descriptions are for.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from node.edits.options import CdiMode, IdStrategy, ListStrategy
+from ostler.config.scalars import SUBDOMAIN, Boolean, Choice, HostPath, Integer, Text
+from ostler.config.section import Field, ListOf, Section, section
+
+
+class NamedInUse(StrEnum):
+    """What becomes of a NIC that is named while the node itself uses it, or while virtual functions stand for it."""
+
+    OFFER = "offer"
+    WITHHOLD = "withhold"
+
+
+STRATEGIES = Field(
+    "deviceListStrategy",
+    ListOf(Choice(ListStrategy), fewest=1),
+    (ListStrategy.ENVVAR,),
+    "How a container is told its devices; several add up.",
+)
+ID_STRATEGY = Field("deviceIDStrategy", Choice(IdStrategy), IdStrategy.UUID, "What names a device in the container.")
+DEVICE_SPECS = Field(
+    "passDeviceSpecs", Boolean(), True, "Give device nodes in the answer itself (not where every strategy is CDI)."
+)
+CDI_MODE = Field(
+    "cdiMode",
+    Choice(CdiMode),
+    CdiMode.NODES,
+    "CDI spec: nodes (ours, device nodes only), full (ours, with driver files and hooks), delegate (nvidia-ctk's).",
+)
+HOOK = Field(
+    "hook", HostPath("/usr/bin/nvidia-cdi-hook", optional=True), "", "Host path of nvidia-cdi-hook, for cdiMode full."
+)
+ANNOTATION_PREFIX = Field(
+    "cdiAnnotationPrefix",
+    Text(rf"(?=.{{1,253}}/){SUBDOMAIN}/", "a domain with / behind it", "cdi.k8s.io/"),
+    "cdi.k8s.io/",
+    "Start of the annotation's name, for the strategy cdi-annotations.",
+)
+GDRCOPY = Field("gdrcopy", Boolean(), False, "Give /dev/gdrdrv (GDRCopy).")
+GDS = Field("gds", Boolean(), False, "Give what GPUDirect Storage needs.")
+MOFED = Field("mofed", Boolean(), False, "Give /dev/infiniband (MOFED).")
+CHANNELS = Field("channelIDs", ListOf(Integer(0, 2047), most=2048), (), "IMEX channels to give.")
+CHANNELS_REQUIRED = Field("required", Boolean(), False, "Refuse to give devices while a channel is missing.")
+IMEX = section("imex", Section(CHANNELS, CHANNELS_REQUIRED), "IMEX channels.")
+HINTS = Field("topologyHints", Boolean(), True, "Tell the kubelet the NUMA node of each device.")
+LINK_HEALTH = Field("linkHealth", Boolean(), False, "Show a NIC unhealthy while its link is down.")
+RDMA_DEVICES: Field[bool | None] = Field(
+    "rdmaDevices",
+    Boolean(),
+    None,
+    "Give the RDMA device nodes of a NIC; absent: where devices say rdma: true or kind: rdma alone.",
+)
+VHOST_NET = Field("vhostNet", Boolean(), False, "Give /dev/vhost-net and /dev/net/tun with a NIC.")
+NAMED_IN_USE = Field(
+    "namedInUse",
+    Choice(NamedInUse),
+    NamedInUse.OFFER,
+    "A NIC that the node itself uses, or whose virtual functions stand for it, where devices name it (interface, PCI "
+    "address, device name): offer it all the same, or withhold it like any other.",
+)
+OPTIONS = (
+    STRATEGIES,
+    ID_STRATEGY,
+    DEVICE_SPECS,
+    CDI_MODE,
+    HOOK,
+    ANNOTATION_PREFIX,
+    GDRCOPY,
+    GDS,
+    MOFED,
+    IMEX,
+    HINTS,
+    LINK_HEALTH,
+    RDMA_DEVICES,
+    VHOST_NET,
+    NAMED_IN_USE,
+)
+DEFAULTS = section("defaults", Section(*OPTIONS), "Options of every resource; a resource may override each.")

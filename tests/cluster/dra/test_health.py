@@ -1,0 +1,54 @@
+"""Health of devices that claims have: the kubelet's stream, and what becomes of it in the pod's status."""
+
+from __future__ import annotations
+
+from sandbox.hardware import RecordedHardware
+from tests.cluster.dra.claims import Claims, allocated, devices, request, template, user
+from tests.cluster.dra.conftest import GPUS, RunDriver
+from tests.cluster.dra.versions import everything_is_on
+from tests.cluster.rig.agent import RECORDED
+from tests.cluster.rig.api import Object
+from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.pods import Pods, phase
+
+
+def health(found: Object) -> dict[str, tuple[str, str]]:
+    """State and reason of each device of a pod's claims, by the kubelet's name of the device."""
+    return {
+        resource["resourceID"]: (resource["health"], resource.get("message", ""))
+        for status in found["status"].get("containerStatuses", [])
+        for entry in status.get("allocatedResourcesStatus", [])
+        if entry["name"] == "claim:devices"
+        for resource in entry["resources"]
+    }
+
+
+def test_a_failed_gpu_shows_in_its_pods_status_with_the_reason_and_heals(
+    cluster: Cluster, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+) -> None:
+    hardware = RecordedHardware(RECORDED / "l4-2.yaml", node.folder / "etc-ostler" / "hardware.yaml")
+    run_driver("l4-2", GPUS, inventory={"recorded": "/etc/ostler/hardware.yaml", "maxInterval": "1s"})
+    claims.wait_slices(2)
+    claims.create(template("both", devices(request(count=2))))
+    found = pods.run(user("user", own="both"))
+    uid = claims.of_pod(found)["metadata"]["uid"]
+    names = {device: f"ostler.dev/claim={uid}-{device}" for device in allocated(claims.of_pod(found))}
+    if not everything_is_on(cluster):
+        assert health(pods.get("user")) == {}
+        return
+    well = dict.fromkeys(names.values(), ("Healthy", ""))
+    pods.wait("user", "has two healthy devices", lambda one: health(one) == well)
+
+    hardware.fail(0)
+    lost = names[min(names)]
+    pods.wait("user", "is told of the failure", lambda one: health(one)[lost][0] == "Unhealthy")
+    shown = health(pods.get("user"))
+    assert shown[lost][1].startswith("the GPU is lost")
+    assert {name: state for name, state in shown.items() if name != lost} == {
+        name: state for name, state in well.items() if name != lost
+    }
+
+    hardware.heal(0)
+    pods.wait("user", "is told that all is well", lambda one: health(one) == well)
+    assert (phase(pods.get("user")), pods.get("user")["metadata"]["uid"]) == ("Running", found["metadata"]["uid"])
