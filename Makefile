@@ -14,6 +14,7 @@
 #   make dra-bench            claims and slices against a real API server; QUICK=1 for the short form
 #   make cluster-bench        pods' start times with and without devices
 #   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
+#   make judge-slices         generated lives of ResourceSlices against Kubernetes' own controller; COUNT=300 SEED=7
 #   make soak                 a thousand pods while agent and kubelet are restarted and killed
 #   make image                the container image, by buildah; BASE=, TAG=, OUTPUT=
 #   make docs                 generate the configuration reference, the chart's pages and the manifests anew
@@ -36,7 +37,7 @@ COUNT ?= 5000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -157,6 +158,11 @@ cluster-bench: cluster-system
 judge: setup
 	@$(BIN)/python -m tests.judge.fuzz allocate --seed $(SEED) --count $(COUNT)
 	@$(BIN)/python -m tests.judge.fuzz cel --seed $(SEED) --count $(COUNT)
+
+# Starts API servers of its own; each scenario takes the reference seconds, which pass side by side.
+judge-slices: COUNT = 200
+judge-slices: setup
+	@$(BIN)/python -m tests.judge.slices.contest --seed $(SEED) --count $(COUNT)
 
 soak: cluster-system
 	$(BIN)/python -m bench.cluster.soak $(ARGS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
 from ostler.config.scalars import Json, JsonObject
 from ostler.config.schema import json_schema
@@ -197,6 +198,7 @@ def _dra() -> dict[str, JsonObject]:
         "enabled": _boolean(),
         "driverName": name,
         "alsoPublishAs": {"type": "array", "items": peers, "uniqueItems": True},
+        "taintEffect": {"enum": [effect.value for effect in TaintEffect]},
         "deviceClasses": _boolean(),
         "peerClasses": _boolean(),
         "extendedResources": {"type": "array", "items": _text(_RESOURCE), "uniqueItems": True},

@@ -37,9 +37,9 @@ from node.sockets import SocketError, is_answered
 log = logging.getLogger("ostler.driver")
 
 GRACE = 2.0
-"""Seconds that calls under way get at the end, where no successor is there to take them."""
-STREAMS_END = 0.5
-"""Seconds that health streams get to end by themselves; one that is cut off is an error in the kubelet's log."""
+"""Seconds that calls under way get at the end, where no successor is there to take them, and on sockets that go."""
+LAST_WORDS = 0.5
+"""Seconds that health streams and calls get to end in order; one that is cut off says nothing in the kubelet's log."""
 LOOK = 0.05
 """Seconds between looks whether a successor has taken over; a file that goes tells nobody."""
 PREDECESSORS = 1.0
@@ -140,6 +140,8 @@ class DraDoor:
                     await asyncio.sleep(LOOK)
                 await self._calls.idle()
         except TimeoutError:
+            if self._calls.successor is not None:
+                self._calls.successor.give_up()
             return False
         finally:
             await self._stop()
@@ -210,9 +212,14 @@ class DraDoor:
                 _remove(path)
         while self._old:
             # By a task of its own: half an end, where this look is cancelled, would leave a server running.
-            stopping = asyncio.create_task(self._old.pop().stop(), name="old sockets")
+            stopping = asyncio.create_task(self._old.pop().stop(GRACE), name="old sockets")
             self._stopping.add(stopping)
-            stopping.add_done_callback(self._stopping.discard)
+            stopping.add_done_callback(self._has_stopped)
+
+    def _has_stopped(self, stopping: asyncio.Task[None]) -> None:
+        self._stopping.discard(stopping)
+        # Streams have ended with the sockets, and kubelets up to 1.36 have forgotten what they were told.
+        self._reports.repeat()
 
     def _remove_dead_predecessors(self) -> None:
         """One that was killed while it handed over leaves its names, which nobody answers any more."""
@@ -226,6 +233,8 @@ class DraDoor:
     def _was_asked(self, serving: Serving) -> None:
         if serving is self._serving and not self._handing_over:
             self._observer.asked()
+            if self._state is RegistrationState.REGISTERED and self._reports.streams:
+                return  # A kubelet has us and listens: somebody else was curious, a person with grpcurl perhaps.
             self._since = self._monotonic()
             self._say(RegistrationState.OFFERED, "the kubelet has asked and not said yet whether it takes us")
 
@@ -274,7 +283,7 @@ class DraDoor:
         self._reports.end()
         servings = [*self._old, *([self._serving] if self._serving is not None else [])]
         self._old, self._serving = [], None
-        await asyncio.gather(*self._stopping, *(serving.stop(STREAMS_END) for serving in servings))
+        await asyncio.gather(*self._stopping, *(serving.stop(LAST_WORDS) for serving in servings))
         await self._calls.close()
 
 

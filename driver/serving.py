@@ -106,10 +106,13 @@ class Serving:
         self.made = age(claims.path)
 
     async def stop(self, grace: float | None = None) -> None:
-        """Take the sockets away, the kubelet's first, then end what still runs after ``grace`` seconds."""
+        """End what runs, after ``grace`` seconds by force, and only then take the name out of the kubelet's registry.
+
+        A kubelet that sees the name go hangs up at once, also where an answer is on its way.
+        """
         registration, self._registration = self._registration, None
         claims, self._claims = self._claims, None
-        for endpoint in (registration, claims):
+        for endpoint in (claims, registration):
             if endpoint is not None:
                 await endpoint.stop(grace)
 

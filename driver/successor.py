@@ -39,6 +39,7 @@ class Successor:
         self._folder = folder
         self._after = after
         self._monotonic = monotonic
+        self._given_up = False
 
     def socket(self) -> Path | None:
         """The newest socket that somebody answers, None while there is none."""
@@ -47,13 +48,17 @@ class Successor:
                 return path
         return None
 
+    def give_up(self) -> None:
+        """Wait for nobody any more: who still waits is told so at once."""
+        self._given_up = True
+
     async def call(self, method: str, request: Message, answer: type[Answer], seconds: float | None) -> Answer:
         """The successor's answer to ``method`` (a full path), once there is one.
 
         Raises ``NoSuccessor`` and ``grpc.aio.AioRpcError``.
         """
         until = self._monotonic() + (PATIENCE if seconds is None else seconds)
-        while (left := until - self._monotonic()) > 0:
+        while not self._given_up and (left := until - self._monotonic()) > 0:
             socket = self.socket()
             if socket is not None:
                 try:

@@ -118,8 +118,8 @@ class DraStatus(Value):
     """The second door in one line.
 
     ``registration``: a word of ``driver.registration.RegistrationState``. ``devices``: how many should be published,
-    ``published``: how many of them the API server has. ``claims``: how many hold devices. ``problem``: why the kubelet
-    does not take the driver; else, and in ``unpublished``, why slices are not as they should be; empty when all is well.
+    ``published``: how many of them the API server has. ``claims``: how many hold devices. ``unpublished``: why slices
+    are not as they should be; ``problem``: that, or why the kubelet does not take the driver; empty when all is well.
     """
 
     driver: str

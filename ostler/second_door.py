@@ -20,7 +20,7 @@ from driver.claim_status import ClaimStatus
 from driver.claims.options import ClaimOptions
 from driver.claims.service import ClaimService
 from driver.devices.offered import DoorView
-from driver.devices.view import door_view
+from driver.devices.view import door_offer, view_of
 from driver.door import DraDoor
 from driver.parameters.doubled import pairs
 from driver.publishing import SlicePublisher, controller_maker
@@ -30,6 +30,7 @@ from node.boot import boot_id
 from node.events import EventSink
 from node.inventory.model import Snapshot
 from node.ledger import Hold
+from node.offer import Cause, Withheld
 from node.rules import Rule
 from ostler import __version__
 from ostler.config.settings import Settings
@@ -48,6 +49,9 @@ CALLS = 32
 """Questions to the API server at once; the slices' writer and its watch have a connection each besides."""
 CONNECT, WHOLE = 3.0, 10.0
 """Seconds to a connection, and for one attempt: two of them fit into what the kubelet gives a call."""
+
+_NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
+"""Why a device is none of this door's: nobody has to be told why it is not published."""
 
 
 class SecondDoor:
@@ -72,8 +76,8 @@ class SecondDoor:
         self._settings = settings
         self._random = random
         self._began = False
-        self._rules: tuple[Rule, ...] = ()
-        self._shown = Snapshot(), DoorView()
+        self._view = DoorView()
+        self._withheld: tuple[Withheld, ...] = ()
         self.counters = DraCounters(clock)
         self._api = AsyncResourceApi(self._made_api, threads=CALLS)
         name, kubelet = settings.dra.driver_name, settings.kubelet
@@ -124,9 +128,9 @@ class SecondDoor:
 
     def apply(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
         """Offer what the rules say of this snapshot."""
-        self._rules = tuple(rules)
-        view = door_view(snapshot, self._rules, self.holds)
-        self._shown = snapshot, view
+        shown = door_offer(snapshot, rules, self.holds)
+        self._view = view = view_of(snapshot, shown)
+        self._withheld = tuple(each for each in shown.withheld if each.cause not in _NOT_ITS_OWN)
         self._claims.apply(view)
         self._door.apply(view)
         self._status.apply(view)
@@ -177,7 +181,8 @@ class SecondDoor:
 
     def slices(self) -> SlicesView:
         """What is published, and what would be."""
-        return slices_view(self._settings.dra.driver_name, self._slices.publication())
+        reasons = {offered.device.name: offered.reason for offered in self._view.devices if offered.reason}
+        return slices_view(self._settings.dra.driver_name, self._slices.publication(), reasons, self._withheld)
 
     def claims(self) -> tuple[ClaimView, ...]:
         """Every claim with a record."""

@@ -13,17 +13,18 @@ from sandbox.cluster import samples
 from sandbox.cluster.client import Refused
 from sandbox.cluster.cluster import Cluster, NotServed, PodOutcome
 from sandbox.cluster.manifests import ManifestError
-from sandbox.cluster.views import claim_view, outcome_view, slice_view
+from sandbox.cluster.views import claim_view, outcome_view, slice_lines, slice_view
 from sandbox.kubelet.dra.manager import UnprepareError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.yamltext import indented
 
 HELP = """\
-  slices                   what is published for claims
+  slices [DEVICE]          what is published for claims, of one device all that there is
   claim [COUNT [MATCH]]    a pod with a claim for GPUs that agree in an attribute (cell4, ...); what its container gets
   claims                   claims, their devices, and who has them
   apply FILE               create the objects of a manifest; its pods are run
   retry POD                try again with a pod that waits
+  explain POD              why a pod waits, or what it would get
 """
 
 NO_CLUSTER = "there is no API server here"
@@ -32,8 +33,9 @@ NO_CLUSTER = "there is no API server here"
 class ClaimCommands:
     """Commands by name; every one gets its words and tells what it saw."""
 
-    def __init__(self, cluster: Cluster | None) -> None:
+    def __init__(self, cluster: Cluster | None, explained: Callable[[str, str], Awaitable[str]]) -> None:
         self._cluster = cluster
+        self._explained = explained
         self._numbers = itertools.count(1)
         self.pods: dict[str, PodOutcome] = {}
         """Pods that were run here, by name."""
@@ -45,8 +47,13 @@ class ClaimCommands:
                 ("claims", self._claims),
                 ("apply", self._apply),
                 ("retry", self._retry),
+                ("explain", self._explain),
             )
         }
+
+    def _place(self, pod: str) -> tuple[str, str]:
+        """Name and namespace of a pod; of one that was not run here the default namespace."""
+        return pod, self.pods[pod].namespace if pod in self.pods else "default"
 
     async def end(self, pod: str) -> None:
         """End a pod that was run here; raises KeyError."""
@@ -73,13 +80,20 @@ class ClaimCommands:
                 return
             try:
                 await command(self._cluster, words)
-            except (ApiFailed, UnprepareError, ManifestError, NotServed, OSError, yaml.YAMLError) as error:
+            except OSError as error:
+                sys.stdout.write(f"   {error.filename}: {error.strerror}\n")
+            except (ApiFailed, UnprepareError, ManifestError, NotServed, UnicodeError, yaml.YAMLError) as error:
                 sys.stdout.write(f"   {error}\n")
 
         return run
 
     async def _slices(self, cluster: Cluster, words: Sequence[str]) -> None:
-        _tell([slice_view(each) for each in await cluster.slices()])
+        views = [slice_view(each) for each in await cluster.slices()]
+        if words:
+            found = [device for view in views for device in view["devices"] if device["name"] == words[0]]
+            sys.stdout.write(indented(found[0]) if found else f"   no slice has a device {words[0]!r}\n")
+        else:
+            sys.stdout.write("".join(f"   {line}\n" for line in slice_lines(views)) or "   none\n")
 
     async def _claims(self, cluster: Cluster, words: Sequence[str]) -> None:
         _tell([claim_view(each) for each in await cluster.claims()])
@@ -99,20 +113,27 @@ class ClaimCommands:
             if not isinstance(document, dict):
                 raise NotServed(str(document))
             try:
-                for outcome in await cluster.apply([document]):
-                    self._ran(outcome)
+                outcomes = await cluster.apply([document])
             except Refused as error:
                 # The others of the file may be fine.
                 sys.stdout.write(f"   {error}\n")
-        sys.stdout.write(f"   {len(documents)} objects\n")
+                continue
+            for outcome in outcomes:
+                self._ran(outcome)
+            if not outcomes:
+                sys.stdout.write(f"   {document['kind']} {document['metadata'].get('name', '')} created\n")
         # A DeviceTaintRule may be among them.
         await self.evict()
 
     async def _retry(self, cluster: Cluster, words: Sequence[str]) -> None:
-        self._ran(await cluster.retry(words[0]))
+        self._ran(await cluster.retry(*self._place(words[0])))
+
+    async def _explain(self, cluster: Cluster, words: Sequence[str]) -> None:
+        for line in (await self._explained(*self._place(words[0]))).splitlines():
+            sys.stdout.write(f"   {line}".rstrip() + "\n")
 
     async def _end(self, cluster: Cluster, words: Sequence[str]) -> None:
-        await cluster.end(words[0])
+        await cluster.end(*self._place(words[0]))
         del self.pods[words[0]]
 
     def _ran(self, outcome: PodOutcome) -> None:

@@ -1,12 +1,14 @@
 """The tour's second half: devices for claims, from their publication to their release.
 
-Told only where the agent publishes devices through DRA. Each step waits for what it shows and for nothing else.
+Told only where the agent publishes devices through DRA. Each step waits for what it shows and for nothing else, and
+leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -14,99 +16,123 @@ from sandbox.cluster import samples
 from sandbox.cluster.classes import DRIVER
 from sandbox.cluster.cluster import Cluster, PodOutcome
 from sandbox.cluster.views import outcome_view, slice_view, tainted
-from sandbox.hardware import NoSuchPart, Part, RecordedHardware
+from sandbox.hardware import Part, RecordedHardware
 from sandbox.node import SandboxNode
 from sandbox.step import Step
 
 T = TypeVar("T")
+Json = dict[str, Any]
+Device = Mapping[str, Any]
 
+KINDS = {"gpu": "a GPU", "mig": "a MIG device", "rdma": "an RDMA adapter", "nic": "a NIC"}
+"""Kinds of devices, the first that a node has is shown."""
 ISLAND = 4
 SECONDS = 15.0
 """How long a step waits for what it shows."""
 
 
 async def claim_tour(node: SandboxNode) -> AsyncIterator[Step]:
-    """Publish, allocate beside a device plugin, fail, heal, release."""
+    """Publish, allocate beside a device plugin, fail, heal, release; a pair; islands."""
     cluster = node.cluster
     if cluster is None or await node.published() is None:
         return
     slices = await cluster.slices(DRIVER)
     yield Step("slices", "It published these devices for claims", [slice_view(each) for each in slices])
-    gpus = [device for each in slices for device in each["spec"].get("devices") or () if _is_gpu(device)]
-    if not gpus:
+    devices = [device for each in slices for device in each["spec"].get("devices") or () if not device.get("taints")]
+    kinds = {_text(device, "type") for device in devices}
+    kind = next((kind for kind in KINDS if kind in kinds), None)
+    if kind is None:
         return
-    async for step in _one(node, cluster):
+    async for step in _one(node, cluster, kind):
         yield step
-    if len(gpus) >= ISLAND:
-        async for step in _island(cluster):
-            yield step
+    if _have_pair(devices):
+        yield await _pair(cluster)
+    if sum(_text(device, "type") == "gpu" for device in devices) >= ISLAND:
+        yield await _islands(cluster)
 
 
-async def _one(node: SandboxNode, cluster: Cluster) -> AsyncIterator[Step]:
-    """One GPU by a claim, and one by a device plugin where there is one."""
-    await cluster.apply([samples.template("one-gpu")])
-    plugin = next((name for name, free in sorted(node.kubelet.allocatable().items()) if free), None)
-    pod = await cluster.run(samples.pod("claim-1", "one-gpu", {plugin: 1} if plugin else None))
-    beside = f" beside one with {plugin} of the device plugin" if plugin else ""
-    yield Step("claim", f"A pod has a container with a claim for a GPU{beside}, and they get", outcome_view(pod))
-    if pod.running and node.hardware is not None:
-        async for step in _failure(node, cluster, node.hardware, pod):
-            yield step
-    await cluster.end("claim-1")
-    left = sorted(path.name for path in node.cdi.glob(f"{DRIVER}-claim_*"))
-    claims = [claim["metadata"]["name"] for claim in await cluster.claims()]
-    yield Step("released", "The pod ended; of its claim there is left", {"claims": claims, "specs": left})
+async def _one(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIterator[Step]:
+    """One device by a claim, and one by a device plugin where there is one."""
+    async with _template(cluster, samples.template("tour-one", kind=kind)) as name:
+        plugin = next((name for name, free in sorted(node.kubelet.allocatable().items()) if free), None)
+        pod = await cluster.run(samples.pod("claim-1", name, {plugin: 1} if plugin else None))
+        beside = f" beside one with {plugin} of the device plugin" if plugin else ""
+        title = f"A pod has a container with a claim for {KINDS[kind]}{beside}, and they get"
+        yield Step("claim", title, outcome_view(pod))
+        if pod.running and node.hardware is not None:
+            async for step in _failure(node, cluster, node.hardware, pod):
+                yield step
+        await cluster.end("claim-1")
+        left = sorted(path.name for path in node.cdi.glob(f"{DRIVER}-claim_*"))
+        claims = [claim["metadata"]["name"] for claim in await cluster.claims()]
+        yield Step("released", "The pod ended; of its claim there is left", {"claims": claims, "specs": left})
 
 
-async def _island(cluster: Cluster) -> AsyncIterator[Step]:
-    """Four GPUs that belong together, and a claim for which nothing is left."""
-    await cluster.apply([samples.template("island", ISLAND, match=f"cell{ISLAND}")])
-    first = await cluster.run(samples.pod("island-1", "island"))
-    seen = [outcome_view(first)]
-    pods = ["island-1"]
-    while first.running:
-        pods.append(f"island-{len(pods) + 1}")
-        further = await cluster.run(samples.pod(pods[-1], "island"))
-        seen.append(outcome_view(further))
-        if not further.running:
-            break
-    title = f"Pods asked for {ISLAND} GPUs that agree in cell{ISLAND}, until there were none"
-    yield Step("islands", title, seen)
-    for name in pods:
-        await cluster.end(name)
+async def _pair(cluster: Cluster) -> Step:
+    """A GPU and a NIC below one PCIe switch."""
+    async with _template(cluster, samples.pair("tour-pair", "gpu", "nic", "switch")) as name:
+        pod = await cluster.run(samples.pod("pair-1", name))
+        await cluster.end("pair-1")
+    return Step("claim_pair", "A pod asked for a GPU and a NIC that have a PCIe switch in common", outcome_view(pod))
+
+
+async def _islands(cluster: Cluster) -> Step:
+    """GPUs that belong together, and a claim for which nothing is left."""
+    seen: list[Json] = []
+    async with _template(cluster, samples.template("tour-island", ISLAND, match=f"cell{ISLAND}")) as name:
+        running = True
+        while running:
+            pod = await cluster.run(samples.pod(f"island-{len(seen) + 1}", name))
+            running = pod.running
+            seen.append(outcome_view(pod))
+        for number in range(len(seen)):
+            await cluster.end(f"island-{number + 1}")
+    return Step("islands", f"Pods asked for {ISLAND} GPUs that agree in cell{ISLAND}, until there were none", seen)
 
 
 async def _failure(
     node: SandboxNode, cluster: Cluster, hardware: RecordedHardware, pod: PodOutcome
 ) -> AsyncIterator[Step]:
-    """The GPU of a claim fails: its slice says so, and so does the pod's status."""
+    """The device of a claim fails: its slice says so, and so does the pod's status."""
     device = next(iter(pod.claims.values()))[0].rpartition("/")[2]
-    part = _part(hardware, device)
+    part = hardware.breakable([device])
     if part is None:
         return
     hardware.fail(part)
     await node.agent.rescan()
     taints = await _until(lambda: _taints(cluster), lambda found: device in found)
     health = await _until(lambda: _health(node, pod), lambda found: "Unhealthy" in str(found))
-    seen = {"part": str(part), "taints": taints, "podStatus": health}
-    yield Step("claim_failure", f"{part} of the claim fails; no new claim gets it, and the pod's status says so", seen)
+    title = f"{part} of the claim {_fault(part)}; no new claim gets it, and the pod's status says so"
+    yield Step("claim_failure", title, {"part": str(part), "taints": taints, "podStatus": health})
     hardware.heal(part)
     await node.agent.rescan()
     taints = await _until(lambda: _taints(cluster), lambda found: device not in found)
     health = await _until(lambda: _health(node, pod), lambda found: "Unhealthy" not in str(found))
     seen = {"part": str(part), "taints": taints, "podStatus": health}
-    yield Step("claim_recovery", f"{part} is back", seen)
+    yield Step("claim_recovery", f"{part} is back, and its taint is gone", seen)
+
+
+@asynccontextmanager
+async def _template(cluster: Cluster, template: Json) -> AsyncIterator[str]:
+    """The name of the template, for as long as it is there."""
+    await cluster.apply([template])
+    yield template["metadata"]["name"]
+    await cluster.remove(template)
 
 
 async def _taints(cluster: Cluster) -> dict[str, list[str]]:
     return tainted(await cluster.slices(DRIVER))
 
 
-async def _health(node: SandboxNode, outcome: PodOutcome) -> dict[str, list[dict[str, Any]]]:
+async def _health(node: SandboxNode, outcome: PodOutcome) -> dict[str, list[Json]]:
     """``allocatedResourcesStatus`` of the pod's container."""
     pod = next(pod for pod in node.kubelet.pods() if pod.name == outcome.pod)
     found = node.kubelet.claim_health(pod, "main")
-    return {name: [asdict(each) for each in resources] for name, resources in found.items()}
+    return {name: [_without_empty(asdict(each)) for each in resources] for name, resources in found.items()}
+
+
+def _without_empty(facts: Json) -> Json:
+    return {name: value for name, value in facts.items() if value != ""}
 
 
 async def _until(look: Callable[[], Awaitable[T]], enough: Callable[[T], bool]) -> T:
@@ -119,13 +145,19 @@ async def _until(look: Callable[[], Awaitable[T]], enough: Callable[[T], bool]) 
         await asyncio.sleep(0.05)
 
 
-def _part(hardware: RecordedHardware, device: str) -> Part | None:
-    try:
-        return hardware.find(device)
-    except NoSuchPart:
-        return None
+def _fault(part: Part) -> str:
+    return "fails" if part.gpu else "loses its link"
 
 
-def _is_gpu(device: Mapping[str, Any]) -> bool:
-    kind = (device.get("attributes") or {}).get("type") or {}
-    return kind.get("string") == "gpu" and not device.get("taints")
+def _have_pair(devices: Iterable[Device]) -> bool:
+    """Whether a GPU and a NIC have a switch in common."""
+    by_switch: dict[str, set[bool]] = {}
+    for device in devices:
+        if _text(device, "switch"):
+            by_switch.setdefault(_text(device, "switch"), set()).add(_text(device, "type") == "gpu")
+    return any(len(both) > 1 for both in by_switch.values())
+
+
+def _text(device: Device, attribute: str) -> str:
+    found = (device.get("attributes") or {}).get(attribute) or {}
+    return str(found.get("string", ""))

@@ -7,7 +7,7 @@ the same code as on real hardware. The copy is replaced whole, because the agent
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,16 @@ class RecordedHardware:
             if wanted in part.names:
                 return part
         raise NoSuchPart(wanted, tuple(part.label for part in self.parts))
+
+    def breakable(self, names: Iterable[str]) -> Part | None:
+        """What can fail of these devices: a GPU, or the port that one has its link from; None for others."""
+        for name in names:
+            try:
+                part = self.find(name)
+                return part if part.port is None else self.find(part.port)
+            except NoSuchPart:
+                continue
+        return None
 
     def fail(self, part: Part | int, error: str = LOST) -> None:
         """Break it: every call about an NVIDIA GPU fails with ``error``, another GPU loses its driver, a NIC its link.

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -204,9 +205,35 @@ class SandboxNode:
         self.kubelet.terminate(f"uid-{pod.removeprefix('pod-')}")
 
     async def devices(self) -> list[dict[str, object]]:
-        """Every device as plain data."""
+        """Every device as plain data; ``published``: how its slice has it, for one that is offered through DRA."""
         answer = await self.agent.devices()
-        return [MessageToDict(device, preserving_proto_field_name=True) for device in answer.devices]
+        slices = await self.agent.slices()
+        pools = slices.pools if slices is not None else ()
+        states = {device.name: device.state for pool in pools for device in pool.devices}
+        return [
+            MessageToDict(device, preserving_proto_field_name=True)
+            | ({"published": states[device.name]} if device.name in states else {})
+            for device in answer.devices
+        ]
+
+    async def explained(self, pod: str, namespace: str) -> str:
+        """What ``ostler explain`` says of a pod."""
+        command = [
+            sys.executable,
+            "-m",
+            "ostler",
+            "explain",
+            f"pod/{pod}",
+            "--namespace",
+            namespace,
+            "--color",
+            "never",
+        ]
+        command += ["--kubeconfig", str(self.root / "kubeconfig")]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+        out, err = await process.communicate()
+        return (out or err).decode(errors="replace")
 
 
 def _missing(slices: agent_pb2.ListSlicesResponse, newest: int) -> str:

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import grpc.aio
 
+from protos.agent.v1alpha1 import agent_pb2
 from sandbox.claimprompt import HELP as CLAIM_HELP
 from sandbox.claimprompt import ClaimCommands
+from sandbox.cluster.views import slice_lines
 from sandbox.hardware import NoSuchPart, NotPossible, Part, RecordedHardware
 from sandbox.node import SandboxNode
 from sandbox.process import AgentFailed, CommandFailed
@@ -56,6 +58,9 @@ def show(step: Step) -> None:
         case "resources", list(resources):
             for item in resources:
                 sys.stdout.write(f"   {resource_line(item)}\n")
+        case "slices", list(slices):
+            for line in slice_lines(slices):
+                sys.stdout.write(f"   {line}\n")
         case _, seen:
             sys.stdout.write(indented(seen))
     sys.stdout.flush()
@@ -66,17 +71,25 @@ def device_line(device: Mapping[str, object]) -> str:
     health = device.get("health")
     state = health.get("state", "") if isinstance(health, Mapping) else ""
     reason = health.get("reason", "") if isinstance(health, Mapping) else ""
-    offered = device.get("resource")
     parts = (
         device.get("name"),
         _what(device),
         state,
         device.get("uuid"),
         f"NUMA {device.get('numa_node', '-')}",
-        f"offered as {offered}" if offered else f"not offered: {device.get('offer_reason', '')}",
+        _offered(device),
         reason,
     )
     return "  ".join(str(part) for part in parts if part)
+
+
+def _offered(device: Mapping[str, object]) -> str:
+    if device.get("resource"):
+        return f"offered as {device['resource']}"
+    state = device.get("published")
+    if state not in (None, "withheld"):
+        return f"for claims, {state}"
+    return f"not offered: {device.get('offer_reason', '')}"
 
 
 def _what(device: Mapping[str, object]) -> str:
@@ -100,7 +113,7 @@ class Prompt:
     def __init__(self, node: SandboxNode) -> None:
         self._node = node
         self._pods: dict[str, str] = {}
-        self._claims = ClaimCommands(node.cluster)
+        self._claims = ClaimCommands(node.cluster, node.explained)
         self._commands: dict[str, Callable[[Sequence[str]], Awaitable[None]]] = {
             **self._claims.commands,
             "devices": self._devices,
@@ -167,11 +180,18 @@ class Prompt:
 
     async def _status(self, words: Sequence[str]) -> None:
         status = await self._node.agent.status()
-        sys.stdout.write(f"   {status.role}, {'ready' if status.ready else 'not ready'} {'; '.join(status.reasons)}\n")
+        ready = "; ".join(("ready" if status.ready else "not ready", *status.reasons))
+        sys.stdout.write(f"   {status.role}, {ready}\n")
         for item in status.resources:
-            sys.stdout.write(
-                f"   {item.name}: {item.healthy}/{item.devices} {item.registration} by {item.path} {item.detail}\n"
-            )
+            line = f"   {item.name}: {item.healthy}/{item.devices} {item.registration} by {item.path} {item.detail}"
+            sys.stdout.write(line.rstrip() + "\n")
+        for pool in await self._pools():
+            free = sum(not device.taints for device in pool.devices)
+            sys.stdout.write(f"   for claims, pool {pool.name}: {free}/{len(pool.devices)} without a taint\n")
+
+    async def _pools(self) -> Sequence[agent_pb2.Pool]:
+        slices = await self._node.agent.slices()
+        return slices.pools if slices is not None else ()
 
     async def _capacity(self, words: Sequence[str]) -> None:
         sys.stdout.write(indented(capacity(self._node)))
@@ -200,7 +220,7 @@ class Prompt:
             await self._claims.end(words[0])
             return
         if self._pods.pop(words[0], None) is None:
-            sys.stdout.write(f"   no pod {words[0]!r} holds devices\n")
+            sys.stdout.write(f"   there is no pod {words[0]!r}\n")
             return
         self._node.end(words[0])
 
@@ -208,8 +228,8 @@ class Prompt:
         for pod, holds in self._pods.items():
             sys.stdout.write(f"   {pod}: {holds}\n")
         for pod, outcome in self._claims.pods.items():
-            given = "; ".join(f"{claim}: {', '.join(devices)}" for claim, devices in outcome.claims.items())
-            sys.stdout.write(f"   {pod}: {outcome.phase} {given}".rstrip() + "\n")
+            given = [f"{claim}: {', '.join(devices)}" for claim, devices in outcome.claims.items()]
+            sys.stdout.write(f"   {pod}: {'; '.join((outcome.phase, *given))}\n")
 
     async def _fail(self, words: Sequence[str]) -> None:
         await self._change(words[0], RecordedHardware.fail)

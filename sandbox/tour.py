@@ -6,13 +6,12 @@ hardware that can break, or that need devices at all, are left out where there a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from google.protobuf.json_format import MessageToDict
 
 from sandbox.claimtour import claim_tour
 from sandbox.configuration import NIC_RESOURCES
-from sandbox.hardware import NoSuchPart, Part, RecordedHardware
 from sandbox.nearness import Nearness
 from sandbox.node import Given, SandboxNode
 from sandbox.step import Step
@@ -78,7 +77,7 @@ async def _pairs(node: SandboxNode) -> AsyncIterator[Step]:
 async def _failures(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step]:
     """A GPU falls off the bus and comes back, or a NIC loses its link; only its own devices are touched."""
     assert node.hardware is not None
-    breakable = [(each, part) for each in given if (part := _part(node.hardware, each.ids)) is not None]
+    breakable = [(each, part) for each in given if (part := node.hardware.breakable(each.ids)) is not None]
     if not breakable:
         return
     held, part = next((pair for pair in breakable if pair[1].gpu), breakable[0])
@@ -101,17 +100,6 @@ async def _failures(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step
         f"{part} is back, and so are its devices, without a restart",
         {"part": str(part), "changes": changes, "allocatable": healed},
     )
-
-
-def _part(hardware: RecordedHardware, ids: Iterable[str]) -> Part | None:
-    """What can break of these devices: a GPU, or the port that they have their link from; None for others."""
-    for wanted in ids:
-        try:
-            part = hardware.find(wanted)
-            return part if part.port is None else hardware.find(part.port)
-        except NoSuchPart:
-            continue
-    return None
 
 
 async def _healthy_now(node: SandboxNode, resource: str) -> Mapping[str, int]:

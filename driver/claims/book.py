@@ -110,7 +110,6 @@ class ClaimBook:
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
         self.records[uid] = record
-        self.remains.discard(uid)
 
     async def renew(self, record: ClaimRecord) -> None:
         """Have the CDI file of a completed claim as it should be, and the record if it says something else."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable
 
 from driver.claims.allocation import still_here
@@ -45,6 +46,7 @@ class Collector:
         prepare: Callable[[ClaimReference], Awaitable[object]],
         observer: ClaimObserver,
         random: Callable[[], float],
+        monotonic: Callable[[], float],
         boot: str,
     ) -> None:
         self._boot = boot
@@ -56,11 +58,15 @@ class Collector:
         self._prepare = prepare
         self._observer = observer
         self._random = random
+        self._monotonic = monotonic
         self._poked = asyncio.Event()
         self._told = ""
         self._waited_for: set[str] = set()
-        self._left_behind: set[str] = set()
-        """Claims that people were told of, because nothing proves that they may be released."""
+        self._left_behind: dict[str, tuple[float, float]] = {}
+        """By UID claims that others wait for and that nothing proves to be gone but the API server.
+
+        Since when they have their devices, and when they were first looked at; infinite once people were told.
+        """
         self._looking: asyncio.Task[int] | None = None
         self._closed = False
 
@@ -146,7 +152,6 @@ class Collector:
                 return False
             left = await self._book.erase(claim.uid)
             self._book.give_up(claim.uid)
-            self.rebuild.discard(claim.uid)
         log.info("claim released: nobody has it any more", extra={"claim": str(claim), "uid": claim.uid})
         for problem in left:
             self._book.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
@@ -160,28 +165,32 @@ class Collector:
     def _unknown(self, record: ClaimRecord, known: KubeletClaims) -> bool:
         """Whether the kubelet does not have the claim for a container, as far as that can be known."""
         if known.fault:
-            return bool(record.claim.name) and not record.may_run(self._boot)
+            return not record.may_run(self._boot)
         return known.lacks(record.claim.uid)
 
     async def _tell_left_behind(self, known: KubeletClaims) -> None:
         """Tell of claims that others wait for and that only the kubelet could still have; raises Unavailable."""
         waited_for, self._waited_for = self._waited_for, set()
-        self._left_behind &= self._book.records.keys()
-        for uid in sorted(waited_for - self._left_behind):
-            record = self._book.records.get(uid)
-            if record is None or not (known.fault or uid in known.asked) or not record.claim.name:
-                continue
-            if not await self._given(record.claim):
-                self._left_behind.add(uid)
+        records = [record for uid, record in self._book.records.items() if uid in waited_for and record.claim.name]
+        if not (known.fault or known.stale):
+            records = []
+        for record in records:
+            first = self._left_behind.get(record.claim.uid)
+            if await self._given(record.claim):
+                self._left_behind.pop(record.claim.uid, None)
+            elif first is None or first[0] != record.since:
+                self._left_behind[record.claim.uid] = record.since, self._monotonic()
+            elif self._monotonic() - first[1] >= self._options.kubelet_release:
+                self._left_behind[record.claim.uid] = record.since, math.inf
                 devices = ", ".join(device.device for device in record.devices)
-                old = known.stale or not known.fault
-                why = "the kubelet's file that can be seen here is older than the claim" if old else known.fault
-                fix = "restart this agent's container" if old else "put that right"
+                why = known.fault or "the kubelet's file that can be seen here is an old one"
+                fix = "restart this agent's container" if known.stale else "put that right"
                 self._book.tell(
                     "ClaimLeftBehind",
-                    f"claim {record.claim} ({uid}) keeps {devices}, though the API server gives it to nobody: "
-                    f"{why}; if the kubelet does not release it within two minutes, {fix}",
+                    f"claim {record.claim} ({record.claim.uid}) keeps {devices}, though the API server gives it to "
+                    f"nobody, the kubelet has not released it and whether it knows it cannot be seen: {why}; {fix}",
                 )
+        self._left_behind = {uid: seen for uid, seen in self._left_behind.items() if uid in self._book.records}
 
     async def _rebuild(self) -> None:
         for uid in sorted(self.rebuild):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class KubeletClaims(Value):
     """Claims by UID; ``fault`` says why nothing is known, and is empty otherwise.
 
-    ``stale``: the fault is that the file was replaced, and the old one is all that can be seen here. ``asked``: UIDs of
-    claims that were asked for since the file said so, and of which nothing is known.
+    ``stale``: the file was replaced, and the old one is all that can be seen here; what it said last is known if it was
+    ever read before. ``asked``: UIDs of claims that were asked for since then, and of which nothing is known.
     """
 
     claims: Mapping[str, ClaimInfo]
@@ -66,13 +66,15 @@ class KubeletFile:
         """What the file says, or said when it could be seen last."""
         at = self._questions
         found = await self._read()
-        if self._last is not None and (found.stale or at < self._last[0]):
+        stale = found.stale
+        if self._last is not None and (stale or at < self._last[0]):
             # Also where another reading began later and was quicker.
             at, found = self._last
         elif not found.fault:
             self._last = at, found
             self._asked = {uid: number for uid, number in self._asked.items() if number > at}
-        return replace(found, asked=frozenset(uid for uid, number in self._asked.items() if number > at))
+        asked = frozenset(uid for uid, number in self._asked.items() if number > at)
+        return replace(found, stale=stale, asked=asked)
 
 
 def read_kubelet_claims(root: Path) -> KubeletClaims:

@@ -16,7 +16,9 @@ class ClaimOptions(Value):
     for claims that nobody has any more, ``collect_first`` within which the first one is (the nodes of a rollout start
     together), ``collect_spacing`` between two at least, however often one is asked for, ``rebuild_after`` until a claim
     without a usable record is tried again (doubled each time), ``tombstone_age`` for which a released claim is
-    remembered.
+    remembered, ``kubelet_release`` after which people are told of a claim that the API server does not have, that
+    another one waits for, and of which only the kubelet could say whether it is used (it looks once a minute).
+    ``threads``: that wait for the disk at once; disks make what comes together durable together.
     """
 
     driver_name: str
@@ -31,4 +33,5 @@ class ClaimOptions(Value):
     collect_spacing: float = 1.0
     rebuild_after: float = 2.0
     tombstone_age: float = 600.0
-    threads: int = 8
+    kubelet_release: float = 120.0
+    threads: int = 16

@@ -81,6 +81,7 @@ class ClaimService:
             prepare=self.prepare,
             observer=self._observer,
             random=random,
+            monotonic=monotonic,
             boot=boot,
         )
 
@@ -159,7 +160,6 @@ class ClaimService:
         self._book.wake()
         await self._ready(self._recovered, "the claims of this node are still being read")
         async with self._turns.of(claim.uid):
-            self._collector.rebuild.discard(claim.uid)
             left = await self._book.erase(claim.uid)
             self._book.give_up(claim.uid)
             self._steps.reached(Step.RELEASED, claim.uid)
@@ -201,7 +201,7 @@ class ClaimService:
     def _place(self, uid: str, view: DoorView) -> None:
         """Tell the ledger what the devices of a claim without a usable record are parts of: the view knows."""
         record = self._book.records.get(uid)
-        if record is None or any(device.within for device in record.devices):
+        if record is None:
             return
         offered = [view.device(device.device) for device in record.devices]
         devices = tuple(

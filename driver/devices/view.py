@@ -13,14 +13,23 @@ from driver.devices.offered import DoorView, DraDevice
 from driver.devices.placement import placement
 from node.inventory.model import Snapshot
 from node.ledger import Hold
-from node.offer import offer
+from node.offer import Offer, offer
 from node.rules import Door, Rule
 from node.values import replace
 
 
 def door_view(snapshot: Snapshot, rules: Iterable[Rule], holds: Mapping[str, Hold]) -> DoorView:
     """What the DRA door shows of the snapshot; ``holds`` by device name, as for ``node.offer.offer``."""
-    shown = offer(snapshot, map(_for_this_door, rules), holds, Door.DRA)
+    return view_of(snapshot, door_offer(snapshot, rules, holds))
+
+
+def door_offer(snapshot: Snapshot, rules: Iterable[Rule], holds: Mapping[str, Hold]) -> Offer:
+    """The offer behind it, which also tells what is withheld."""
+    return offer(snapshot, map(_for_this_door, rules), holds, Door.DRA)
+
+
+def view_of(snapshot: Snapshot, shown: Offer) -> DoorView:
+    """The view of that offer."""
     found = [(resource.rule, item) for resource in shown.resources for item in resource.devices]
     placed = placement(snapshot, (item.device for _, item in found))
     found.sort(key=lambda pair: placed.keys[pair[1].device.name])

@@ -186,7 +186,7 @@ class ClaimCalls:
                 self._observer.answered(method.operation.value, len(outcomes), failed)
                 return method.encode(outcomes)
         left = None if seconds is None else seconds - (self._monotonic() - began)
-        return await self._left_to_successor(method, request, left)
+        return await self._left_to_successor(method, request, _patience(left))
 
     async def _left_to_successor(self, method: Method[Answer], request: Message, seconds: float | None) -> Answer:
         if self.successor is None:
@@ -216,9 +216,9 @@ class ClaimCalls:
             if fault:
                 log.warning(_NOT_DONE[operation], extra={"uid": named.uid[:_SHOWN], "reason": fault})
                 outcomes[named.uid] = ClaimError(fault)
-            elif named.uid not in tasks:
+            else:
                 tasks[named.uid] = self._begin(operation, ClaimReference(named.namespace, named.name, named.uid))
-        patience = None if seconds is None else max(seconds - MARGIN, seconds / 2)
+        patience = _patience(seconds)
         if tasks:
             await asyncio.wait(tasks.values(), timeout=patience)
         late = Unavailable(f"not done within {round(patience or 0, 1):g} s; it goes on, and the kubelet will ask again")
@@ -267,6 +267,11 @@ class ClaimCalls:
             self._reporter.released(claim)
         await self._claims.unprepare(claim)
         return ()
+
+
+def _patience(seconds: float | None) -> float | None:
+    """How long to go on with a call that has so many seconds left."""
+    return None if seconds is None else max(seconds - MARGIN, seconds / 2)
 
 
 def _fault(named: KubeletClaim) -> str:

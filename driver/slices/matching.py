@@ -20,8 +20,12 @@ from node.values import Value, value
 _LEAST_DIGITS: Final = 5
 _HEXADECIMAL: Final = re.compile("[0-9a-fA-F]+")
 
-_MOST_SLICES: Final = 1 << 16
-"""Of a layout: a number in a name, which anybody can write, decides how long it gets."""
+_MISSING: Final = 16
+"""Slices of a layout that may be missing, beside as many as are there.
+
+A number in a name, which anybody can write, decides how long a layout gets; and where most slices are missing all of
+them are written anew.
+"""
 
 BEYOND: Final = -1
 """The index of a stored slice that this layout knows and nobody wants any more."""
@@ -64,9 +68,10 @@ class ByIndex(Value):
     def layout(self, stored: Sequence[Stored]) -> tuple[tuple[str, ...], ...]:
         """See ``Matching``."""
         by_index: dict[int, tuple[str, ...]] = {}
-        for each in _newest(stored):
-            index = _index(each.name, each.name.find("-"))
-            if index is not None and index < _MOST_SLICES:
+        newest = _newest(stored)
+        for each in newest:
+            index = _index(each.name, max(each.name.find("-"), _LEAST_DIGITS))
+            if index is not None and index < 2 * len(newest) + _MISSING:
                 by_index.setdefault(index, each.device_names)
         return tuple([by_index.get(index, ()) for index in range(max(by_index, default=-1) + 1)])
 

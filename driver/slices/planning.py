@@ -52,7 +52,9 @@ class Plan(Value):
     superseded: tuple[Stored, ...] = ()
     """To be deleted when all else of the plan is done."""
     left_behind: tuple[tuple[int, Stored], ...] = ()
-    """Slices whose new content is refused, to be deleted when something of a new generation is stored."""
+    """Slices whose new content is refused, to be deleted when other slices of the generation are stored."""
+    incomplete: bool = False
+    """The generation never was complete, so nobody uses what is stored of it with old content."""
     exhausted: bool = False
     """A higher generation is needed than there is: only the deletions are in the plan."""
     raised: bool = False
@@ -93,13 +95,15 @@ def plan(stored: Sequence[Stored], name: str, pool: Pool, matching: Matching, kn
     if generation > _HIGHEST:
         return Plan(highest, excess=excess, exhausted=True, matched=matched)
     left = [(index, matched[index]) for index in sorted(changed & knowledge.refused)]
+    incomplete = raised or 0 < knowledge.unfinished == generation
     return Plan(
         generation=generation,
         excess=excess,
         updates=tuple([(index, matched[index]) for index in sorted(chosen)]),
         creates=creates,
         superseded=superseded,
-        left_behind=tuple([each for each in left if raised or each[1].generation < generation]),
+        left_behind=tuple(left) if incomplete else (),
+        incomplete=incomplete,
         raised=raised,
         matched=matched,
     )

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from driver.slices.equality import instant
-from kube.bodies import JsonObject
+from kube.bodies import JsonObject, text_at
 
 
 def rounded(devices: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
@@ -21,13 +21,11 @@ def rounded(devices: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
 
 def kept(stored: Sequence[JsonObject], wanted: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
     """The wanted devices, taints without a time having that of an equal one of the stored device of their name."""
-    known: dict[Any, list[JsonObject]] = {}
+    known: dict[str, list[JsonObject]] = {}
     for device in stored:
         if device.get("taints"):
-            known.setdefault(device.get("name"), _taints(device))
-    return tuple(
-        [_dated(device, known[device.get("name")]) if device.get("name") in known else device for device in wanted]
-    )
+            known.setdefault(text_at(device, "name"), _taints(device))
+    return tuple([_dated(device, known.get(text_at(device, "name"), ())) for device in wanted])
 
 
 def served(sent: Sequence[JsonObject], stored: Sequence[JsonObject]) -> tuple[JsonObject, ...]:

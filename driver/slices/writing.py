@@ -6,12 +6,12 @@ next request would fare no better. Nothing is tried again here: what is stored b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from driver.slices import content
 from driver.slices.api import SliceApi
 from driver.slices.errors import DroppedFieldsError, NodeWithoutUid
-from driver.slices.exchange import Exchange, Numbered, Send
+from driver.slices.exchange import Exchange
 from driver.slices.matching import Matching
 from driver.slices.model import Owner, Pool, Stats
 from driver.slices.planning import Plan
@@ -22,6 +22,9 @@ from driver.slices.wanted import WantedPool
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Invalid, KubeError, NotFound
 from node.values import Value, replace, value
+
+Send = Callable[[JsonObject], JsonObject]
+Numbered = tuple[int, JsonObject]
 
 
 @value
@@ -53,6 +56,21 @@ def _before(refused: Sequence[tuple[int, Invalid]], creates: Sequence[int]) -> t
     """The new slices before the first whose change was refused; see ``planning``."""
     first = min([index for index, _ in refused], default=None)
     return tuple([index for index in creates if first is None or index < first])
+
+
+def _obsolete(plan: Plan, refused: Collection[int], *, finished: bool, stored: bool) -> tuple[Stored, ...]:
+    """What is of no use when the rest of a plan is done; ``stored``: something was written.
+
+    Where the plan could not be finished, what was there stays until there is something of its generation: before that
+    it is all there is, and afterwards it is older, and not looked at, or stands beside what should be there.
+    """
+    if finished:
+        return plan.superseded
+    behind = dict([*plan.left_behind, *[(index, each) for index, each in plan.updates if index in refused]])
+    there = any(each.generation == plan.generation for index, each in plan.matched.items() if index not in behind)
+    if not (stored or there):
+        return ()
+    return (*(behind.values() if plan.incomplete else ()), *plan.superseded)
 
 
 class SliceWriter:
@@ -132,13 +150,9 @@ class SliceWriter:
         refused += creates.refused
         self.stats = replace(self.stats, creates=self.stats.creates + creates.done)
         _raise(creates)
-        there = any(each.generation == plan.generation for each in plan.matched.values())
-        if creates.done or updates.done or there:
-            behind = [*plan.left_behind, *[each for each in plan.updates if each[0] in dict(updates.refused)]]
-            self._delete_all(tuple([each for _, each in behind if each.generation < plan.generation]))
         all_sent = creates.done + len(creates.refused) == len(plan.creates)
-        if complete and all_sent and not refused:
-            self._delete_all(plan.superseded)
+        finished = complete and all_sent and not refused
+        self._delete_all(_obsolete(plan, dict(refused), finished=finished, stored=bool(creates.done or updates.done)))
         return Written(tuple(refused), bool(creates.done), wrote=self.stats != before, all_sent=all_sent)
 
     def _exchange(
@@ -203,12 +217,21 @@ class SliceWriter:
             wanted.dated(index, content.slice_of(theirs))
 
     def _delete_all(self, slices: tuple[Stored, ...]) -> None:
-        for each in slices:
-            try:
-                self._api.delete_slice(each.name, uid=each.uid, resource_version=each.resource_version)
-            except NotFound:
+        """In any order; the first fault ends it, and is raised."""
+        exchange = Exchange(self._delete)
+        failure: KubeError | None = None
+        for _, each, answer in exchange.answers(enumerate(slices), len(slices)):
+            if isinstance(answer, NotFound):
                 # Somebody was faster, and the watch has not told yet.
                 self._store.lost(each)
-                continue
-            self.stats = replace(self.stats, deletes=self.stats.deletes + 1)
-            self._store.removed(each)
+            elif isinstance(answer, KubeError):
+                failure = failure or answer
+                exchange.stop()
+            else:
+                self.stats = replace(self.stats, deletes=self.stats.deletes + 1)
+                self._store.removed(each)
+        if failure is not None:
+            raise failure
+
+    def _delete(self, each: Stored) -> None:
+        self._api.delete_slice(each.name, uid=each.uid, resource_version=each.resource_version)

@@ -17,7 +17,9 @@ from protos.agent.v1alpha1 import agent_pb2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser.description = "Show how the running agent is: role, readiness, sources, resources, registration, claims, events."
+    parser.description = (
+        "Show how the running agent is: role, readiness, sources, resources, registration, claims, events."
+    )
     add_format(parser)
     add_socket(parser)
 

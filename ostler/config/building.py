@@ -15,7 +15,7 @@ from node.inventory.model import DeviceKind
 from node.rules import Door, Rule
 from node.values import Value, value
 from ostler.config import option_fields, schema
-from ostler.config.conflicts import check_together, sorts
+from ostler.config.conflicts import check_together
 from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError
@@ -38,12 +38,16 @@ from ostler.config.settings import (
     Settings,
     instance_socket,
 )
+from ostler.config.sorts import sorts
 
 _SOCKET_NAME = 33
 """Bytes of the shortest socket name that the door gives a resource: ``ostler-<12>-<8>.sock``."""
 
 _DRA_SOCKET_NAME = 17
 """Bytes of the name of the DRA driver's socket: ``dra-<8>.sock``."""
+
+_DRA_REGISTRATION_NAME = 34
+"""Bytes of the shortest name of the socket by which the kubelet finds it: ``dra-<12>-<8>-reg.sock``."""
 
 _HIDDEN_NAME = 16
 """Bytes of the name that a socket has until it is served: ``.ostler-<8>``."""
@@ -224,6 +228,11 @@ def _check_dra(values: Values, problems: list[ConfigError], notes: list[Note]) -
         problem = f"makes the folder {shown(str(folder))}, too long for the path of a socket in it"
         place = dra.place(schema.PLUGINS_DIR if schema.PLUGINS_DIR in dra else schema.DRIVER_NAME)
         problems.append(place.error(problem, f"use names with which it has at most {longest} bytes, not {size}"))
+    size, longest = len(os.fsencode(kubelet[schema.REGISTRY_DIR])), MAX_SOCKET_PATH - 1 - _DRA_REGISTRATION_NAME
+    if longest < size <= MAX_SOCKET_PATH - 1 - _SOCKET_NAME:  # A longer one is too long for the first door as well.
+        problem = f"has {size} bytes, too long for the path of the DRA driver's socket in it"
+        place = kubelet.place(schema.REGISTRY_DIR)
+        problems.append(place.error(problem, f"use a folder of at most {longest} bytes"))
 
 
 def _check_instance(values: Values, problems: list[ConfigError]) -> None:

@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import product
 from typing import TypeVar
 
-from node.inventory.model import DeviceKind
 from node.nic_selector import FunctionRange, NicSelector
 from node.rules import PROFILE, Selector, matches_pattern
 from ostler.config.document import shown
 from ostler.config.doors import shared_devices
 from ostler.config.errors import ConfigError
 from ostler.config.resources import PlacedRule, differences
+from ostler.config.sorts import sorts
 
 T = TypeVar("T")
 
-Sort = tuple[DeviceKind, bool]
-"""A kind of device split once: GPUs by MIG mode, MIG devices by whether they fill their GPU instance.
-
-Other kinds are not split: both of their sorts are the same devices.
-"""
-
-_SORTS: frozenset[Sort] = frozenset(product(DeviceKind, (True, False)))
 _ANY_PROFILE = r"([1-9]c\.)?[1-9]g\.[a-z0-9.-]+"
 
 
@@ -89,28 +81,6 @@ def _check_reached(earlier: Sequence[PlacedRule], later: PlacedRule, problems: l
     if takers and not left:
         problem = f"never gets a device: {' and '.join(takers)} {'has' if len(takers) == 1 else 'have'} them all before"
         problems.append(later.origin.error(problem, "put it before, select less there, or remove it"))
-
-
-def sorts(selected: Selector) -> frozenset[Sort]:
-    """The sorts of devices that a selector can match, by everything but its patterns."""
-    return frozenset(sort for sort in _SORTS if _can_match(selected, *sort))
-
-
-def _can_match(selected: Selector, kind: DeviceKind, flag: bool) -> bool:
-    if selected.kinds and kind not in selected.kinds:
-        return False
-    if kind is DeviceKind.GPU:
-        mig_mode_fits = selected.mig_enabled is None or selected.mig_enabled is flag
-        return mig_mode_fits and not selected.whole_instances and selected.nic is None
-    if selected.mig_enabled is not None:
-        return False
-    if kind is DeviceKind.MIG:
-        return (flag or not selected.whole_instances) and selected.nic is None
-    if selected.whole_instances:
-        return False
-    if kind is DeviceKind.PARTITION:
-        return selected.nic is None
-    return not (selected.profiles or selected.uuids)
 
 
 def _takes_patterns(wide: Selector, narrow: Selector) -> bool:

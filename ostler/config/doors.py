@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from node.inventory.model import NIC_KINDS, DeviceKind
 from node.nic_selector import FunctionRange, NicSelector
 from node.rules import Selector
+from ostler.config.sorts import sorts
 
 _VENDOR_PREFIXES = ("", "NVIDIA-", "AMD-", "INTEL-")
 """What a product may be named with and without."""
@@ -50,16 +51,8 @@ def shared_devices(earlier: Selector, later: Selector) -> tuple[str, str] | None
 
 
 def _kinds(selected: Selector) -> frozenset[DeviceKind]:
-    """Kinds that the selector can match, by its other fields, too; as ``conflicts.sorts`` without what changes."""
-    kinds = frozenset(selected.kinds or DeviceKind)
-    if selected.nic is not None:
-        kinds &= frozenset(NIC_KINDS)
-    if selected.mig_enabled is not None:
-        kinds &= {DeviceKind.GPU}
-    if selected.whole_instances:
-        kinds &= {DeviceKind.MIG}
-    if selected.profiles or selected.uuids:
-        kinds -= frozenset(NIC_KINDS)
+    """Kinds that the selector can match, by its patterns, too."""
+    kinds = frozenset(kind for kind, _ in sorts(selected))
     for patterns, kinds_by_start in ((selected.uuids, _UUID_STARTS), (selected.names, _NAME_STARTS)):
         if patterns and all(pattern.startswith(tuple(kinds_by_start)) for pattern in patterns):
             kinds &= {kind for start, kind in kinds_by_start.items() if any(p.startswith(start) for p in patterns)}

@@ -171,17 +171,11 @@ def _match(route: Route) -> str:
         return ""
     if wanted not in _MATCHES:
         raise invalid_options("ListOptions", not_supported("resourceVersionMatch", wanted, _MATCHES))
-    for reason, holds in (
-        ("unless resourceVersion is provided", not route.query.get("resourceVersion")),
-        ("for a resourceVersion of 0, unless it is NotOlderThan", _exactly_any(route, wanted)),
-    ):
-        if holds:
-            raise invalid_options("ListOptions", forbidden("resourceVersionMatch", f"is forbidden {reason}"))
+    version = route.query.get("resourceVersion", "")
+    if not version or (wanted == "Exact" and version == "0"):
+        fault = "is forbidden unless resourceVersion is provided, and Exact for the resourceVersion 0"
+        raise invalid_options("ListOptions", forbidden("resourceVersionMatch", fault))
     return wanted
-
-
-def _exactly_any(route: Route, wanted: str) -> bool:
-    return wanted == "Exact" and route.query["resourceVersion"] == "0"
 
 
 def _dry_run(route: Route) -> bool:

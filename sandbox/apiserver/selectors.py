@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from driver.labels import label_value_faults
 from sandbox.apiserver.kinds import Kind, Object
 from sandbox.apiserver.refusals import bad_request
 
@@ -61,10 +62,10 @@ def _label_terms(text: str) -> Iterator[Term]:
     while position < len(text):
         if found := _SET.match(text, position):
             key, operator, values = found.groups()
-            yield Term(key, operator == "in", frozenset(value.strip() for value in values.split(",")))
+            yield Term(key, operator == "in", frozenset(_value(value.strip()) for value in values.split(",")))
         elif found := _PAIR.match(text, position):
             key, operator, value = found.groups()
-            yield Term(key, operator != "!=", frozenset({value}))
+            yield Term(key, operator != "!=", frozenset({_value(value)}))
         elif found := _KEY.match(text, position):
             yield Term(found[2], not found[1], None)
         else:
@@ -73,6 +74,13 @@ def _label_terms(text: str) -> Iterator[Term]:
         if text[position:] == "," or text[position : position + 1] not in ("", ","):
             raise bad_request(f"unable to parse requirement: found {text[position:]!r}, expected: ',' and another one")
         position += 1
+
+
+def _value(text: str) -> str:
+    """A label's value, as it may be; raises Refusal (400)."""
+    for fault in label_value_faults(text):
+        raise bad_request(f"values: Invalid value: {text!r}: {fault}")
+    return text
 
 
 def _field_terms(kind: Kind, text: str) -> Iterator[Term]:

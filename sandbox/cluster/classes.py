@@ -1,4 +1,4 @@
-"""The DeviceClasses that the sandbox has from the start: the simplest ones that select our driver's devices."""
+"""The DeviceClasses that the sandbox has from the start: those that the chart makes, by the same expressions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ DRIVER = "ostler.dev"
 
 
 def device_classes(driver: str = DRIVER) -> list[dict[str, Any]]:
-    """One class for each kind of device."""
-    return [_device_class(driver, kind) for kind in ("gpu", "mig", "nic", "rdma")]
+    """One class for each sort of device."""
+    own = f"device.attributes['{driver}']"
+    asked = {name: f"{own}.type == '{name}'" for name in ("gpu", "mig", "partition")}
+    asked["nic"] = f"{own}.type in ['nic', 'rdma']"
+    asked["rdma"] = f"({own}.type == 'rdma' || {own}.?rdma.orValue(false))"
+    return [_device_class(driver, name, expression) for name, expression in asked.items()]
 
 
-def _device_class(driver: str, kind: str) -> dict[str, Any]:
-    expression = f'device.driver == "{driver}" && device.attributes["{driver}"].type == "{kind}"'
+def _device_class(driver: str, name: str, expression: str) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
-        "metadata": {"name": f"{kind}.{driver}"},
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+        "metadata": {"name": f"{name}.{driver}"},
+        "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}' && {expression}"}}]},
     }

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from sandbox.cluster.claimmaking import for_extended_resources, from_template
 from sandbox.cluster.classes import device_classes
 from sandbox.cluster.client import CONFLICT, Client, Refused
-from sandbox.cluster.manifests import kubelet_pod
+from sandbox.cluster.manifests import check_shape, kubelet_pod
 from sandbox.cluster.scheduling import Unschedulable, allocate, allocation, released, reserved
 from sandbox.cluster.taints import evicted, with_rules
 from sandbox.injection import InjectionError, inject
@@ -30,6 +30,7 @@ Object = Mapping[str, Any]
 PLURALS = {
     "Pod": "pods",
     "Node": "nodes",
+    "Namespace": "namespaces",
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",
     "DeviceClass": "deviceclasses",
@@ -56,6 +57,7 @@ class PodOutcome:
     pod: str
     phase: str
     message: str = ""
+    namespace: str = "default"
     claims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     containers: Mapping[str, Json] = field(default_factory=dict)
 
@@ -86,17 +88,23 @@ class Cluster:
                     raise
 
     async def apply(self, documents: Iterable[Object]) -> list[PodOutcome]:
-        """Create objects; pods are run. Raises ``NotServed``, ``Refused``."""
+        """Create objects; pods are run. Raises ``NotServed``, ``ManifestError``, ``Refused``."""
         outcomes = []
         for document in documents:
             plural = PLURALS.get(str(document.get("kind")))
             if plural is None:
                 raise NotServed(str(document.get("kind")))
+            check_shape(document)
             if plural == "pods":
                 outcomes.append(await self.run(document))
             else:
                 await self._client.create(plural, document)
         return outcomes
+
+    async def remove(self, document: Object) -> None:
+        """Delete an object that is not a pod."""
+        metadata = document["metadata"]
+        await self._client.delete(PLURALS[document["kind"]], metadata["name"], metadata.get("namespace", "default"))
 
     async def run(self, manifest: Object) -> PodOutcome:
         """Create a pod and take it as far as it comes; raises ``Refused`` when the API server does not take it."""
@@ -156,6 +164,9 @@ class Cluster:
         return with_rules(await self.slices(), await self._client.list("devicetaintrules"))
 
     async def _progress(self, pod: Json) -> PodOutcome:
+        return replace(await self._advanced(pod), namespace=pod["metadata"]["namespace"])
+
+    async def _advanced(self, pod: Json) -> PodOutcome:
         name = pod["metadata"]["name"]
         try:
             pod = await self._with_claims(pod)
@@ -166,14 +177,14 @@ class Cluster:
         running = kubelet_pod(pod)
         admission = await self._kubelet.admit(running)
         if not admission.admitted:
-            return PodOutcome(name, "Failed", admission.message, given)
+            return PodOutcome(name, "Failed", admission.message, claims=given)
         self._pods[running.namespace, running.name] = running
         try:
             await self._kubelet.prepare(running)
             containers = {each.name: await self._container(running, each.name) for each in running.in_start_order()}
         except (KubeletError, InjectionError) as error:
-            return PodOutcome(name, "Pending", str(error), given)
-        return PodOutcome(name, "Running", "", given, containers)
+            return PodOutcome(name, "Pending", str(error), claims=given)
+        return PodOutcome(name, "Running", claims=given, containers=containers)
 
     async def _with_claims(self, pod: Json) -> Json:
         """The pod after its claims were made, whose names are in its status."""
@@ -242,7 +253,10 @@ class Cluster:
             found |= {"deviceIDs": held, **{key: value for key, value in plain.items() if value}}
         if names:
             found |= {"cdiDevices": names, "injected": inject(names, self._cdi)}
-        return found
+            # A variable of a CDI file replaces the device plugin's of that name.
+            injected = {entry.partition("=")[0] for entry in found["injected"].get("env", ())}
+            found["envs"] = {name: value for name, value in found.get("envs", {}).items() if name not in injected}
+        return {key: value for key, value in found.items() if value}
 
 
 def _claim_names(pod: Object) -> list[str]:

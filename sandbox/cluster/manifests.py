@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from driver import quantity
@@ -14,6 +14,44 @@ Object = Mapping[str, Any]
 
 class ManifestError(ValueError):
     """A manifest cannot be run here; the text names the field and the fix."""
+
+
+def check_shape(document: Object) -> None:
+    """Raise ``ManifestError`` for a document of which nothing can be made; the API server judges the rest."""
+    where = str(document.get("kind"))
+    metadata = _mapping(f"{where}: metadata", document.get("metadata"))
+    if where != "Pod":
+        return
+    spec = _mapping(f"{where} {metadata.get('name', '')}: spec", document.get("spec"))
+    for field in ("initContainers", "containers", "resourceClaims"):
+        for place, entry in _named(f"spec.{field}", spec.get(field)):
+            if field != "resourceClaims":
+                _check_resources(f"{place}.resources", entry.get("resources") or {})
+
+
+def _check_resources(where: str, resources: object) -> None:
+    found = _mapping(where, resources)
+    for field in ("requests", "limits"):
+        _mapping(f"{where}.{field}", found.get(field) or {})
+    list(_named(f"{where}.claims", found.get("claims")))
+
+
+def _named(where: str, value: object) -> Iterator[tuple[str, Object]]:
+    """The entries of a list of mappings that have names each, with their places."""
+    if not isinstance(value, (list, type(None))):
+        raise ManifestError(f"{where}: must be a list, is {value!r}")
+    for index, entry in enumerate(value or ()):
+        place = f"{where}[{index}]"
+        name = _mapping(place, entry).get("name")
+        if not isinstance(name, str):
+            raise ManifestError(f"{place}.name: must be a text, is {name!r}")
+        yield place, entry
+
+
+def _mapping(where: str, value: object) -> Object:
+    if not isinstance(value, dict):
+        raise ManifestError(f"{where}: must be a mapping, is {value!r}")
+    return value
 
 
 def containers_of(manifest: Object) -> list[tuple[Object, Kind]]:

@@ -9,7 +9,7 @@ from sandbox.cluster.classes import DRIVER
 
 Json = dict[str, Any]
 
-ENTRY = "gpu"
+ENTRY = "devices"
 """The name of the claim in its pod."""
 
 
@@ -26,6 +26,15 @@ def template(name: str, count: int = 1, *, match: str = "", kind: str = "gpu") -
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"spec": {"devices": devices}},
     }
+
+
+def pair(name: str, first: str, second: str, match: str) -> Json:
+    """A ResourceClaimTemplate for two devices, of the kinds ``first`` and ``second``, that agree in ``match``."""
+    made = template(name, kind=first)
+    devices = made["spec"]["spec"]["devices"]
+    devices["requests"].append({"name": second, "exactly": {"deviceClassName": f"{second}.{DRIVER}"}})
+    devices["constraints"] = [{"requests": [first, second], "matchAttribute": f"{DRIVER}/{match}"}]
+    return made
 
 
 def pod(name: str, template_name: str, limits: Mapping[str, int] | None = None) -> Json:

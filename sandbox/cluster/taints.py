@@ -29,9 +29,7 @@ def evicted(claims: Iterable[Object], slices: Iterable[Object], now: float) -> d
             key = (result["driver"], result["pool"], result["device"])
             for taint in taints.get(key, ()):
                 if not any(_tolerates(each, taint, now) for each in result.get("tolerations") or ()):
-                    reason = (
-                        f"device {'/'.join(key)} of claim {claim['metadata']['name']} has the taint {_shown(taint)}"
-                    )
+                    reason = f"device {'/'.join(key)} of claim {claim['metadata']['name']} has the taint {shown(taint)}"
                     for pod in (claim.get("status") or {}).get("reservedFor") or ():
                         found.setdefault(pod["uid"], reason)
     return found
@@ -89,5 +87,7 @@ def _seconds(time: str | None) -> float:
     return datetime.fromisoformat(time).timestamp() if time else 0.0
 
 
-def _shown(taint: Object) -> str:
-    return f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
+def shown(taint: Object) -> str:
+    """``key=value:effect``, without a value ``key:effect``, as kubectl writes it."""
+    key = f"{taint['key']}={taint['value']}" if taint.get("value") else taint["key"]
+    return f"{key}:{taint['effect']}"

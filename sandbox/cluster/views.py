@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sandbox.cluster.cluster import PodOutcome
 from sandbox.cluster.scheduling import allocation
+from sandbox.cluster.taints import shown
 
 Json = dict[str, Any]
 Object = Mapping[str, Any]
+_ASKED = ("memory", "cell2", "cell4", "switch", "sriovFunction")
+"""Attributes and capacities in a device's line."""
 
 
 def slice_view(obj: Object) -> Json:
@@ -22,6 +25,17 @@ def slice_view(obj: Object) -> Json:
         "generation": spec["pool"]["generation"],
         "devices": [_device(each) for each in spec.get("devices") or ()],
     }
+
+
+def slice_lines(views: Iterable[Object]) -> Iterator[str]:
+    """Slices by ``slice_view``, a line for each device with what claims ask for first."""
+    for view in views:
+        yield f"{view['slice']}: pool {view['pool']}, generation {view['generation']}, {len(view['devices'])} devices"
+        for device in view["devices"]:
+            facts = [str(device[name]) for name in ("productName", "profile", "ifName", "rdmaDevice") if name in device]
+            facts += [f"{name}={device[name]}" for name in _ASKED if name in device]
+            facts += [f"taint {taint}" for taint in device.get("taints", ())]
+            yield "  ".join((f"  {device['name']}", *facts))
 
 
 def claim_view(claim: Object) -> Json:
@@ -49,7 +63,7 @@ def outcome_view(outcome: PodOutcome) -> Json:
 def tainted(slices: Iterable[Object]) -> dict[str, list[str]]:
     """Device -> its taints as ``key=value:effect``, for devices that have any."""
     return {
-        device["name"]: [_taint(each) for each in device["taints"]]
+        device["name"]: [shown(each) for each in device["taints"]]
         for obj in slices
         for device in obj["spec"].get("devices") or ()
         if device.get("taints")
@@ -61,12 +75,8 @@ def _device(device: Object) -> Json:
     facts |= {name: next(iter(value.values())) for name, value in (device.get("attributes") or {}).items()}
     facts |= {name: value["value"] for name, value in (device.get("capacity") or {}).items()}
     if device.get("taints"):
-        facts["taints"] = [_taint(each) for each in device["taints"]]
+        facts["taints"] = [shown(each) for each in device["taints"]]
     return facts
-
-
-def _taint(taint: Object) -> str:
-    return f"{taint['key']}={taint.get('value', '')}:{taint['effect']}"
 
 
 def _reported(device: Object) -> Json:

@@ -114,7 +114,8 @@ def _essence(value: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Record: `python -m tests.apiserver.protocol URL TOKEN`, with a fresh server of the release that is followed.
 
-    It needs AlwaysAllow, --disable-admission-plugins=ServiceAccount and the other versions of resource.k8s.io.
+    It needs AlwaysAllow, --disable-admission-plugins=ServiceAccount and the other versions of resource.k8s.io; and it
+    must be up for some seconds, or its history goes back to version 1 and the watch from there is answered.
     """
     from tests.apiserver.protocol_requests import CONVERSATION
 

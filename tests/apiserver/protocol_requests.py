@@ -7,49 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-JSON = "application/json"
-MERGE = "application/merge-patch+json"
-OPERATIONS = "application/json-patch+json"
-GROUP = "/apis/resource.k8s.io"
-SLICES = f"{GROUP}/v1/resourceslices"
-CLAIMS = f"{GROUP}/v1/namespaces/default/resourceclaims"
-NODES = "/api/v1/nodes"
-PODS = "/api/v1/namespaces/default/pods"
-EVENTS = "/api/v1/namespaces/default/events"
-
-
-def slice_of(name: str, node: str = "one", devices: tuple[str, ...] = (), **metadata: object) -> dict[str, Any]:
-    spec: dict[str, Any] = {"driver": "drv.example.com", "nodeName": node}
-    spec["pool"] = {"name": "p", "generation": 1, "resourceSliceCount": 1}
-    if devices:
-        spec["devices"] = [{"name": device} for device in devices]
-    whole: dict[str, Any] = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
-    return whole | {"metadata": {"name": name, **metadata}, "spec": spec}
-
-
-def claim_of(name: str, **metadata: object) -> dict[str, Any]:
-    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]
-    whole: dict[str, Any] = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
-    return whole | {"metadata": {"name": name, **metadata}, "spec": {"devices": {"requests": requests}}}
-
-
-def pod_of(name: str, **spec: object) -> dict[str, Any]:
-    container = {"name": "c", "image": "none"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
-
-
-def asked(about: str, method: str, path: str, body: object = None, **rest: str) -> dict[str, Any]:
-    """`rest`: `type` of the body; everything else goes into the query, with `__` for a dot."""
-    query = {name.rstrip("_"): text for name, text in rest.items() if name != "type"}
-    return {
-        "about": about,
-        "method": method,
-        "path": path,
-        "body": body,
-        "type": rest.get("type", JSON),
-        "query": query,
-    }
-
+from tests.apiserver.asked import (
+    CLAIMS,
+    EVENTS,
+    GROUP,
+    JSON_PATCH,
+    MERGE,
+    NODES,
+    PODS,
+    SLICES,
+    asked,
+    claim_of,
+    pod_of,
+    slice_of,
+)
+from tests.apiserver.protocol_oddities import ODDITIES
 
 ALLOCATED = {"devices": {"results": [{"request": "r", "driver": "d.example.com", "pool": "p", "device": "x"}]}}
 USER = {"resource": "pods", "name": "p", "uid": "u"}
@@ -127,8 +99,8 @@ PATCHES = [
     asked("nothing", "PATCH", f"{SLICES}/s", {}, type=MERGE),
     asked("a stale patch", "PATCH", f"{SLICES}/s", {"metadata": {"resourceVersion": "<rv 1>"}}, type=MERGE),
     asked("another name", "PATCH", f"{SLICES}/s", {"metadata": {"name": "t"}}, type=MERGE),
-    asked("an operation", "PATCH", f"{SLICES}/s", [{"op": "remove", "path": "/metadata/labels/c"}], type=OPERATIONS),
-    asked("a test that fails", "PATCH", f"{SLICES}/s", [{"op": "test", "path": "/kind", "value": 1}], type=OPERATIONS),
+    asked("an operation", "PATCH", f"{SLICES}/s", [{"op": "remove", "path": "/metadata/labels/c"}], type=JSON_PATCH),
+    asked("a test that fails", "PATCH", f"{SLICES}/s", [{"op": "test", "path": "/kind", "value": 1}], type=JSON_PATCH),
     asked("a patch of no known kind", "PATCH", f"{SLICES}/s", {}, type="application/json"),
     asked("a missing one patched", "PATCH", f"{SLICES}/missing", {}, type=MERGE),
     asked("patched to what is wrong", "PATCH", f"{SLICES}/s", {"spec": {"nodeName": "two"}}, type=MERGE),
@@ -242,4 +214,5 @@ CONVERSATION = [
     *CORE,
     *WATCHES,
     *DELETIONS,
+    *ODDITIES,
 ]

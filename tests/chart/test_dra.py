@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
 from driver.validation.objects import validate_class
 from node.rules import Door
@@ -25,8 +27,18 @@ PEERS = ["dra.net", "gpu.nvidia.com", "mig.nvidia.com", "sriovnetwork.k8snetwork
 EXTENDED = {"nvidia.com-gpu": "nvidia.com/gpu", "example.com-nic-fast": "example.com/NIC_fast"}
 
 
+def rules(names: Iterable[str]) -> list[Document]:
+    """Each of another vendor's GPUs, by claims."""
+    vendors = ("nvidia", "amd", "intel")
+    return [
+        {"name": name, "door": "dra", "devices": {"kind": "gpu", "vendor": vendor}}
+        for name, vendor in zip(names, vendors, strict=False)
+    ]
+
+
 def classes(dra: Values) -> dict[str, Document]:
-    return {each["metadata"]["name"]: each for each in of_kind(render({"dra": dra}), "DeviceClass")}
+    documents = render({"dra": dra, "config": {"resources": rules(dra.get("extendedResources", EXTENDED.values()))}})
+    return {each["metadata"]["name"]: each for each in of_kind(documents, "DeviceClass")}
 
 
 def test_without_the_second_door_there_is_nothing_of_it() -> None:
@@ -53,11 +65,10 @@ def test_the_drivers_folder_is_at_one_path_in_the_container_and_on_the_node() ->
 
 
 def test_the_agent_takes_the_flags_and_looks_where_files_are_mounted(tmp_path: Path) -> None:
-    rule = {"name": "nvidia.com/gpu", "door": "dra", "devices": {"kind": "gpu"}}
-    documents = render({"dra": EVERYTHING, "config": {"resources": [rule]}})
+    documents = render({"dra": EVERYTHING, "config": {"resources": rules(EVERYTHING["extendedResources"])}})
     settings = settings_of(documents, tmp_path)
     assert settings.dra.peers == tuple(Peer)
-    assert [rule.door for rule in settings.rules] == [Door.DRA]
+    assert {rule.door for rule in settings.rules} == {Door.DRA}
     mounts = {each["name"]: each["mountPath"] for each in container_of(documents)["volumeMounts"]}
     assert mounts["dra"] == str(settings.dra.plugins_dir / settings.dra.driver_name)
     assert mounts["dra-manager-state"] == str(settings.kubelet.registry_dir.parent / "dra_manager_state")
@@ -109,10 +120,48 @@ def test_the_api_server_takes_every_class(driver: str) -> None:
             },
             "dra.extendedResources has nvidia.com/gpu, which config.resources[0] offers through the door plugin: give",
         ),
+        (
+            {
+                "nvidia": {"mig": True},
+                "dra": {"enabled": True, "extendedResources": ["nvidia.com/mig-1g.10gb"]},
+                "config": {"resources": [{"name": "nvidia.com/mig-{profile}", "devices": {"kind": "mig"}}]},
+            },
+            "dra.extendedResources has nvidia.com/mig-1g.10gb, which config.resources[0] offers through the door",
+        ),
+        (
+            # The rules that there are without resources are of the first door.
+            {"dra": {"enabled": True, "extendedResources": ["nvidia.com/gpu"]}},
+            "dra.extendedResources has nvidia.com/gpu, which no rule of config.resources offers through the door dra:",
+        ),
+        (
+            {
+                "dra": {"enabled": True, "extendedResources": ["nvidia.com/gpus"]},
+                "config": {"resources": [{"name": "nvidia.com/gpu", "door": "dra"}]},
+            },
+            "dra.extendedResources has nvidia.com/gpus, which no rule of config.resources offers through the door dra:",
+        ),
     ],
 )
 def test_what_the_second_door_cannot_be_is_refused(values: Values, text: str) -> None:
     assert text in refusal(values)
+
+
+def test_names_of_resources_are_served_by_a_rule_with_profiles_or_by_a_text_that_the_chart_does_not_read() -> None:
+    rule = {"name": "nvidia.com/mig-{profile}", "door": "dra", "devices": {"kind": "mig"}}
+    names = ["nvidia.com/mig-1g.10gb", "nvidia.com/mig-1c.3g.40gb"]
+    values: Values = {"nvidia": {"mig": True}, "config": {"resources": [rule]}}
+    documents = render({**values, "dra": {"enabled": True, "extendedResources": names}})
+    assert {"nvidia.com-mig-1g.10gb", "nvidia.com-mig-1c.3g.40gb"} <= {
+        each["metadata"]["name"] for each in of_kind(documents, "DeviceClass")
+    }
+    render({"configText": "any: text", "dra": {"enabled": True, "extendedResources": names}})
+
+
+def test_a_taints_effect_is_what_the_values_say(tmp_path: Path) -> None:
+    for effect in TaintEffect:
+        documents = render({"dra": {"enabled": True, "taintEffect": effect.value}})
+        assert settings_of(documents, tmp_path).dra.taint_effect is effect
+    assert flags_of(render({"dra": {"enabled": True}}))["--dra-taint-effect"] == "NoSchedule"
 
 
 def test_an_older_cluster_is_refused() -> None:

@@ -101,9 +101,9 @@ def test_claims_are_written_by_the_node_that_has_their_devices_and_only_the_devi
     assert (rule["resources"], rule["operations"]) == (["resourceclaims/status"], ["UPDATE"])
     own, kept = spec["validations"]
     assert "each.driver == 'devices.example.com' && each.pool == variables.node" in own["expression"]
-    assert kept["expression"] == " && ".join(
-        f"object.?status.?{field} == oldObject.?status.?{field}" for field in ("allocation", "reservedFor")
-    )
+    others = "?status.?devices.orValue([]).filter(each, each.driver != 'devices.example.com')"
+    fields = ("?status.?allocation", "?status.?reservedFor", others)
+    assert kept["expression"] == " && ".join(f"object.{field} == oldObject.{field}" for field in fields)
 
 
 def test_policies_are_made_where_the_cluster_knows_them() -> None:

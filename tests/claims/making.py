@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from driver.claims.errors import Unavailable
 from driver.claims.model import ClaimReference
 from driver.claims.options import ClaimOptions
+from driver.claims.reader import ClaimReader
 from driver.claims.service import ClaimService
 from driver.claims.steps import NoSteps, Step, Steps
 from driver.devices.offered import DoorView, DraDevice
@@ -121,7 +122,14 @@ class Node:
         self.devices: tuple[DraDevice, ...] = tuple(offered(gpu(number)) for number in range(4))
         self.host = Host()
         self.options = ClaimOptions(
-            DRIVER, POOL, root / "state", root / "cdi", root / "kubelet", device_wait=0.05, ready_wait=0.2
+            DRIVER,
+            POOL,
+            root / "state",
+            root / "cdi",
+            root / "kubelet",
+            device_wait=0.05,
+            ready_wait=0.2,
+            kubelet_release=0.0,
         )
         (root / "kubelet").mkdir(parents=True)
         self.changes = 0
@@ -130,11 +138,18 @@ class Node:
     def view(self) -> DoorView:
         return DoorView(self.devices, self.host, 1)
 
-    def service(self, *, steps: Steps | None = None, options: ClaimOptions | None = None, **more: Any) -> ClaimService:
+    def service(
+        self,
+        *,
+        steps: Steps | None = None,
+        options: ClaimOptions | None = None,
+        reader: ClaimReader | None = None,
+        **more: Any,
+    ) -> ClaimService:
         """A process that has just been started."""
         return ClaimService(
             options or self.options,
-            self.reader,
+            reader or self.reader,
             events=self.events,
             boot=self.boot,
             steps=steps or NoSteps(),
@@ -171,7 +186,25 @@ class Node:
                 for name in (devices or {}).get(number, ())
             )
             infos.append(ClaimInfo(named.uid, named.name, named.namespace, ("pod-1",), {DRIVER: states or None}))
-        (self.root / "kubelet" / "dra_manager_state").write_bytes(encode(DraState(tuple(infos))))
+        written = self.root / "kubelet" / ".written"
+        written.write_bytes(encode(DraState(tuple(infos))))
+        written.rename(self.kubelet_file)
+
+    @property
+    def kubelet_file(self) -> Path:
+        return self.root / "kubelet" / "dra_manager_state"
+
+    def in_a_container(self) -> IO[bytes]:
+        """Have the driver see the kubelet's file as a container that begins now: that file, whatever replaces it.
+
+        What a bind mount is to a container, a link is here: the way to a file that may have no name any more.
+        """
+        mounted = self.kubelet_file.open("rb")
+        root = self.root / f"mounts-{mounted.fileno()}"
+        root.mkdir()
+        (root / self.kubelet_file.name).symlink_to(f"/proc/self/fd/{mounted.fileno()}")
+        self.with_options(kubelet_root=root)
+        return mounted
 
     def _changed(self) -> None:
         self.changes += 1

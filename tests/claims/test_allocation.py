@@ -78,6 +78,12 @@ def test_whatever_the_server_sends_is_an_allocation_or_a_named_error(body: Json)
     assert still_here(body if isinstance(body, dict) else {}, reference(), DRIVER, POOL) in (True, False)
 
 
+@pytest.mark.parametrize("value", [None, False, "true", 1, []])
+def test_only_true_is_admin_access(value: Json) -> None:
+    [device] = allocation_of(claim(1, result(GPU0, adminAccess=value)), reference(), DRIVER).devices
+    assert not device.admin_access
+
+
 def test_a_claim_made_from_a_template_has_the_name_that_the_pod_knows() -> None:
     body = claim(1, result(GPU0))
     assert name_in_pod(body, reference()) == "claim-1"

@@ -84,6 +84,11 @@ async def test_without_the_kubelets_file_a_completed_claim_stays_and_people_are_
     assert "checkpoint is corrupted" in node.events.of("KubeletClaimsUnknown")[1]
 
 
+async def test_without_claims_it_is_no_news_that_the_kubelets_file_cannot_be_read(node: Node) -> None:
+    await (await node.started()).collect()
+    assert node.events.told == []
+
+
 async def test_without_the_kubelets_file_a_claim_that_was_never_answered_goes_by_the_api_server(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
     with pytest.raises(Killed):
@@ -149,6 +154,21 @@ async def test_closing_ends_a_look_that_waits_for_the_api_server(node: Node) -> 
     assert not collecting.done()
     collecting.cancel()
     await asyncio.wait([collecting])
+
+
+async def test_a_cdi_file_of_a_claim_that_nobody_knows_is_swept_on_proof(node: Node) -> None:
+    (node.root / "cdi").mkdir()
+    orphan = node.root / "cdi" / "ostler.dev-claim_uid-7.json"
+    orphan.write_text("{}")
+    service = await node.started()
+    await service.collect()
+    assert orphan.exists(), "nothing says that the kubelet does not have it"
+    node.kubelet_knows(7)
+    await service.collect()
+    assert orphan.exists()
+    node.kubelet_knows()
+    await service.collect()
+    assert not orphan.exists()
 
 
 async def test_a_claim_that_cannot_be_prepared_again_stays_taken_and_is_told(node: Node) -> None:

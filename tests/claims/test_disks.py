@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from driver.claims.errors import Unavailable
+from driver.claims.model import ClaimState
+from driver.claims.steps import Step
 from tests.claims.making import GPU0, GPU1, Node, claim, reference, result
 
 
@@ -31,6 +33,64 @@ def _fill(disk: Path) -> None:
 
 def _mode(disk: Path, mode: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{mode}", str(disk)], check=True)
+
+
+class At:
+    """Does something once, in the middle of preparing."""
+
+    def __init__(self, step: Step, act: Callable[[], None]) -> None:
+        self._step = step
+        self._act: Callable[[], None] | None = act
+
+    def reached(self, step: Step, uid: str) -> None:
+        if step is self._step and self._act is not None:
+            act, self._act = self._act, None
+            act()
+
+
+async def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_of_the_claim(node: Node, disk: Path) -> None:
+    node.with_options(state_dir=disk / "state")
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started(steps=At(Step.DESCRIBED, lambda: _fill(disk)))
+    with pytest.raises(Unavailable, match="No space left on device; check the state folder and its disk"):
+        await service.prepare(reference())
+    assert service.ledger.all == ()
+    assert list((disk / "state" / "claims").iterdir()) == []
+    assert list((node.root / "cdi").iterdir()) == []
+    (disk / "filler").unlink()
+    assert len(await service.prepare(reference())) == 1
+
+
+async def test_a_claim_that_is_prepared_keeps_what_it_has_when_new_devices_cannot_be_written_down(
+    node: Node, disk: Path
+) -> None:
+    node.with_options(state_dir=disk / "state")
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
+    service = await node.started()
+    await service.prepare(reference())
+    before = service.records()
+    node.reader.put(claim(1, result(GPU1)))
+    _fill(disk)
+    with pytest.raises(Unavailable, match="No space left on device"):
+        await service.prepare(reference())
+    assert service.records() == before
+    assert set(service.ledger.by_device()) == {GPU0}
+    (disk / "filler").unlink()
+    assert len(await service.prepare(reference(2))) == 1
+
+
+async def test_a_record_that_cannot_be_taken_back_keeps_its_device_until_it_can(node: Node, disk: Path) -> None:
+    node.with_options(state_dir=disk / "state")
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
+    service = await node.started(steps=At(Step.DESCRIBED, lambda: _mode(disk, "ro")))
+    with pytest.raises(Unavailable, match="Read-only file system"):
+        await service.prepare(reference())
+    assert [record.state for record in service.records()] == [ClaimState.STARTED]
+    assert {hold.owner for hold in service.ledger.all} == {"uid-1"}, "as after a restart, which would read the record"
+    _mode(disk, "rw")
+    assert len(await service.prepare(reference())) == 1
+    await service.unprepare(reference())
+    assert len(await service.prepare(reference(2))) == 1
 
 
 async def test_release_works_on_a_full_disk(node: Node, disk: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from driver.claims.errors import Unavailable
 from driver.claims.model import ClaimState
+from driver.claims.plan import device_of_entry
 from node.files import write_record
 from tests.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.edits.making import gpu
@@ -143,6 +145,14 @@ async def test_where_the_kubelet_cannot_be_read_the_cdi_file_tells_the_devices(n
     assert not service.ledger.all
 
 
+def test_the_name_of_an_entry_tells_device_and_share() -> None:
+    assert device_of_entry("uid-1", f"uid-1-{GPU0}") == (GPU0, "")
+    assert device_of_entry("uid-1", f"uid-1-{GPU0}:s1") == (GPU0, "s1")
+    assert device_of_entry("uid-1", f"uid-1-{GPU0}:2") == (GPU0, ""), "the second one of it in the claim"
+    assert device_of_entry("uid-1", f"uid-1-{GPU0}:s1:2") == (GPU0, "s1")
+    assert device_of_entry("uid-1", f"uid-2-{GPU0}") is None
+
+
 async def test_what_nobody_can_tell_is_told(node: Node) -> None:
     await _prepared(node)
     _truncated(node.record_path(1))
@@ -182,6 +192,20 @@ async def test_a_claim_is_prepared_again_when_the_api_server_is_back(node: Node)
     assert [record.state for record in service.records()] == [ClaimState.STARTED]
     node.reader.fault = ""
     await eventually(lambda: [record.state for record in service.records()] == [ClaimState.COMPLETED])
+    await service.close()
+    collecting.cancel()
+    await asyncio.wait([collecting])
+
+
+async def test_a_claim_is_prepared_again_less_and_less_often(node: Node) -> None:
+    node.with_options(rebuild_after=0.02, collect_spacing=0.0)
+    node.kubelet_knows(1, devices={1: (GPU0,)})
+    node.reader.fault = "the API server does not answer"
+    service = await node.started()
+    began = time.monotonic()
+    collecting = asyncio.create_task(service.run())
+    await eventually(lambda: node.reader.asked >= 5)
+    assert time.monotonic() - began > 0.02 + 0.04 + 0.08 + 0.16 - 0.02
     await service.close()
     collecting.cancel()
     await asyncio.wait([collecting])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -131,12 +132,31 @@ async def test_release_waits_for_recovery_and_says_so(node: Node) -> None:
         await service.unprepare(reference())
 
 
+def test_runtimes_can_look_into_a_folder_that_was_made_for_them(tmp_path: Path) -> None:
+    specs = ClaimSpecs(tmp_path / "run" / "cdi", "ostler.dev")
+    old = os.umask(0o077)
+    try:
+        specs.ensure("uid-1", "{}")
+    finally:
+        os.umask(old)
+    for path in (tmp_path / "run", tmp_path / "run" / "cdi"):
+        assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_claim_that_needs_no_file_any_more_has_none(tmp_path: Path) -> None:
+    specs = ClaimSpecs(tmp_path, "ostler.dev")
+    assert specs.ensure("uid-1", "{}")
+    assert specs.ensure("uid-1", "")
+    assert specs.uids() == frozenset()
+
+
 def test_files_of_others_are_none_of_ours(tmp_path: Path) -> None:
     for name in ("ostler.dev-claim.json", "ostler.dev-nic.json", "other.dev-claim_uid-7.json", "nvidia.yaml"):
         (tmp_path / name).write_text("{}")
     specs = ClaimSpecs(tmp_path, "ostler.dev")
     assert specs.uids() == frozenset()
     specs.ensure("uid-1", "{}")
+    specs.ensure("uid-2", "")
     assert specs.uids() == {"uid-1"}
     assert specs.path("uid-1").stat().st_mode & 0o777 == 0o644
     (tmp_path / ".ostler.dev-claim_uid-2.json.123456789abc.tmp").write_text("half")
@@ -150,7 +170,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, path: Path, number: int) -> None:
 
     def refused(self: Path, missing_ok: bool = False) -> None:
         if self == path:
-            raise OSError(number, __import__("os").strerror(number))
+            raise OSError(number, os.strerror(number))
         unlink(self, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", refused)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driver.registration import DoorOptions
+from driver.sockets import claim_socket, registration_socket, unique
 from node.inventory.model import Attribute, Device, DeviceKind
 from node.nic_selector import FunctionRange, NicSelector
 from node.rules import Door, Rule, Selector, matches_pattern, rule_for
@@ -150,6 +153,20 @@ def test_patterns_meet_when_some_text_matches_both(one: str, other: str, meet: b
         ("{functions: pf, rootDevices: '0000:3b:00.0'}", "{functions: vf, rootDevices: '0000:5e:00.0'}"),
         ("{kind: nic, pciAddress: '0000:3b:00.0'}", "{functions: vf, rootDevices: '0000:5e:00.0'}"),
         ("{pciVendors: 15b3}", "{pciVendors: '8086'}"),
+        ("{uuid: 'GPU-1*'}", "{uuid: 'GPU-2*'}"),
+        ("{kind: gpu, pciAddress: '0000:3b:*'}", "{kind: gpu, pciAddress: '0000:5e:*'}"),
+        ("{name: 'gpu-0000-3b-*'}", "{name: 'gpu-0000-5e-*'}"),
+        ("{functions: vf, pciDevices: '1018'}", "{functions: vf, pciDevices: 101e}"),
+        ("{functions: pf, acpiIndexes: 1}", "{functions: pf, acpiIndexes: 2}"),
+        ("{functions: [vf, sf]}", "{kind: gpu}"),
+        ("{rootDevices: '0000:3b:00.0#0-3'}", "{rootDevices: '0000:3b:00.0#4-7'}"),
+        ("{functions: pf, pciVendors: 15b3}", "{functions: vf, pciVendors: '8086'}"),
+        ("{functions: pf, interfaces: eth0}", "{functions: vf, interfaces: eth1}"),
+        ("{kind: gpu, vendor: amd}", "{kind: mig}"),
+        ("{uuid: MIG-1f5e2f0b-7c4d-4c6e-9d35-4b1a0f5d1c2e, profile: 1g.10gb}", "{kind: mig}"),
+        ("{kind: gpu, vendor: nvidia}", "{kind: partition}"),
+        ("{kind: gpu, product: L4}", "{kind: mig, product: 'H100*'}"),
+        ("{kind: gpu, pciAddress: '0000:3b:00.0'}", "{kind: mig, pciAddress: '0000:5e:00.0'}"),
     ],
 )
 def test_rules_of_two_doors_are_let_pass_when_devices_keep_apart(pair: tuple[str, str]) -> None:
@@ -160,6 +177,91 @@ def test_rules_of_two_doors_are_let_pass_when_devices_keep_apart(pair: tuple[str
     except ConfigErrors as errors:
         raise AssertionError(str(errors)) from errors
     assert [rule.door for rule in loaded.settings.rules] == [Door.PLUGIN, Door.DRA]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "why"),
+    [
+        # Not every pattern begins as the names of one kind do.
+        (Selector(uuids=("GPU-1*", "*2")), Selector(kinds=(DeviceKind.MIG,)), "both can have the same device"),
+        (Selector(names=("gpu-1*", "*2")), Selector(kinds=(DeviceKind.NIC,)), "both can have the same device"),
+        # The mode of an AMD GPU is changed by its administrator, and with it the profile of its partitions.
+        (
+            Selector(kinds=(DeviceKind.PARTITION,), profiles=("cpx*",)),
+            Selector(kinds=(DeviceKind.PARTITION,), profiles=("dpx*",)),
+            "only profile keeps them apart",
+        ),
+        (
+            Selector(nic=NicSelector(functions=("vf",), pkeys=("1",))),
+            Selector(nic=NicSelector(functions=("vf",), pkeys=("2",))),
+            "only pKeys keeps them apart",
+        ),
+        # In MIG mode a GPU has instances, or may get some.
+        (Selector(mig_enabled=True), Selector(kinds=(DeviceKind.MIG,)), "one has whole GPUs, the other parts of them"),
+        # A subfunction is as much a part of its card as a virtual function is.
+        (
+            Selector(nic=NicSelector(functions=("pf",))),
+            Selector(nic=NicSelector(functions=("sf",))),
+            "one has physical functions, the other virtual functions",
+        ),
+        # The name says which devices, but not that they are offered always.
+        (
+            Selector(names=("gpu-0",), products=("A*",)),
+            Selector(kinds=(DeviceKind.GPU,)),
+            "both can have the same device",
+        ),
+        # In the other order the wider one would have the devices first.
+        (Selector(kinds=(DeviceKind.GPU,)), Selector(names=("gpu-0",)), "both can have the same device"),
+        (Selector(names=("gpu-0", "gpu-1*")), Selector(kinds=(DeviceKind.GPU,)), "both can have the same device"),
+        # A product answers to its name with blanks or dashes, with its vendor or without.
+        (Selector(products=("NVIDIA A 1",)), Selector(products=("A-1",)), "both can have the same device"),
+        (Selector(products=("A-1",)), Selector(products=("NVIDIA A 1",)), "both can have the same device"),
+    ],
+)
+def test_rules_of_two_doors_are_refused_where_a_device_could_change(
+    earlier: Selector, later: Selector, why: str
+) -> None:
+    shared = shared_devices(earlier, later)
+    assert shared is not None
+    assert shared[0].startswith(why)
+
+
+def test_the_fix_says_what_keeps_devices_apart_for_good() -> None:
+    def fix(earlier: Selector, later: Selector) -> str:
+        shared = shared_devices(earlier, later)
+        assert shared is not None
+        return shared[1]
+
+    gpus, migs, parts = (Selector(kinds=(kind,)) for kind in (DeviceKind.GPU, DeviceKind.MIG, DeviceKind.PARTITION))
+    assert fix(gpus, migs).startswith("add migEnabled: false")
+    assert fix(migs, gpus).startswith("add migEnabled: false")
+    assert fix(gpus, parts).startswith("select devices apart by")
+    assert fix(gpus, gpus).startswith("select devices apart by")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "longest"),
+    [("dra", "pluginsDirectory", 107 - len("/ostler.dev/dra-01234567.sock")), ("kubelet", "pluginsRegistryDir", 72)],
+)
+def test_folders_are_refused_where_the_drivers_sockets_do_not_fit_by_a_byte(
+    section: str, key: str, longest: int
+) -> None:
+    def load(size: int) -> None:
+        folder = "/" + "f" * (size - 1)
+        more = "dra: {pluginsDirectory: /p}\n" if section == "kubelet" else ""
+        body = f"{more}{section}: {{{key}: {folder}}}\nresources:\n- {{name: a/b, door: dra}}\n"
+        load_bytes("f", (HEADER.replace("resources:\n", "") + body).encode(), {}, {})
+
+    load(longest)
+    with pytest.raises(ConfigErrors, match=f"{section}.{key}: .* too long for the path of"):
+        load(longest + 1)
+
+
+def test_the_drivers_sockets_are_as_long_as_is_reckoned_with() -> None:
+    options = DoorOptions("d" * 40, "a", Path("/p"), Path("/" + "r" * 71))
+    name = registration_socket(options, unique())
+    assert len(str(options.registry_dir / name)) == 107
+    assert len(claim_socket(unique())) == len("dra-01234567.sock")
 
 
 def test_one_resource_may_come_from_several_rules_of_the_second_door() -> None:

@@ -113,6 +113,13 @@ def test_features_and_channels_come_as_device_nodes_where_the_spec_is_ours() -> 
     assert variables(edits)["NVIDIA_GDRCOPY"] == "enabled"
 
 
+def test_a_channel_whose_node_is_gone_is_left_out_where_it_is_not_required() -> None:
+    device = gpu(0)
+    nodes = tuple(replace(node, major=None) if "channel2" in node.path else node for node in device.nodes)
+    edits = device_edits(replace(device, nodes=nodes), EditOptions(imex_channels=(2,)), HOST)
+    assert not any("channel" in path for path in paths(edits))
+
+
 def test_device_nodes_are_found_below_the_folder_that_has_the_hosts_dev() -> None:
     edits = device_edits(gpu(0), EditOptions(dev_root="/run/nvidia/driver"), HOST).edits
     assert {node.host_path for node in edits.nodes} == {f"/run/nvidia/driver{node.path}" for node in edits.nodes}

@@ -45,9 +45,6 @@ class Counted:
     def answered(self, method: str, claims: int, failed: int) -> None:
         self.lines.append(f"answered {method} {claims} {failed}")
 
-    def forwarded(self, method: str, code: str) -> None:
-        self.lines.append(f"forwarded {method} {code}")
-
     def asked(self) -> None:
         self.lines.append("asked")
 
@@ -118,6 +115,7 @@ class Side:
         self.told = Told()
         self.counted = Counted()
         self.reported = Reported()
+        self.changes = 0
         self.door = DraDoor(
             door_options,
             self.claims,
@@ -126,10 +124,14 @@ class Side:
             clock=lambda: 1_000_000.0,
             monotonic=time.monotonic,
             random=random.random,
+            changed=self._changed,
             alive=alive,
             reporter=self.reported,
         )
         self.task: asyncio.Task[None] | None = None
+
+    def _changed(self) -> None:
+        self.changes += 1
 
     async def end(self) -> None:
         """Cancel ``run`` and wait for its end."""

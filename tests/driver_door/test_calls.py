@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from driver import door
 from driver.claims.errors import ClaimError, Unavailable
 from driver.claims.model import ClaimReference
 from driver.servicers import claim_calls
@@ -101,6 +102,41 @@ async def test_a_bug_is_the_claims_error_and_nobody_elses(side: Side, connection
     expected = "internal error: RuntimeError('oops'); the log of ostler on this node says where"
     assert answer.claims["a"].error == expected
     assert answer.claims["b"].devices
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, object]]]:
+    """Lines about claims: level, message, fields; seconds are checked here."""
+    lines = []
+    for record in caplog.records:
+        fields = {
+            name: getattr(record, name) for name in ("claim", "uid", "devices", "reason") if hasattr(record, name)
+        }
+        if "uid" in fields:
+            assert "claim" not in fields or 0 <= vars(record)["seconds"] < 5
+            lines.append((record.levelname, record.message, fields))
+    return lines
+
+
+async def test_each_claim_is_one_line_of_the_log(
+    side: Side, connection: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ostler.driver")
+    stub = v1_grpc.DRAPluginStub(connection)
+    side.claims.errors["b"] = ClaimError("device gpu-0 is not offered")
+    await stub.NodePrepareResources(request("a"), timeout=5)
+    await stub.NodePrepareResources(request("b"), timeout=5)
+    await stub.NodeUnprepareResources(v1.NodeUnprepareResourcesRequest(claims=[named("a")]), timeout=5)
+    await stub.NodeUnprepareResources(v1.NodeUnprepareResourcesRequest(claims=[named("b")]), timeout=5)
+    await stub.NodePrepareResources(v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid="/" * 200)]), timeout=5)
+    named_a, named_b = ({"claim": f"default/claim-{uid}", "uid": uid} for uid in ("a", "b"))
+    reason = {"reason": "device gpu-0 is not offered"}
+    assert told(caplog) == [
+        ("INFO", "claim prepared", {**named_a, "devices": ["one"]}),
+        ("WARNING", "claim refused", {**named_b, **reason}),
+        ("INFO", "claim released", named_a),
+        ("WARNING", "claim not released", {**named_b, **reason}),
+        ("WARNING", "claim refused", {"uid": "/" * 128, "reason": f"uid: {'/' * 128!r} is no claim's UID"}),
+    ]
 
 
 async def test_no_claims_are_no_error(connection: grpc.aio.Channel) -> None:
@@ -196,6 +232,24 @@ async def test_the_end_lets_calls_under_way_finish(short_dir: Path) -> None:
             assert (await call).claims["a"].devices
             await ending
             assert not socket.exists()
+
+
+async def test_the_end_waits_a_moment_and_then_leaves_nothing_behind(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "GRACE", 0.1)
+    monkeypatch.setattr(door, "LAST_WORDS", 0.1)
+    side = Side(options(short_dir))
+    async with side.running(), channel(await side.serving()) as connection:
+        side.claims.gates["a"] = asyncio.Event()
+        stub = v1_grpc.DRAPluginStub(connection)
+        call = asyncio.ensure_future(stub.NodePrepareResources(request("a"), timeout=30))
+        await eventually(lambda: side.claims.prepared == ["a"])
+        async with asyncio.timeout(2):
+            await side.end()
+        with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
+            await call
+        assert [task for task in asyncio.all_tasks() if "ClaimCalls" in repr(task)] == []
 
 
 async def test_grpcurl_finds_every_service_by_reflection(side: Side, connection: grpc.aio.Channel) -> None:

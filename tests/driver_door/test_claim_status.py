@@ -17,7 +17,7 @@ from driver.device_status import merged, nic_entries
 from driver.devices.offered import DoorView, DraDevice
 from driver.validation.objects import validate_claim_status
 from kube.bodies import JsonObject
-from kube.errors import Conflict, Forbidden, Invalid
+from kube.errors import Conflict, Forbidden, Invalid, NotFound
 from node.events import EventType
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
@@ -249,6 +249,58 @@ async def test_a_release_ends_the_attempts() -> None:
     assert api.writes == 0
 
 
+async def test_a_claim_that_goes_while_it_is_written_is_left_alone() -> None:
+    api = Api(stored())
+    api.refusals = [NotFound("PUT", "/", 404, "NotFound", "gone")] * 3
+    async with running(api) as run:
+        run.status.prepared(CLAIM, (prepared(),))
+        await run.idle()
+    assert (api.reads, api.writes, len(api.refusals)) == (1, 0, 2)
+    assert run.told.events == []
+
+
+class SlowApi(Api):
+    """Its reads wait for ``gate``; ``most`` is how many waited at a time."""
+
+    def __init__(self, claim: JsonObject | None = None) -> None:
+        super().__init__(claim)
+        self.gate = asyncio.Event()
+        self.now = self.most = 0
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self.gate.wait()
+        finally:
+            self.now -= 1
+        return await super().claim(namespace, name)
+
+
+async def test_a_release_ends_what_is_under_way() -> None:
+    api = SlowApi(stored())
+    async with running(api) as run:
+        run.status.prepared(CLAIM, (prepared(),))
+        await eventually(lambda: api.now)
+        run.status.released(CLAIM)
+        await eventually(lambda: not api.now, "the question is given up")
+        api.gate.set()
+        await run.idle()
+    assert (api.reads, api.writes) == (0, 0)
+
+
+async def test_a_claim_that_is_prepared_again_meanwhile_is_written_by_one_at_a_time() -> None:
+    api = SlowApi(stored())
+    async with running(api) as run:
+        for _ in range(3):
+            run.status.prepared(CLAIM, (prepared(),))
+            await eventually(lambda: api.now)
+        assert api.most == 1
+        api.gate.set()
+        await run.idle()
+    assert api.writes == 1, "the second attempt finds it written"
+
+
 async def test_nothing_is_said_before_the_devices_are_known() -> None:
     api = Api(stored())
     async with running(api, view=None) as run:
@@ -321,6 +373,15 @@ def test_a_condition_that_has_not_changed_keeps_its_time() -> None:
     (entry,) = devices_of(merged(first, DRIVER, entries(prepared(), view=lower), 500.0))
     times = {condition["lastTransitionTime"] for condition in entry["conditions"]}
     assert times == {"1970-01-01T00:00:00Z"}
+
+
+def test_a_condition_that_has_changed_has_a_new_time() -> None:
+    first = merged(stored(), DRIVER, entries(prepared()), 0.0)
+    assert first is not None
+    for condition in devices_of(first)[0]["conditions"]:
+        condition["status"] = "Unknown"
+    (entry,) = devices_of(merged(first, DRIVER, entries(prepared()), 500.0))
+    assert {condition["lastTransitionTime"] for condition in entry["conditions"]} == {"1970-01-01T00:08:20Z"}
 
 
 def test_a_device_of_several_requests_has_one_entry_and_shares_have_their_own() -> None:

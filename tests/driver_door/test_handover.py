@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from pathlib import Path
 
 import grpc
@@ -13,10 +14,14 @@ import pytest
 from driver import health_stream
 from driver.claims.errors import Unavailable
 from driver.registration import RegistrationState
+from protos.dra.v1 import api_pb2 as dra
+from protos.dra.v1 import api_pb2_grpc as dra_grpc
 from protos.drahealth.v1 import api_pb2, api_pb2_grpc
-from tests.driver_door.kubelet import Kubelet, channel
+from tests.driver_door.kubelet import Kubelet, channel, named
 from tests.driver_door.making import DRIVER, Side, offered, options, view
 from tests.waiting import eventually
+
+NOBODY = "ostler hands over on this node, and no other instance has taken over in time"
 
 
 async def relieve(old: Side) -> asyncio.Task[bool]:
@@ -26,7 +31,10 @@ async def relieve(old: Side) -> asyncio.Task[bool]:
     return asyncio.create_task(old.door.leave(5.0))
 
 
-async def test_calls_are_answered_by_the_successor_all_the_while(short_dir: Path) -> None:
+async def test_calls_are_answered_by_the_successor_all_the_while(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ostler.driver")
     chosen = options(short_dir)
     old, new = Side(chosen, "old"), Side(chosen, "new")
     async with Kubelet(chosen.registry_dir).running() as kubelet, old.running():
@@ -48,7 +56,9 @@ async def test_calls_are_answered_by_the_successor_all_the_while(short_dir: Path
     assert old.claims.prepared == ["a"]
     assert old.claims.unprepared == []
     assert new.claims.unprepared == ["a"]
-    assert "forwarded NodePrepareResources OK" in old.counted.lines
+    left = [record for record in caplog.records if record.message == "call left to the instance that takes over"]
+    path = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"
+    assert (path, "OK") in [(vars(record)["method"], vars(record)["code"]) for record in left]
 
 
 async def test_the_kubelet_always_has_an_instance(short_dir: Path) -> None:
@@ -134,6 +144,24 @@ async def test_without_a_successor_the_end_comes_in_time(short_dir: Path) -> Non
     assert old.claims.prepared == []
 
 
+async def test_calls_that_wait_when_the_end_comes_are_told_why(short_dir: Path) -> None:
+    chosen = options(short_dir)
+    old = Side(chosen)
+    async with old.running(), channel(await old.serving()) as connection:
+        old.door.hand_over()
+        await old.end()
+        stub = dra_grpc.DRAPluginStub(connection)
+        request = dra.NodePrepareResourcesRequest(claims=[named("a")])
+        calls = [asyncio.ensure_future(stub.NodePrepareResources(request, timeout=45)) for _ in range(3)]
+        began = time.monotonic()
+        assert not await old.door.leave(0.2)
+        assert time.monotonic() - began < 1.0
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call
+            assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.UNAVAILABLE, NOBODY)
+
+
 async def test_a_call_that_no_successor_takes_says_so(short_dir: Path) -> None:
     chosen = options(short_dir)
     old = Side(chosen)
@@ -142,7 +170,8 @@ async def test_a_call_that_no_successor_takes_says_so(short_dir: Path) -> None:
         old.door.hand_over()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await kubelet.prepare("a", timeout=0.4)
-        assert refused.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert refused.value.details() == NOBODY
         await old.end()
         await old.door.leave(0.0)
 
@@ -197,7 +226,7 @@ async def test_names_of_a_predecessor_that_is_killed_while_it_leaves_go(short_di
             server.close()
         async with Kubelet(chosen.registry_dir).running():
             await new.registered()
-            await eventually(lambda: not any(name.exists() for name in names))
+            await eventually(lambda: not any(name.exists() for name in names), "looked for every second", within=5)
 
 
 async def test_health_is_told_again_when_a_predecessor_has_gone(

@@ -3,10 +3,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from driver import health_stream
@@ -60,6 +61,22 @@ async def test_both_versions_report_every_field_at_once(short_dir: Path, module:
             assert first.health_check_timeout_seconds == 30
 
 
+async def test_streams_end_in_order_with_the_door(short_dir: Path) -> None:
+    side = Side(options(short_dir))
+    side.door.apply(view(offered("gpu-0")))
+    async with side.running(), watching(side) as one, watching(side, v1alpha1, v1alpha1_grpc) as two:
+        for stream in (one, two):
+            await stream.read()
+        began = time.monotonic()
+        await side.end()
+        assert time.monotonic() - began < 0.4
+        for stream in (one, two):
+            while await stream.read() is not grpc.aio.EOF:
+                pass
+            assert await stream.code() is grpc.StatusCode.OK
+        assert side.counted.lines[-1] == "watched 0"
+
+
 async def test_a_change_is_reported_to_every_stream(short_dir: Path) -> None:
     side = Side(options(short_dir))
     side.door.apply(view(offered("gpu-0")))
@@ -72,20 +89,6 @@ async def test_a_change_is_reported_to_every_stream(short_dir: Path) -> None:
                 pass
         assert side.door.status().health_streams == 2
     assert "watched 2" in side.counted.lines
-
-
-async def test_streams_end_with_the_door(short_dir: Path) -> None:
-    from grpc.aio import EOF, AioRpcError
-
-    side = Side(options(short_dir))
-    side.door.apply(view(offered("gpu-0")))
-    async with side.running(), watching(side) as stream:
-        await stream.read()
-        await side.end()
-        with suppress(AioRpcError):  # The server may end it before it ends by itself.
-            while await stream.read() is not EOF:
-                pass
-    await eventually(lambda: side.counted.lines[-1] == "watched 0")
 
 
 async def first_of(reports: HealthReports, count: int) -> list[Report]:
@@ -124,6 +127,42 @@ async def test_a_report_can_be_repeated_at_once(monkeypatch: pytest.MonkeyPatch)
         reports.repeat()
         assert (await again).devices == first.devices
         assert (await anext(stream)).devices == first.devices
+
+
+async def test_repeats_never_come_further_apart_than_a_stale_report_allows() -> None:
+    reports = reports_of()
+    reports.apply(view(offered("gpu-0")))
+    async with asyncio.timeout(8):
+        await first_of(reports, 14)
+
+
+async def test_after_a_repeat_the_next_one_is_soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_stream, "EVERY", 60.0)
+    reports = reports_of()
+    reports.apply(view(offered("gpu-0")))
+    async with aclosing(reports.follow()) as stream, asyncio.timeout(10):
+        for _ in range(6):
+            await anext(stream)
+        reports.repeat()
+        await anext(stream)
+        async with asyncio.timeout(1.0):
+            await anext(stream)
+
+
+async def test_a_view_that_says_nothing_new_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_stream, "FIRST_REPEAT", 30.0)
+    reports = reports_of()
+    reports.apply(view(offered("gpu-0")))
+    async with aclosing(reports.follow()) as stream:
+        await anext(stream)
+        following = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            reports.apply(view(offered("gpu-0")))
+            await asyncio.sleep(0.01)
+        assert not following.done()
+        reports.apply(view(offered("gpu-1")))
+        assert (await following).devices[0].device == "gpu-1"
 
 
 async def test_a_stream_that_opens_before_the_first_view_waits_for_it() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import stat
@@ -8,6 +9,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from driver import door
 from driver.registration import RegistrationState
 from driver.sockets import registration_socket
 from node.events import EventType
@@ -16,7 +18,7 @@ from protos.drahealth.v1 import api_pb2 as health
 from protos.drahealth.v1 import api_pb2_grpc as health_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from tests.driver_door.kubelet import Kubelet, channel
-from tests.driver_door.making import DRIVER, Side, options
+from tests.driver_door.making import DRIVER, Side, offered, options, view
 from tests.waiting import eventually
 
 
@@ -104,7 +106,7 @@ async def test_a_refusal_is_told_and_met_with_new_sockets(short_dir: Path) -> No
         kubelet.verdict = ""
         await side.registered()
         assert side.door.status().socket != first
-        assert "failed" in side.counted.lines
+        assert side.counted.lines.count("failed") == 1
         await eventually(lambda: len(kubelet.instances) == 1)
 
 
@@ -114,6 +116,7 @@ async def test_a_kubelet_that_never_asks_is_offered_new_sockets(short_dir: Path)
         first = await eventually(lambda: side.door.status().socket)
         assert side.door.waiting_for()[0].startswith(f"DRA driver {DRIVER} is waiting: no kubelet has asked yet in ")
         await eventually(lambda: side.door.status().socket not in (None, first))
+        assert "failed" in side.counted.lines
         async with Kubelet(short_dir / "plugins_registry").running() as kubelet:
             await side.registered()
             await eventually(lambda: kubelet.endpoints == [str(side.door.status().socket)], str(kubelet.endpoints))
@@ -182,9 +185,12 @@ async def test_dead_sockets_of_a_predecessor_go_and_those_of_others_stay(short_d
     foreign = [chosen.registry_dir / "gpu.example.com.other-reg.sock", chosen.registry_dir / "csi-00000000-reg.sock"]
     for path in (*dead, *foreign):
         _dead_socket(path)
+    file = chosen.folder / "dra-22222222.sock"
+    file.touch()
     side = Side(chosen)
     async with side.running():
         await eventually(lambda: side.door.status().registration_socket)
+        assert file.exists()
         assert not any(path.exists() for path in dead)
         assert all(path.exists() for path in foreign)
 
@@ -205,3 +211,117 @@ async def test_status_follows_a_kubelet_that_asks_and_says_nothing(short_dir: Pa
             await api_pb2_grpc.RegistrationStub(connection).GetInfo(api_pb2.InfoRequest(), timeout=5)
         assert side.door.status().state is RegistrationState.OFFERED
         await eventually(lambda: side.door.status().registration_socket != socket)
+
+
+async def asked(path: Path) -> api_pb2.PluginInfo:
+    async with channel(path) as connection:
+        info: api_pb2.PluginInfo = await api_pb2_grpc.RegistrationStub(connection).GetInfo(
+            api_pb2.InfoRequest(), timeout=5
+        )
+        return info
+
+
+async def notified(path: Path, problem: str = "") -> None:
+    async with channel(path) as connection:
+        status = api_pb2.RegistrationStatus(plugin_registered=not problem, error=problem)
+        await api_pb2_grpc.RegistrationStub(connection).NotifyRegistrationStatus(status, timeout=5)
+
+
+async def registration(side: Side) -> Path:
+    await side.serving()
+    path = side.door.status().registration_socket
+    assert path is not None
+    return path
+
+
+async def test_kubelet_that_has_asked_and_says_nothing_is_why_it_is_not_ready(short_dir: Path) -> None:
+    side = Side(options(short_dir))
+    async with side.running():
+        await asked(await registration(side))
+        assert side.door.waiting_for() == (
+            f"DRA driver {DRIVER} is offered: the kubelet has asked and not said yet whether it takes us",
+        )
+
+
+async def test_kubelet_that_listens_is_not_doubted_when_somebody_else_asks(short_dir: Path) -> None:
+    side = Side(options(short_dir, patience=0.05))
+    side.door.apply(view(offered("gpu-0")))
+    async with Kubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
+        await side.registered()
+        async with channel(kubelet.endpoints[-1]) as connection:
+            stream = health_grpc.DRAResourceHealthStub(connection).NodeWatchResources(
+                health.NodeWatchResourcesRequest()
+            )
+            await stream.read()
+            path = await registration(side)
+            await asked(path)
+            assert side.door.status().state is RegistrationState.REGISTERED
+            stream.cancel()
+            await eventually(lambda: not side.door.status().health_streams)
+        await asked(path)
+        assert side.door.status().state is RegistrationState.OFFERED, "it may be a kubelet that was restarted"
+
+
+async def test_word_about_sockets_that_were_replaced_counts_for_nothing(short_dir: Path) -> None:
+    side = Side(options(short_dir, patience=0.05))
+    async with side.running():
+        first = await registration(side)
+        await eventually(lambda: side.door.status().registration_socket not in (None, first))
+        since = side.counted.lines[:]
+        await asked(first)
+        await notified(first)
+        await notified(first, "no")
+        assert side.door.status().state is RegistrationState.WAITING
+        assert [line for line in side.counted.lines[len(since) :] if line != "failed"] == []
+        assert side.told.events == []
+
+
+async def test_who_leaves_takes_no_word_of_a_kubelet(short_dir: Path) -> None:
+    side = Side(options(short_dir))
+    async with side.running():
+        path = await registration(side)
+        side.door.hand_over()
+        assert side.door.waiting_for() == (
+            f"DRA driver {DRIVER} is leaving: calls are left to the instance that takes over",
+        )
+        await asked(path)
+        await notified(path, "no")
+        await notified(path)
+        assert side.door.status().state is RegistrationState.LEAVING
+        assert (side.counted.lines, side.told.events) == ([], [])
+
+
+async def test_sockets_that_cannot_be_are_tried_again_in_time_and_not_with_every_change(short_dir: Path) -> None:
+    chosen = options(short_dir)
+    chosen.registry_dir.rmdir()
+    side = Side(chosen)
+    async with side.running():
+        await eventually(lambda: side.door.status().state is RegistrationState.FAILED)
+        for number in range(30):
+            (chosen.folder / f"file-{number}").touch()
+            await asyncio.sleep(0.005)
+        assert side.counted.lines.count("failed") == 1
+
+
+async def test_sockets_that_cannot_be_are_told_once_and_tried_for_as_long_as_it_takes(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(door, "LONGEST_DELAY", 0.02)
+    chosen = options(short_dir)
+    chosen.registry_dir.rmdir()
+    side = Side(chosen)
+    async with side.running():
+        await eventually(lambda: side.counted.lines.count("failed") >= 20)
+        assert len(side.told.events) == 1
+        assert side.changes == 1
+
+
+async def test_kubelet_that_says_the_same_twice_changes_nothing(short_dir: Path) -> None:
+    side = Side(options(short_dir))
+    async with side.running():
+        path = await registration(side)
+        await notified(path)
+        before = side.changes
+        await notified(path)
+        assert side.changes == before

@@ -161,6 +161,29 @@ while True:
 """
 
 
+def test_what_need_not_outlive_a_power_cut_is_written_whole_and_waits_for_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    path = tmp_path / "record.json"
+    write_record(path, SCHEMA, {"a": 1}, durable=False)
+    assert read_record(path, SCHEMA) == {"a": 1}
+    assert (synced, list(tmp_path.iterdir())) == ([], [path])
+    write_record(path, SCHEMA, {"a": 2})
+    assert len(synced) == 2, "the file and its folder"
+
+
+def test_who_sweeps_a_folder_itself_does_not_have_it_looked_through_at_every_write(tmp_path: Path) -> None:
+    left = tmp_path / ".record.json.0123456789ab.tmp"
+    left.write_bytes(b"")
+    os.utime(left, (1, 1))
+    write_record(tmp_path / "record.json", SCHEMA, {}, sweep=False)
+    assert left.exists()
+    write_record(tmp_path / "record.json", SCHEMA, {})
+    assert not left.exists()
+
+
 def test_record_is_whole_whenever_its_writer_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     for _ in range(5):

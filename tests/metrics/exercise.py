@@ -1,25 +1,18 @@
-"""Two agents to whom everything happens that a metric tells of: one on a recorded node, one on this machine.
+"""Agents to whom everything happens that a metric tells of: two on recorded nodes, one on this machine.
 
-And a second door's figures to which everything has happened.
+One of those on recorded nodes offers its devices through DRA, to a cluster in a box.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
-
 from ostler.cli.main import main
-from ostler.dra import ClaimState, ClaimView, DeviceState, PoolView, SliceDevice, SlicesView
-from ostler.dra_counters import DraCounters
-from ostler.families.dra import dra
-from ostler.figures import DraFigures
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
+from tests.agent.claimed_node import ClaimedNode
 from tests.metrics.scraping import HTTP, scrape
 from tests.waiting import eventually
 
@@ -69,34 +62,29 @@ async def this_machine() -> str:
         return await eventually(heard)
 
 
-def second_door() -> str:
-    """A scrape of figures of the second door alone."""
-    counts = DraCounters(lambda: 1700000000.0)
-    for method in ("NodePrepareResources", "NodeUnprepareResources"):
-        counts.called(method, "v1", "OK", 0.02)
-        counts.answered(method, 3, 1)
-        counts.forwarded(method, "UNAVAILABLE")
-    counts.asked()
-    counts.registered()
-    counts.prepared("ok", 0.01)
-    counts.unprepared("ok", 0.01)
-    devices = (SliceDevice("gpu-0", DeviceState.PUBLISHED, 0), SliceDevice("gpu-1", DeviceState.MISSING))
-    view = SlicesView("ostler.dev", (PoolView("worker-1", 1, devices),), created=1)
-    claim = ClaimView("default", "a", "1", ClaimState.PREPARED)
-    found = list(dra(DraFigures(counts, "registered", view, (claim,))))
-    return generate_latest(_Found(found)).decode()
+async def second_door() -> str:
+    """A scrape of an agent that has published and tainted devices, and prepared, refused and released claims."""
+    async with ClaimedNode(flags=HTTP) as box:
+        assert box.hardware is not None
+        await box.running("held")
+        await box.running("ended")
+        await box.control.end("ended")
+        # The kubelet reads it first.
+        box.api.faults.add("get", "status", 403, skip=1, count=-1, resource="resourceclaims")
+        assert not (await box.run_pod("refused")).running
+        box.api.faults.clear()
+        box.hardware.fail(7)
+        await box.agent.rescan()
+        await box.published()
 
+        async def watched() -> str:
+            text = await scrape(box)
+            return text if "ostler_dra_health_streams 1.0" in text else ""
 
-class _Found(CollectorRegistry):
-    def __init__(self, families: list[Metric]) -> None:
-        super().__init__(auto_describe=False)
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._families
+        return await eventually(watched, "the kubelet follows the devices' health")
 
 
 async def everything() -> tuple[str, str, str]:
     """All scrapes."""
-    recorded, machine = await asyncio.gather(recorded_node(), this_machine())
-    return recorded, machine, second_door()
+    recorded, machine, claimed = await asyncio.gather(recorded_node(), this_machine(), second_door())
+    return recorded, machine, claimed

@@ -54,7 +54,6 @@ def test_what_observers_are_told_is_counted() -> None:
     claims: ClaimObserver = counts
     door.called("NodePrepareResources", "v1beta1", "OK", 0.02)
     door.answered("NodePrepareResources", 3, 1)
-    door.forwarded("NodePrepareResources", "UNAVAILABLE")
     door.asked()
     door.registered()
     door.failed()
@@ -67,7 +66,6 @@ def test_what_observers_are_told_is_counted() -> None:
     assert found["ostler_dra_calls_total", "NodePrepareResources", "v1beta1", "OK"] == 1
     assert found["ostler_dra_call_claims_total", "NodePrepareResources", "served"] == 2
     assert found["ostler_dra_call_claims_total", "NodePrepareResources", "failed"] == 1
-    assert found["ostler_dra_forwarded_calls_total", "NodePrepareResources", "UNAVAILABLE"] == 1
     for name in ("registration_attempts", "registrations", "registration_failures", "damaged_claim_records"):
         assert found[f"ostler_dra_{name}_total",] == 1
     assert found["ostler_dra_registration_timestamp_seconds",] == 17.0

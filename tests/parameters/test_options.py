@@ -206,3 +206,37 @@ def test_vhost_net_that_the_node_lacks_is_refused() -> None:
         "config[NicConfig].vhostNet: /dev/vhost-net missing on this node; load the kernel module vhost_net on the "
         "node, or leave it out"
     )
+
+
+def test_a_fault_is_that_of_the_last_one_who_asked_for_it() -> None:
+    first, last = config("GpuConfig", imexChannels=[0]), config("GpuConfig", imexChannels=[7], imexRequired=True)
+    named = [
+        AllocatedConfig(ConfigSource.CLASS, each.requests, each.parameters, place)
+        for each, place in ((first, "config[0]"), (last, "config[1]"))
+    ]
+    with pytest.raises(ParameterError) as raised:
+        options([("gpu", gpu(0))], *named)
+    assert raised.value.place == "config[1]"
+
+
+def test_who_asks_for_what_the_rule_gives_anyway_is_not_at_fault() -> None:
+    rule = EditOptions(features=("gdrcopy",))
+    (found,) = options([("gpu", lacking(gpu(0), "/dev/gdrdrv"))], config("GpuConfig", gdrcopy=True), rule=rule)
+    assert found == rule
+
+
+def test_rdma_nodes_of_a_nic_that_is_in_a_pod_are_not_looked_for() -> None:
+    (found,) = options([("nic", nic(3, inPod=True))], config("NicConfig", rdma=True))
+    assert found.rdma
+
+
+def test_vhost_net_that_is_taken_away_need_not_be_there() -> None:
+    rule = EditOptions(vhost_net=True)
+    without = lacking(nic(3), "/dev/vhost-net")
+    assert not options([("nic", without)], config("NicConfig", vhostNet=False), rule=rule)[0].vhost_net
+
+
+def test_channels_that_are_not_required_may_be_missing() -> None:
+    of_class = config("GpuConfig", "gpu", source=ConfigSource.CLASS, imexChannels=[0, 1], imexRequired=False)
+    (found,) = options([("gpu", gpu(0))], of_class, rule=EditOptions(imex_required=True))
+    assert (found.imex_channels, found.imex_required) == ((0, 1), False)

@@ -133,7 +133,7 @@ def test_a_controller_that_cannot_be_made_is_told_once_and_made_later(publishing
     assert told.events[0] == (
         EventType.WARNING,
         "SlicesNotPublished",
-        "connecting to the API server: /etc/kubeconfig: there is no such file; write it",
+        "getting ready to publish: /etc/kubeconfig: there is no such file; write it",
     )
     until(lambda: told.reasons == ["SlicesNotPublished", "SlicesPublished"])
 

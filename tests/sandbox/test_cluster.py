@@ -145,6 +145,10 @@ async def test_plugin_and_claim_serve_one_container(box: Box) -> None:
     assert seen["deviceIDs"] == {PLUGIN: ["d0"]}
     assert seen["envs"] == {"IDS_gpu": "d0"}
     assert seen["injected"]["env"] == ["CLAIM=one", "D=0"]
+    (box.cdi / "v.json").write_text(spec.replace("D=0", "IDS_gpu=void"))
+    seen = (await box.cluster.retry("p")).containers["main"]
+    assert "envs" not in seen
+    assert seen["injected"]["env"] == ["CLAIM=one", "IDS_gpu=void"]
 
 
 async def test_refused_pod_is_told(box: Box) -> None:
@@ -236,8 +240,8 @@ async def test_unknown_kind_is_told_with_the_known_ones(box: Box) -> None:
     with pytest.raises(NotServed) as raised:
         await box.cluster.apply([{"kind": "Deployment"}])
     assert str(raised.value) == (
-        "no kind 'Deployment' here; there are DeviceClass, DeviceTaintRule, Node, Pod, ResourceClaim, "
-        "ResourceClaimTemplate"
+        "no kind 'Deployment' here; there are DeviceClass, DeviceTaintRule, Namespace, Node, Pod, "
+        "ResourceClaim, ResourceClaimTemplate"
     )
 
 

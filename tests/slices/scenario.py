@@ -182,7 +182,7 @@ class Run:
         ]
         if target.get("all"):
             return found
-        return [name for name in found if int(name.partition("-")[0], 16) == target["index"]][:1]
+        return [name for name in found if name.startswith(f"{target['index']:05x}-")][:1]
 
     def _with_uids(self, part: Any) -> Any:
         if isinstance(part, str) and part.startswith("$uid:"):

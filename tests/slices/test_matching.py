@@ -35,6 +35,14 @@ def test_the_old_way_is_by_the_devices() -> None:
 def test_the_layout_is_that_of_the_highest_generation() -> None:
     slices = [stored("00000-a", "a"), stored("00002-a", "c", "d"), stored("00001-b", "b", generation=0)]
     assert ByIndex().layout(slices) == (("a",), (), ("c", "d"))
-    assert ByIndex().layout([stored("fffff-a", "a")]) == ()
     assert ByIndex().layout([]) == ()
     assert ByDeviceNames().layout(slices) == (("a",), ("c", "d"))
+
+
+def test_a_strangers_name_does_not_make_a_layout_long() -> None:
+    ours = [stored(f"{index:05x}-a", f"d{index}") for index in (0, 2)]
+    strangers = [stored("fffff-a", "x"), stored("0bee5-a", "y"), stored("a-7", "z")]
+    assert ByIndex().layout([*ours, *strangers]) == (("d0",), (), ("d2",))
+    assert ByIndex().layout(strangers) == ()
+    far = [stored("00014-a", "e")]
+    assert len(ByIndex().layout([*ours, *far])) == 21

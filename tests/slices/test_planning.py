@@ -222,6 +222,8 @@ def test_a_refused_slice_leaves_the_others_their_changes() -> None:
 def test_a_refused_slice_alone_stays_as_it_is() -> None:
     before = published(pool(("a",), ("b",)), 1)
     assert plan(before, "p", pool(("a",), ("y",)), ByIndex(), Knowledge(refused=frozenset({1}))).empty
+    alone = pool(("y",), generation=9)
+    assert plan(before[:1], "p", alone, ByIndex(), Knowledge(refused=frozenset({0}))).empty
 
 
 def test_nothing_is_created_beyond_a_refused_slice() -> None:
@@ -243,3 +245,29 @@ def test_what_is_being_deleted_is_not_deleted_again() -> None:
     assert removal([leaving]).empty
     assert plan([leaving], "p", pool(), ByIndex(), Knowledge()).empty
     assert plan([leaving], "p", pool(("a",)), ByIndex(), Knowledge()).empty
+
+
+def test_of_two_slices_with_one_number_the_newer_stays_and_of_two_as_new_ours() -> None:
+    wanted = pool(("a",))
+    ours, theirs = stored("00000-b", ("a",)), stored("00000-a", ("a",))
+    made = plan([theirs, ours], "p", wanted, ByIndex(), known([ours]))
+    assert ([each.name for each in made.excess], made.updates, made.creates) == (["00000-a"], (), ())
+    newer = stored("00000-c", ("a",), generation=2)
+    made = plan([newer, ours], "p", wanted, ByIndex(), known([ours]))
+    assert ([each.name for each in made.excess], made.updates, made.creates) == (["00000-b"], (), ())
+
+
+def test_a_slice_of_ours_that_fell_behind_and_is_refused_is_left_behind() -> None:
+    first, second = stored("00000-a", ("a",), generation=7, count=2), stored("00001-b", ("b",), generation=6, count=2)
+    made = plan([first, second], "p", pool(("a",), ("x",)), ByIndex(), known([first, second], refused=frozenset({1})))
+    assert [each.name for _, each in made.left_behind] == ["00001-b"]
+    assert ([index for index, _ in made.updates], made.creates, made.generation) == ([0], (), 8)
+
+
+def test_nodes_that_are_chosen_otherwise_are_a_change() -> None:
+    all_nodes = pool(("a",))
+    none = replace(all_nodes, all_nodes=False)
+    some = replace(none, node_selector={"nodeSelectorTerms": [{"matchFields": []}]})
+    before = published(all_nodes)
+    for wanted, updates in ((all_nodes, 0), (none, 1), (some, 1)):
+        assert len(plan(before, "p", wanted, ByIndex(), Knowledge()).updates) == updates

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,3 +70,10 @@ def test_devices_with_more_are_judged_whole() -> None:
     assert [str(fault) for fault in slice_faults(body(tainted))] == [
         "spec.devices: has 65 entries, at most 64 are allowed"
     ]
+
+
+@pytest.mark.parametrize("text", ["x" * 65, "\N{LATIN SMALL LETTER E WITH ACUTE}" * 33, True])
+def test_a_text_that_may_be_too_long_is_no_twin_of_a_short_one(text: object) -> None:
+    devices = [{"name": f"d{number}", "attributes": {"a": {"string": each}}} for number, each in enumerate(["a", text])]
+    (fault,) = slice_faults(body(devices))
+    assert str(fault).startswith("spec.devices[1].attributes[a]")

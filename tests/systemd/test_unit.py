@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from node.rules import Door
 from ostler.config.load import load_bytes
 from ostler.config.settings import Settings
 from systemd.release import SOURCE
@@ -133,11 +134,14 @@ def test_the_example_configuration_is_usable_as_it_is_and_with_its_comments_take
         load_bytes("config.yaml", text.encode(), {}, {}).settings
         == load_bytes("config.yaml", b"apiVersion: ostler.dev/v1alpha1\nkind: Config\n", {}, {}).settings
     )
-    everything = re.sub(r"^# (?=nodeName|nvidia|  |resources)", "", text, flags=re.MULTILINE)
+    everything = re.sub(r"^# (?=nodeName|kubernetes|nvidia|  |resources)", "", text, flags=re.MULTILINE)
     settings = load_bytes("config.yaml", everything.encode(), {}, {}).settings
     assert settings.node_name == "worker-1"
     assert [rule.resource for rule in settings.rules] == [
         "nvidia.com/gpu",
         "nvidia.com/mig-{profile}",
         "example.com/rdma",
+        "example.com/nic",
     ]
+    assert [rule.door for rule in settings.rules] == [Door.PLUGIN] * 3 + [Door.DRA]
+    assert settings.kubernetes.kubeconfig == Path("/etc/kubernetes/kubelet.conf")

@@ -37,15 +37,20 @@ DRA_RIGHTS: set[Right] = {
 ALLOWED = "allowed"
 BY_ROLE = "by the role"
 BY_POLICY = "by the policy"
+BY_SERVER = "by the server"
+BY_EITHER = f"{BY_POLICY} or {BY_SERVER}"
+"""By the server where it asks for rights of its own (Kubernetes 1.36), else by the policy."""
 
 OWN, OTHER = "node-1", "stranger"
 """Names of Nodes: the one whose agent asks, and another one."""
+DRIVER, FOREIGN = "ostler.dev", "foreign.example.com"
 
 CORE, RBAC, APPS = "/api/v1", "/apis/rbac.authorization.k8s.io/v1", "/apis/apps/v1"
 DRA = "/apis/resource.k8s.io/v1"
 EVENTS = f"{CORE}/namespaces/default/events"
 OURS = f"{CORE}/namespaces/{NAMESPACE}"
 SLICES = f"{DRA}/resourceslices"
+CLAIMS = f"{DRA}/namespaces/default/resourceclaims"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,10 @@ class Call:
     def __str__(self) -> str:
         return " ".join(word for word in (self.method, self.path, self.about) if word)
 
+    def right(self, outcome: str) -> bool:
+        """Whether that is what the table says."""
+        return outcome in self.answer.split(" or ")
+
     def outcome(self, api: Api) -> str:
         """What the API server says."""
         write = self.method != "GET"
@@ -74,7 +83,7 @@ class Call:
                 return ALLOWED
             if "ValidatingAdmissionPolicy" in str(refused):
                 return BY_POLICY
-            return BY_ROLE if refused.status == 403 else str(refused)
+            return {403: BY_ROLE, 422: BY_SERVER}.get(refused.status, str(refused))
         return ALLOWED
 
 
@@ -94,8 +103,32 @@ def event(kind: str, name: str) -> Object:
 def resource_slice(name: str, **where: Any) -> Object:
     """A slice without devices, of a node, of all nodes, or of those with a label."""
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "ostler.dev", "pool": pool, "devices": [], **where}
+    spec = {"driver": DRIVER, "pool": pool, "devices": [], **where}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
+def claim(name: str, *results: tuple[str, str]) -> Object:
+    """A claim that has a device of each driver in that pool, ``d``; its pools are those of one node."""
+    made: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "any"}}]}},
+    }
+    if results:
+        devices = [{"request": "one", "driver": driver, "pool": pool, "device": "d"} for driver, pool in results]
+        where = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [results[0][1]]}]}
+        made["status"] = {
+            "allocation": {"devices": {"results": devices}, "nodeSelector": {"nodeSelectorTerms": [where]}},
+            # Not a pod: one that is not there would be taken out again.
+            "reservedFor": [{"apiGroup": "example.com", "resource": "users", "name": "some", "uid": "some"}],
+        }
+    return made
+
+
+def told(driver: str, pool: str = OWN, **more: Any) -> Object:
+    """What a driver tells of a device in a claim's status."""
+    return {"status": {"devices": [{"driver": driver, "pool": pool, "device": "d", "data": {"fact": 1}}], **more}}
 
 
 def refused(*calls: tuple[str, str]) -> list[Call]:
@@ -104,6 +137,12 @@ def refused(*calls: tuple[str, str]) -> list[Call]:
 
 
 LABEL: Object = {"metadata": {"labels": {"tried": "yes"}}}
+FREE = claim("free")
+OWN_CLAIM = claim("own", (DRIVER, OWN))
+OTHERS = claim("other", (DRIVER, OTHER))
+FOREIGNERS = claim("foreign", (FOREIGN, OWN))
+MIXED = claim("mixed", (DRIVER, OWN), (FOREIGN, OWN))
+REPLACED = {**OWN_CLAIM, "status": {**OWN_CLAIM["status"], **told(DRIVER)["status"]}}
 POD: Object = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -166,7 +205,8 @@ NO_DRA: list[Call] = refused(
     ("GET", SLICES),
     ("POST", SLICES),
     ("DELETE", f"{SLICES}/own"),
-    ("GET", f"{DRA}/namespaces/default/resourceclaims/claim"),
+    ("GET", f"{CLAIMS}/own"),
+    ("PATCH", f"{CLAIMS}/own/status"),
     ("GET", f"{DRA}/deviceclasses"),
 )
 """Without ``dra.enabled``."""
@@ -176,21 +216,39 @@ DRA_CALLS: list[Call] = [
     Call("GET", f"{SLICES}?watch=true&timeoutSeconds=1", ALLOWED),
     Call("GET", f"{SLICES}/other", ALLOWED),
     Call("POST", SLICES, ALLOWED, resource_slice("new", nodeName=OWN), "of its own node"),
+    Call("GET", f"{SLICES}?fieldSelector=spec.driver={DRIVER},spec.nodeName={OWN}", ALLOWED),
+    Call("PUT", f"{SLICES}/own", ALLOWED, resource_slice("own", nodeName=OWN), "of its own node"),
     Call("PATCH", f"{SLICES}/own", ALLOWED, LABEL, "of its own node"),
     Call("DELETE", f"{SLICES}/own", ALLOWED, None, "of its own node"),
     Call("POST", SLICES, BY_POLICY, resource_slice("new", nodeName=OTHER), "of another node"),
     Call("POST", SLICES, BY_POLICY, resource_slice("new", allNodes=True), "of all nodes"),
+    Call("PUT", f"{SLICES}/other", BY_POLICY, resource_slice("other", nodeName=OTHER), "of another node"),
     Call("PATCH", f"{SLICES}/other", BY_POLICY, LABEL, "of another node"),
     Call("DELETE", f"{SLICES}/other", BY_POLICY, None, "of another node"),
     Call("DELETE", f"{SLICES}/all", BY_POLICY, None, "of all nodes"),
     *refused(("DELETE", SLICES)),
-    Call("GET", f"{DRA}/namespaces/default/resourceclaims/claim", ALLOWED),
-    Call("PATCH", f"{DRA}/namespaces/default/resourceclaims/claim/status", ALLOWED, {"status": {}}),
+    # A role cannot say "those of its own pods".
+    Call("GET", f"{CLAIMS}/own", ALLOWED),
+    Call("GET", f"{CLAIMS}/other", ALLOWED),
+    Call("PATCH", f"{CLAIMS}/own/status", ALLOWED, told(DRIVER), "of its own device"),
+    Call("PUT", f"{CLAIMS}/own/status", ALLOWED, REPLACED, "of its own device"),
+    Call("PATCH", f"{CLAIMS}/mixed/status", ALLOWED, told(DRIVER), "of its own device, beside another driver's"),
+    Call("PATCH", f"{CLAIMS}/free/status", BY_POLICY, LABEL, "without a device"),
+    Call("PATCH", f"{CLAIMS}/other/status", BY_POLICY, LABEL, "of another node"),
+    Call("PATCH", f"{CLAIMS}/foreign/status", BY_POLICY, LABEL, "of another driver"),
+    Call("PATCH", f"{CLAIMS}/other/status", BY_EITHER, told(DRIVER, OTHER), "of another node's device"),
+    Call("PATCH", f"{CLAIMS}/foreign/status", BY_EITHER, told(FOREIGN), "of another driver's device"),
+    Call("PATCH", f"{CLAIMS}/mixed/status", BY_EITHER, told(FOREIGN), "of another driver's device, beside its own"),
+    Call("PATCH", f"{CLAIMS}/own/status", BY_SERVER, told(DRIVER, OTHER), "of a device that it has not"),
+    Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, told(DRIVER, reservedFor=None), "that takes it from its users"),
+    Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, {"status": None}, "that takes all away"),
     *refused(
         ("GET", f"{DRA}/resourceclaims"),
-        ("POST", f"{DRA}/namespaces/default/resourceclaims"),
-        ("PATCH", f"{DRA}/namespaces/default/resourceclaims/claim"),
-        ("DELETE", f"{DRA}/namespaces/default/resourceclaims/claim"),
+        ("GET", CLAIMS),
+        ("GET", f"{CLAIMS}?watch=true&timeoutSeconds=1"),
+        ("POST", CLAIMS),
+        ("PATCH", f"{CLAIMS}/own"),
+        ("DELETE", f"{CLAIMS}/own"),
         ("GET", f"{DRA}/deviceclasses"),
         ("POST", f"{DRA}/deviceclasses"),
     ),
@@ -204,9 +262,12 @@ UNBOUND: list[Call] = [
 ]
 """With a token of the account that is bound to no pod, and so says no node."""
 UNBOUND_DRA: list[Call] = [
-    replace(call, answer=BY_POLICY)
-    for call in DRA_CALLS
-    if call.method != "GET" and call.path.startswith(SLICES) and call.answer != BY_ROLE
+    *(
+        replace(call, answer=BY_POLICY)
+        for call in DRA_CALLS
+        if call.method != "GET" and call.path.startswith(SLICES) and call.answer != BY_ROLE
+    ),
+    Call("PATCH", f"{CLAIMS}/own/status", BY_POLICY, LABEL),
 ]
 
 
@@ -214,12 +275,6 @@ def held_objects() -> list[tuple[str, Object]]:
     """Collections and objects that calls are about; they are there before."""
     own, other = event("Node", OWN), event("Node", OTHER)
     own["metadata"]["name"], other["metadata"]["name"] = "own", "other"
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "claim", "namespace": "default"},
-        "spec": {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "any"}}]}},
-    }
     return [
         (f"{CORE}/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OTHER}}),
         (EVENTS, own),
@@ -227,7 +282,7 @@ def held_objects() -> list[tuple[str, Object]]:
         (SLICES, resource_slice("own", nodeName=OWN)),
         (SLICES, resource_slice("other", nodeName=OTHER)),
         (SLICES, resource_slice("all", allNodes=True)),
-        (f"{DRA}/namespaces/default/resourceclaims", claim),
+        *((CLAIMS, body) for body in (FREE, OWN_CLAIM, OTHERS, FOREIGNERS, MIXED)),
     ]
 
 

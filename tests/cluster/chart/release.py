@@ -25,7 +25,7 @@ PATIENCE = "90s"
 OURS = "app.kubernetes.io/name=ostler"
 KINDS = (
     "daemonsets.apps,configmaps,serviceaccounts,secrets,roles,rolebindings,clusterroles,clusterrolebindings,"
-    "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    "validatingadmissionpolicies,validatingadmissionpolicybindings,deviceclasses"
 )
 """Kinds of objects that the chart or Helm makes."""
 
@@ -45,12 +45,14 @@ def recorded(name: str) -> Path:
 
 
 class Release:
-    """The release ``ostler`` in its namespace; ``seconds`` is what the last call of Helm took."""
+    """A release in the chart's namespace; ``seconds`` is what the last call of Helm took, ``said`` its words."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, name: str = "ostler") -> None:
         self._cluster = cluster
+        self._name = name
         self._helm = tools() / "helm"
         self.seconds = 0.0
+        self.said = ""
 
     @property
     def api(self) -> Api:
@@ -69,17 +71,21 @@ class Release:
 
     def rollback(self) -> None:
         """``helm rollback --wait`` to the revision before."""
-        self._run("rollback", "ostler", "--wait")
+        self._run("rollback", self._name, "--wait")
         self.agent()
 
     def uninstall(self) -> None:
-        """``helm uninstall``, if it is installed; no agent is left afterwards."""
-        self._run("uninstall", "ostler", "--ignore-not-found")
-        wait_until("the agents are gone", lambda: not self.agents())
+        """``helm uninstall``, if it is installed; no agent of it is left afterwards."""
+        self._run("uninstall", self._name, "--ignore-not-found")
+        wait_until("the agents are gone", lambda: not self.own_agents())
 
     def agents(self) -> list[Object]:
-        """The agents' pods."""
+        """The agents' pods, of whatever release."""
         return self.api.items(AGENTS)
+
+    def own_agents(self) -> list[Object]:
+        """The pods of this release's agents."""
+        return self.api.items(f"{AGENTS}?labelSelector=app.kubernetes.io/instance={self._name}")
 
     def agent(self) -> Object:
         """The only agent's pod, as soon as there is one that is ready and no other."""
@@ -117,12 +123,12 @@ class Release:
         given = {"image": image, **(values or {})}
         given["image"] = {**image, **given["image"]}
         files = ("--set-file", f"recording={recorded(recording)}") if recording else ()
-        self._run(command, "ostler", str(CHART), "--values", "-", *options, *files, text=json.dumps(given))
+        self._run(command, self._name, str(CHART), "--values", "-", *options, *files, text=json.dumps(given))
 
     def _run(self, command: str, *arguments: str, text: str | None = None) -> None:
         began = time.monotonic()
         options = ("--namespace", NAMESPACE, "--timeout", PATIENCE)
-        self._cluster.tool(self._helm, command, *arguments, *options, text=text)
+        self.said = self._cluster.tool(self._helm, command, *arguments, *options, text=text)
         self.seconds = time.monotonic() - began
 
 

@@ -130,3 +130,8 @@ def allocated(found: Object) -> list[str]:
     """Names of the devices that a claim has, in the order of the allocation."""
     results = found.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
     return [result["device"] for result in results]
+
+
+def nic_entries(found: Object) -> list[Object]:
+    """What our driver tells of the NICs of a claim, in its status."""
+    return [entry for entry in found["status"].get("devices", ()) if entry["driver"] == DRIVER]

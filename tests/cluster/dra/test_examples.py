@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from tests.cluster.door.container import STAY, Seen, seen
-from tests.cluster.dra.claims import CLAIMS, Claims, allocated
+from tests.cluster.dra.claims import CLAIMS, CLASSES, Claims, allocated
 from tests.cluster.dra.classes import apply_classes
 from tests.cluster.dra.conftest import RunDriver
+from tests.cluster.dra.versions import everything_is_on
 from tests.cluster.rig.agent import NodeAgent
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster
@@ -154,7 +155,11 @@ def extended(cluster: Cluster, classes: None) -> Iterator[None]:
     cluster.kubectl("delete", "deviceclass", "nvidia.com-gpu", "--ignore-not-found")
 
 
-def test_extended_resource(example: Example, api: Api, pods: Pods, extended: None) -> None:
+@pytest.mark.usefixtures("extended")
+def test_extended_resource(cluster: Cluster, example: Example, api: Api, pods: Pods) -> None:
+    if not everything_is_on(cluster):
+        assert "extendedResourceName" not in api.get(f"{CLASSES}/nvidia.com-gpu")["spec"]
+        return
     found = example.run("extended-resource", "l4-2", 2)
     status = pods.wait("extended-resource", "has a claim", lambda one: "extendedResourceClaimStatus" in one["status"])
     claim = api.get(f"{CLAIMS}/{status['status']['extendedResourceClaimStatus']['resourceClaimName']}")

@@ -11,6 +11,7 @@ from tests.cluster.rig.api import Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.pods import Pods, phase
+from tests.cluster.rig.processes import wait_until
 
 
 def health(found: Object) -> dict[str, tuple[str, str]]:
@@ -52,3 +53,22 @@ def test_a_failed_gpu_shows_in_its_pods_status_with_the_reason_and_heals(
     hardware.heal(0)
     pods.wait("user", "is told that all is well", lambda one: health(one) == well)
     assert (phase(pods.get("user")), pods.get("user")["metadata"]["uid"]) == ("Running", found["metadata"]["uid"])
+
+
+def test_a_sick_gpu_that_a_claim_was_given_all_the_same_is_not_prepared_until_it_is_well(
+    node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+) -> None:
+    """Because the claim tolerates taints, or because there are none in that version of Kubernetes."""
+    hardware = RecordedHardware(RECORDED / "l4-2.yaml", node.folder / "etc-ostler" / "hardware.yaml")
+    agent = run_driver("l4-2", GPUS, inventory={"recorded": "/etc/ostler/hardware.yaml", "maxInterval": "1s"})
+    claims.wait_slices(2)
+    hardware.fail(0)
+    wait_until(
+        "the agent knows", lambda: "unhealthy" in {one["health"]["state"] for one in agent.ask("devices")["devices"]}
+    )
+    every = request(count=2, tolerations=[{"operator": "Exists"}])
+    claims.create(template("both", devices(every)))
+    pods.create(user("tolerant", own="both"))
+    pods.wait_event("tolerant", "FailedPrepareDynamicResources", "the GPU is lost")
+    hardware.heal(0)
+    pods.wait_phase("tolerant", "Running", 90)

@@ -48,7 +48,7 @@
   "state" "set stateDir"
   "http" "set http.port or http.address"
   "kubernetes" "set events.enabled"
-  "dra" "set dra.driverName or dra.alsoPublishAs"
+  "dra" "set dra.driverName, dra.alsoPublishAs or dra.taintEffect"
   "cdi" "set cdiRoot"
   "topology" "set topology, the text of the file" -}}
 {{- range $key, $advice := $owned -}}
@@ -138,12 +138,27 @@
 {{- $_ := set $names $name . -}}
 {{- end -}}
 {{- range $index, $rule := .Values.config.resources | default list -}}
-{{- $door := $rule.door | default "plugin" -}}
-{{- if and (eq $door "dra") (not $.Values.dra.enabled) -}}
+{{- if and (eq ($rule.door | default "plugin") "dra") (not $.Values.dra.enabled) -}}
 {{- fail (printf "config.resources[%d] has door dra: set dra.enabled=true" $index) -}}
 {{- end -}}
-{{- if and (ne $door "dra") (has $rule.name ($.Values.dra.extendedResources | default list)) -}}
-{{- fail (printf "dra.extendedResources has %s, which config.resources[%d] offers through the door plugin: give that one door dra, or leave the name out" $rule.name $index) -}}
+{{- end -}}
+{{- include "ostler.checkExtended" . -}}
+{{- end -}}
+
+{{/* Names that pods ask for as before: some rule must offer each by claims, and none through the first door. */}}
+{{- define "ostler.checkExtended" -}}
+{{- range $name := .Values.dra.extendedResources | default list -}}
+{{- $served := ne $.Values.configText "" -}}
+{{- range $index, $rule := $.Values.config.resources | default list -}}
+{{- if regexMatch (printf "^%s$" (regexQuoteMeta $rule.name | replace "\\{profile\\}" "[0-9a-z.-]+")) $name -}}
+{{- if ne ($rule.door | default "plugin") "dra" -}}
+{{- fail (printf "dra.extendedResources has %s, which config.resources[%d] offers through the door plugin: give that one door dra, or leave the name out" $name $index) -}}
+{{- end -}}
+{{- $served = true -}}
+{{- end -}}
+{{- end -}}
+{{- if not $served -}}
+{{- fail (printf "dra.extendedResources has %s, which no rule of config.resources offers through the door dra: add one, or leave the name out" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -30,8 +30,8 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 # The kubelet is told where the driver's socket is, so it must be at one path here and on the node.
 - name: dra
   mountPath: {{ include "ostler.driverData" . | quote }}
-# What the kubelet knows of claims, for records of ours that are damaged. It is read at the start alone: the kubelet
-# replaces the file, and a container sees the one that was there when it began.
+# What the kubelet knows of claims: for damaged records, and for claims that nobody has any more. The kubelet replaces
+# the file, and a container sees the one that was there when it began, which still counts for claims of before.
 - name: dra-manager-state
   mountPath: /var/lib/kubelet/dra_manager_state
   readOnly: true

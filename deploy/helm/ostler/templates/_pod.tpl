@@ -83,6 +83,7 @@ spec:
         {{- with $values.dra.alsoPublishAs }}
         - --dra-also-publish-as={{ join "," . }}
         {{- end }}
+        - --dra-taint-effect={{ $values.dra.taintEffect }}
         {{- end }}
         {{- if $values.topology }}
         - --topology-file=/etc/ostler/topology

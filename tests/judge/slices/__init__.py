@@ -1,0 +1,1 @@
+"""Kubernetes' own ResourceSlice controller as judge of ours."""

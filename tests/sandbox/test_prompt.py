@@ -1,0 +1,98 @@
+"""The prompt's commands about claims, typed at the real command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "dra"
+
+
+def prompt(typed: str, node: str = "h100-sxm-8") -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "ostler", "sandbox", "--node", node],
+        input=typed,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.partition("Commands:")[2]
+
+
+def test_prompt_runs_pods_with_claims(tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(_MANIFEST)
+    empty = tmp_path / "other.yaml"
+    empty.write_text("kind: Deployment\n---\n---\njust text\n")
+    typed = [
+        "slices", "slices gpu-0000-9d-00-0", "slices nothing", "claim", "claims", "claim 4 cell4",
+        "explain claim-pod-2", "pods", "status",
+        "end claim-pod-1", "retry claim-pod-2", "end claim-pod-2",
+        f"apply {manifest}", "apply /nonexistent.yaml", f"apply {empty}", "claim none", "claim 0", "retry nobody",
+        "restart-kubelet", "kill-agent", "end mine", "claims", "quit",
+    ]  # fmt: skip
+    said = prompt("\n".join(typed) + "\n")
+    assert (
+        ": pool h100-sxm-8, generation 1, 9 devices\n     gpu-0000-9d-00-0  NVIDIA H100 80GB HBM3  memory=81559Mi  "
+        in said
+    )
+    assert "name: gpu-0000-9d-00-0\n   addressingMode: None\n" in said
+    assert "no slice has a device 'nothing'" in said
+    assert '→ it would fit here with count: 3 in request "gpu"' in said
+    assert "for claims, pool h100-sxm-8: 9/9 without a taint" in said
+    assert "reservedFor:\n     - claim-pod-1\n" in said
+    assert "message: '0/1 nodes are available: 1 cannot allocate all claims'" in said
+    assert "claim-pod-2: Pending\n" in said
+    assert said.count("phase: Running") == 3
+    assert "pod: mine" in said
+    assert "   ResourceClaim shared created\n" in said
+    assert "   /nonexistent.yaml: No such file or directory\n" in said
+    assert "no kind 'Deployment' here; there are " in said
+    assert said.count("usage: claim [COUNT [MATCH]]") == 2
+    assert 'pods "nobody" not found' in said
+    assert "killed and started again" in said
+    assert said.endswith("ostler>    - claim: shared\nostler> ")
+
+
+_MANIFEST = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared}
+spec:
+  devices:
+    requests:
+      - {name: gpu, exactly: {deviceClassName: gpu.ostler.dev}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mine}
+spec:
+  containers:
+    - name: main
+      image: none
+      resources: {claims: [{name: gpu}]}
+  resourceClaims:
+    - {name: gpu, resourceClaimName: shared}
+"""
+
+
+def test_node_without_claims_says_so() -> None:
+    # Of this machine's own devices none is given to claims, unless a configuration says so.
+    said = prompt("slices\nclaims\nclaim\nend p\nquit\n", node="here")
+    assert said.count("   none\n") == 2
+    assert "0/1 nodes are available: 1 cannot allocate all claims" in said
+    assert "there is no pod 'p'" in said
+
+
+def test_examples_run_at_the_prompt() -> None:
+    """Those that need no MIG device and no resource's name at both doors."""
+    examples = sorted(each.parent.name for each in EXAMPLES.glob("*/manifest.yaml"))
+    served = [name for name in examples if name not in ("mig", "extended-resource")]
+    assert len(served) == 6
+    lines = [f"apply {EXAMPLES / name / 'manifest.yaml'}\nend {name}" for name in served]
+    said = prompt("\n".join([*lines, "claims", "quit"]) + "\n")
+    assert said.count("phase: Running") == 6, said
+    assert said.endswith("ostler>    none\nostler> ")
