@@ -17,7 +17,8 @@ import grpc.aio
 from node.endpoint import Endpoint
 from node.events import Event, EventType
 from node.inventory.model import Device, Snapshot, SourceStatus, Version
-from node.offer import Offer
+from node.offer import Cause, Offer
+from node.rules import Door
 from node.sockets import SocketError, make_private_directory
 from ostler.dra import DraStatus, DraView
 from ostler.errors import ReloadFailed, ResumeFailed
@@ -82,7 +83,8 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
         self, request: agent_pb2.ListDevicesRequest, context: Context
     ) -> agent_pb2.ListDevicesResponse:
         """Every device and where it is offered."""
-        return devices_message(*self._view.devices())
+        second = self._view.dra()
+        return devices_message(*self._view.devices(), Offer() if second is None else second.offer)
 
     async def Rescan(  # noqa: N802
         self, request: agent_pb2.RescanRequest, context: Context
@@ -237,18 +239,26 @@ def _dra_message(dra: DraStatus) -> agent_pb2.DraStatus:
     )
 
 
-def devices_message(snapshot: Snapshot, offer: Offer) -> agent_pb2.ListDevicesResponse:
-    """Every device of the snapshot with what the offer says of it."""
+def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -> agent_pb2.ListDevicesResponse:  # noqa: B008 - frozen
+    """Every device of the snapshot with what the doors' offers say of it: the plugin door's, and the DRA door's."""
     message = agent_pb2.ListDevicesResponse(
         generation=snapshot.generation, sources=[_source_message(source) for source in snapshot.sources]
     )
-    offered = {item.device.name: (resource, item) for resource in offer.resources for item in resource.devices}
+    offered = {
+        item.device.name: (resource, item)
+        for one in (offer, second)
+        for resource in one.resources
+        for item in resource.devices
+    }
     withheld = {item.device.name: item.reason for item in offer.withheld}
+    # What the other door's rule has to say is said by that door.
+    withheld |= {item.device.name: item.reason for item in second.withheld if item.cause is not Cause.OTHER_DOOR}
     for device in snapshot.devices:
         entry = _device_message(device)
         if device.name in offered:
             resource, item = offered[device.name]
-            entry.resource, entry.offered_id = resource.resource, item.id
+            entry.door, entry.resource = resource.rule.door.value, resource.resource
+            entry.offered_id = item.id if resource.rule.door is Door.PLUGIN else device.name
             entry.offered_as, entry.offer_reason = ("Healthy" if item.healthy else "Unhealthy"), item.reason
         else:
             entry.offer_reason = withheld.get(device.name, "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Protocol
 
+from node.offer import Offer
 from node.values import Value, value
 
 
@@ -135,6 +136,11 @@ class DraStatus(Value):
 
 class DraView(Protocol):
     """What the agent's own service asks of the second door."""
+
+    @property
+    def offer(self) -> Offer:
+        """What the door makes of the snapshot that is shown."""
+        ...
 
     def slices(self) -> SlicesView:
         """What is published, and what would be."""

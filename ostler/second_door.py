@@ -30,7 +30,7 @@ from node.boot import boot_id
 from node.events import EventSink
 from node.inventory.model import Snapshot
 from node.ledger import Hold
-from node.offer import Cause, Withheld
+from node.offer import Cause, Offer
 from node.rules import Rule
 from ostler import __version__
 from ostler.config.settings import Settings
@@ -77,7 +77,8 @@ class SecondDoor:
         self._random = random
         self._began = False
         self._view = DoorView()
-        self._withheld: tuple[Withheld, ...] = ()
+        self.offer = Offer()
+        """What the door makes of the snapshot that is shown."""
         self.counters = DraCounters(clock)
         self._api = AsyncResourceApi(self._made_api, threads=CALLS)
         name, kubelet = settings.dra.driver_name, settings.kubelet
@@ -128,9 +129,8 @@ class SecondDoor:
 
     def apply(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
         """Offer what the rules say of this snapshot."""
-        shown = door_offer(snapshot, rules, self.holds)
-        self._view = view = view_of(snapshot, shown)
-        self._withheld = tuple(each for each in shown.withheld if each.cause not in _NOT_ITS_OWN)
+        self.offer = door_offer(snapshot, rules, self.holds)
+        self._view = view = view_of(snapshot, self.offer)
         self._claims.apply(view)
         self._door.apply(view)
         self._status.apply(view)
@@ -182,7 +182,8 @@ class SecondDoor:
     def slices(self) -> SlicesView:
         """What is published, and what would be."""
         reasons = {offered.device.name: offered.reason for offered in self._view.devices if offered.reason}
-        return slices_view(self._settings.dra.driver_name, self._slices.publication(), reasons, self._withheld)
+        withheld = [each for each in self.offer.withheld if each.cause not in _NOT_ITS_OWN]
+        return slices_view(self._settings.dra.driver_name, self._slices.publication(), reasons, withheld)
 
     def claims(self) -> tuple[ClaimView, ...]:
         """Every claim with a record."""

@@ -84,7 +84,7 @@ def device_line(device: Mapping[str, object]) -> str:
 
 
 def _offered(device: Mapping[str, object]) -> str:
-    if device.get("resource"):
+    if device.get("door") == "plugin":
         return f"offered as {device['resource']}"
     state = device.get("published")
     if state not in (None, "withheld"):

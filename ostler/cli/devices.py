@@ -7,6 +7,7 @@ import sys
 
 from google.protobuf.json_format import MessageToDict
 
+from node.rules import Door
 from ostler.cli.client import TIMEOUT, NoAgent, call
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_document, print_table
@@ -49,22 +50,24 @@ def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:
 
 def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
     # Here and not above: with a running agent none of this is needed.
+    from driver.devices.view import door_offer
     from node.inventory.model import Snapshot
     from node.offer import offer
-    from node.rules import Door
     from ostler.admin import devices_message
     from ostler.cli.scanning import scan_once
 
     reading = scan_once(settings)
     snapshot = Snapshot(1, reading.devices, reading.sources, reading.host)
-    return devices_message(snapshot, offer(snapshot, settings.rules, {}, Door.PLUGIN))
+    plugin = offer(snapshot, settings.rules, {}, Door.PLUGIN)
+    return devices_message(snapshot, plugin, door_offer(snapshot, settings.rules, {}))
 
 
 def _print_table(answer: agent_pb2.ListDevicesResponse) -> None:
     rows = []
     for device in answer.devices:
         numa = str(device.numa_node) if device.HasField("numa_node") else "-"
-        offered = f"{device.resource} ({device.offered_as})" if device.resource else "-"
+        through = ", by claims" if device.door == Door.DRA else ""
+        offered = f"{device.resource} ({device.offered_as}{through})" if device.resource else "-"
         rows.append((device.name, _described(device), numa, device.health.state, offered, _why(device)))
     if rows:
         print_table(("NAME", "WHAT IT IS", "NUMA", "HEALTH", "OFFERED AS", "WHY"), rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.apiserver.kinds import Catalogue
+from sandbox.apiserver.pages import Pages
 from sandbox.apiserver.refusals import Refusal
 from sandbox.apiserver.selectors import selector
 from sandbox.apiserver.server import ApiServer
@@ -129,3 +130,11 @@ def test_resource_version_that_has_not_been_is_refused(server: ApiServer) -> Non
 def test_number_that_is_none_is_refused(server: ApiServer) -> None:
     assert ask(server, "GET", SLICES, limit="many").code == 400
     assert ask(server, "GET", SLICES, resourceVersion="x").code == 400
+
+
+def test_oldest_rest_of_a_list_is_forgotten() -> None:
+    pages = Pages()
+    tokens = [pages.cut([{"number": number}, {}], 1, 1)[1] for number in range(101)]
+    with pytest.raises(Refusal, match="too old"):
+        pages.rest(tokens[0])
+    assert pages.rest(tokens[1]) == ([{}], 1)

@@ -114,6 +114,19 @@ async def test_a_claim_that_comes_back_while_it_is_looked_at_is_kept(node: Node)
     assert len(service.records()) == 1
 
 
+async def test_a_claim_that_is_released_while_it_is_looked_at_is_released_once(node: Node) -> None:
+    service = await _prepared(node)
+    node.reader.drop(1)
+    node.kubelet_knows()
+    node.reader.gate = asyncio.Event()
+    asked = node.reader.asked
+    looking = asyncio.create_task(service.collect())
+    await eventually(lambda: node.reader.asked > asked)
+    await service.unprepare(reference())
+    node.reader.gate.set()
+    assert await looking == 0
+
+
 async def test_a_claim_that_waits_for_a_device_of_nobody_has_it_looked_for_at_once(node: Node) -> None:
     node.with_options(device_wait=20.0, collect_spacing=0.01)
     service = await _prepared(node)

@@ -74,10 +74,12 @@ async def test_a_claim_of_an_earlier_boot_is_not_answered_without_the_api_server
         await service.prepare(reference())
 
 
-async def test_boots_that_have_no_id_are_taken_for_one(node: Node) -> None:
-    node.boot = ""
+@pytest.mark.parametrize("boots", [("", "boot-2"), ("boot-1", "")])
+async def test_boots_that_have_no_id_are_taken_for_one(node: Node, boots: tuple[str, str]) -> None:
+    node.boot, after = boots
     first = await _prepared(node)
-    node.boot = "boot-2"
+    node.boot = after
+    node.reader.fault = "the API server does not answer"
     assert await (await node.started()).prepare(reference()) == first
 
 
@@ -141,8 +143,10 @@ async def test_where_the_kubelet_cannot_be_read_the_cdi_file_tells_the_devices(n
     await service.collect()
     assert len(service.ledger.all) == 3, "nothing proves that the claim is gone"
     node.kubelet_knows()
+    asked = node.reader.asked
     await service.collect()
-    assert not service.ledger.all
+    assert service.records() == ()
+    assert node.reader.asked == asked, "of a claim without a name"
 
 
 def test_the_name_of_an_entry_tells_device_and_share() -> None:

@@ -71,6 +71,26 @@ def test_devices_of_a_recorded_node_are_a_table(short_dir: Path, capsys: pytest.
     assert "no rule selects it; the node itself uses it: carries the node's default route" in rows[3]
 
 
+def test_devices_say_through_which_door_they_are_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = [
+        {"name": "example.com/first", "door": "dra", "devices": {"pciAddress": "0000:01:00.0"}},
+        {"name": "nvidia.com/gpu", "devices": {"kind": "gpu"}},
+    ]
+    written = tmp_path / "ostler.yaml"
+    written.write_text(yaml.safe_dump({"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "resources": rules}))
+    chosen = ["--config", str(written), "--recorded", str(path("a100-mig-4"))]
+    assert main(["devices", "--scan", *chosen]) == 0
+    out = capsys.readouterr().out
+    assert "example.com/first (Healthy, by claims)" in out
+    assert "nvidia.com/gpu (Healthy)" in out
+    assert main(["devices", "--scan", "-o", "json", *chosen]) == 0
+    devices = yaml.safe_load(capsys.readouterr().out)["devices"]
+    shown = {device["pci_address"]: (device["door"], device["offered_id"]) for device in devices if "door" in device}
+    assert shown["0000:01:00.0"] == ("dra", "gpu-0000-01-00-0")
+    assert shown["0000:41:00.0"][0] == "plugin"
+    assert shown["0000:41:00.0"][1].startswith("GPU-")
+
+
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_devices_are_data_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--scan", "-o", form, "--recorded", RECORDED]) == 0

@@ -204,6 +204,26 @@ def test_rules_of_two_doors_are_let_pass_when_devices_keep_apart(pair: tuple[str
             Selector(nic=NicSelector(functions=("sf",))),
             "one has physical functions, the other virtual functions",
         ),
+        # One port with all that it has, and functions of another one by number: the first is there itself, too.
+        (
+            Selector(nic=NicSelector(roots=(FunctionRange("0000:3b:00.0"), FunctionRange("0000:5e:00.0", ((0, 1),))))),
+            Selector(nic=NicSelector(functions=("vf",), interfaces=(FunctionRange("eth0"),))),
+            "both can have the same device",
+        ),
+        (
+            Selector(nic=NicSelector(roots=(FunctionRange("p0"), FunctionRange("p1", ((0, 1),))), acpi_indexes=(1,))),
+            Selector(nic=NicSelector(functions=("vf",), acpi_indexes=(2,))),
+            "one has physical functions, the other virtual functions",
+        ),
+        # Ranges that have one number in common.
+        *(
+            (
+                Selector(nic=NicSelector(functions=("vf",), interfaces=(FunctionRange("eth0", one),))),
+                Selector(nic=NicSelector(functions=("vf",), interfaces=(FunctionRange("eth0", other),))),
+                "both can have the same device",
+            )
+            for one, other in ((((0, 3),), ((3, 7),)), (((3, 7),), ((0, 3),)))
+        ),
         # The name says which devices, but not that they are offered always.
         (
             Selector(names=("gpu-0",), products=("A*",)),

@@ -176,6 +176,18 @@ def test_a_version_that_went_in_an_upgrade_is_replaced_by_the_one_that_is_served
     assert words.asked[-1].body["apiVersion"] == "resource.k8s.io/v1beta1"
 
 
+def test_a_list_that_is_not_found_in_the_version_that_is_served_is_asked_for_once(words: Scripted) -> None:
+    server = Upgrading(words, "v1")
+    api = ResourceApi(client_of(words.url))
+    api.version()
+    usual = words.respond
+    words.respond = lambda asked: Answer(404, b"404 page not found\n") if "slices" in asked.path else usual(asked)
+    with pytest.raises(NotFound):
+        api.list_slices()
+    assert server.version == "v1"
+    assert len([asked for asked in words.asked if "slices" in asked.path]) == 1
+
+
 def test_a_claim_is_not_gone_because_its_version_is(words: Scripted) -> None:
     server = Upgrading(words, "v1beta1")
     api = ResourceApi(client_of(words.url))

@@ -252,3 +252,15 @@ async def test_uses_without_a_claim_of_the_pod_give_nothing(node: Node) -> None:
     kubelet, _ = await started(node)
     unrelated = replace(pod("p"), containers=(Container("c", claims=(ClaimUse("other"),)),))
     assert kubelet.claim_devices(unrelated, "c") == ()
+
+
+async def test_owner_that_does_not_control_a_generated_claim_is_not_its_pod(node: Node) -> None:
+    kubelet, driver = await started(node)
+    made = claim("made", owner="p")
+    made["metadata"]["ownerReferences"][0]["controller"] = False
+    node.api.add(made)
+    generated = Pod("p", "p", claims=(PodClaim("g", "made", generated=True),))
+    assert await refusal(kubelet, generated) == (
+        "ResourceClaim default/made was not created for Pod default/p (Pod is not owner)"
+    )
+    assert driver.calls == []

@@ -42,9 +42,11 @@ class Impatient(PoolQueue):
     def __init__(self) -> None:
         super().__init__(random.random)
         self._tries = 0
+        self.at_least: list[float] = []
 
     def add_failed(self, name: str, at_least: float = 0.0) -> float:
         self._tries += 1
+        self.at_least.append(at_least)
         wait = 0.001 if self._tries < 15 else 1000.0
         self.add_after(name, wait)
         return wait
@@ -54,13 +56,14 @@ class Rig:
     def __init__(self, server: ApiServer, api: ResourceApi) -> None:
         self.server = server
         self.errors: list[Exception] = []
+        self.queue = Impatient()
         self.controller = Controller(
             Options(
                 api,
                 DRIVER,
                 wait_for_update=True,
                 sync_delay=0.02,
-                queue=Impatient(),
+                queue=self.queue,
                 error_handler=lambda error, _: self.errors.append(error),
             )
         ).start()
@@ -98,6 +101,22 @@ def test_a_refused_slice_goes_when_the_others_have_a_new_generation(rig: Rig, ba
     rig.want(slice_of("a"), slice_of("b"))
     rig.want(slice_of("c"), bad, slice_of("d"))
     assert rig.stored == [("c",)]
+
+
+@EITHER
+def test_what_a_refused_slice_held_stays_where_nothing_else_changes(rig: Rig, bad: Slice) -> None:
+    rig.want(slice_of("a"), slice_of("b"))
+    rig.want(slice_of("a"), bad)
+    assert rig.stored == [("a",), ("b",)]
+    assert rig.controller.get_stats() == Stats(creates=2)
+
+
+@EITHER
+def test_the_only_slice_there_is_stays_though_its_content_is_refused(rig: Rig, bad: Slice) -> None:
+    rig.want(slice_of("a"), bad)
+    rig.want(bad, slice_of("c"))
+    assert rig.stored == [("a",)]
+    assert rig.controller.get_stats() == Stats(creates=1)
 
 
 @EITHER
@@ -154,3 +173,22 @@ def test_many_slices_are_deleted_side_by_side(rig: Rig) -> None:
     assert rig.stored == []
     assert rig.controller.get_stats() == Stats(creates=20, deletes=20)
     assert [str(error).partition(": ")[2][:3] for error in rig.errors] == ["500"]
+
+
+def test_the_server_says_how_long_to_wait(rig: Rig) -> None:
+    rig.server.faults.add("create", "status", 429, count=8, retry_after=7, resource=SLICES)
+    rig.want(slice_of("a"))
+    assert set(rig.queue.at_least) == {7.0}
+    assert rig.stored == [("a",)]
+
+
+def test_what_was_found_in_order_is_ours_and_changed_when_it_falls_behind(rig: Rig) -> None:
+    pool_of = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    for index, name in enumerate(("a", "b")):
+        spec: Json = {"driver": DRIVER, "pool": pool_of, "allNodes": True, "devices": [{"name": name}]}
+        rig.server.store.create(SLICES, {"metadata": {"name": f"{index:05x}-before"}, "spec": spec})
+    rig.want(slice_of("a"), slice_of("b"))
+    rig.server.faults.add("update", "status", 500, skip=1, resource=SLICES)
+    rig.want(slice_of("c"), slice_of("d"))
+    assert rig.stored == [("c",), ("d",)]
+    assert rig.controller.get_stats() == Stats(updates=2)

@@ -115,7 +115,7 @@ class ListDevicesResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location")
+    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VENDOR_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +133,7 @@ class Device(_message.Message):
     OFFER_REASON_FIELD_NUMBER: _ClassVar[int]
     HOST_USE_FIELD_NUMBER: _ClassVar[int]
     LOCATION_FIELD_NUMBER: _ClassVar[int]
+    DOOR_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
     vendor: str
@@ -150,7 +151,8 @@ class Device(_message.Message):
     offer_reason: str
     host_use: str
     location: str
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ...) -> None: ...
+    door: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ...) -> None: ...
 
 class Health(_message.Message):
     __slots__ = ("state", "reason", "since", "recovery")

@@ -97,6 +97,11 @@ class Claims:
         """Our slices as they are now."""
         return self._api.items(f"{SLICES}?fieldSelector=spec.driver={DRIVER}")
 
+    def delete_slices(self) -> None:
+        """Delete our slices, which an agent that is not there any more has left; the kubelet takes half a minute."""
+        for found in self.slices():
+            self._api.delete(f"{SLICES}/{found['metadata']['name']}")
+
     def delete(self, name: str) -> None:
         """Delete a claim and return when it is gone."""
         self._api.delete(f"{CLAIMS}/{name}")

@@ -30,9 +30,9 @@ class RunDriver(Protocol):
     ) -> NodeAgent: ...
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def classes(cluster: Cluster) -> Iterator[None]:
-    """The chart's device classes."""
+    """The chart's device classes; gone after the file's tests: Helm installs nothing over what is not its own."""
     apply_classes(cluster)
     yield
     remove_classes(cluster)
@@ -40,8 +40,13 @@ def classes(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def claims(api: Api, classes: None, pods: Pods, node: Node, run_agent: RunAgent) -> Iterator[Claims]:
-    """The default namespace's claims; none is left when the agents end, nor a pod that uses one."""
+    """The default namespace's claims; none is left when the agents end, nor a pod that uses one.
+
+    Slices of an agent before are not there either: a scheduler that has lost sight of the API server for a moment would
+    go on giving out their devices.
+    """
     made = Claims(api)
+    made.delete_slices()
     yield made
     pods.delete_all()
     # A pod that is deleted without grace is forgotten by the API server before the kubelet has released its claims.
