@@ -37,7 +37,7 @@ from ostler import __version__
 from ostler.changes import changes, kept
 from ostler.config.settings import EventsChoice, RegistrationChoice, Settings
 from ostler.counters import Counters
-from ostler.doors import Streams, claims_to_serve, remove_dead_driver_sockets
+from ostler.doors import Streams, claims_to_serve, kubelet_folders, remove_dead_driver_sockets
 from ostler.errors import ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
 from ostler.handover import Handover
@@ -48,7 +48,6 @@ from ostler.status import AgentStatus, in_view_of, readiness
 from ostler.systemd import Notifier
 from plugin.answer import renderer
 from plugin.door import PluginDoor
-from plugin.kubelet import KubeletFolders, RegistrationPath
 
 if TYPE_CHECKING:
     from node.inventory.live.hardware import LiveHardware
@@ -74,16 +73,6 @@ class Edges(Value):
     monotonic: Callable[[], float] = time.monotonic
     random: Callable[[], float] = chance
     notifier: Notifier = field(default_factory=Notifier)
-
-
-def kubelet_folders(settings: Settings) -> KubeletFolders:
-    """The door's view of the kubelet's folders, with the ways to register in the order in which they are tried."""
-    paths = {
-        RegistrationChoice.AUTO: (RegistrationPath.REGISTRY, RegistrationPath.REGISTER),
-        RegistrationChoice.REGISTRY: (RegistrationPath.REGISTRY,),
-        RegistrationChoice.REGISTER: (RegistrationPath.REGISTER,),
-    }[settings.kubelet.registration]
-    return KubeletFolders(settings.kubelet.device_plugin_dir, settings.kubelet.registry_dir, paths)
 
 
 class Agent:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from node.rules import Door
-from ostler.config.settings import Settings
+from ostler.config.settings import RegistrationChoice, Settings
+from plugin.kubelet import KubeletFolders, RegistrationPath
 
 
 class Streams(Protocol):
@@ -48,3 +49,13 @@ def remove_dead_driver_sockets(settings: Settings) -> list[Path]:
     from driver.sockets import sweep
 
     return sweep(DoorOptions(settings.dra.driver_name, "", settings.dra.plugins_dir, registry))
+
+
+def kubelet_folders(settings: Settings) -> KubeletFolders:
+    """The door's view of the kubelet's folders, with the ways to register in the order in which they are tried."""
+    paths = {
+        RegistrationChoice.AUTO: (RegistrationPath.REGISTRY, RegistrationPath.REGISTER),
+        RegistrationChoice.REGISTRY: (RegistrationPath.REGISTRY,),
+        RegistrationChoice.REGISTER: (RegistrationPath.REGISTER,),
+    }[settings.kubelet.registration]
+    return KubeletFolders(settings.kubelet.device_plugin_dir, settings.kubelet.registry_dir, paths)

@@ -20,6 +20,10 @@ class Door:
         self._slices = slices or SlicesView("ostler.dev")
         self._claims = claims
 
+    @property
+    def offer(self) -> Offer:
+        return Offer()
+
     def slices(self) -> SlicesView:
         return self._slices
 

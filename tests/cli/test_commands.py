@@ -73,7 +73,7 @@ def test_devices_of_a_recorded_node_are_a_table(short_dir: Path, capsys: pytest.
 
 def test_devices_say_through_which_door_they_are_offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = [
-        {"name": "example.com/first", "door": "dra", "devices": {"pciAddress": "0000:01:00.0"}},
+        {"name": "example.com/first", "door": "dra", "devices": {"kind": "gpu", "pciAddress": "0000:01:00.0"}},
         {"name": "nvidia.com/gpu", "devices": {"kind": "gpu"}},
     ]
     written = tmp_path / "ostler.yaml"
