@@ -101,9 +101,12 @@ def event(kind: str, name: str) -> Object:
 
 
 def resource_slice(name: str, **where: Any) -> Object:
-    """A slice without devices, of a node, of all nodes, or of those with a label."""
+    """A slice without devices, of a node, of all nodes, or of those with a label.
+
+    Its driver is nobody's: a kubelet deletes the slices of a driver that has been away for half a minute.
+    """
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "pool": pool, "devices": [], **where}
+    spec = {"driver": "slices.example.com", "pool": pool, "devices": [], **where}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
 
 
