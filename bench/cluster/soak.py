@@ -36,6 +36,8 @@ GROWTH = 2_000_000
 """Bytes that the agent may grow over the steady part."""
 CALM = 25
 """Pods between two blows, at most."""
+SOCKETS = {"kubelet/plugins_registry": 2, "kubelet/plugins": 1}
+"""Folders and how many sockets belong there: each door registers by one, and claims are served on one of their own."""
 SHORT = "true"
 ADMISSION = "UnexpectedAdmissionError"
 """How the kubelet refuses a pod whose plugin died while it was asked; its controller makes a new one."""
@@ -133,7 +135,7 @@ class Soak:
             "bytes": _resident(pid),
             "open files": len(list(Path(f"/proc/{pid}/fd").iterdir())),
         }
-        for folder in ("kubelet/device-plugins", "kubelet/plugins_registry", "lib-ostler", "run-ostler", "cdi"):
+        for folder in ("kubelet/device-plugins", *SOCKETS, "lib-ostler", "run-ostler", "cdi"):
             numbers[folder] = len([path for path in (self._stage.node.folder / folder).rglob("*") if not path.is_dir()])
         return numbers
 
@@ -143,8 +145,9 @@ class Soak:
             print(f"{name}: {before[name]:g} before, {number:g} after")
             if number - before[name] > allowed:
                 self.faults.append(f"{name} grew from {before[name]:g} to {number:g}")
-        if (sockets := after["kubelet/plugins_registry"]) != 1:
-            self.faults.append(f"{sockets:g} files in plugins_registry, where one socket belongs")
+        for folder, expected in SOCKETS.items():
+            if (sockets := after[folder]) != expected:
+                self.faults.append(f"{sockets:g} files in {folder}, where {expected} belong")
 
     def report(self) -> Iterator[str]:
         """What happened, for people."""
