@@ -90,11 +90,14 @@ class ClaimService:
 
         Raises ClaimError, or Unavailable if it is not the claim's fault.
         """
-        work = self._prepare(claim, self._preparation.tombstones.serial)
+        tombstones = self._preparation.tombstones
+        began = tombstones.serial
         try:
-            answer = await self._counted(work, self._observer.prepared)
+            answer = await self._counted(self._prepare(claim, began), self._observer.prepared)
         except ClaimError as error:
-            self._failures.add(claim, str(error))
+            # One that was released meanwhile is nobody's, and waits for nothing.
+            if (tombstones.serial_of(claim.uid) or 0) <= began:
+                self._failures.add(claim, str(error))
             raise
         self._failures.forget(claim.uid)
         return answer

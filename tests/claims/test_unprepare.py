@@ -73,6 +73,7 @@ async def test_a_claim_released_while_it_is_being_read_stays_released(node: Node
     node.reader.gate.set()
     with pytest.raises(ClaimError, match="was released while it was being prepared"):
         await late
+    assert service.statuses() == (), "what is released waits for nothing"
     assert service.ledger.all == ()
 
 
