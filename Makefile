@@ -11,6 +11,8 @@
 #   make cluster-down         end it and remove every trace of it
 #   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some of them
 #   make cluster-test-all     the long ones too
+#   make health-bench         from a fault to the doors, and back; QUICK=1 for its short form
+#   make doors-bench          500 Jobs at both doors of one node, and what a conflict costs; QUICK=1 for its short form
 #   make dra-bench            claims and slices against a real API server; QUICK=1 for the short form
 #   make cluster-bench        pods' start times with and without devices
 #   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
@@ -37,7 +39,7 @@ COUNT ?= 5000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image bench health-bench doors-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -148,6 +150,12 @@ cluster-test: cluster-system
 
 cluster-test-all: cluster-system
 	K8S=$(K8S) $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS) $(ARGS)
+
+health-bench: setup
+	$(BIN)/python -m bench.health $(if $(QUICK),--quick) $(ARGS)
+
+doors-bench: cluster-system
+	$(BIN)/python -m bench.doors $(if $(QUICK),--quick) $(ARGS)
 
 dra-bench: cluster-system
 	$(BIN)/python -m bench.dra $(if $(QUICK),--quick) $(ARGS)

@@ -1,4 +1,4 @@
-"""A kubelet reduced to what is measured: it takes a registration, dials back, and follows the device list.
+"""A kubelet reduced to what is measured: it takes a registration, dials back, follows the device list, and says so.
 
 Both plugins meet the same one, in the benchmark's own process, so that what it costs is in both figures. Times are
 ``time.perf_counter`` seconds, taken at once when a call or a message arrives.
@@ -17,6 +17,8 @@ import grpc
 import grpc.aio
 
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from protos.podresources.v1 import api_pb2 as pod_resources
+from protos.podresources.v1 import api_pb2_grpc as pod_resources_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
 LOCAL = (("grpc.use_local_subchannel_pool", 1),)
@@ -72,18 +74,24 @@ class Registered:
         await self.channel.close()
 
 
-class Kubelet(api_pb2_grpc.RegistrationServicer):
-    """Serves ``kubelet.sock`` in ``folder``; use it with ``async with``."""
+class Kubelet(api_pb2_grpc.RegistrationServicer, pod_resources_grpc.PodResourcesListerServicer):
+    """Serves ``kubelet.sock`` in ``folder``, and pod resources beside that folder; use it with ``async with``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.registry = folder.parent / "registry"
+        """Where an agent has to look for this kubelet's other folders; nobody looks at what it puts there."""
+        self._followed: list[Registered] = []
         self._registrations: asyncio.Queue[Registered] = asyncio.Queue()
         self._server = grpc.aio.server()
         api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
+        pod_resources_grpc.add_PodResourcesListerServicer_to_server(self, self._server)
 
     async def __aenter__(self) -> Kubelet:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._server.add_insecure_port(f"unix:{self.folder}/kubelet.sock")
+        pods = self.folder.parent / "pod-resources"
+        for folder in (self.folder, pods):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._server.add_insecure_port(f"unix:{folder}/kubelet.sock")
         await self._server.start()
         return self
 
@@ -100,13 +108,35 @@ class Kubelet(api_pb2_grpc.RegistrationServicer):
         self._registrations.put_nowait(registered)
         return api_pb2.Empty()
 
+    async def List(  # noqa: N802
+        self, request: pod_resources.ListPodResourcesRequest, context: Context
+    ) -> pod_resources.ListPodResourcesResponse:
+        """No pod has anything: who calls Allocate here is none."""
+        return pod_resources.ListPodResourcesResponse()
+
+    async def GetAllocatableResources(  # noqa: N802
+        self, request: pod_resources.AllocatableResourcesRequest, context: Context
+    ) -> pod_resources.AllocatableResourcesResponse:
+        """Every healthy device of the plugins that are there, each by itself as a kubelet does it."""
+        answer = pod_resources.AllocatableResourcesResponse()
+        for registered in self._followed:
+            newest = registered.lists[-1].healths if registered.lists else {}
+            for id_, health in newest.items():
+                if health == "Healthy":
+                    answer.devices.add(resource_name=registered.resource, device_ids=[id_])
+        return answer
+
     async def _follow(self, registered: Registered) -> None:
+        self._followed.append(registered)
         # The plugin ends its stream when it ends; what is missing then is told by whoever waits for a list.
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            async for message in registered.stub.ListAndWatch(api_pb2.Empty()):
-                healths = {device.ID: device.health for device in message.devices}
-                registered.lists.append(ShownList(time.perf_counter(), healths))
-                registered.arrived.set()
+        try:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                async for message in registered.stub.ListAndWatch(api_pb2.Empty()):
+                    healths = {device.ID: device.health for device in message.devices}
+                    registered.lists.append(ShownList(time.perf_counter(), healths))
+                    registered.arrived.set()
+        finally:
+            self._followed.remove(registered)
 
     async def registration(self) -> Registered:
         """The next registration; raises ``NothingCame``."""

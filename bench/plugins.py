@@ -109,7 +109,7 @@ class Agent(Plugin):
         settings = {
             **hardware.flags,
             "--kubelet-device-plugin-dir": str(kubelet.folder),
-            "--kubelet-registry-dir": str(root / "registry"),
+            "--kubelet-registry-dir": str(kubelet.registry),
             "--kubelet-registration": "register",
             "--cdi-dir": str(root / "cdi"),
             "--cdi-spec-dirs": str(root / "cdi"),

@@ -8,8 +8,10 @@ from enum import Enum
 from pathlib import Path
 
 from bench.cluster.figures import PREFIX
+from bench.doors.figures import PREFIX as DOORS
 from bench.dra.figures import NAMES
 from bench.figures import results
+from bench.health.figures import PREFIX as HEALTH
 
 RESULTS = Path(__file__).parent / "results.json"
 
@@ -20,12 +22,18 @@ class Benchmark(Enum):
     AGENT = "bench"
     DRA = "bench.dra"
     CLUSTER = "bench.cluster"
+    HEALTH = "bench.health"
+    DOORS = "bench.doors"
 
     @classmethod
     def of(cls, name: str) -> Benchmark:
         """That which measures the figure of this name."""
         if name in NAMES:
             return cls.DRA
+        if name.startswith(HEALTH):
+            return cls.HEALTH
+        if name.startswith(DOORS):
+            return cls.DOORS
         return cls.CLUSTER if name.startswith(PREFIX) else cls.AGENT
 
 

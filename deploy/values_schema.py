@@ -166,6 +166,7 @@ def _pods() -> dict[str, JsonObject]:
         "tolerations": {"type": "array", "items": _shape(toleration)},
         "maxSurge": {"anyOf": [{"type": "integer", "minimum": 1}, _text(r"([1-9][0-9]?|100)%")]},
         "resources": _shape({"requests": amounts, "limits": amounts}),
+        "hostPID": _boolean(),
         "seLinuxOptions": _shape({name: _text(r"\S+") for name in ("user", "role", "type", "level")}),
         "commonLabels": _labels(),
         "podLabels": _labels(),
@@ -196,6 +197,7 @@ def _dra() -> dict[str, JsonObject]:
     name: JsonObject = {**_text(_SUBDOMAIN), "maxLength": 63}
     return {
         "enabled": _boolean(),
+        "doorByNode": _boolean(),
         "driverName": name,
         "alsoPublishAs": {"type": "array", "items": peers, "uniqueItems": True},
         "taintEffect": {"enum": [effect.value for effect in TaintEffect]},

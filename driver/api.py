@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, cast
 
+from driver.resource_lists import ResourceList, converted
 from driver.served import GROUP, Served
-from driver.versions import VersionError, from_v1, to_v1
-from kube.bodies import JsonObject, one_line, text_at
-from kube.collection import Asks, Events, Listing, read_whole
-from kube.errors import BadAnswer, NotFound
+from driver.versions import from_v1
+from kube.bodies import JsonObject, text_at
+from kube.collection import Asks, Collection
+from kube.discovery import server_version
+from kube.errors import NotFound
 from kube.paths import path_of
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class ApiClient(Asks, Protocol):
         """Its URL."""
         ...
 
-    def create(self, path: str, body: JsonObject) -> JsonObject:
+    def create(self, path: str, body: JsonObject, query: Mapping[str, str] | None = None) -> JsonObject:
         """Create an object in a collection."""
         ...
 
@@ -52,7 +54,7 @@ class ApiClient(Asks, Protocol):
 
 
 class ResourceApi:
-    """Slices, claims one by one, and Nodes. A ``kube.client.Client`` for it keeps as many connections as threads ask.
+    """Slices, claims, Nodes and pods. A ``kube.client.Client`` for it keeps as many connections as threads ask.
 
     All methods raise ``kube.errors.KubeError``: ``RequestError`` by what the server says, ``NotServed`` where DRA is
     off, ``ConfigurationError`` where a credential cannot be had.
@@ -71,21 +73,41 @@ class ResourceApi:
         """The version of resource.k8s.io that is spoken."""
         return self._served.version()
 
-    def slices(self, query: Mapping[str, str] | None = None) -> Slices:
+    def release(self) -> str:
+        """The server's release, such as ``v1.36.3``; empty where it does not let us know."""
+        return server_version(self._client)
+
+    def slices(self, query: Mapping[str, str] | None = None) -> ResourceList:
         """Slices for a ``kube.reflector.Reflector``; nothing is asked yet.
 
         ``query`` such as ``{"fieldSelector": "spec.driver=…,spec.nodeName=…"}``. A node's identity may list and watch
         only with ``spec.nodeName=`` its own name.
         """
-        return Slices(self._client, self._served, query or {})
+        return ResourceList(self._client, self._served, SLICES, _SLICE, query=query)
 
     def list_slices(self, query: Mapping[str, str] | None = None) -> tuple[JsonObject, ...]:
         """Slices as they are now."""
         return self.slices(query).read_whole().objects
 
-    def create_slice(self, body: JsonObject) -> JsonObject:
-        """Create it; what the server made of it."""
-        return self._written(body, lambda version, sent: self._client.create(_path(version, SLICES), sent))
+    def claims(self, read: Callable[[JsonObject], JsonObject]) -> ResourceList:
+        """The claims of all namespaces; ``read`` makes of each, as the server sends it, what is kept of it.
+
+        A node's identity may not list claims.
+        """
+        return ResourceList(self._client, self._served, CLAIMS, _CLAIM, read=read)
+
+    def core(self, plural: str, query: Mapping[str, str], read: Callable[[JsonObject], JsonObject]) -> Collection:
+        """Objects of core/v1 in all namespaces, such as ``pods``, that ``query`` selects; ``read`` as for ``claims``.
+
+        A node's identity may list and watch pods with ``spec.nodeName=`` and nodes with ``metadata.name=`` its own
+        name.
+        """
+        return Collection(self._client, path_of("api", "v1", plural), query, read)
+
+    def create_slice(self, body: JsonObject, *, dry_run: bool = False) -> JsonObject:
+        """Create it; what the server made of it, or would make of it by a dry run, which stores nothing."""
+        query = {"dryRun": "All"} if dry_run else None
+        return self._written(body, lambda version, sent: self._client.create(_path(version, SLICES), sent, query))
 
     def replace_slice(self, body: JsonObject) -> JsonObject:
         """Replace the slice of that name; ``Conflict`` where it changed since its resourceVersion, if that is given."""
@@ -129,7 +151,7 @@ class ResourceApi:
         self._client.close()
 
     def _read(self, version: str, path: str) -> JsonObject:
-        return _to_v1(self._client.get(path), version, _CLAIM, path)
+        return converted(self._client.get(path), version, _CLAIM, path)
 
     def _written(self, body: JsonObject, write: Callable[[str, JsonObject], JsonObject], name: str = "") -> JsonObject:
         """Write a v1 object; what the server made of it, as v1."""
@@ -137,7 +159,7 @@ class ResourceApi:
 
         def ask(version: str) -> JsonObject:
             answer = write(version, cast("JsonObject", from_v1(body, version)))
-            return _to_v1(answer, version, kind, _path(version, SLICES if kind == _SLICE else CLAIMS, name))
+            return converted(answer, version, kind, _path(version, SLICES if kind == _SLICE else CLAIMS, name))
 
         return self._asked(ask, name)
 
@@ -153,58 +175,6 @@ class ResourceApi:
             if newer == version:
                 raise
         return ask(newer)
-
-
-class Slices:
-    """Slices of a selector: a ``kube.collection.Source`` whose objects are v1."""
-
-    def __init__(self, client: Asks, served: Served, query: Mapping[str, str]) -> None:
-        self._client = client
-        self._served = served
-        self._query = dict(query)
-        self._version = ""
-
-    @property
-    def path(self) -> str:
-        """The path for people; before the version is known with its place left open."""
-        return _path(self._version or "*", SLICES).replace("%2A", "*")
-
-    def read_whole(self) -> Listing:
-        """All of them, now."""
-        return read_whole(self)
-
-    def page(self, query: Mapping[str, str]) -> JsonObject:
-        """See ``Source``. Where the version is gone, the list is asked for in the one that is served now."""
-        version = self._served.version()
-        try:
-            return self._page(version, query)
-        except NotFound:
-            newer = self._served.instead_of(version)
-            if newer == version:
-                raise
-        return self._page(newer, query)
-
-    def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
-        """See ``Source``: in the version of the last list, for the resource version is of that list."""
-        path = _path(self._version or self._served.version(), SLICES)
-        return self._client.stream(path, {**self._query, **query}, read_timeout=read_timeout, whole=whole)
-
-    def read(self, body: JsonObject) -> JsonObject:
-        """See ``Source``: as v1, with the kind and version that items of a list lack."""
-        return _to_v1(body, self._version, _SLICE, self.path)
-
-    def _page(self, version: str, query: Mapping[str, str]) -> JsonObject:
-        body = self._client.get(_path(version, SLICES), {**self._query, **query}, attempts=1)
-        self._version = version
-        return body
-
-
-def _to_v1(body: JsonObject, version: str, kind: str, path: str) -> JsonObject:
-    named = {"apiVersion": f"{GROUP}/{version}", "kind": kind, **body}
-    try:
-        return cast("JsonObject", to_v1(named))
-    except VersionError as error:
-        raise BadAnswer("GET", path, 200, "", one_line(f"the answer is no {kind} ({error})", 400)) from error
 
 
 def _path(version: str, plural: str, name: str = "") -> str:

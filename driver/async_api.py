@@ -74,16 +74,20 @@ class AsyncResourceApi:
         except KubeError as error:
             raise Unavailable(explained(error, f"Node {name}", "get on nodes")) from error
 
-    async def call(self, ask: Callable[[ResourceApi], T]) -> T:
-        """The answer of any question, asked in the pool; errors as they are, and ``Unavailable`` when it takes long."""
+    async def call(self, ask: Callable[[ResourceApi], T], *, patience: float | None = None) -> T:
+        """The answer of any question, asked in the pool; errors as they are, and ``Unavailable`` when it takes long.
+
+        ``patience``: seconds, for questions of several requests.
+        """
         if self._closed:
             raise Unavailable(_ENDING)
         work = asyncio.get_running_loop().run_in_executor(self._pool, lambda: ask(self.made()))
         # A thread cannot be cancelled with its caller; what it finds later is told to nobody.
         work.add_done_callback(_heard)
-        done, _ = await asyncio.wait((work,), timeout=self._patience)
+        seconds = self._patience if patience is None else patience
+        done, _ = await asyncio.wait((work,), timeout=seconds)
         if not done:
-            text = f"the API server has not answered within {self._patience:g} s; look at its load and at the network"
+            text = f"the API server has not answered within {seconds:g} s; look at its load and at the network"
             raise Unavailable(f"{text}; it is asked again when the kubelet tries again")
         if work.cancelled():
             raise Unavailable(_ENDING)

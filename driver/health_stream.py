@@ -8,8 +8,8 @@ takes it for stale. Invariants:
 - Soon after a stream opens, and after a predecessor has gone, the report is repeated, at growing intervals: kubelets up
   to 1.36 forget a driver's whole health when any stream of it ends, also when another one goes on.
 
-Health is not the offer: a device that is withheld because the node or the other door uses it is not ill, and the pod
-that has it must not be shown so.
+Health is not the offer: a device that is withheld because the node or the other door uses it, because it drains or
+moves, or because nobody knows who has it, is not ill, and the pod that has it must not be shown so.
 """
 
 from __future__ import annotations
@@ -70,7 +70,11 @@ def device_report(pool: str, offered: DraDevice) -> DeviceReport:
         verdict = Verdict.UNHEALTHY
     else:
         verdict = Verdict.HEALTHY
-    return DeviceReport(pool, offered.device.name, verdict, _cut(offered.reason))
+    # Why a device is withheld is nobody's business who has it; that it is degraded is.
+    told = verdict is not Verdict.HEALTHY or offered.healthy
+    return DeviceReport(
+        pool, offered.device.name, verdict, _cut(offered.reason if told else offered.device.health.reason)
+    )
 
 
 class HealthReports:

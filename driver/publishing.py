@@ -8,6 +8,13 @@ Invariants: the first view is published at once, later ones at most once per ``i
 that says nothing new reaches nobody; a device stays in its slice as long as it is there (also across restarts, where
 the layout is taken over from the API), so that one changed device is one write; a node without devices has one empty
 slice, which tells the scheduler that the pool is complete; stopping deletes nothing.
+
+Nothing is published that is not in the record of shown devices before (``driver.shown``), or in the API already:
+whoever comes after us must know what claims may name. A device that pods have or may get through the plugin door keeps
+its place, tainted, where the server keeps taints, and is left out where it does not: nothing else would keep new claims
+away from it.
+
+Which of the two it is can change while we run (``driver.dropped_taints``).
 """
 
 from __future__ import annotations
@@ -19,14 +26,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from driver.devices.description import slice_device
-from driver.devices.effect import TaintEffect
 from driver.devices.offered import DoorView, DraDevice
 from driver.devices.peer import Peer
+from driver.devices.view import OF_DOORS
+from driver.dropped_taints import DroppedTaints
 from driver.publishing_faults import PublishingFaults
+from driver.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, text_at
 from node.chance import chance
 from node.events import EventSink
+from node.files import FileError
+from node.rules import Door
 from node.values import Value, value
 
 if TYPE_CHECKING:
@@ -41,6 +52,9 @@ INTERVAL = 0.2
 """Seconds between two updates: a burst of changes is one write, and the scheduler knows of a fault soon enough."""
 _LOOK = 1.0
 """Seconds between two looks at whether publishing works again."""
+
+_TAINTS = "DRADeviceTaints"
+"""The feature gate without which taints are dropped."""
 
 Layout = tuple[tuple[str, ...], ...]
 """Names of devices by slice."""
@@ -58,11 +72,15 @@ class SliceController(Protocol):
         """Wait for the first list of slices, for so many seconds; whether it is there."""
         ...
 
-    def update(self, resources: DriverResources | None) -> None:
-        """Replace what is wanted."""
+    def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
+        """Replace what is wanted; ``afresh``: try again to have stored what the server dropped before."""
 
     def stored(self, pool: str) -> Layout:
         """Names of devices by slice as they are in the API."""
+        ...
+
+    def free(self, pool: str) -> frozenset[str] | None:
+        """Names of devices that a slice in the API offers to new claims; None while that may change by our writes."""
         ...
 
     def status(self) -> tuple[PoolStatus, ...]:
@@ -143,21 +161,26 @@ class SlicePublisher:
         *,
         events: EventSink,
         peers: tuple[Peer, ...] = (),
-        effect: TaintEffect = TaintEffect.NO_SCHEDULE,
+        shown: ShownDevices | None = None,
+        doubted: Callable[[], None] = lambda: None,
         interval: float = INTERVAL,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = chance,
     ) -> None:
         """``make``: makes the controller, in the publisher's thread; it may take its time and raise.
 
-        ``events`` hears of faults from threads of the publisher and the controller.
+        ``shown``: remembers what is published, written in that thread; None where nobody else gives the devices out.
+        ``doubted``: told, in that thread, when the server has dropped a taint. ``events`` hears of faults from threads
+        of the publisher and the controller.
         """
         self._pool = node_name
         self._make = make
         self._peers = peers
-        self._effect = effect
+        self._shown = shown
+        self._taints = DroppedTaints(monotonic, doubted)
         self._interval = interval
         self._backoff = Backoff(BackoffPolicy(), random)
+        self._monotonic = monotonic
         self._faults = PublishingFaults(events, monotonic)
         self._changed = threading.Condition()
         self._view: DoorView | None = None
@@ -165,6 +188,12 @@ class SlicePublisher:
         self._controller: SliceController | None = None
         self._desired: tuple[tuple[JsonObject, ...], ...] = ()
         self._published: DoorView | None = None
+        self._handed: DoorView | None = None
+        """The view that the controller has."""
+        self._again_at: float | None = None
+        """When the newest view is published again, because not all of it could be."""
+        self._left_out = False
+        """Whether the controller was given the view without what only a taint would withdraw."""
         self._described: dict[str, tuple[DraDevice, JsonObject]] = {}
         self._thread = threading.Thread(target=self._work, name="publishing", daemon=True)
 
@@ -172,10 +201,16 @@ class SlicePublisher:
         """Begin, in a thread of its own."""
         self._thread.start()
 
-    def apply(self, view: DoorView) -> None:
-        """Have this view published; one that comes before ``start`` is kept for it."""
+    def apply(self, view: DoorView, *, keeps_taints: bool | None = None) -> None:
+        """Have this view published; one that comes before ``start`` is kept for it.
+
+        ``keeps_taints``: whether the server does, None where that is not known.
+        """
+        if self._shown is not None:
+            self._shown.expect(_ours(view))
         with self._changed:
             self._view = view
+            self._taints.answered(keeps_taints)
             self._changed.notify_all()
 
     def stop(self, seconds: float = 5.0) -> None:
@@ -185,6 +220,18 @@ class SlicePublisher:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(seconds)
+
+    def free(self) -> frozenset[str] | None:
+        """Names of devices that new claims may still be given by any slice; None while that may change by our writes.
+
+        What the newest view withdraws is among them until it is withdrawn at the API server.
+        """
+        controller = self._controller
+        with self._changed:
+            view, handed = self._view, self._handed
+        if controller is None or view is None or handed is None or handed.devices != view.devices:
+            return None
+        return controller.free(self._pool)
 
     def publication(self) -> Publication:
         """How far it is."""
@@ -247,39 +294,79 @@ class SlicePublisher:
     def _next(self, controller: SliceController) -> DoorView | None:
         """The newest view, once it is another than the published one; None when stopped."""
         while True:
+            self._look_at_taints(controller)
             with self._changed:
                 if self._stopped:
                     return None
                 view, published = self._view, self._published
                 if view is not None and (published is None or view.devices != published.devices):
                     return view
+                if view is not None and (self._is_due() or self._leaves_out(view) or self._taints.sends_again()):
+                    return view
                 # Another generation of the same devices is published, too.
                 self._published = view if published is not None else None
-                self._changed.wait(_LOOK if self._faults.last else None)
+                self._changed.wait(_LOOK if self._faults.last or self._taints.unsure else None)
             if self._faults.last:
                 self._faults.look(working=self._works(controller))
 
+    def _look_at_taints(self, controller: SliceController) -> None:
+        status = self._status(controller)
+        if status is not None:
+            self._taints.seen(dropped=_TAINTS in status.dropped)
+
+    def _leaves_out(self, view: DoorView) -> bool:
+        """Whether it has just shown that taints do not withdraw what is to be withdrawn, or that they do again."""
+        return self._left_out is self._taints.withdraw and any(map(_is_withdrawn, view.devices))
+
     def _works(self, controller: SliceController) -> bool:
         status = self._status(controller)
-        return status is not None and status.in_order and not status.error and not controller.watch_fault()
+        in_order = status is not None and status.in_order and not status.error
+        return in_order and self._again_at is None and not controller.watch_fault()
+
+    def _is_due(self) -> bool:
+        return self._again_at is not None and self._again_at <= self._monotonic()
 
     def _publish(self, controller: SliceController, view: DoorView) -> None:
         from driver.slices.model import DriverResources, Pool
         from driver.slices.packing import pack
 
         self._published = view
-        devices = [self._device(offered) for offered in view.devices]
-        self._described = {offered.device.name: self._described[offered.device.name] for offered in view.devices}
         before = tuple(tuple(text_at(device, "name") for device in group) for group in self._desired)
-        slices = pack(devices, before or controller.stored(self._pool))
+        before = before or controller.stored(self._pool)
+        allowed = self._remembered(view, {name for group in before for name in group})
+        devices = [self._device(offered) for offered in view.devices if offered.device.name in allowed]
+        self._described = {name: known for name, known in self._described.items() if name in allowed}
+        slices = pack(devices, before)
         self._desired = tuple(each.devices for each in slices)
-        controller.update(DriverResources({self._pool: Pool(slices)}))
+        afresh = self._taints.sends_again()
+        if afresh:
+            self._taints.sent_again()
+        controller.update(DriverResources({self._pool: Pool(slices)}), afresh=afresh)
+        self._handed = view
+
+    def _remembered(self, view: DoorView, published: set[str]) -> set[str]:
+        """Names of what may be published: whoever comes after us knows of it, or finds it at the API server."""
+        ours = _ours(view)
+        self._left_out = not self._taints.withdraw
+        names = {each.device.name for each in view.devices if not (self._left_out and _is_withdrawn(each))}
+        if self._shown is None:
+            return names
+        try:
+            self._shown.cover(ours)
+        except FileError as error:
+            self._again_at = self._monotonic() + self._backoff.delay()
+            self._tell(error, "remembering which devices claims may get")
+            return {name for name in names if name in published or self._shown.on_disk(name)}
+        if self._again_at is not None:
+            self._again_at = None
+            self._backoff.reset()
+        return names
 
     def _device(self, offered: DraDevice) -> JsonObject:
         name = offered.device.name
         known = self._described.get(name)
         if known is None or known[0] != offered:
-            known = self._described[name] = (offered, slice_device(offered, self._peers, self._effect))
+            known = self._described[name] = (offered, slice_device(offered, self._peers))
         return known[1]
 
     def _tell(self, error: Exception, work: str) -> None:
@@ -290,3 +377,13 @@ class SlicePublisher:
     def _pause(self, seconds: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._stopped, seconds)
+
+
+def _ours(view: DoorView) -> list[str]:
+    """Names of the devices that claims may get, now or later: those that do not move to the plugin door."""
+    return [offered.device.name for offered in view.devices if offered.rule.door.has(Door.DRA)]
+
+
+def _is_withdrawn(offered: DraDevice) -> bool:
+    """Whether pods have the device or may get it, so that it is in its slice only for claims that were first."""
+    return not offered.rule.door.has(Door.DRA) or (not offered.healthy and offered.cause in OF_DOORS)

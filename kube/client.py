@@ -115,9 +115,9 @@ class Client:
         """Read one object or a list; ``attempts``: instead of the limits', for callers that ask again themselves."""
         return self.request("GET", path, query=query, attempts=attempts)
 
-    def create(self, path: str, body: JsonObject) -> JsonObject:
-        """Create ``body`` in the collection ``path``; what the server made of it."""
-        return self.request("POST", path, body=body)
+    def create(self, path: str, body: JsonObject, query: Mapping[str, str] | None = None) -> JsonObject:
+        """Create ``body`` in the collection ``path``; what the server made of it. ``query``: ``{"dryRun": "All"}``."""
+        return self.request("POST", path, body=body, query=query)
 
     def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> JsonObject:
         """Change an object; what it is then."""

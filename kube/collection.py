@@ -67,12 +67,23 @@ class Asks(Protocol):
 
 
 class Collection:
-    """A collection of a fixed path; ``query``: selectors. Objects are as the server sends them."""
+    """A collection of a fixed path; ``query``: selectors.
 
-    def __init__(self, client: Asks, path: str, query: Mapping[str, str] | None = None) -> None:
+    Objects are as the server sends them, or what ``read`` makes of each as soon as it is there: for whoever needs
+    little of objects that are large.
+    """
+
+    def __init__(
+        self,
+        client: Asks,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        read: Callable[[JsonObject], JsonObject] = lambda body: body,
+    ) -> None:
         self._client = client
         self._path = path
         self._query = dict(query or {})
+        self._read = read
 
     @property
     def path(self) -> str:
@@ -89,7 +100,7 @@ class Collection:
 
     def read(self, body: JsonObject) -> JsonObject:
         """See ``Source``."""
-        return body
+        return self._read(body)
 
 
 @dataclass(frozen=True, slots=True)

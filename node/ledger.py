@@ -1,9 +1,10 @@
 """Who holds which device, through which door: the one place that gives devices out and takes them back.
 
-Every source of holds hands in plain ``Hold`` values; today there is one, the prepared claims. Invariants: two holds
-that exclude each other are never both in the ledger, except where a restart finds them so on disk (``restore``), and
-then neither is forgotten; taking is all or nothing; a failed taking changes nothing. For the thread of the event loop
-alone: nothing here waits, so no lock is needed and two claims cannot both be first.
+Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet says that pods
+have, the claims that are prepared or about to be, and devices on which a process was left. Invariants: two holds that
+exclude each other are never both taken, and where the world has them both all the same (``restore``), neither is
+forgotten; taking is all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing
+here waits, so no lock is needed, and of two that want a device one is first.
 
 A device that is part of another (a MIG device of its GPU, a virtual function of its NIC) excludes the whole, not its
 siblings. What a device is part of is written into its hold, because the inventory forgets devices that are gone while
@@ -12,28 +13,80 @@ somebody still holds them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 
 from node.rules import Door
-from node.values import Value, value
+from node.values import Value, quick, value
 
 
+class HoldState(StrEnum):
+    """How a hold is known, and so what may be concluded from it."""
+
+    ALLOCATED = "allocated"
+    """The plugin door gave it out, and the kubelet has not shown it yet."""
+    LISTED = "listed"
+    """The kubelet lists a live pod that has it."""
+    RECORDED = "recorded"
+    """It is in the kubelet's checkpoint alone: an init container that has ended, or a pod that may be gone."""
+    RESERVED = "reserved"
+    """Allocated to a claim of a pod that is bound to this node, and not prepared yet."""
+    PREPARED = "prepared"
+    """A claim that is prepared, or being prepared."""
+    DRAINING = "draining"
+    """Nobody's, but a process was left on it, or that is still being looked at.
+
+    Its door is None; or the plugin door's, which had it last and may give it out again while it is being looked at.
+    """
+
+
+@quick
 @value
 class Hold(Value):
     """A device (by name) held through a door by a pod or claim (``namespace/name``) since a time (Unix seconds).
 
-    ``owner``: UID of that pod or claim. ``share``: the share id where a device is given to several claims, else empty.
-    ``admin``: for looking only, beside whoever holds the device. ``within``: names of the devices it is a part of.
+    ``door``: None for a device that drains. ``owner``: what enters and releases its holds together: a claim's UID,
+    ``plugin/<device>`` for all that pods have of a device through the plugin door, ``draining/<device>``.
+    ``share``: the share id where a device is given to several claims, else empty. ``admin``: for looking only, beside
+    whoever holds the device. ``within``: names of the devices it is a part of. ``resource``: the extended resource that
+    the plugin door gave it out as. ``bound``: the API server has the pod on this node.
     """
 
     device: str
-    door: Door
+    door: Door | None
     holder: str
     since: float
     owner: str = ""
     share: str = ""
     admin: bool = False
     within: tuple[str, ...] = ()
+    state: HoldState = HoldState.PREPARED
+    resource: str = ""
+    bound: bool = False
+
+    @property
+    def live(self) -> bool:
+        """Whether a pod that lives is proved to have it: what Allocate answered, or a checkpoint alone, is no proof."""
+        return self.state is HoldState.LISTED or (self.state is HoldState.RECORDED and self.bound)
+
+    @property
+    def words(self) -> str:
+        """Who has it and how, for people: ``held through the dra door by claim team/one (uid)``."""
+        if self.door is None or self.state is HoldState.DRAINING:
+            return f"draining: {self.holder}"
+        shared = f" as share {self.share}" if self.share else ""
+        owner = f" ({self.owner})" if self.owner and self.door is Door.DRA else ""
+        return f"held through the {self.door} door by {self.holder}{owner}{shared}"
+
+
+def plugin_owner(device: str) -> str:
+    """The owner of everything that pods have of a device through the plugin door: the kubelet judges among them."""
+    return f"plugin/{device}"
+
+
+def draining_owner(device: str) -> str:
+    """The owner of the hold of a device that drains."""
+    return f"draining/{device}"
 
 
 class HeldError(Exception):
@@ -44,8 +97,7 @@ class HeldError(Exception):
         if by.device != wanted.device:
             part = by.device in wanted.within
             what = f"{what}, which is part of {by.device}," if part else f"{what}, whose part {by.device}"
-        shared = f" as share {by.share}" if by.share else ""
-        super().__init__(f"device {what} is held through the {by.door} door by {by.holder} ({by.owner}){shared}")
+        super().__init__(f"device {what} is {by.words}")
         self.wanted = wanted
         self.by = by
 
@@ -57,6 +109,9 @@ def excludes(one: Hold, other: Hold) -> bool:
     """
     if one.admin or other.admin or (one.owner and one.owner == other.owner):
         return False
+    if one.door is other.door is Door.PLUGIN and HoldState.DRAINING in (one.state, other.state):
+        # While a device is looked at that a pod has given back, its door may give it out again, and what overlaps it.
+        return False
     if one.device == other.device:
         return one.door is not other.door or not one.share or not other.share or one.share == other.share
     return one.device in other.within or other.device in one.within
@@ -66,6 +121,10 @@ class Ledger:
     """All holds of this node; see the module for what is always true of it."""
 
     def __init__(self) -> None:
+        self.freed: Callable[[tuple[Hold, ...]], None] = lambda _: None
+        """Told of what an owner has given back, in the same step."""
+        self.version = 0
+        """Grows with every change."""
         self._by_owner: dict[str, tuple[Hold, ...]] = {}
         self._by_place: dict[str, dict[str, None]] = {}
         """Owners by every device that a hold of theirs is or is within: where a conflict can be."""
@@ -79,8 +138,36 @@ class Ledger:
                 raise HeldError(hold, by)
         self._enter(owner, wanted)
 
+    def take_each(self, holds: Iterable[Hold]) -> None:
+        """Enter holds of several owners, each in place of all that its owner has; all or none. Raises HeldError."""
+        wanted: dict[str, list[Hold]] = {}
+        for hold in holds:
+            by = self.obstacle(hold)
+            if by is not None:
+                raise HeldError(hold, by)
+            wanted.setdefault(hold.owner, []).append(hold)
+        for owner, each in wanted.items():
+            self._enter(owner, tuple(each))
+
+    def reserve(self, owner: str, holds: Iterable[Hold]) -> tuple[HeldError, ...]:
+        """Enter those of an owner's holds that nothing excludes, in place of what it has; returns what was in the way.
+
+        A claim that has to wait for one device keeps the others from being given away meanwhile.
+        """
+        free: list[Hold] = []
+        refused: list[HeldError] = []
+        for hold in holds:
+            by = self.obstacle(hold)
+            if by is None:
+                free.append(hold)
+            else:
+                refused.append(HeldError(hold, by))
+        if tuple(free) != self.of(owner):
+            self._enter(owner, tuple(free))
+        return tuple(refused)
+
     def restore(self, owner: str, holds: Iterable[Hold]) -> tuple[HeldError, ...]:
-        """Enter what was found on disk, excluded or not: whoever had it may still use it. Returns the conflicts."""
+        """Enter what the world has, excluded or not: whoever had it may still use it. Returns the conflicts."""
         wanted = tuple(holds)
         conflicts = [HeldError(hold, by) for hold in wanted if (by := self.obstacle(hold)) is not None]
         self._enter(owner, wanted)
@@ -88,7 +175,14 @@ class Ledger:
 
     def release(self, owner: str) -> tuple[Hold, ...]:
         """Forget everything that the owner holds; returns it, nothing if it held nothing."""
+        released = self._forget(owner)
+        if released:
+            self.freed(released)
+        return released
+
+    def _forget(self, owner: str) -> tuple[Hold, ...]:
         released = self._by_owner.pop(owner, ())
+        self.version += bool(released)
         for hold in released:
             for place in (hold.device, *hold.within):
                 owners = self._by_place.get(place)
@@ -112,24 +206,36 @@ class Ledger:
         return self._by_owner.get(owner, ())
 
     @property
+    def owners(self) -> tuple[str, ...]:
+        """Who holds anything, in the order in which they came."""
+        return tuple(self._by_owner)
+
+    @property
     def all(self) -> tuple[Hold, ...]:
         """Every hold, owners in the order in which they came."""
         return tuple(hold for holds in self._by_owner.values() for hold in holds)
 
     def by_device(self) -> Mapping[str, Hold]:
-        """For every held device the hold that decides what doors show of it; admin access decides nothing."""
-        deciding: dict[str, Hold] = {}
+        """For every held device the hold that came first; looking on is none."""
+        first: dict[str, Hold] = {}
         for hold in self.all:
             if not hold.admin:
-                deciding.setdefault(hold.device, hold)
-        return deciding
+                first.setdefault(hold.device, hold)
+        return first
 
     def _enter(self, owner: str, holds: tuple[Hold, ...]) -> None:
-        if any(hold.owner != owner for hold in holds):
-            raise ValueError(f"holds of somebody else are entered for {owner}")
-        self.release(owner)
+        for hold in holds:
+            if hold.owner != owner:
+                raise ValueError(f"holds of somebody else are entered for {owner}")
+        before = self._forget(owner)
         if holds:
             self._by_owner[owner] = holds
+            self.version += 1
         for hold in holds:
             for place in (hold.device, *hold.within):
                 self._by_place.setdefault(place, {})[owner] = None
+        if before:
+            kept = {hold.device for hold in holds}
+            given_back = tuple([hold for hold in before if hold.device not in kept])
+            if given_back:
+                self.freed(given_back)

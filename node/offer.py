@@ -1,21 +1,27 @@
 """What a door shows of each device, and why: the one place that decides it.
 
-A pure function of snapshot, rules, holds and door. Every device of the snapshot appears exactly once in the result:
+A pure function of snapshot, rules, standing and door. Every device of the snapshot appears exactly once in the result:
 offered (healthy or unhealthy) under one resource, or withheld, each time with its reason in one sentence. An offered
 device that may not be given out is shown unhealthy and not left out: the kubelet would otherwise forget ids that
 running pods hold.
+
+Two doors and one device: what is held through one door is shown and not given at the other; what the plugin door holds
+is never shown unhealthy there because of the other door; and what a rule moves from one door to the other is given by
+the new one only when the old one's scheduler cannot give it any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from node.edits.fitness import unfit
+from node.health.signal import Trouble
 from node.health.state import HealthState
+from node.holds.standing import Standing
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.retention import is_gone
-from node.ledger import Hold
+from node.ledger import Hold, HoldState
 from node.names import explain_resource_name
 from node.rules import Door, Rule, offered_id, rule_for
 from node.values import Value, value
@@ -26,7 +32,15 @@ class Cause(StrEnum):
 
     NO_RULE = "no_rule"
     OTHER_DOOR = "other_door"
-    """Its rule offers it through the other door, or a pod holds it through that one."""
+    """Its rule offers it through the other door, or it is held through that one."""
+    OVERLAP = "overlap"
+    """What it is a part of, or a part of it, is held through the same door."""
+    DRAINING = "draining"
+    """Nobody holds it, but a process was left on it."""
+    HOLDS_UNKNOWN = "holds_unknown"
+    """The kubelet has not told what the plugin door has given out."""
+    MOVING = "moving"
+    """A rule moves it from one door to the other, and it is not free of the old one yet."""
     BAD_NAME = "bad_name"
     """The resource's name is none that Kubernetes takes."""
     RULE_CONFLICT = "rule_conflict"
@@ -45,6 +59,8 @@ class Cause(StrEnum):
     """Something that its containers would need is not there."""
 
 
+_LINK = (Trouble.CARRIER.value, Trouble.PORT.value)
+"""Causes of health that are about the link of a NIC."""
 _Why = tuple[str, Cause] | None
 """A sentence and its cause; None where there is nothing to say."""
 _UNRULED = ("no rule selects it", Cause.NO_RULE)
@@ -94,15 +110,17 @@ class Offer(Value):
         return next((resource for resource in self.resources if resource.resource == name), None)
 
 
-def offer(snapshot: Snapshot, rules: Iterable[Rule], holds: Mapping[str, Hold], door: Door) -> Offer:
-    """Decide for every device what ``door`` shows of it; ``holds`` by device name."""
+def offer(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing, door: Door) -> Offer:
+    """Decide for every device what ``door`` shows of it."""
     rules = tuple(rules)
     groups: dict[str, tuple[Rule, list[Device]]] = {}
     withheld: list[Withheld] = []
     for device in snapshot.devices:
         rule = rule_for(device, rules)
-        why = _not_shown(device, rule, door, groups)
-        if rule is not None and why is None and device.name not in holds:
+        why = _UNRULED if rule is None else _not_shown(device, rule, standing, door)
+        if rule is not None and why is None:
+            why = _bad_resource(rule, rule.resource_of(device), groups)
+        if rule is not None and why is None and not _is_held(device, standing):
             why = _kept_for_node(device, rule)
         if rule is None or why is not None:
             withheld.append(Withheld(device, *(why or _UNRULED)))
@@ -115,21 +133,36 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], holds: Mapping[str, Hold], 
             reason = f"resource {name}: {fault}"
             withheld.extend(Withheld(device, reason, Cause.NOT_UNIFORM) for device in devices)
         else:
-            shown = tuple(_offered(device, rule, snapshot, holds, door) for device in devices)
+            shown = tuple(_offered(device, rule, snapshot, standing, door) for device in devices)
             resources.append(ResourceOffer(name, rule, shown))
     return Offer(tuple(resources), tuple(sorted(withheld, key=lambda item: item.device.name)))
 
 
-def _not_shown(device: Device, rule: Rule | None, door: Door, groups: Mapping[str, tuple[Rule, list[Device]]]) -> _Why:
-    if rule is None:
-        return _UNRULED
-    if rule.door is not door:
+def _not_shown(device: Device, rule: Rule, standing: Standing, door: Door) -> _Why:
+    if not rule.door.has(door) and not _lingers(device, rule, standing, door):
         return f"its rule offers it through the {rule.door} door", Cause.OTHER_DOOR
     if door is Door.DRA and device.kind is DeviceKind.GPU and device.attribute("migEnabled") is True:
         # The plugin door offers it where a rule says so, as NVIDIA's plugin does; a scheduler that sees the whole
         # beside its parts would give both away.
         return "it is in MIG mode, so that only its MIG devices can be given to claims", Cause.MIG_MODE
-    name = rule.resource_of(device)
+    return None
+
+
+def _lingers(device: Device, rule: Rule, standing: Standing, door: Door) -> bool:
+    """Whether a door that the rule has taken the device from has to show it a little longer.
+
+    Its holders need it: the kubelet would kill pods whose device it does not know when it starts, and the API server
+    ones whose claim names a device of no slice is not scheduled on. A resource of another plugin is not ours to show.
+    """
+    hold = standing.held(device, door)
+    if door is Door.DRA:
+        return hold is not None or device.name in standing.at_scheduler
+    if hold is not None:
+        return hold.resource == rule.resource_of(device)
+    return device.name in standing.listed and device.name in standing.at_kubelet
+
+
+def _bad_resource(rule: Rule, name: str, groups: Mapping[str, tuple[Rule, list[Device]]]) -> _Why:
     fault = explain_resource_name(name)
     if fault:
         return fault, Cause.BAD_NAME
@@ -155,25 +188,89 @@ def _not_uniform(devices: list[Device], snapshot: Snapshot) -> str:
     return ""
 
 
-def _offered(device: Device, rule: Rule, snapshot: Snapshot, holds: Mapping[str, Hold], door: Door) -> OfferedDevice:
-    why = _not_given(device, rule, snapshot, holds.get(device.name), door)
+def _offered(device: Device, rule: Rule, snapshot: Snapshot, standing: Standing, door: Door) -> OfferedDevice:
+    why = _not_given(device, rule, snapshot, standing, door)
     if why is not None:
         return OfferedDevice(offered_id(rule, device), device, False, *why)
     note = device.health.reason if device.health.state is HealthState.DEGRADED else ""
     return OfferedDevice(offered_id(rule, device), device, healthy=True, reason=note)
 
 
-def _not_given(device: Device, rule: Rule, snapshot: Snapshot, hold: Hold | None, door: Door) -> _Why:
+def _not_given(device: Device, rule: Rule, snapshot: Snapshot, standing: Standing, door: Door) -> _Why:
     if not device.health.usable:
-        gone = is_gone(device) and device.health.state is HealthState.UNHEALTHY
-        return device.health.reason or device.health.state.value, Cause.GONE if gone else Cause.HEALTH
-    if hold is not None and hold.door is not door:
-        return f"held through the {hold.door} door by {hold.holder}", Cause.OTHER_DOOR
-    why = _kept_for_node(device, rule) or _link_down(device, rule)
+        return device.health.reason or device.health.state.value, _cause_of(device)
+    why = _AT_DOOR[door](device, rule, standing) or _kept_for_node(device, rule) or _link_down(device, rule)
     if why is not None:
         return why
     missing = unfit(offered_id(rule, device), device, rule.edits, snapshot.host)
     return (missing, Cause.UNFIT) if missing else None
+
+
+def _cause_of(device: Device) -> Cause:
+    """What makes a device that is not usable so."""
+    if is_gone(device) and device.health.state is HealthState.UNHEALTHY:
+        return Cause.GONE
+    return Cause.LINK_DOWN if device.health.cause in _LINK else Cause.HEALTH
+
+
+def _is_held(device: Device, standing: Standing) -> bool:
+    return any(standing.held(device, door) is not None for door in Door)
+
+
+def _at_plugin_door(device: Device, rule: Rule, standing: Standing) -> _Why:
+    """What of both doors keeps the device from new pods through the device plugin API."""
+    if standing.held(device, Door.PLUGIN) is not None:
+        # The kubelet knows that it is taken, and would count it as ill.
+        return None
+    why = _obstructed(device, standing, Door.PLUGIN)
+    if why is not None:
+        return why
+    if not standing.known:
+        # One of the pods may have it: nothing moves yet, and Allocate has the last word.
+        return None
+    if not rule.door.has(Door.PLUGIN):
+        return f"its rule offers it through the {rule.door} door", Cause.MOVING
+    still = device.name in standing.at_scheduler and device.name not in standing.offered
+    if still and not rule.door.has(Door.DRA):
+        return "it is being withdrawn from the dra door, where a claim may still get it", Cause.MOVING
+    return None
+
+
+def _at_dra_door(device: Device, rule: Rule, standing: Standing) -> _Why:
+    """What of both doors keeps the device from new claims."""
+    why = _obstructed(device, standing, Door.DRA)
+    if why is not None:
+        return why
+    if not rule.door.has(Door.DRA):
+        return f"its rule offers it through the {rule.door} door", Cause.MOVING
+    if standing.held(device, Door.DRA) is not None:
+        return None
+    if not standing.known or (rule.door.has(Door.PLUGIN) and not standing.settled):
+        return "the kubelet has not told what the plugin door has given out", Cause.HOLDS_UNKNOWN
+    if device.name in standing.at_kubelet and not rule.door.has(Door.PLUGIN):
+        return "the kubelet still counts it as allocatable through the plugin door", Cause.MOVING
+    return None
+
+
+_AT_DOOR: Mapping[Door, Callable[[Device, Rule, Standing], _Why]] = {
+    Door.PLUGIN: _at_plugin_door,
+    Door.DRA: _at_dra_door,
+}
+
+
+def _obstructed(device: Device, standing: Standing, door: Door) -> _Why:
+    hold = standing.obstacle(device, door)
+    if hold is None:
+        return None
+    if hold.device != device.name:
+        relation = "its part" if device.name in hold.within else "what it is a part of"
+        cause = Cause.OVERLAP if hold.door is door else Cause.OTHER_DOOR
+        return f"{relation}, {hold.device}, is {hold.words}", Cause.DRAINING if _drains(hold) else cause
+    return hold.words, Cause.DRAINING if _drains(hold) else Cause.OTHER_DOOR
+
+
+def _drains(hold: Hold) -> bool:
+    return hold.state is HoldState.DRAINING
 
 
 def _kept_for_node(device: Device, rule: Rule) -> _Why:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 import grpc.aio
@@ -26,6 +26,8 @@ OPTIONS = (
 """Of every channel to this API."""
 TIMEOUT = 3.0
 """Seconds for each question."""
+
+Answer = TypeVar("Answer")
 
 
 class PodResourcesRefused(Exception):
@@ -48,6 +50,16 @@ def socket_below(kubelet_root: Path) -> Path:
     return kubelet_root / "pod-resources" / "kubelet.sock"
 
 
+def readable(socket: Path, answer: Answer | None) -> Answer:
+    """The answer, if it is one: grpc.aio gives None for a message that it cannot read.
+
+    Raises ``PodResourcesRefused``.
+    """
+    if answer is None:
+        raise PodResourcesRefused(socket, grpc.StatusCode.INTERNAL, "the answer is no message of this API")
+    return answer
+
+
 def ids_by_resource(answer: api_pb2.AllocatableResourcesResponse) -> dict[str, frozenset[str]]:
     """Ids of healthy devices, in use or not, by resource."""
     found: dict[str, set[str]] = {}
@@ -68,4 +80,4 @@ async def healthy_ids(socket: Path, seconds: float = TIMEOUT) -> Mapping[str, fr
             answer = await lister.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise PodResourcesRefused(socket, error.code(), error.details() or "") from error
-    return ids_by_resource(answer)
+    return ids_by_resource(readable(socket, answer))

@@ -29,6 +29,19 @@ class Door(StrEnum):
     DRA = "dra"
 
 
+class Doors(StrEnum):
+    """Through which doors a rule offers its devices."""
+
+    PLUGIN = "plugin"
+    DRA = "dra"
+    BOTH = "both"
+    """A free device is offered at both; held through one, it is withdrawn from the other."""
+
+    def has(self, door: Door) -> bool:
+        """Whether devices are offered through this door."""
+        return self is Doors.BOTH or self.value == door.value
+
+
 class DeviceIds(StrEnum):
     """What names a device towards the kubelet: the id of the plugin that ostler replaces, or the device's own name."""
 
@@ -116,7 +129,7 @@ def fills_gpu_instance(device: Device) -> bool:
 
 @value
 class Rule(Value):
-    """One rule: the devices it selects are offered through ``door`` as ``resource``.
+    """One rule: the devices it selects are offered through ``door``, which may be both, as ``resource``.
 
     ``uniform``: serve the resource only if all its devices are of one kind and profile and every GPU in MIG mode has
     at least one instance (what NVIDIA's MIG strategy ``single`` demands).
@@ -128,7 +141,7 @@ class Rule(Value):
 
     resource: str
     selector: Selector = field(default_factory=Selector)
-    door: Door = Door.PLUGIN
+    door: Doors = Doors.PLUGIN
     ids: DeviceIds = DeviceIds.VENDOR
     edits: EditOptions = field(default_factory=EditOptions)
     uniform: bool = False

@@ -17,12 +17,15 @@ import grpc.aio
 from node.endpoint import Endpoint
 from node.events import Event, EventType
 from node.inventory.model import Device, Snapshot, SourceStatus, Version
-from node.offer import Cause, Offer
-from node.rules import Door
+from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
+from node.rules import Door, Doors
 from node.sockets import SocketError, make_private_directory
+from ostler.device_calls import DeviceCalls, DeviceViews
 from ostler.dra import DraStatus, DraView
-from ostler.errors import ReloadFailed, ResumeFailed
+from ostler.errors import DriverNotFree, ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
+from ostler.health_messages import health_status_message
+from ostler.holds_messages import holds_status_message
 from ostler.status import AgentStatus
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
@@ -35,7 +38,7 @@ NO_DRA = "no resource is offered through DRA; give one 'door: dra' in the config
 SERVICE = agent_pb2.DESCRIPTOR.services_by_name["Agent"].full_name
 
 
-class AgentView(Protocol):
+class AgentView(DeviceViews, Protocol):
     """What the service needs of the agent."""
 
     def status(self) -> AgentStatus:
@@ -55,7 +58,7 @@ class AgentView(Protocol):
         ...
 
     async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
-        """Let go of the driver; the generation afterwards and what changed."""
+        """Let go of the driver; the generation afterwards and what changed. Raises ``DriverNotFree``."""
         ...
 
     async def resume(self) -> tuple[int, tuple[str, ...]]:
@@ -67,10 +70,11 @@ class AgentView(Protocol):
         ...
 
 
-class AgentServicer(agent_pb2_grpc.AgentServicer):
+class AgentServicer(DeviceCalls):
     """Answers for ``view``."""
 
     def __init__(self, view: AgentView) -> None:
+        super().__init__(view)
         self._view = view
 
     async def GetStatus(  # noqa: N802  # the method names are gRPC's
@@ -117,8 +121,12 @@ class AgentServicer(agent_pb2_grpc.AgentServicer):
     async def Quiesce(  # noqa: N802
         self, request: agent_pb2.QuiesceRequest, context: Context
     ) -> agent_pb2.QuiesceResponse:
-        """Let go of the driver and answer when that is done."""
-        generation, changes = await self._view.quiesce(request.reason or "no reason was given")
+        """Let go of the driver and answer when that is done; INTERNAL where it cannot be, and is left alone only."""
+        try:
+            generation, changes = await self._view.quiesce(request.reason or "no reason was given")
+        except DriverNotFree as error:
+            await context.abort(grpc.StatusCode.INTERNAL, str(error))
+            raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
         return agent_pb2.QuiesceResponse(generation=generation, changes=changes)
 
     async def Resume(  # noqa: N802
@@ -223,6 +231,10 @@ def status_message(status: AgentStatus) -> agent_pb2.GetStatusResponse:
         )
     if status.dra is not None:
         message.dra.CopyFrom(_dra_message(status.dra))
+    if status.holds is not None:
+        message.holds.CopyFrom(holds_status_message(status.holds))
+    if status.health is not None:
+        message.health.CopyFrom(health_status_message(status.health))
     return message
 
 
@@ -244,26 +256,36 @@ def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -
     message = agent_pb2.ListDevicesResponse(
         generation=snapshot.generation, sources=[_source_message(source) for source in snapshot.sources]
     )
-    offered = {
-        item.device.name: (resource, item)
-        for one in (offer, second)
-        for resource in one.resources
-        for item in resource.devices
-    }
+    plugin, claims = _shown(offer), _shown(second)
     withheld = {item.device.name: item.reason for item in offer.withheld}
     # What the other door's rule has to say is said by that door.
-    withheld |= {item.device.name: item.reason for item in second.withheld if item.cause is not Cause.OTHER_DOOR}
+    apart = {item.device.name: item.reason for item in second.withheld if item.cause is not Cause.OTHER_DOOR}
     for device in snapshot.devices:
         entry = _device_message(device)
-        if device.name in offered:
-            resource, item = offered[device.name]
-            entry.door, entry.resource = resource.rule.door.value, resource.resource
-            entry.offered_id = item.id if resource.rule.door is Door.PLUGIN else device.name
-            entry.offered_as, entry.offer_reason = ("Healthy" if item.healthy else "Unhealthy"), item.reason
+        at_plugin, at_claims = plugin.get(device.name), claims.get(device.name)
+        shown = at_claims if at_plugin is None or not at_plugin[0].rule.door.has(Door.PLUGIN) else at_plugin
+        # A device on its way is still listed where its rule does not want it any more.
+        shown = shown or at_plugin
+        if shown is None:
+            entry.offer_reason = apart.get(device.name, "") or withheld.get(device.name, "")
         else:
-            entry.offer_reason = withheld.get(device.name, "")
+            resource, item = shown
+            entry.door, entry.resource = resource.rule.door.value, resource.resource
+            entry.offered_id = item.id if resource.rule.door.has(Door.PLUGIN) else device.name
+            entry.offered_as, entry.offer_reason = _word(item), item.reason
+            if resource.rule.door is Doors.BOTH:
+                entry.claims_as = "" if at_claims is None else _word(at_claims[1])
+                entry.claims_reason = apart.get(device.name, "") if at_claims is None else at_claims[1].reason
         message.devices.append(entry)
     return message
+
+
+def _shown(offer: Offer) -> dict[str, tuple[ResourceOffer, OfferedDevice]]:
+    return {item.device.name: (resource, item) for resource in offer.resources for item in resource.devices}
+
+
+def _word(item: OfferedDevice) -> str:
+    return "Healthy" if item.healthy else "Unhealthy"
 
 
 def _device_message(device: Device) -> agent_pb2.Device:

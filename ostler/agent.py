@@ -15,13 +15,10 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING
 
 from node.boot import boot_id
-from node.chance import chance
 from node.events import EventType
 from node.inventory.diff import Diff
 from node.inventory.identity import IdentityStore
@@ -30,29 +27,29 @@ from node.inventory.model import Snapshot
 from node.inventory.source import Source
 from node.offer import Offer
 from node.quiesce import Quiesce
-from node.rules import offers_nics
-from node.sockets import remove_dead
-from node.values import Value, replace, value
+from node.sockets import PREFIX, is_socket, remove_dead
+from node.values import replace
 from ostler import __version__
+from ostler.both_doors import BothDoors, Surroundings
 from ostler.changes import changes, kept
 from ostler.config.settings import EventsChoice, RegistrationChoice, Settings
 from ostler.counters import Counters
-from ostler.doors import Streams, claims_to_serve, kubelet_folders, remove_dead_driver_sockets
-from ostler.errors import ReloadFailed, ResumeFailed
+from ostler.doors import remove_dead_driver_sockets
+from ostler.edges import Edges
+from ostler.errors import ReloadFailed
 from ostler.eventlog import EventLog
 from ostler.handover import Handover
+from ostler.health_watch import Edge, HealthWatch
 from ostler.heartbeat import STUCK, Heartbeat
 from ostler.memory import tidy
-from ostler.publisher import Publisher
+from ostler.quiescence import Quiescence
 from ostler.status import AgentStatus, in_view_of, readiness
-from ostler.systemd import Notifier
-from plugin.answer import renderer
-from plugin.door import PluginDoor
 
 if TYPE_CHECKING:
-    from node.inventory.live.hardware import LiveHardware
     from ostler.dra import DraStatus
-    from ostler.figures import DraFigures
+    from ostler.figures import HealthFigures, HoldsFigures
+    from ostler.health_view import KeeperView
+    from ostler.holds_desk import HoldsDesk
     from ostler.node_events import NodeEvents
     from ostler.probes import Probes
     from ostler.second_door import SecondDoor
@@ -61,18 +58,6 @@ log = logging.getLogger("ostler.agent")
 
 LATEST = 1.0
 """Most seconds after the start that the agent's own socket and the probes wait for the kubelet."""
-QUIESCE_CHECK = 1.0
-"""Seconds between looks whether another instance was told to leave the driver alone."""
-
-
-@value
-class Edges(Value):
-    """What tests replace: clocks, randomness, and the way to systemd."""
-
-    clock: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
-    random: Callable[[], float] = chance
-    notifier: Notifier = field(default_factory=Notifier)
 
 
 class Agent:
@@ -90,35 +75,38 @@ class Agent:
         self._edges = edges or Edges()
         self._events = EventLog(self._edges.clock)
         self._counters = Counters(self._edges.clock)
-        self._quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
+        quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
         self._inventory = Inventory(
             sources,
             IdentityStore(settings.state_dir / "identities.json", boot_id(settings.roots.proc)),
             clock=self._edges.clock,
             max_interval=settings.inventory.max_interval,
-            quiesced=lambda: self._quiesce.reason,
+            quiesced=lambda: quiesce.reason,
             scanned=self._counters.scans.scanned,
         )
+        self._quiescence = Quiescence(quiesce, self._inventory, self._events)
         self._inventory.subscribe(self._counters.scans.published)
         self._inventory.override(settings.topology_overrides)
-        self._door = PluginDoor(
-            kubelet_folders(settings),
-            renderer,
+        around = Surroundings(
             events=self._events,
-            observer=self._counters,
-            clock=self._edges.monotonic,
-            random=self._edges.random,
+            counters=self._counters,
+            edges=self._edges,
+            judged=lambda: self._health.judged,
+            alive=lambda: not self._inventory.hangs(STUCK),
+            settled=self._wait_until_settled,
             changed=self._streams_changed,
         )
-        self._second: SecondDoor | None = None
-        self._group: asyncio.TaskGroup | None = None
-        self._publisher = Publisher(settings, self._door, self._events, lambda: self._second)
+        self._doors = BothDoors(settings, sources, around)
+        self._publisher = self._doors.publisher
         registers_by_registry = settings.kubelet.registration is not RegistrationChoice.REGISTER
-        self.handover = Handover(settings.state_dir, self._doors, relieves=registers_by_registry)
-        self._live: LiveHardware | None = None
+        self.handover = Handover(settings.state_dir, self._doors.streams, relieves=registers_by_registry)
+        edge = Edge(self._events, self._edges.clock, self._inventory.wake, self._publisher.submit)
+        self._health = HealthWatch(settings, sources, edge)
         self.node_events: NodeEvents | None = None
         self._active = False
         self._settled = asyncio.Event()
+        self._serving = asyncio.Event()
+        """Set once this instance has shown its devices."""
         self._reloading = asyncio.Lock()
         pulse = self._counters.pulse
         self._heartbeat = Heartbeat(self._edges.notifier, pulse, self._edges.clock, self._edges.monotonic)
@@ -134,9 +122,8 @@ class Agent:
                 group.create_task(self._inventory.run(), name="inventory")
                 group.create_task(self._heartbeat.run(), name="heartbeat")
                 group.create_task(tidy(self._wait_until_settled), name="tidy memory")
-                group.create_task(self._follow_quiesce(), name="quiesce")
-                if self._settings.inventory.recorded is None:
-                    group.create_task(self._watch_hardware(), name="live hardware")
+                group.create_task(self._quiescence.follow(lambda: self._active), name="quiesce")
+                group.create_task(self._health.run(self._wait_until_settled, self._serving), name="health")
                 if self._settings.http is not None or self._settings.instance:
                     group.create_task(self._serve_http(), name="http")
                 self._inventory.subscribe(self._publish)
@@ -144,14 +131,14 @@ class Agent:
                 group.create_task(self._serve_admin(), name="admin")
                 group.create_task(self._post_events(), name="kubernetes events")
                 await self._inventory.first.wait()
-                self._publisher.submit(self._inventory.snapshot)
-                group.create_task(self._publisher.run(), name="publisher")
-                group.create_task(self._door.run(), name="plugin door")
-                await self._publisher.published.wait()
+                self._health.begin()
+                self._publisher.submit(self._health.judged)
+                await self._doors.serve(group)
+                self._serving.set()
                 self._streams_changed()
-                self._group = group
-                self._open_second_door()
+                self._doors.keep(group)
         finally:
+            self._health.close()
             try:
                 await self._inventory.close()
             finally:
@@ -159,19 +146,18 @@ class Agent:
 
     def status(self) -> AgentStatus:
         """How the agent is."""
-        snapshot = self._inventory.snapshot
-        sources = in_view_of(snapshot.sources, self._settings.rules)
-        if self._live is not None:
-            sources = (*sources, self._live.status(interfaces=offers_nics(self._settings.rules)))
+        snapshot = self._health.judged
+        sources = (*in_view_of(snapshot.sources, self._settings.rules), *self._health.sources())
         role = "active" if self._active else "standby"
         ready, reasons = readiness(
             self._inventory.first.is_set() and (not self._active or self._publisher.published.is_set()),
             role,
             len(snapshot.devices),
             sources,
-            self._waiting_for(),
+            self._doors.waiting_for(),
         )
-        dra = None if self._second is None else self._second.summary()
+        second = self._doors.second
+        dra = None if second is None else second.summary()
         return AgentStatus(
             version=__version__,
             node_name=self._settings.node_name,
@@ -181,10 +167,12 @@ class Agent:
             reasons=(*reasons, *self._hindrances(dra)),
             generation=snapshot.generation,
             sources=sources,
-            resources=self._door.status(),
+            resources=self._doors.resources(),
             events=self._events.recent,
-            quiesced=self._quiesce.reason is not None,
+            quiesced=self._quiescence.begun,
             dra=dra,
+            holds=self._doors.holds_status(),
+            health=self._health.report(),
         )
 
     def _hindrances(self, dra: DraStatus | None) -> tuple[str, ...]:
@@ -195,11 +183,11 @@ class Agent:
 
     def dra(self) -> SecondDoor | None:
         """The DRA door, None where nothing is offered or held through it."""
-        return self._second
+        return self._doors.second
 
     def devices(self) -> tuple[Snapshot, Offer]:
         """The snapshot that is shown and what the plugin door makes of it."""
-        snapshot, offer = self._publisher.shown
+        snapshot, offer = self._doors.shown()
         return replace(snapshot, sources=in_view_of(snapshot.sources, self._settings.rules)), offer
 
     def noted(self, notes: Mapping[str, int]) -> None:
@@ -208,8 +196,7 @@ class Agent:
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
         """Scan now; the generation afterwards and what changed."""
-        found = await self._inventory.rescan()
-        return self._inventory.snapshot.generation, tuple(found.lines())
+        return await self._quiescence.rescan()
 
     async def reload(self) -> tuple[str, ...]:
         """Read the configuration again and act on what may change while running; raises ``ReloadFailed``.
@@ -233,7 +220,13 @@ class Agent:
             raise
         old, self._settings = (
             self._settings,
-            replace(self._settings, rules=new.rules, log=new.log, topology_overrides=new.topology_overrides),
+            replace(
+                self._settings,
+                rules=new.rules,
+                log=new.log,
+                topology_overrides=new.topology_overrides,
+                health=new.health,
+            ),
         )
         found = changes(old, new)
         if new.log != old.log:
@@ -241,41 +234,21 @@ class Agent:
             from ostler.logs import configure
 
             configure(new.log)
-        self._publisher.use(self._settings)
-        self._publisher.submit(self._inventory.snapshot)
-        self._open_second_door()
+        self._doors.use(self._settings)
+        self._health.use(self._settings)
+        self._publisher.submit(self._health.judged)
         self._inventory.override(self._settings.topology_overrides)
         self._counters.config.reloaded(self._edges.clock(), pending=len(kept(old, new)))
         log.info("configuration read again", extra={"changes": found})
         return found
 
     async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
-        """Let go of the driver and answer when nothing of it is open any more; what changed, as for ``rescan``."""
-        self._quiesce.begin(reason)
-        self._events.emit(EventType.NORMAL, "Quiesced", f"the driver is left alone until it is resumed: {reason}")
-        return await self.rescan()
+        """Let go of the driver; what changed, as for ``rescan``. Raises ``DriverNotFree``."""
+        return await self._quiescence.begin(reason)
 
     async def resume(self) -> tuple[int, tuple[str, ...]]:
         """Use the driver again; what the first scan changed. Raises ``ResumeFailed``."""
-        try:
-            self._quiesce.end()
-        except OSError as error:
-            raise ResumeFailed(error) from error
-        self._events.emit(EventType.NORMAL, "Resumed", "the driver is used again")
-        return await self.rescan()
-
-    async def _watch_hardware(self) -> None:
-        """Events of real hardware; what happened before somebody listened is found by the scan they begin with."""
-        await self._wait_until_settled()
-        from node.inventory.live.hardware import LiveHardware
-
-        self._live = LiveHardware(
-            self._inventory.wake,
-            sys=self._settings.roots.sys,
-            proc=self._settings.roots.proc,
-            dev_root=self._settings.nvidia.dev_root_mount,
-        )
-        await self._live.run()
+        return await self._quiescence.end()
 
     async def _post_events(self) -> None:
         """Events on the Node, where the API server is to be spoken to; ends at once elsewhere."""
@@ -287,18 +260,10 @@ class Agent:
             if self.node_events is not None:
                 await self.node_events.run()
 
-    async def _follow_quiesce(self) -> None:
-        """Scan when quiesce begins or ends, as long as another instance is the one that is told."""
-        known = self._quiesce.reason
-        while not self._active:
-            await asyncio.sleep(QUIESCE_CHECK)
-            if self._quiesce.reason != known:
-                known = self._quiesce.reason
-                self._inventory.wake()
-
     async def _become_active(self) -> None:
         lock = self.handover.lock
-        if not lock.try_acquire():
+        self._doors.relieves = not lock.try_acquire()
+        if self._doors.relieves:
             # Before the scan: what it misses of a predecessor that ends meanwhile is less than the whole of it.
             self.handover.stand_by()
             log.info("standby: another instance is active", extra={"pid": lock.holder()})
@@ -312,37 +277,11 @@ class Agent:
         dead = [path for folder in folders for path in remove_dead(folder)]
         for path in (*dead, *remove_dead_driver_sockets(self._settings)):
             log.info("dead socket of a predecessor removed", extra={"path": str(path)})
-
-    def _open_second_door(self) -> None:
-        """Open it if something is to be served there and it is not open; it is closed with the process only."""
-        if self._group is None or self._second is not None or not claims_to_serve(self._settings):
-            return
-        # Here and not above: a node without claims does not pay for it.
-        from ostler.second_door import SecondDoor
-
-        edges = self._edges
-        self._second = SecondDoor(
-            self._settings,
-            events=self._events,
-            clock=edges.clock,
-            monotonic=edges.monotonic,
-            random=edges.random,
-            alive=lambda: not self._inventory.hangs(STUCK),
-            changed=self._streams_changed,
-            held=self._publisher.held,
-        )
-        self._publisher.submit(self._inventory.snapshot)
-        self._group.create_task(self._second.run(self._wait_until_settled), name="DRA door")
-
-    def _doors(self) -> tuple[Streams, ...]:
-        return (self._door,) if self._second is None else (self._door, self._second)
-
-    def _waiting_for(self) -> tuple[str, ...]:
-        second = () if self._second is None else self._second.waiting_for()
-        return (*self._door.waiting_for(), *second)
+        # Whoever left the lock to a standby that was killed still answers, and was not waited for.
+        self._doors.relieves |= any(is_socket(path) for folder in folders for path in folder.glob(f"{PREFIX}*.sock"))
 
     def _publish(self, snapshot: Snapshot, found: Diff) -> None:
-        self._publisher.submit(snapshot)
+        self._health.observe(snapshot)
 
     async def _serve_admin(self) -> None:
         await self._wait_until_settled()
@@ -372,19 +311,33 @@ class Agent:
             self._inventory,
             self._events,
             self._heartbeat.alive,
-            live=lambda: self._live,
+            live=lambda: self._health.live,
             node_events=lambda: self.node_events,
-            dra=self._dra_figures,
+            dra=self._doors.dra_figures,
+            holds=self._holds_figures,
+            health=self._health_figures,
             instance=instance,
         )
         return Probes(self._settings, made, self._events)
 
-    def _dra_figures(self) -> DraFigures | None:
-        return None if self._second is None else self._second.figures()
+    def holds_view(self) -> HoldsDesk | None:
+        """Who has what; None while this process does not serve the kubelet."""
+        return self._doors.desk() if self._serving.is_set() else None
+
+    def health_view(self) -> KeeperView | None:
+        """How devices are; None while this process does not serve the kubelet."""
+        return self._health.view() if self._serving.is_set() else None
+
+    def _holds_figures(self) -> HoldsFigures | None:
+        return self._doors.holds_figures() if self._serving.is_set() else None
+
+    def _health_figures(self) -> HealthFigures | None:
+        return self._health.figures() if self._serving.is_set() else None
 
     def _streams_changed(self) -> None:
-        if self._publisher.published.is_set() and not self._waiting_for():
+        if self._publisher.published.is_set() and not self._doors.waiting_for():
             self._settled.set()
+            self._doors.changed_over()
         self._tell_systemd()
 
     def _tell_systemd(self) -> None:

@@ -23,13 +23,35 @@ class Streams(Protocol):
 
 
 def claims_to_serve(settings: Settings) -> bool:
-    """Whether there is anything for the DRA door: devices by rule, or claims that an earlier process has prepared."""
-    if any(rule.door is Door.DRA for rule in settings.rules):
+    """Whether there is anything for the DRA door: devices by rule, or what an earlier process has left.
+
+    Those are claims that it prepared, and devices whose withdrawal from claims was not confirmed.
+    """
+    if settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules):
         return True
     try:
-        return any(settings.state_dir.joinpath("claims").glob("*.json"))
+        left = settings.state_dir.joinpath("claims").glob("*.json")
+        # The name of driver.shown.NAME; not imported, because most nodes have no second door.
+        return settings.state_dir.joinpath("dra-door.json").exists() or any(left)
     except OSError:
         return False
+
+
+def claims_left(settings: Settings) -> bool:
+    """Whether an earlier process may have prepared claims that have devices: by its records, or the kubelet's own.
+
+    What cannot be read may name some.
+    """
+    # The name of node.dra_state.FILE_NAME; not imported for the same reason.
+    kubelets_own = settings.kubelet.registry_dir.parent / "dra_manager_state"
+    try:
+        if any(settings.state_dir.joinpath("claims").glob("*.json")):
+            return True
+        return settings.dra.driver_name.encode() in kubelets_own.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def remove_dead_driver_sockets(settings: Settings) -> list[Path]:

@@ -20,11 +20,13 @@ class DraCounters:
     """``calls`` by (method, version, code), ``latencies`` by method, ``claims`` by (method, ``served`` or ``failed``).
 
     ``preparations`` and ``releases`` by outcome (``ok``, ``refused``, ``unavailable``).
-    ``registered_at``: Unix seconds of the last registration, 0 for none.
+    ``registered_at``: Unix seconds of the last registration, 0 for none. ``lost``: told when a claim could not be given
+    a device that a pod has, which is counted with the holds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, lost: Callable[[], None] = lambda: None) -> None:
         self._clock = clock
+        self._lost = lost
         self.calls: dict[tuple[str, str, str], int] = {}
         self.latencies: dict[tuple[str], Histogram] = {}
         self.claims: dict[tuple[str, str], int] = {}
@@ -87,3 +89,7 @@ class DraCounters:
     def damaged(self) -> None:
         """A record of a claim could not be read."""
         self.damages += 1
+
+    def lost(self) -> None:
+        """A claim was allocated a device that a pod has through the plugin door."""
+        self._lost()

@@ -10,9 +10,13 @@ from node.offer import Offer
 from plugin.door import ResourceStatus
 
 if TYPE_CHECKING:
+    from node.health.counters import HealthCounters
     from node.inventory.live.hardware import LiveHardware
     from ostler.dra import ClaimView, SlicesView
     from ostler.dra_counters import DraCounters
+    from ostler.health import HealthReport
+    from ostler.holds import HoldsReport
+    from ostler.holds_counters import HoldsCounters
     from ostler.node_events import NodeEvents
 
 
@@ -27,12 +31,29 @@ class DraFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldsFigures:
+    """Who has what, and what has happened to that."""
+
+    counters: HoldsCounters
+    report: HoldsReport
+
+
+@dataclass(frozen=True, slots=True)
+class HealthFigures:
+    """How devices are, and what has happened to that."""
+
+    counters: HealthCounters
+    report: HealthReport
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """What is shown besides the counters, as it is at this moment.
 
     ``snapshot`` is the newest one; ``offer`` is what the plugin door makes of the one that it shows. ``cdi_fault``: why
     our CDI specs are not on disk, empty when they are. ``scan_interval``: most seconds between two scans. ``live`` is
-    None where nobody listens (yet), ``node_events`` where none are posted, ``dra`` where nothing is offered that way.
+    None where nobody listens (yet), ``node_events`` where none are posted, ``dra`` where nothing is offered that way,
+    ``holds`` and ``health`` where this process does not serve the kubelet.
     """
 
     role: str
@@ -47,3 +68,5 @@ class Figures:
     live: LiveHardware | None
     node_events: NodeEvents | None
     dra: DraFigures | None = None
+    holds: HoldsFigures | None = None
+    health: HealthFigures | None = None

@@ -16,6 +16,8 @@ from prometheus_client.registry import Collector
 
 from ostler.counters import Counters
 from ostler.families.configuration import configuration
+from ostler.families.health import health
+from ostler.families.holds import holds
 from ostler.families.inventory import inventory
 from ostler.families.kubelet import kubelet
 from ostler.families.live import live
@@ -54,6 +56,10 @@ class Metrics(Collector):
             yield from live(figures.live)
         yield from kubelet(figures, counters)
         yield from registration(figures, counters)
+        if figures.holds is not None:
+            yield from holds(figures.holds)
+        if figures.health is not None:
+            yield from health(figures.health)
         if figures.dra is not None:
             # Here and not above: most nodes have one door.
             from ostler.families.dra import dra

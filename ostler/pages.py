@@ -13,7 +13,7 @@ from node.inventory.loop import Inventory
 from ostler.admin import AgentView
 from ostler.counters import Counters
 from ostler.eventlog import EventLog
-from ostler.figures import DraFigures, Figures
+from ostler.figures import DraFigures, Figures, HealthFigures, HoldsFigures
 from ostler.http import Page
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def pages(
     live: Callable[[], LiveHardware | None],
     node_events: Callable[[], NodeEvents | None],
     dra: Callable[[], DraFigures | None] = lambda: None,
+    holds: Callable[[], HoldsFigures | None] = lambda: None,
+    health: Callable[[], HealthFigures | None] = lambda: None,
 ) -> dict[str, Callable[[], Page]]:
     """The pages by their path; each is made anew for every request."""
 
@@ -52,6 +54,8 @@ def pages(
             live=live(),
             node_events=node_events(),
             dra=dra(),
+            holds=holds(),
+            health=health(),
         )
 
     def livez() -> Page:

@@ -14,42 +14,54 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from node.events import EventSink, EventType
+from node.holds.standing import NOTHING_HELD, Standing
 from node.inventory.model import Snapshot
 from node.offer import Offer, offer
-from node.rules import Door
+from node.rules import Door, Rule
 from node.values import replace
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
 
 if TYPE_CHECKING:
     from node.cdi.directory import CdiDirectory
+    from ostler.bookkeeping import Bookkeeping
     from ostler.second_door import SecondDoor
 
 log = logging.getLogger("ostler.publisher")
 
 RECHECK = 30.0
 """Seconds after which specs are looked at again: lost ones are written anew, failed ones tried again."""
-HOLDS = 0.1
+HOLDS = 0.02
 """Seconds within which changes of what is held are shown together.
 
-Claims come in bursts, and an offer of all devices for each of them would be most of the time that they take. Nothing
-hangs on it: who may have a device is the ledger's word, which holds at once.
+Claims come in bursts, and an offer of all devices for each of them would be most of the time that they take. Who may
+have a device is the ledger's word, which holds at once; but what the other door's scheduler believes meanwhile costs a
+pod, so it is no longer than it has to be. On nodes with many devices ``_PER_DEVICE`` makes it longer.
 """
+_PER_DEVICE = 0.0002
 
 
 class Publisher:
     """Shows what is submitted; ``published`` is set after the first time, ``shown`` is what is shown now.
 
-    ``second``: the DRA door, once there is one. It is given every snapshot, too, and what it holds is withheld here.
+    ``second``: the DRA door, once there is one. It is given every snapshot, too. ``books``: who has what, once somebody
+    keeps them; what is held through one door is withheld at the other.
     """
 
     def __init__(
-        self, settings: Settings, door: PluginDoor, events: EventSink, second: Callable[[], SecondDoor | None]
+        self,
+        settings: Settings,
+        door: PluginDoor,
+        events: EventSink,
+        second: Callable[[], SecondDoor | None],
+        books: Callable[[], Bookkeeping | None],
     ) -> None:
         self._settings = settings
         self._door = door
         self._events = events
         self._second = second
+        self._books = books
+        self._placed: tuple[Snapshot, tuple[Rule, ...]] | None = None
         self._record = settings.state_dir / "cdi-files.json"
         self._specs: CdiDirectory | None = None
         self._snapshot: Snapshot | None = None
@@ -59,6 +71,8 @@ class Publisher:
         self._looking: asyncio.TimerHandle | None = None
         self.published = asyncio.Event()
         self.shown: tuple[Snapshot, Offer] = (Snapshot(), Offer())
+        self.standing = NOTHING_HELD
+        """What the shown offers were decided by."""
 
     def submit(self, snapshot: Snapshot) -> None:
         """Have this snapshot shown; does not block."""
@@ -68,7 +82,8 @@ class Publisher:
     def held(self) -> None:
         """Have what is shown follow what is held, soon; for the event loop."""
         if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(HOLDS, self._look)
+            devices = len(self.shown[0].devices)
+            self._looking = asyncio.get_running_loop().call_later(max(HOLDS, devices * _PER_DEVICE), self._look)
 
     def use(self, settings: Settings) -> None:
         """Follow other rules from the next snapshot on."""
@@ -91,20 +106,45 @@ class Publisher:
 
     async def _show(self, snapshot: Snapshot) -> None:
         second = self._second()
-        holds = {} if second is None else second.holds
-        offered = offer(snapshot, self._settings.rules, holds, Door.PLUGIN)
+        rules = self._settings.rules if second is None else second.rules_of_plugin_door(self._settings.rules)
+        self._place(snapshot, rules)
+        standing = self._standing(second)
+        offered = offer(snapshot, rules, standing, Door.PLUGIN)
         forget, self._rules_changed = self._rules_changed, False
         fault = await self._write_specs(offered, snapshot)
         if fault:
             snapshot = replace(snapshot, host=replace(snapshot.host, cdi_fault=fault))
-            offered = offer(snapshot, self._settings.rules, holds, Door.PLUGIN)
-        self.shown = snapshot, offered
-        self._door.apply(offered, snapshot.topology, forget_missing=forget)
+        # Looked at again: what is held may have changed while the disk was written to.
+        before, standing = standing, self._standing(second)
+        if fault or standing != before:
+            offered = offer(snapshot, rules, standing, Door.PLUGIN)
+        shown = self.published.is_set() and (snapshot.topology, offered) == (self.shown[0].topology, self.shown[1])
+        self.shown, self.standing = (snapshot, offered), standing
+        # What is held changes with every pod, and seldom what the plugin door shows.
+        if forget or not shown:
+            self._door.apply(offered, snapshot.topology, forget_missing=forget)
+        books = self._books()
+        if books is not None:
+            books.shown(offered)
         if second is not None:
-            second.apply(snapshot, self._settings.rules)
+            second.apply(snapshot, self._settings.rules, standing)
         for item in offered.withheld:
             log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
         self.published.set()
+
+    def _place(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
+        books = self._books()
+        if books is not None and (self._placed is None or self._placed != (snapshot, rules)):
+            self._placed = snapshot, rules
+            books.place(snapshot, rules)
+
+    def _standing(self, second: SecondDoor | None) -> Standing:
+        books = self._books()
+        if books is None:
+            return NOTHING_HELD
+        if second is None:
+            return books.standing(frozenset(), frozenset())
+        return books.standing(second.at_scheduler, second.contested)
 
     async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
         """Write what is wanted and sweep what is not; why not, if it failed. Off the loop: a disk may be slow."""

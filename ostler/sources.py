@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from node.inventory.source import Source
 from ostler.config.settings import Settings
+
+if TYPE_CHECKING:
+    from node.holds.processes import ComputeProcesses, Process
+    from node.inventory.model import Device
+    from node.inventory.nvidia.nvml_sessions import NvmlSessions
 
 
 def make_sources(settings: Settings) -> tuple[Source, ...]:
@@ -37,3 +46,31 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
 
         sources.append(DriverFilesSource(nvidia.driver_root_mount, lambda: nvml.driver_version))
     return tuple(sources)
+
+
+def nvml_sessions(sources: Iterable[Source]) -> NvmlSessions | None:
+    """Where others find NVML's session of the moment; None where no source has any."""
+    real = [source for source in sources if source.name == "nvml"]
+    if not real:
+        return None
+    from node.inventory.nvidia.nvml import NvmlSource
+
+    return next((source.sessions for source in real if isinstance(source, NvmlSource)), None)
+
+
+def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses:
+    """Who tells which processes are on a device."""
+    sessions = nvml_sessions(sources)
+    if sessions is None:
+        return _Untold()
+    from node.inventory.nvidia.nvml_processes import NvmlProcesses
+
+    return NvmlProcesses(sessions, proc)
+
+
+class _Untold:
+    """Nobody tells; a recorded node has no processes."""
+
+    def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
+        """See ``ComputeProcesses``."""
+        return None

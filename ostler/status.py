@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from node.events import Event
 from node.inventory.model import SourceState, SourceStatus
 from node.rules import Rule, offers_nics
 from node.values import Value, replace, value
-from ostler.dra import DraStatus
 from plugin.door import ResourceStatus
+
+if TYPE_CHECKING:
+    from ostler.dra import DraStatus
+    from ostler.health import HealthReport
+    from ostler.holds import HoldsStatus
 
 NETWORK = "network"
 """Name of the source of network interfaces."""
@@ -20,6 +25,7 @@ class AgentStatus(Value):
     """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each.
 
     ``quiesced``: the driver is left alone, so that it can be replaced. ``dra``: None without the second door.
+    ``holds``, ``health``: None while this process does not serve the kubelet.
     """
 
     version: str
@@ -34,6 +40,8 @@ class AgentStatus(Value):
     events: tuple[Event, ...]
     quiesced: bool = False
     dra: DraStatus | None = None
+    holds: HoldsStatus | None = None
+    health: HealthReport | None = None
 
 
 def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tuple[SourceStatus, ...]:

@@ -28,7 +28,7 @@ from plugin.preferred import Ground
 from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
 from plugin.registration import Predecessors, RegistrationState, RegistrationStatus
-from plugin.servicer import DevicePluginServicer, Render
+from plugin.servicer import DevicePluginServicer, Render, Take, take_freely
 
 log = logging.getLogger("ostler.plugin")
 
@@ -58,7 +58,8 @@ class PluginDoor:
     """Serves the offers handed to ``apply`` for as long as ``run`` runs.
 
     ``render_for`` gives, for a resource, the function that makes a container's answer. ``changed`` is called when a
-    stream opens or ends, for readiness.
+    stream opens or ends, for readiness. ``take`` enters what Allocate gives out in the ledger, or refuses it.
+    ``folder_changed`` is called when anything in the kubelet's folders has changed.
     """
 
     def __init__(
@@ -73,7 +74,11 @@ class PluginDoor:
         changed: Callable[[], None] = lambda: None,
         open_watch: Callable[[], Inotify] = open_inotify,
         pace: Pace | None = None,
+        take: Take = take_freely,
+        folder_changed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._folder_changed = folder_changed
+        self._take = take
         self._folders = folders
         self._render_for = render_for
         self._events = events
@@ -118,7 +123,7 @@ class PluginDoor:
                 self._group = group
                 for name in sorted(self._resources):
                     self._start(name)
-                group.create_task(DirectoryWatcher(watched, self._wake, self._open_watch).run(), name="directories")
+                group.create_task(DirectoryWatcher(watched, self._look, self._open_watch).run(), name="directories")
                 group.create_task(self._view.run(), name="kubelet view")
                 await asyncio.get_running_loop().create_future()
         finally:
@@ -181,7 +186,7 @@ class PluginDoor:
             self._changed()
 
         listing = Listing(offer.resource, streams_changed)
-        servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent)
+        servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent, self._take)
         registrar = Registrar(
             offer.resource,
             self._folders,
@@ -228,6 +233,10 @@ class PluginDoor:
         if resource.task is not None:
             resource.task.cancel()
         log.info("resource dropped, no rule offers it any more", extra={"resource": name})
+
+    def _look(self) -> None:
+        self._folder_changed()
+        self._wake()
 
     def _wake(self) -> None:
         for resource in self._resources.values():

@@ -35,6 +35,17 @@ class BadDevices(CallError):
         self.unhealthy = dict(unhealthy)
 
 
+class DeviceTaken(CallError):
+    """A device that somebody else has, through the other door or with what it overlaps: ``why`` says who."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+    def __init__(self, resource: str, why: str) -> None:
+        super().__init__(f"{resource}: {why}")
+        self.resource = resource
+        self.why = why
+
+
 class NoDevices(CallError):
     """A request that names no device at all."""
 

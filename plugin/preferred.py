@@ -6,7 +6,8 @@ tree (``node.topology.packing``), of equally large cells one near the NICs that 
 the GPUs of their container, those that it has or is expected to get; where there are none they are packed: on one
 physical function, else on one NUMA node. What depends on the devices alone is worked out when they change; a call maps
 ids to leaves of a tree and back. What is taken from is what the kubelet says is available: it knows what pods hold, and
-has left out devices of other NUMA nodes already.
+has left out devices of other NUMA nodes already. What claims hold counts as free where cells are compared: the other
+door takes from the back, and a cell that it has begun is not the one to go on with here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from node.inventory.model import NIC_KINDS, Device
 from node.inventory.places import place_of
-from node.offer import OfferedDevice
+from node.offer import Cause, OfferedDevice
 from node.topology.distance import proximity
 from node.topology.model import Cell, CellLevel, Place, Topology
 from node.topology.nearest import nearest
@@ -63,6 +64,10 @@ class Preference:
         places = ground.places | {place.name: place for place in elsewhere.values()}
         self._places = [places[name] for name in self._tree.leaves]
         self._distances: dict[Place, Sequence[int]] = {}
+        self._others = [0] * len(self._tree.leaves)
+        """How many devices of each leaf the other door has given out."""
+        for id_, offered in devices.items():
+            self._others[self._leaves[id_]] += offered.cause is Cause.OTHER_DOOR
 
     def prefer(
         self, available: Iterable[str], required: Iterable[str], size: int, near: Sequence[Place] = ()
@@ -97,7 +102,8 @@ class Preference:
         if ranks and self.nics:
             picks = nearest(ranks, free, required, size)
         else:
-            picks = self._tree.choose(free, required, size, [min(column) for column in zip(*ranks, strict=True)])
+            far = [min(column) for column in zip(*ranks, strict=True)]
+            picks = self._tree.choose(free, required, size, far, self._others)
         left = [pick - fixed for pick, fixed in zip(picks, required, strict=True)]
         best: list[str] = []
         for id_ in usable:

@@ -18,9 +18,10 @@ from typing import TypeVar
 import grpc
 import grpc.aio
 
+from node.ledger import HeldError
 from node.offer import OfferedDevice
 from node.topology.model import Place
-from plugin.errors import BadDevices, CallError, NoDevices
+from plugin.errors import BadDevices, CallError, DeviceTaken, NoDevices
 from plugin.listing import Listing
 from plugin.observer import Observer
 from plugin.preferred import Ground, Preference
@@ -33,6 +34,13 @@ Answer = TypeVar("Answer")
 Context = grpc.aio.ServicerContext[object, object]
 Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
 """Makes one container's answer of its devices, in the order of the request; pure."""
+Take = Callable[[str, Sequence[OfferedDevice]], None]
+"""Enters devices of a resource that are given out now, all or none; raises ``HeldError``. Does not wait."""
+
+
+def take_freely(resource: str, devices: Sequence[OfferedDevice]) -> None:
+    """For a door that nobody shares its devices with."""
+
 
 OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
 """What Register announces and GetDevicePluginOptions answers: old kubelets read the one, new ones the other."""
@@ -41,11 +49,21 @@ OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_al
 class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     """Serves one resource: its ``listing``, ``render`` for what a container gets, ``recent`` shared with the others.
 
+    ``take`` has the last word: between it and the answer nothing waits.
+
     ``use`` is to be called whenever the listing's devices or the topology have changed.
     """
 
-    def __init__(self, listing: Listing, render: Render, observer: Observer, recent: RecentGrants) -> None:
+    def __init__(
+        self,
+        listing: Listing,
+        render: Render,
+        observer: Observer,
+        recent: RecentGrants,
+        take: Take = take_freely,
+    ) -> None:
         self.render = render
+        self._take = take
         self.leaving = False
         """Whether no kubelet may begin with us any more."""
         self._listing = listing
@@ -111,13 +129,21 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     def _allocate(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
-        for wanted in request.container_requests:
-            ids = list(wanted.devices_ids)
-            response.container_responses.append(self.render(self._checked(ids)))
+        asked = [self._checked(list(wanted.devices_ids)) for wanted in request.container_requests]
+        self._take_all([device for devices in asked for device in devices])
+        for devices in asked:
+            ids = [device.id for device in devices]
+            response.container_responses.append(self.render(devices))
             self._remember(ids)
             # Told after the answer is on its way: a log line takes as long as the answer itself.
             asyncio.get_running_loop().call_soon(self._tell_given, ids)
         return response
+
+    def _take_all(self, devices: Sequence[OfferedDevice]) -> None:
+        try:
+            self._take(self._listing.resource, devices)
+        except HeldError as error:
+            raise DeviceTaken(self._listing.resource, str(error)) from error
 
     def _remember(self, ids: Sequence[str]) -> None:
         """GPUs for the NICs that may follow, and NICs for the GPUs."""

@@ -1,4 +1,4 @@
-"""The tour's second half: devices for claims, from their publication to their release.
+"""The tour's second half: devices for claims, from their publication to their release, and one ledger for both doors.
 
 Told only where the agent publishes devices through DRA. Each step waits for what it shows and for nothing else, and
 leaves nothing behind.
@@ -32,7 +32,7 @@ SECONDS = 15.0
 
 
 async def claim_tour(node: SandboxNode) -> AsyncIterator[Step]:
-    """Publish, allocate beside a device plugin, fail, heal, release; a pair; islands."""
+    """Publish, allocate beside a device plugin, fail, heal, release; both doors; a pair; islands."""
     cluster = node.cluster
     if cluster is None or await node.published() is None:
         return
@@ -44,6 +44,8 @@ async def claim_tour(node: SandboxNode) -> AsyncIterator[Step]:
     if kind is None:
         return
     async for step in _one(node, cluster, kind):
+        yield step
+    async for step in _both_doors(node, cluster, kind):
         yield step
     if _have_pair(devices):
         yield await _pair(cluster)
@@ -62,10 +64,48 @@ async def _one(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIterator[
         if pod.running and node.hardware is not None:
             async for step in _failure(node, cluster, node.hardware, pod):
                 yield step
+        await node.seen()
         await cluster.end("claim-1")
+        await node.freed("claim-1")
         left = sorted(path.name for path in node.cdi.glob(f"{DRIVER}-claim_*"))
         claims = [claim["metadata"]["name"] for claim in await cluster.claims()]
         yield Step("released", "The pod ended; of its claim there is left", {"claims": claims, "specs": left})
+
+
+async def _both_doors(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIterator[Step]:
+    """Devices at both doors: what one has given is withdrawn from the other, and is back when it is free."""
+    before = node.kubelet.allocatable()
+    published = [device for device in await node.devices() if "published" in device]
+    shown = {str(device["name"]): str(device.get("resource", "")) for device in published}
+    resource = next((name for device, name in shown.items() if device.startswith(kind) and before.get(name)), None)
+    if resource is None:
+        return
+    async with _template(cluster, samples.template("tour-both", kind=kind)) as name:
+        pod = await node.give(resource, 1)
+        await cluster.run(samples.pod("both-1", name))
+        taints = await _until(lambda: _other_door(cluster), bool)
+        await _until(lambda: _allocatable(node, resource), lambda count: count < before[resource])
+        told = await node.agent.command("holds")
+        yield Step(
+            "holds",
+            "A pod took one device and a claim another: each is withheld from the other door",
+            told.splitlines(),
+        )
+        seen = {"allocatable": {resource: node.kubelet.allocatable()[resource]}, "taints": taints}
+        yield Step("withdrawn", "What is left for others meanwhile", seen)
+        await node.over(pod.pod)
+        await cluster.end("both-1")
+        await node.freed("both-1")
+        left = await _until(lambda: _allocatable(node, resource), lambda count: count == before[resource])
+        seen = {
+            "allocatable": {resource: left},
+            "taints": await _until(lambda: _other_door(cluster), lambda found: not found),
+        }
+        yield Step("offered_again", "Both ended, and all is offered at both doors again", seen)
+
+
+async def _allocatable(node: SandboxNode, resource: str) -> int:
+    return node.kubelet.allocatable().get(resource, 0)
 
 
 async def _pair(cluster: Cluster) -> Step:
@@ -104,6 +144,9 @@ async def _failure(
     health = await _until(lambda: _health(node, pod), lambda found: "Unhealthy" in str(found))
     title = f"{part} of the claim {_fault(part)}; no new claim gets it, and the pod's status says so"
     yield Step("claim_failure", title, {"part": str(part), "taints": taints, "podStatus": health})
+    if part.gpu:
+        told = await node.agent.command("health", "--faults")
+        yield Step("health", "What is known of it, and what ends it", told.splitlines())
     hardware.heal(part)
     await node.agent.rescan()
     taints = await _until(lambda: _taints(cluster), lambda found: device not in found)
@@ -118,6 +161,11 @@ async def _template(cluster: Cluster, template: Json) -> AsyncIterator[str]:
     await cluster.apply([template])
     yield template["metadata"]["name"]
     await cluster.remove(template)
+
+
+async def _other_door(cluster: Cluster) -> dict[str, list[str]]:
+    """Taints of devices that somebody has through the plugin door."""
+    return {name: taints for name, taints in (await _taints(cluster)).items() if "other-door" in str(taints)}
 
 
 async def _taints(cluster: Cluster) -> dict[str, list[str]]:

@@ -82,7 +82,8 @@ class RecordedHardware:
         """What can fail of these devices: a GPU, or the port that one has its link from; None for others."""
         for name in names:
             try:
-                part = self.find(name)
+                # A subfunction has its parent's name, and its link.
+                part = self.find(name.partition("-sf")[0])
                 return part if part.port is None else self.find(part.port)
             except NoSuchPart:
                 continue

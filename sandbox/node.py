@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,9 @@ from sandbox.process import AgentProcess
 
 NODE_NAME = "sandbox"
 """Of the Node object, unless the agent is given another name."""
+
+_BY_HOLDS = tuple(f"ostler.dev/{cause}" for cause in ("other-door", "overlap", "draining", "holds-unknown", "moving"))
+"""Keys of the taints that tell of holds."""
 
 REGISTRATION_TIMEOUT = 20.0
 """Seconds until every resource must be registered: the kubelet looks every second, Register is tried after five."""
@@ -99,7 +102,9 @@ class SandboxNode:
             (self.root / "ostler.yaml").write_text(configuration, encoding="utf-8")
             arguments = ("--config", str(self.root / "ostler.yaml"), *arguments)
         self.agent = AgentProcess({**self._flags(), **(flags or {})}, arguments=arguments, log=self.log)
+        self._node_name = name
         self._pods = itertools.count(1)
+        self._uids: dict[str, str] = {}
 
     def _flags(self) -> dict[str, str]:
         flags = {
@@ -177,12 +182,28 @@ class SandboxNode:
         newest = (await self.agent.status()).snapshot_generation
         while True:
             slices = await self.agent.slices()
-            missing = "" if slices is None else _missing(slices, newest)
+            missing = "" if slices is None else _missing(slices, newest) or await self._behind()
             if slices is None or not missing:
                 return slices
             if loop.time() > deadline:
                 raise TimeoutError(missing)
             await asyncio.sleep(0.05)
+
+    async def _behind(self) -> str:
+        """Which devices' taints at the API server are not those of what the agent knows to be held; empty for none."""
+        assert self.cluster is not None
+        held = {
+            device.device
+            for device in (await self.agent.holds()).devices
+            if any(withheld.door == "dra" for withheld in device.withheld)
+        }
+        published = {
+            device["name"]: any(taint["key"] in _BY_HOLDS for taint in device.get("taints", ()))
+            for each in await self.cluster.slices()
+            for device in each["spec"].get("devices") or ()
+        }
+        behind = [name for name, tainted in published.items() if tainted != (name in held)]
+        return f"taints are not written yet: {', '.join(behind)}" if behind else ""
 
     async def give(self, resource: str, count: int) -> Given:
         """Admit a pod with one container that asks for ``count`` of ``resource``."""
@@ -190,10 +211,13 @@ class SandboxNode:
 
     async def give_together(self, asked: Mapping[str, int]) -> Given:
         """Admit a pod with one container that asks for so many of each resource."""
-        number = next(self._pods)
-        pod = Pod(f"uid-{number}", f"pod-{number}", containers=(Container("main", limits=dict(asked)),))
+        name = f"pod-{next(self._pods)}"
+        uid = self._uids[name] = self._bound(name, asked)
+        pod = Pod(uid, name, containers=(Container("main", limits=dict(asked)),))
         admission = await self.kubelet.admit(pod)
         response: Mapping[str, object] = {}
+        if not admission.admitted:
+            self._forget(name)
         if admission.admitted:
             options = await self.kubelet.run_options(pod, "main")
             response = asdict(options) if options is not None else {}
@@ -202,7 +226,63 @@ class SandboxNode:
 
     def end(self, pod: str) -> None:
         """End the pod of that name, so that its devices are free again."""
-        self.kubelet.terminate(f"uid-{pod.removeprefix('pod-')}")
+        self.kubelet.terminate(self._uids[pod])
+        self._forget(pod)
+
+    def _bound(self, pod: str, asked: Mapping[str, int]) -> str:
+        """The UID of a new pod; where there is an API server it has that pod as one that the scheduler has bound."""
+        if self.server is None:
+            return f"uid-{pod.removeprefix('pod-')}"
+        main = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"limits": dict(asked)}}
+        spec = {"nodeName": self._node_name, "containers": [main]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}, "spec": spec}
+        return str(self.server.store.create("pods", body)["metadata"]["uid"])
+
+    def _forget(self, pod: str) -> None:
+        del self._uids[pod]
+        if self.server is not None:
+            self.server.store.delete("pods", pod, options={"gracePeriodSeconds": 0})
+
+    async def over(self, pod: str) -> None:
+        """End the pod of that name and wait until what it had is offered again; raises TimeoutError."""
+        if not (await self.agent.status()).HasField("dra"):
+            # Where there is one door the kubelet is the judge, and it may give the devices out again at once.
+            self.end(pod)
+            return
+        await self.seen()
+        self.end(pod)
+        await self.freed(pod)
+
+    async def seen(self) -> None:
+        """Wait until the agent has seen at the kubelet all that it has given out; raises TimeoutError.
+
+        What it has not seen stays held for some seconds after its pod has ended.
+        """
+        await self._until_none_is("not seen at the kubelet yet", lambda hold: hold.state == "allocated")
+
+    async def freed(self, pod: str) -> None:
+        """Wait until what that pod, or a claim made for it, had is offered again; raises TimeoutError."""
+        own = f"default/{pod}"
+        await self._until_none_is(
+            f"still held though pod {pod} has ended",
+            lambda hold: hold.state == "draining" or hold.holder == own or hold.holder.startswith(f"{own}-"),
+        )
+        await self.registered()
+
+    async def _until_none_is(self, problem: str, held: Callable[[agent_pb2.Hold], bool]) -> None:
+        """Where there is one door, nobody waits for what the agent knows of holds: it looks at the kubelet seldom."""
+        if await self.agent.slices() is None:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + REGISTRATION_TIMEOUT
+        while True:
+            devices = (await self.agent.holds()).devices
+            found = [device.device for device in devices if any(map(held, device.holds))]
+            if not found:
+                return
+            if loop.time() > deadline:
+                raise TimeoutError(f"{', '.join(found)}: {problem}")
+            await asyncio.sleep(0.05)
 
     async def devices(self) -> list[dict[str, object]]:
         """Every device as plain data; ``published``: how its slice has it, for one that is offered through DRA."""

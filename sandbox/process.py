@@ -115,14 +115,14 @@ class AgentProcess:
         )
         return answer
 
-    async def drawn_topology(self, form: str = "matrix") -> str:
-        """What ``ostler topology`` says of it in one of its forms; raises ``CommandFailed``."""
-        command = [sys.executable, "-m", "ostler", "topology", "--socket", str(self._socket), "-o", form]
+    async def command(self, *words: str) -> str:
+        """What ``ostler WORDS`` says of it; raises ``CommandFailed``."""
+        command = [sys.executable, "-m", "ostler", *words, "--socket", str(self._socket)]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
         out, err = await process.communicate()
         if process.returncode:
-            raise CommandFailed("topology", err.decode(errors="replace").strip())
+            raise CommandFailed(" ".join(words), err.decode(errors="replace").strip())
         return out.decode()
 
     async def slices(self) -> agent_pb2.ListSlicesResponse | None:
@@ -140,6 +140,11 @@ class AgentProcess:
     async def claims(self) -> agent_pb2.ListClaimsResponse:
         """The claims that hold devices of its node, or were refused them lately."""
         answer: agent_pb2.ListClaimsResponse = await self._stub().ListClaims(agent_pb2.ListClaimsRequest(), timeout=15)
+        return answer
+
+    async def holds(self) -> agent_pb2.ListHoldsResponse:
+        """Who has which of its node's devices."""
+        answer: agent_pb2.ListHoldsResponse = await self._stub().ListHolds(agent_pb2.ListHoldsRequest(), timeout=15)
         return answer
 
     async def rescan(self) -> agent_pb2.RescanResponse:

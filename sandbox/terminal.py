@@ -26,6 +26,8 @@ HELP = f"""\
   devices                  what the agent sees
   topology [tree]          how near devices are to each other, as a matrix or a tree
   status                   how the agent is
+  holds [WORDS]            who has which device, and what is withheld (as 'ostler holds': release DEVICE ...)
+  health [WORDS]           how every device is (as 'ostler health': --faults, set DEVICE ..., clear DEVICE ...)
   capacity                 what the kubelet offers
   give RESOURCE COUNT ...  admit a pod that asks for devices; show what its container gets
   end POD                  end a pod, its devices are free again
@@ -52,7 +54,7 @@ def show(step: Step) -> None:
                 sys.stdout.write(f"   {device_line(device)}\n")
             if not devices:
                 sys.stdout.write("   none\n")
-        case "topology", list(lines):
+        case "topology" | "holds" | "health", list(lines):
             for line in lines:
                 sys.stdout.write(f"   {line}".rstrip() + "\n")
         case "resources", list(resources):
@@ -119,6 +121,8 @@ class Prompt:
             "devices": self._devices,
             "topology": self._topology,
             "status": self._status,
+            "holds": self._holds,
+            "health": self._health,
             "capacity": self._capacity,
             "give": self._give,
             "end": self._end,
@@ -175,7 +179,7 @@ class Prompt:
         form = words[0] if words else "matrix"
         if form not in ("matrix", "tree"):
             raise ValueError(form)
-        for line in (await self._node.agent.drawn_topology(form)).splitlines():
+        for line in (await self._node.agent.command("topology", "-o", form)).splitlines():
             sys.stdout.write(f"   {line}".rstrip() + "\n")
 
     async def _status(self, words: Sequence[str]) -> None:
@@ -186,8 +190,22 @@ class Prompt:
             line = f"   {item.name}: {item.healthy}/{item.devices} {item.registration} by {item.path} {item.detail}"
             sys.stdout.write(line.rstrip() + "\n")
         for pool in await self._pools():
-            free = sum(not device.taints for device in pool.devices)
-            sys.stdout.write(f"   for claims, pool {pool.name}: {free}/{len(pool.devices)} without a taint\n")
+            devices = [device for device in pool.devices if device.state == "published"]
+            free = sum(not device.taints for device in devices)
+            sys.stdout.write(f"   for claims, pool {pool.name}: {free}/{len(devices)} without a taint\n")
+
+    async def _holds(self, words: Sequence[str]) -> None:
+        await self._ask("holds", words)
+
+    async def _health(self, words: Sequence[str]) -> None:
+        await self._ask("health", words)
+
+    async def _ask(self, command: str, words: Sequence[str]) -> None:
+        for line in (await self._node.agent.command(command, *words)).splitlines():
+            sys.stdout.write(f"   {line}".rstrip() + "\n")
+        # What was said there may have changed what is offered, and who may go on.
+        await self._node.registered()
+        await self._claims.evict()
 
     async def _pools(self) -> Sequence[agent_pb2.Pool]:
         slices = await self._node.agent.slices()
@@ -213,16 +231,20 @@ class Prompt:
         if given.admission.admitted:
             held = (f"{asked[resource]} {resource}: {', '.join(ids)}" for resource, ids in given.devices.items())
             self._pods[given.pod] = "; ".join(held)
+        # The next command shall see what the other door makes of it.
+        await self._node.registered()
         sys.stdout.write(indented(described(given)))
 
     async def _end(self, words: Sequence[str]) -> None:
         if words[0] in self._claims.pods:
+            await self._node.seen()
             await self._claims.end(words[0])
+            await self._node.freed(words[0])
             return
         if self._pods.pop(words[0], None) is None:
             sys.stdout.write(f"   there is no pod {words[0]!r}\n")
             return
-        self._node.end(words[0])
+        await self._node.over(words[0])
 
     async def _list_pods(self, words: Sequence[str]) -> None:
         for pod, holds in self._pods.items():

@@ -20,12 +20,12 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel
 
 
 async def tour(node: SandboxNode) -> AsyncIterator[Step]:
-    """Find, register, allocate, fail, heal, allocate together; then the same with claims."""
+    """Find, register, allocate, fail, heal, allocate together; then the same devices with claims, and who has what."""
     status = await node.registered()
     devices = await node.devices()
     yield Step("devices", "The agent found these devices", devices)
     if len((await node.agent.topology()).places) > 1:
-        drawn = await node.agent.drawn_topology()
+        drawn = await node.agent.command("topology", "-o", "matrix")
         yield Step("topology", "This is how near they are to each other", drawn.splitlines())
     resources = [MessageToDict(item, preserving_proto_field_name=True) for item in status.resources]
     yield Step("resources", "It registered these resources with the kubelet", resources)
@@ -50,7 +50,7 @@ async def _plugin_tour(node: SandboxNode, given: list[Given]) -> AsyncIterator[S
         async for step in _failures(node, given):
             yield step
     for each in given:
-        node.end(each.pod)
+        await node.over(each.pod)
     async for step in _pairs(node):
         yield step
 
@@ -71,7 +71,7 @@ async def _pairs(node: SandboxNode) -> AsyncIterator[Step]:
         ]
         yield Step("pairs", "Pods asked for a GPU and a NIC, and get the NIC that is near their GPU", seen)
     for pod in served:
-        node.end(pod.pod)
+        await node.over(pod.pod)
 
 
 async def _failures(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step]:

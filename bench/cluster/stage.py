@@ -58,7 +58,7 @@ def stage(version: str = "") -> Iterator[Stage]:
     try:
         cluster = up(name, version)
         node = cluster.nodes[0]
-        _let_nodes_read_claims(cluster.api)
+        let_nodes_read_claims(cluster.api)
         agent = NodeAgent(node, _document(node)).start()
         offered = [device_nodes(device) for device in agent.offered(OURS).values()]
         node.make_devices(*(f"/dev/nvidia{index}" for index in range(2 * DEVICES)), "/dev/nvidiactl")
@@ -88,7 +88,7 @@ def _document(node: Node) -> Object:
     }
 
 
-def _let_nodes_read_claims(api: Api) -> None:
+def let_nodes_read_claims(api: Api) -> None:
     """For benchmarks only, see above."""
     group = "rbac.authorization.k8s.io"
     rights = [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list", "watch"]}]

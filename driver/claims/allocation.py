@@ -45,7 +45,7 @@ def allocation_of(body: JsonObject | None, claim: ClaimReference, driver: str) -
         raise ClaimError(f"claim {claim} got replaced: its uid is {uid}, asked was for {claim.uid}")
     if not object_at(body, "status", "allocation"):
         raise ClaimError(f"claim {claim} is not allocated")
-    devices = _devices(body, driver)
+    devices = allocated_devices(body, driver)
     if not devices:
         raise ClaimError(f"claim {claim}: {_RESULTS} has no device of driver {driver}")
     users = tuple(text_at(user, "uid") for user in _items(object_at(body, "status").get("reservedFor"), "reservedFor"))
@@ -68,7 +68,8 @@ def still_here(body: JsonObject | None, claim: ClaimReference, driver: str, pool
     return any(device.pool == pool for device in allocation.devices)
 
 
-def _devices(body: JsonObject, driver: str) -> tuple[AllocatedDevice, ...]:
+def allocated_devices(body: JsonObject, driver: str) -> tuple[AllocatedDevice, ...]:
+    """What a claim was allocated of ``driver``, whoever may use it; ClaimError when a field is not of its type."""
     found = []
     results = object_at(body, "status", "allocation", "devices").get("results")
     for index, result in enumerate(_items(results, _RESULTS)):

@@ -37,7 +37,7 @@ log = logging.getLogger("ostler.claims")
 
 
 class ClaimBook:
-    """``records`` by UID: everything that is in the ledger, and nothing else; ``kubelet``: what it has on record.
+    """``records`` by UID: every claim that has taken its devices; ``kubelet``: what it has on record.
 
     For the event loop alone.
     """
@@ -94,7 +94,7 @@ class ClaimBook:
         self._freed = asyncio.Event()
 
     async def freed(self, seconds: float) -> None:
-        """Return when some claim was released, or after so many seconds."""
+        """Return when somebody has called ``wake``, or after so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._freed.wait()

@@ -24,6 +24,10 @@ class ClaimObserver(Protocol):
         """A record of a claim could not be read."""
         ...
 
+    def lost(self) -> None:
+        """A claim of a pod here was allocated a device that a pod has through the plugin door."""
+        ...
+
 
 class NoObserver:
     """Counts nothing."""
@@ -38,4 +42,7 @@ class NoObserver:
         """Do nothing."""
 
     def damaged(self) -> None:
+        """Do nothing."""
+
+    def lost(self) -> None:
         """Do nothing."""

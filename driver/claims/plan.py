@@ -3,6 +3,9 @@
 Pure: the same claim, devices and host give the same plan, so a repeated request can be compared with what was done. A
 device's CDI name is ``<claim UID>-<device>``, with a share id behind a colon, which no device has in its name; no name
 is ever used for something else.
+
+A plan does not ask who has a device. The view that it is made from is a moment old in that, and whoever takes the
+planned devices asks the ledger.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from driver.claims.record import ClaimRecord, RecordedDevice
 from driver.devices.effect import TaintEffect
 from driver.devices.offered import DoorView, DraDevice
 from driver.devices.taints import taints
+from driver.devices.view import OF_DOORS, without_holds
 from driver.parameters.options import device_options
 from kube.bodies import text_at
 from node.ledger import Hold
@@ -102,6 +106,10 @@ def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection
     offered = view.device(device.device)
     if offered is None:
         raise ClaimError(f"{place} is not offered on this node (any more): ask 'ostler slices' for what is")
+    if offered.cause in OF_DOORS:
+        # Of that the ledger knows more than the view. A rule that moves its devices to the plugin door is no reason
+        # either: the claim was allocated before, and that door gives the device to nobody until no claim names it.
+        offered = without_holds(offered, view.host)
     if offered.healthy:
         return offered
     if offered.cause in _TOLERABLE and (device.admin_access or device.device in had or _tolerated(device, offered)):

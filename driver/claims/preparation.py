@@ -2,7 +2,8 @@
 
 The claim is read before anything is locked, and one that is released meanwhile is refused: a late duplicate must not
 bring back what the kubelet has given up. All that can be wrong with the claim is found before anything is touched; what
-fails after that leaves things as they were.
+fails after that leaves things as they were. Who has a device is asked of the ledger alone, at the end
+(``driver.claims.taking``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from driver.claims.plan import Plan, planned
 from driver.claims.reader import ClaimReader
 from driver.claims.record import ClaimRecord
 from driver.claims.steps import Step
+from driver.claims.taking import Refusal, take
 from driver.claims.tombstones import Tombstones
 from driver.claims.turns import Turns
 from driver.claims.waits import Waits
@@ -31,13 +33,17 @@ from node.values import Value, replace, value
 class Surroundings(Value):
     """What preparation looks at and tells: this boot's id, the clocks, and who learns of a claim that has to wait.
 
-    ``blocked``: the claim, the UID of the one that it waits for, and what to say of it.
+    ``blocked``: the claim, the UID of the one that it waits for (empty where it is none), and what to say of it.
+    ``known``: whether everything that the plugin door has given out is in the ledger. ``lost``: the claim, and a device
+    that a pod has through that door.
     """
 
     boot: str
     clock: Callable[[], float]
     monotonic: Callable[[], float]
     blocked: Callable[[ClaimReference, str, str], None]
+    known: Callable[[], bool]
+    lost: Callable[[ClaimReference, HeldError], None]
 
 
 class Preparation:
@@ -108,11 +114,11 @@ class Preparation:
         view = self._view()
         wanted = self._wanted(allocation, body, view, record)
         while not self._stands(record, wanted):
-            held = self._take(replace(wanted, state=ClaimState.STARTED))
-            if held is None:
+            refusal = take(self._book, replace(wanted, state=ClaimState.STARTED), self._around.known)
+            if refusal is None:
                 await self._write(wanted, record)
                 break
-            await self._freed(allocation.claim, held, until, began)
+            await self._freed(allocation.claim, refusal, until, began)
             if self.view is not view:
                 view = self._view()
                 wanted = self._wanted(allocation, body, view, record)
@@ -179,24 +185,20 @@ class Preparation:
                 self._book.give_up(uid)
             raise
 
-    def _take(self, record: ClaimRecord) -> HeldError | None:
-        """Take the devices; what stands in the way."""
-        try:
-            self._book.take(record)
-        except HeldError as error:
-            return error
-        return None
-
-    async def _freed(self, claim: ClaimReference, held: HeldError, until: float, began: int) -> None:
-        """Return when something was released; raises Unavailable after the longest wait."""
-        left = until - self._around.monotonic()
+    async def _freed(self, claim: ClaimReference, refusal: Refusal, until: float, began: int) -> None:
+        """Return when something may have changed; raises Unavailable after the longest wait, or if it is in vain."""
         self._waits.check()
-        if left <= 0:
-            raise Unavailable(f"{held}; it is free when that claim is released") from held
-        self._around.blocked(claim, held.by.owner, f"waiting: {held}")
+        if (self.tombstones.serial_of(claim.uid) or 0) > began:
+            raise _overtaken(claim) from refusal.cause
+        for error in refusal.lost:
+            self._around.lost(claim, error)
+        left = until - self._around.monotonic()
+        if refusal.lost or left <= 0:
+            raise Unavailable(str(refusal)) from refusal.cause
+        self._around.blocked(claim, refusal.holder, f"waiting: {refusal.text}")
         await self._book.freed(left)
         if (self.tombstones.serial_of(claim.uid) or 0) > began:
-            raise _overtaken(claim) from held
+            raise _overtaken(claim) from refusal.cause
 
 
 def _overtaken(claim: ClaimReference) -> ClaimError:

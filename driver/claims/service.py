@@ -4,19 +4,23 @@ Invariants: the devices of a claim are in the ledger before anything of it is on
 known to stay); a claim is answered only when record and CDI file are on the disk; the same question gets the same
 answer; claims wait for each other only where they want the same device. What a caller that went away has begun is
 finished all the same: its next question, or the release, finds a whole claim.
+
+Devices that pods have through the plugin door are in the same ledger. Whoever enters and releases those holds says so
+(``freed``, ``lost``), and learns which devices are ``contested``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TypeVar
 
 from driver.claims.allocation import check_reference
 from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
 from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.losers import Losers
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.claims.observer import ClaimObserver, NoObserver
 from driver.claims.options import ClaimOptions
@@ -31,8 +35,9 @@ from driver.claims.waits import Waits
 from driver.devices.offered import DoorView
 from node.chance import chance
 from node.events import EventSink
-from node.ledger import Ledger
+from node.ledger import HeldError, Ledger
 from node.overlap import wholes_of
+from node.rules import Door
 from node.values import replace
 
 T = TypeVar("T")
@@ -55,8 +60,13 @@ class ClaimService:
         random: Callable[[], float] = chance,
         steps: Steps | None = None,
         changed: Callable[[], None] = lambda: None,
+        known: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``boot``: this boot's id. ``changed``: told, on the loop, when the ledger is another."""
+        """``boot``: this boot's id. ``changed``: told, on the loop, when the ledger or ``contested`` is another.
+
+        ``known``: whether everything that the plugin door has given out is in the ledger; ``freed`` says that it may
+        have become so.
+        """
         self.options = options
         self.ledger = ledger if ledger is not None else Ledger()
         self._observer = observer or NoObserver()
@@ -68,9 +78,11 @@ class ClaimService:
         self._tasks: set[asyncio.Task[object]] = set()
         self._turns = Turns()
         self._failures = Failures(clock)
+        self._changed = changed
+        self._losers = Losers(self._tell_lost)
         self._book = ClaimBook(options, self.ledger, self._steps, events, changed)
         self._waits = Waits()
-        around = Surroundings(boot, clock, monotonic, self._blocked)
+        around = Surroundings(boot, clock, monotonic, self._blocked, known, self._lose)
         self._preparation = Preparation(options, self._book, self._turns, reader, waits=self._waits, around=around)
         self._restart = Restart(options, self._book, self._observer, boot, clock)
         self._collector = Collector(
@@ -100,6 +112,7 @@ class ClaimService:
                 self._failures.add(claim, str(error))
             raise
         self._failures.forget(claim.uid)
+        self.settled(claim.uid)
         return answer
 
     async def unprepare(self, claim: ClaimReference) -> None:
@@ -109,6 +122,37 @@ class ClaimService:
         """
         await self._counted(self._unprepare(claim), self._observer.unprepared)
         self._failures.forget(claim.uid)
+
+    def freed(self) -> None:
+        """Have everybody who waits for a device look again: a hold that is no claim's has ended, or is known now."""
+        self._book.wake()
+
+    def lost(self, uid: str, error: HeldError) -> None:
+        """A claim of a pod on this node was allocated a device that cannot be kept for it, for a pod has it.
+
+        To be called whenever that is found; it is told once. One that is being released has not lost anything.
+        """
+        if self._preparation.tombstones.serial_of(uid) is None and uid not in self._book.records:
+            self._enter_loser(uid, error.wanted.holder, error)
+
+    def settled(self, uid: str) -> None:
+        """The claim waits for nothing any more: no pod of this node names it."""
+        if self._losers.settled(uid):
+            self._changed()
+
+    def contested(self) -> frozenset[str]:
+        """Devices that a live pod has through the plugin door while a claim waits for them here, see ``Losers``."""
+        return self._losers.contested(self.ledger)
+
+    def losers(self) -> Mapping[str, tuple[str, ...]]:
+        """The claims (``namespace/name``) that lost a device to the plugin door, by device."""
+        return self._losers.by_device(self.ledger)
+
+    def taken(self) -> Mapping[str, str]:
+        """Devices that claims of this node have or are about to have, and which claims."""
+        return {
+            hold.device: f"claim {hold.holder}" for hold in self.ledger.all if hold.door is Door.DRA and not hold.admin
+        }
 
     def apply(self, view: DoorView) -> None:
         """Prepare from these devices from now on."""
@@ -123,6 +167,10 @@ class ClaimService:
         if self._preparation.view is not None:
             self.apply(self._preparation.view)
         self._recovered.set()
+
+    async def recovered(self) -> None:
+        """Return when the devices of what an earlier process left are in the ledger."""
+        await self._recovered.wait()
 
     async def run(self) -> None:
         """Look for claims that nobody has any more, until cancelled."""
@@ -160,6 +208,7 @@ class ClaimService:
     async def _unprepare(self, claim: ClaimReference) -> None:
         check_reference(claim)
         self._preparation.tombstones.add(claim.uid)
+        self.settled(claim.uid)
         self._book.wake()
         await self._ready(self._recovered, "the claims of this node are still being read")
         async with self._turns.of(claim.uid):
@@ -198,8 +247,22 @@ class ClaimService:
             task.exception()  # Asked for here, so that one whose caller went away is not reported as lost.
 
     def _blocked(self, claim: ClaimReference, holder: str, problem: str) -> None:
+        if self._failures.said(claim.uid) == problem:
+            return  # Whatever woke it was another's.
         self._failures.add(claim, problem)
-        self._collector.poke(holder)
+        if holder:
+            self._collector.poke(holder)
+
+    def _lose(self, claim: ClaimReference, error: HeldError) -> None:
+        self._enter_loser(claim.uid, str(claim), error)
+
+    def _enter_loser(self, uid: str, claim: str, error: HeldError) -> None:
+        if self._losers.lost(uid, claim, error):
+            self._changed()
+
+    def _tell_lost(self, uid: str, claim: str, error: HeldError) -> None:
+        self._observer.lost()
+        self._book.tell("ClaimLostDevice", f"claim {claim} ({uid}) was allocated a device that it cannot have: {error}")
 
     def _place(self, uid: str, view: DoorView) -> None:
         """Tell the ledger what the devices of a claim without a usable record are parts of: the view knows."""

@@ -43,6 +43,11 @@ class Failures:
         if len(self._said) > MOST:
             del self._said[next(iter(self._said))]
 
+    def said(self, uid: str) -> str:
+        """It, empty for none."""
+        status = self._said.get(uid)
+        return status.problem if status is not None else ""
+
     def forget(self, uid: str) -> None:
         """The claim is prepared, or released."""
         self._said.pop(uid, None)

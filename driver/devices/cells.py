@@ -9,7 +9,8 @@ cell that had to be divided with those of another one. So a node with three GPUs
 ``cell4`` and none of four, because four GPUs on it are no island; ``cell8`` holds all six.
 
 The order of GPUs is made from the same groups. Kubernetes takes the first device that fits, so groups that are not
-full come first, at every size: single GPUs fill these, and whole islands stay for those who need them.
+full come first, at every size: single GPUs fill these, and whole islands stay for those who need them. Of groups that
+are equal the first one in the tree comes first; or the last one, where another door takes from the front.
 """
 
 from __future__ import annotations
@@ -52,13 +53,18 @@ def cell_attributes(parts: dict[int, tuple[Group, ...]]) -> dict[str, tuple[Attr
     return {gpu: tuple(cells) for gpu, cells in found.items()}
 
 
-def gpu_order(parts: dict[int, tuple[Group, ...]]) -> tuple[str, ...]:
-    """All GPUs in the order in which they should be taken: groups stay together, smaller ones come first."""
+def gpu_order(parts: dict[int, tuple[Group, ...]], *, from_back: bool = False) -> tuple[str, ...]:
+    """All GPUs in the order in which they should be taken: groups stay together, smaller ones come first.
+
+    ``from_back``: equal ones from the back.
+    """
+    sign = -1 if from_back else 1
     keys: dict[str, list[int]] = {}
     for size in sorted(parts, reverse=True):
         for number, group in enumerate(parts[size]):
             for position, gpu in enumerate(group.gpus):
-                keys.setdefault(gpu, []).extend((len(group.gpus), number, position if size == min(parts) else 0))
+                within = sign * position if size == min(parts) else 0
+                keys.setdefault(gpu, []).extend((len(group.gpus), sign * number, within))
     return tuple(sorted(keys, key=keys.__getitem__))
 
 

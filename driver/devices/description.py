@@ -7,7 +7,6 @@ facts than the API takes, ours that claims choose by come first, then the peers'
 
 from __future__ import annotations
 
-from driver.devices.effect import TaintEffect
 from driver.devices.fact import sections
 from driver.devices.offered import DraDevice
 from driver.devices.own_facts import own_facts
@@ -17,16 +16,14 @@ from driver.devices.taints import taints
 from kube.bodies import JsonObject
 
 
-def slice_device(
-    offered: DraDevice, peers: tuple[Peer, ...] = (), effect: TaintEffect = TaintEffect.NO_SCHEDULE
-) -> JsonObject:
-    """The device as resource.k8s.io/v1 has it in a slice; ``effect``: of a sick device's taint."""
+def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject:
+    """The device as resource.k8s.io/v1 has it in a slice."""
     first, rest = own_facts(offered)
     facts = [*first, *(fact for peer in peers for fact in peer_facts(peer, offered)), *rest]
     attributes, capacity = sections(facts)
     device: JsonObject = {"name": offered.device.name, "attributes": attributes}
     if capacity:
         device["capacity"] = capacity
-    if tainted := taints(offered, effect):
+    if tainted := taints(offered):
         device["taints"] = tainted
     return device

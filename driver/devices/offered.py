@@ -13,7 +13,8 @@ class DraDevice(Value):
     """A device that a rule offers through DRA. ``reason`` and ``cause`` say why it may not be given out, if so.
 
     ``rule``: as it was configured, but for its edits, whose only strategy is CDI. ``placement``: attributes that the
-    device has from its place on the node and its neighbours (``cell4``, ``switch``).
+    device has from its place on the node and its neighbours (``cell4``, ``switch``). ``contested``: a live pod has it
+    through the plugin door, and a claim of a pod on this node was allocated it.
     """
 
     device: Device
@@ -22,6 +23,7 @@ class DraDevice(Value):
     reason: str = ""
     cause: Cause | None = None
     placement: tuple[Attribute, ...] = ()
+    contested: bool = False
 
 
 @value

@@ -5,6 +5,9 @@ that a topology file corrects count for both. Kubernetes takes the first device 
 a policy: GPUs as ``driver.devices.cells`` says, then parts of GPUs, one GPU after the other, then NICs. Of these, those
 that belong to no GPU in particular come first, and leave the others to claims that match a GPU and its NIC; virtual
 functions follow each other by port.
+
+A device that the plugin door gives out as well has its place in a second order, in which equals come from the back:
+that door takes from the front, so the two meet only when little is left.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from node.inventory.places import is_whole, place_of
 from node.topology.model import Cell, Place, Topology
 from node.values import Value, value
 
-Key = tuple[int, int, int, str]
+Key = tuple[int, int, int]
 _KINDS = {DeviceKind.GPU: 0, DeviceKind.MIG: 1, DeviceKind.PARTITION: 1}
 _NICS = 2
 _PART_NUMBERS = ("placementStart", "partition", "vfIndex", "sfNumber")
@@ -29,10 +32,14 @@ _NOWHERE = 1 << 30
 
 @value
 class Placement(Value):
-    """Attributes of place by device name, and by what devices are sorted."""
+    """By device name: attributes of place, and by what devices are sorted, ``back`` those that both doors give out.
+
+    Devices of one key come by their names.
+    """
 
     attributes: Mapping[str, tuple[Attribute, ...]]
     keys: Mapping[str, Key]
+    back: Mapping[str, Key]
 
 
 def placement(snapshot: Snapshot, devices: Iterable[Device]) -> Placement:
@@ -45,16 +52,18 @@ def placement(snapshot: Snapshot, devices: Iterable[Device]) -> Placement:
     common = switches(Spot(place.name, place.gpu, place.path) for place in places)
     parts = groups(topology.root) if topology.root is not None else {}
     cells = cell_attributes(parts)
-    gpus = gpu_order(parts)
-    order = {name: number for number, name in enumerate((*gpus, *_nic_order(topology, gpus)))}
+    order, back_order = _order(topology, gpu_order(parts)), _order(topology, gpu_order(parts, from_back=True), -1)
     attributes: dict[str, tuple[Attribute, ...]] = {}
     keys: dict[str, Key] = {}
+    back: dict[str, Key] = {}
     for device in chosen:
         host = hosts[device.name]
         switch = (Attribute("switch", common[host]),) if host in common else ()
         attributes[device.name] = (*cells.get(device.name, ()), *switch)
-        keys[device.name] = _key(device, order.get(host, _NOWHERE))
-    return Placement(attributes, keys)
+        kind, number = _KINDS.get(device.kind, _NICS), _number(device)
+        keys[device.name] = kind, order.get(host, _NOWHERE), number
+        back[device.name] = kind, back_order.get(host, _NOWHERE), -number
+    return Placement(attributes, keys, back)
 
 
 def _hosts(snapshot: Snapshot, devices: Iterable[Device]) -> dict[str, str]:
@@ -68,13 +77,19 @@ def _hosts(snapshot: Snapshot, devices: Iterable[Device]) -> dict[str, str]:
     return hosts
 
 
-def _key(device: Device, position: int) -> Key:
+def _number(device: Device) -> int:
+    """Where a part of a device is among its parts, -1 for what is none."""
     numbers = (device.attribute(name) for name in _PART_NUMBERS)
-    number = next((number for number in numbers if isinstance(number, int)), -1)
-    return _KINDS.get(device.kind, _NICS), position, number, device.name
+    return next((number for number in numbers if isinstance(number, int)), -1)
 
 
-def _nic_order(topology: Topology, gpus: Iterable[str]) -> Iterator[str]:
+def _order(topology: Topology, gpus: tuple[str, ...], step: int = 1) -> Mapping[str, int]:
+    """Positions by name: the GPUs in their order, and NICs, equal ones from the back where ``step`` is -1."""
+    nics = [place for place in topology.places if not place.gpu]
+    return {name: number for number, name in enumerate((*gpus, *_nic_order(topology, gpus, nics[::step])))}
+
+
+def _nic_order(topology: Topology, gpus: Iterable[str], nics: Iterable[Place]) -> Iterator[str]:
     """NICs in the order in which they should be taken: those of the widest cells first, then along the GPUs."""
     positions = {name: number for number, name in enumerate(gpus)}
     cells = {nic: cell for cell in _cells(topology.root) for nic in cell.nics}
@@ -83,7 +98,7 @@ def _nic_order(topology: Topology, gpus: Iterable[str]) -> Iterator[str]:
         cell = cells.get(nic.name)
         return (0, 0) if cell is None else (-len(cell.gpus), min(positions[gpu] for gpu in cell.gpus))
 
-    yield from (nic.name for nic in sorted((place for place in topology.places if not place.gpu), key=rank))
+    yield from (nic.name for nic in sorted(nics, key=rank))
 
 
 def _cells(root: Cell | None) -> Iterator[Cell]:

@@ -61,8 +61,11 @@ class Controller:
         self._worker.start()
         return self
 
-    def update(self, resources: DriverResources | None) -> None:
-        """Replace what is wanted. None is no resources. The caller may change its own afterwards."""
+    def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
+        """Replace what is wanted. None is no resources. The caller may change its own afterwards.
+
+        ``afresh``: what the server dropped of the same before is sent once more, because it may keep it by now.
+        """
         with self._lock:
             kept = DriverResources({name: pool.asked for name, pool in self._wanted.items()})
         taken = _taken(resources, kept)
@@ -72,7 +75,8 @@ class Controller:
             return
         with self._lock:
             before, self._given = self._wanted, True
-            self._wanted = {name: WantedPool(name, pool, before.get(name)) for name, pool in taken.pools.items()}
+            known = {} if afresh else before
+            self._wanted = {name: WantedPool(name, pool, known.get(name)) for name, pool in taken.pools.items()}
             pools = {*before, *self._wanted, *self._store.pools()}
             self._asked |= pools
         for name in sorted(pools):
@@ -104,6 +108,16 @@ class Controller:
         To be asked when the first list is there (``wait_synced``).
         """
         return self._options.matching.layout(self._store.in_pool(pool))
+
+    def free(self, pool: str) -> frozenset[str] | None:
+        """Names of the pool's devices that any slice in the API offers, without a taint that keeps new claims away.
+
+        None while that may be otherwise: a write of ours is due or under way, or one failed and may have been carried
+        out. What an earlier ``update`` wanted is never written any more once this is not None.
+        """
+        if not self.wait_idle(0.0, 0.0) or self._sync.uncertain(pool):
+            return None
+        return frozenset([name for each in self._store.in_pool(pool) for name in each.free_names])
 
     def known_versions(self) -> dict[str, str]:
         """Resource versions by name of slice, as far as they are known here."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from kube.bodies import Json, JsonObject, object_at, text_at
 from node.values import Value, value
 
+_WITHDRAWING = ("NoSchedule", "NoExecute")
+
 
 @value
 class Stored(Value):
@@ -46,6 +48,11 @@ class Stored(Value):
         return tuple([text_at(device, "name") for device in self.devices])
 
     @property
+    def free_names(self) -> tuple[str, ...]:
+        """Names of its devices that have no taint which keeps new claims away."""
+        return tuple([text_at(device, "name") for device in self.devices if not _is_withdrawn(device)])
+
+    @property
     def resource_version(self) -> str:
         """The version of the object."""
         return text_at(self.body, "metadata", "resourceVersion")
@@ -55,6 +62,10 @@ def objects_in(spec: JsonObject, field: str) -> tuple[JsonObject, ...]:
     """The objects of a list in a spec."""
     found = spec.get(field)
     return tuple([each for each in found if isinstance(each, dict)]) if isinstance(found, list) else ()
+
+
+def _is_withdrawn(device: JsonObject) -> bool:
+    return any(text_at(taint, "effect") in _WITHDRAWING for taint in objects_in(device, "taints"))
 
 
 def _number(found: Json) -> int:

@@ -94,6 +94,11 @@ class PoolSync:
             after = error.retry_after if isinstance(error, RequestError) else None
             return Outcome(retry=True, retry_after=after or 0.0)
 
+    def uncertain(self, name: str) -> bool:
+        """Whether a write has failed and may have been carried out all the same."""
+        memory = self._memory.get(name)
+        return memory is not None and memory.uncertain
+
     def status(self, name: str, wanted: WantedPool | None) -> PoolStatus:
         """How a pool stands."""
         stored = self._store.in_pool(name)

@@ -5,9 +5,10 @@ The field names are CDI's. Paths on the host are host paths, not those the agent
 
 from __future__ import annotations
 
-from node.values import Value, value
+from node.values import Value, quick, value
 
 
+@quick
 @value
 class NodeEdit(Value):
     """A device node: path in the container, path on the host, permissions out of ``rwm``."""

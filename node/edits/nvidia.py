@@ -119,7 +119,11 @@ def missing_channels(device: Device, options: EditOptions) -> tuple[str, ...]:
 
 def node_edit(node: DeviceNode, options: EditOptions) -> NodeEdit:
     """A device node as the container sees it and where it is on the host."""
-    return NodeEdit(node.path, options.dev_root.rstrip("/") + node.path)
+    return _at(node.path, options)
+
+
+def _at(path: str, options: EditOptions) -> NodeEdit:
+    return NodeEdit(path, options.dev_root.rstrip("/") + path)
 
 
 def _in_order(devices: Iterable[tuple[str, Device]], options: EditOptions) -> tuple[tuple[str, Device], ...]:
@@ -143,9 +147,9 @@ def _device_specs(
 ) -> tuple[NodeEdit, ...]:
     control = (node for _, device in devices[:1] for node in device.nodes_of(NodeRole.CONTROL) if node.present)
     own = (node for _, device in devices for node in _own_nodes(device))
-    nodes = [node_edit(node, options) for node in dict.fromkeys((*control, *own))]
-    nodes += [node_edit(DeviceNode(f"{CHANNEL}{channel}", NodeRole.AUXILIARY), options) for channel in channels]
-    return tuple(nodes)
+    # By path: the hashes of whole nodes would be a third of an answer's time.
+    paths = dict.fromkeys([node.path for node in (*control, *own)])
+    return tuple([_at(path, options) for path in (*paths, *(f"{CHANNEL}{channel}" for channel in channels))])
 
 
 def _own_nodes(device: Device) -> Iterable[DeviceNode]:

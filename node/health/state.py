@@ -30,21 +30,29 @@ class Recovery(StrEnum):
     NONE = "none"
     """There is nothing to recover from."""
     AUTOMATIC = "automatic"
-    """The next scan that finds the cause gone."""
+    """By itself, once the cause has been gone for a quiet time."""
     RESET = "reset"
     """A reset of the device or a reload of its driver."""
     REPLACE = "replace"
     """Work on the hardware."""
+    PERSON = "person"
+    """A person who says so (``ostler health clear``), or the time that the person gave."""
 
 
 @value
 class Health(Value):
-    """State, reason (one sentence, empty when healthy), since (Unix seconds) and recovery."""
+    """State, reason (one sentence, empty when healthy), since (Unix seconds) and recovery.
+
+    ``cause``: the kind of trouble in one word (``xid``, ``lost``), empty when healthy or not told.
+    ``evicts``: the policy lets this state cost pods that have the device (a taint NoExecute).
+    """
 
     state: HealthState = HealthState.HEALTHY
     reason: str = ""
     since: float = 0.0
     recovery: Recovery = Recovery.NONE
+    cause: str = ""
+    evicts: bool = False
 
     @property
     def usable(self) -> bool:

@@ -105,6 +105,11 @@ class Inventory:
         self._scanner.overrides = overrides
         self.wake()
 
+    @property
+    def held(self) -> str:
+        """Why the driver is not free although it must be left alone, as the last scan found; empty where it is."""
+        return self._scanner.held
+
     async def rescan(self) -> Diff:
         """Wait for a scan that begins after this call, and return what it found; several callers share one scan.
 

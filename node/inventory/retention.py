@@ -11,13 +11,18 @@ the status of the pod that holds it, and one that vanishes while it is being all
 id that is unhealthy is told in the pod's status and is allocated to nobody. After the hour nothing is being allocated
 any more, and what is gone for good should not count as capacity for ever. Which devices pods hold is not known here, so
 all are treated alike; a restart of the agent ends it as well. An instance made anew in the same place is another
-device: the former one is kept under a name of its own, because its id is another.
+another device: the former one is kept under a name of its own, because its id is another.
+
+What left the bus is told from what was taken down, since the former may cost pods that have it: a virtual function that
+vanished left the bus only where its physical function still counts it, or vanished as well. While functions are being
+taken down they are missing and counted for a moment, so that word is asked again with every scan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from node.health.signal import Trouble
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.facts import PciFunction, SysfsFacts
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
@@ -107,7 +112,7 @@ def _departed(
         # Two devices may never have one id: the kubelet would count it as healthy and unhealthy at once.
         if device.name in found or vendor_id(device) in ids:
             continue
-        if not is_gone(device):
+        if not is_gone(device) or (device.health.cause == Trouble.LOST and _taken_down(device, functions)):
             kept.append((now, replace(device, health=_gone(device, functions, sysfs))))
         elif abs(now - device.health.since) < KEPT_SECONDS:  # Also where the clock was set back.
             kept.append((device.health.since, device))
@@ -116,20 +121,35 @@ def _departed(
 
 
 def _gone(device: Device, functions: dict[str, PciFunction], sysfs: SysfsFacts | None) -> Health:
-    state, where = HealthState.UNHEALTHY, ""
+    state, where, cause = HealthState.UNHEALTHY, "", ""
     function = functions.get(device.pci_address or "")
     if function is not None:
         where = _beside_its_function(device, function)
     elif device.pci_address is None or sysfs is None:
         where = "the driver's list of devices"
     else:
-        unread = next((line for line in sysfs.errors if device.pci_address in line or not functions), None)
+        # A virtual function's own folder is not there; what its physical function counts may be unreadable.
+        asked = {device.pci_address, device.text("pfPciAddress") or device.pci_address}
+        unread = next((line for line in sysfs.errors if not functions or any(each in line for each in asked)), None)
         if unread is not None:
             # Nothing says that it is not there.
             state, where = HealthState.UNKNOWN, f"sight: {unread}"
+        elif _taken_down(device, functions):
+            where = "its physical function; the virtual function was taken down"
         else:
-            where = "the PCI bus; it was removed or does not answer"
-    return Health(state, f"{_GONE}{where}", recovery=Recovery.AUTOMATIC)
+            where, cause = "the PCI bus; it was removed or does not answer", Trouble.LOST.value
+    return Health(state, f"{_GONE}{where}", recovery=Recovery.AUTOMATIC, cause=cause)
+
+
+def _taken_down(device: Device, functions: dict[str, PciFunction]) -> bool:
+    """Whether a function that vanished is a virtual one that its physical function does not count any more."""
+    if device.text("sriovFunction") != "vf":
+        return False
+    whole, number = functions.get(device.text("pfPciAddress")), device.attribute("vfIndex")
+    if whole is None:
+        return False
+    # Not known is not left: a device that evicts must be known to be gone.
+    return whole.sriov_numvfs is None or not isinstance(number, int) or number >= whole.sriov_numvfs
 
 
 def _beside_its_function(device: Device, function: PciFunction) -> str:

@@ -5,7 +5,7 @@ and keeps its previous facts; an assembly that raises keeps the previous devices
 that it is seen, and not as devices that disappear.
 
 While the driver must be left alone (quiesce), sources that hold it are closed and not read; their last facts stand with
-the status QUIESCED, which keeps devices and their ids, unusable.
+the status QUIESCED, which keeps devices and their ids, unusable. A source that could not let go is told as failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStat
 from node.inventory.nvidia.health import QUIESCED
 from node.inventory.places import places_of
 from node.inventory.retention import retained
-from node.inventory.source import DriverHolder, Source
+from node.inventory.source import DriverHeld, DriverHolder, Source
 from node.topology.build import topology_of
 from node.topology.model import PlaceOverride, Topology
 from node.values import Value, replace, value
@@ -44,6 +44,7 @@ class Reading(Value):
 class Scanner:
     """Reads sources; ``reading`` names the one that is being read or closed, empty in between.
 
+    ``held``: why the driver is not free although it must be left alone, as the last scan found; empty where it is.
     ``quiesced`` says why the driver must be left alone, None when it need not be. ``overrides``: where devices are on a
     machine whose PCIe tree does not tell.
     """
@@ -64,14 +65,18 @@ class Scanner:
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
         self.reading = ""
+        self.held = ""
 
     def scan(self, previous: Snapshot) -> Reading:
         """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow."""
         faults: dict[str, str] = {}
         reason = self._quiesced()
         facts = merge(tuple(self._read(source, faults, reason is not None) for source in self._sources))
+        self.held = ""
         if reason is not None:
             facts = _left_alone(facts, reason)
+            holders = [source.name for source in self._sources if isinstance(source, DriverHolder)]
+            self.held = "; ".join(faults[name] for name in holders if name in faults)
         self.reading = ""
         try:
             reading = self._assembled(facts, previous)
@@ -95,7 +100,7 @@ class Scanner:
         self.reading = source.name
         try:
             if quiesced and isinstance(source, DriverHolder):
-                source.close()
+                self._let_go(source, faults)
                 return self._facts.get(source.name, NodeFacts(nvml=NvmlFacts()))
             facts = source.read()
         except Exception as error:  # noqa: BLE001 - a bug of the source; the log and its status tell
@@ -103,6 +108,14 @@ class Scanner:
             return self._facts.get(source.name, NodeFacts())
         self._facts[source.name] = facts
         return facts
+
+    def _let_go(self, source: Source, faults: dict[str, str]) -> None:
+        """Close a source that holds its driver, which another thread's call into the driver can prevent."""
+        try:
+            source.close()
+        except DriverHeld as error:
+            # No bug of ours: the source has logged it, its status and whoever asked for quiesce tell.
+            faults[source.name] = str(error)
 
     def _report(self, name: str, error: Exception, faults: dict[str, str]) -> None:
         text = f"internal error: {type(error).__name__}: {error}"

@@ -7,6 +7,10 @@ from typing import Literal, Protocol, runtime_checkable
 from node.inventory.facts import NodeFacts
 
 
+class DriverHeld(Exception):
+    """A source cannot let go of the driver; the text says why, and what to do."""
+
+
 class Source(Protocol):
     """Reads facts about the node; called from one worker thread, never twice at once.
 

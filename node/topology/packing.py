@@ -16,6 +16,9 @@ one for a whole GPU, several where a GPU or a function is divided. The choice is
 
 A single unit is so as near as one can be, and several get an island as small as without a distance, if not the fullest.
 
+Units that another door has given out count as free in rules 3, 4 and 7: what is begun there is not what is begun here,
+so that two doors which take from opposite ends meet only when little is left.
+
 Exact wherever a table of all sets is affordable (cells of up to 16 scored leaves); a larger host, or one without
 scores, is filled child by child under rules 1 and 3 again. Scores are tables made once for each topology, because the
 kubelet asks in the one thread that admits pods.
@@ -61,28 +64,34 @@ class CellTree:
         self._chains = tuple(_chains(self._root, ()))
         self._depth = max(len(chain) for chain in self._chains)
 
-    def choose(self, free: Units, required: Units, size: int, far: Units = ()) -> list[int]:
+    def choose(self, free: Units, required: Units, size: int, far: Units = (), others: Units = ()) -> list[int]:
         """How many units to take of each leaf: ``size`` in all, ``required`` among them.
 
         ``free`` counts the required ones, too. ``far``: every leaf's distance (``Proximity.rank``) from what the units
-        should be near to, empty for nothing. Raises ``ValueError`` for what cannot be: more than is free, more required
-        than ``size``, or a leaf with more required than free.
+        should be near to, empty for nothing. ``others``: units that are not free because another door has them. Raises
+        ``ValueError`` for what cannot be: more than is free, more required than ``size``, or a leaf with more required
+        than free.
         """
         if not sum(required) <= size <= sum(free) or any(map(int.__gt__, required, free)):
             raise ValueError(f"{size} units of {sum(free)} free ones, {sum(required)} of them required, cannot be")
-        hosts = self._hosts(free, required, size, far)
+        ours = [some + elsewhere for some, elsewhere in zip(free, others, strict=True)] if others else free
+        hosts = self._hosts(free, required, size, far, ours)
         if hosts[0].table is None:
             picks = list(required)
             spare = [some - fixed for some, fixed in zip(free, required, strict=True)]
-            _descend(hosts[0], spare, picks, size - sum(picks))
+            _descend(hosts[0], spare, picks, size - sum(picks), others or [0] * len(spare))
             return picks
-        found = (_best_set(host, host.table, free, required, size, far=far) for host in hosts if host.table)
+        found = (_best_set(host, host.table, free, required, size, far=far, ours=ours) for host in hosts if host.table)
         best = min(found, key=_by_rank)
         return _taken(best[1], free, required, size)
 
-    def _hosts(self, free: Units, required: Units, size: int, far: Units) -> list[_Spot]:
-        """The best hosts by rules 1 to 3, in the order of the tree; several where only position tells them apart."""
+    def _hosts(self, free: Units, required: Units, size: int, far: Units, ours: Units) -> list[_Spot]:
+        """The best hosts by rules 1 to 3, in the order of the tree; several where only position tells them apart.
+
+        ``ours``: units that are free or another door's.
+        """
         sums = [0, *accumulate(free)]
+        wide = [0, *accumulate(ours)]
         fixed = [leaf for leaf, count in enumerate(required) if count]
         low, high = (fixed[0], fixed[-1]) if fixed else (len(free), -1)
         fitting = [
@@ -94,9 +103,9 @@ class CellTree:
         ranked: dict[tuple[int, ...], list[_Spot]] = {}
         for chain in fitting:
             if chain[0].size == smallest:
-                counts = [sums[spot.stop] - sums[spot.start] for spot in chain]
+                counts = [wide[spot.stop] - wide[spot.start] for spot in chain]
                 distance = _distance(chain[0], free, required, size, far) if far else 0
-                key = (distance, *counts, *[sums[-1]] * (self._depth - len(chain)))
+                key = (distance, *counts, *[wide[-1]] * (self._depth - len(chain)))
                 ranked.setdefault(key, []).append(chain[0])
         return ranked[min(ranked)]
 
@@ -150,7 +159,7 @@ def _distance(host: _Spot, free: Units, required: Units, size: int, far: Units) 
 
 
 def _best_set(
-    host: _Spot, table: ScoreTable, free: Units, required: Units, size: int, *, far: Units
+    host: _Spot, table: ScoreTable, free: Units, required: Units, size: int, *, far: Units, ours: Units
 ) -> tuple[_Rank, int]:
     """The best set of leaves in ``host`` by rules 4 to 8 as a mask, and its rank by rules 4 to 7 (less is better)."""
     fixed = [leaf for leaf in range(host.start, host.stop) if required[leaf]]
@@ -159,8 +168,8 @@ def _best_set(
     extra = _fewest([free[leaf] for leaf in others], size - have)
     base = sum(1 << leaf for leaf in fixed)
     sets: Iterable[tuple[int, ...]]
-    if any(free[leaf] > 1 for leaf in others):
-        waste, sets = _tightest(others, extra, free, size - have)
+    if any(ours[leaf] > 1 for leaf in others):
+        waste, sets = _tightest(others, extra, free, size - have, ours)
     else:
         # Combinations come in the order of the tree, which is rule 8: the first of several best ones is taken.
         waste, sets = have + extra - size, combinations([1 << leaf for leaf in others], extra)
@@ -176,7 +185,7 @@ def _best_set(
         distances = _sums(far[first : first + table.count])
         distance = min([distances[mask] for mask in masks])
         masks = [mask for mask in masks if distances[mask] == distance]
-    everything = sum(1 << leaf - first for leaf in range(first, first + table.count) if free[leaf])
+    everything = sum(1 << leaf - first for leaf in range(first, first + table.count) if ours[leaf])
     kept = [sums[everything ^ mask] for mask in masks]
     most = max(kept)
     rank = (len(fixed) + extra, waste, -score, distance, sums[everything] - most)
@@ -202,12 +211,14 @@ def _fewest(units: Units, needed: int) -> int:
     return taken
 
 
-def _tightest(others: Sequence[int], extra: int, free: Units, needed: int) -> tuple[int, list[tuple[int, ...]]]:
+def _tightest(
+    others: Sequence[int], extra: int, free: Units, needed: int, ours: Units
+) -> tuple[int, list[tuple[int, ...]]]:
     """Sets of ``extra`` leaves, as bits, that have enough units and as few more as can be; and how many more."""
     found: dict[int, list[tuple[int, ...]]] = {}
     for leaves in combinations(others, extra):
-        waste = sum([free[leaf] for leaf in leaves]) - needed
-        if waste >= 0:
+        waste = sum([ours[leaf] for leaf in leaves]) - needed
+        if sum([free[leaf] for leaf in leaves]) >= needed:
             found.setdefault(waste, []).append(tuple(1 << leaf for leaf in leaves))
     least = min(found)
     return least, found[least]
@@ -225,8 +236,11 @@ def _taken(mask: int, free: Units, required: Units, size: int) -> list[int]:
     return picks
 
 
-def _descend(spot: _Spot, spare: list[int], picks: list[int], needed: int) -> None:
-    """Move ``needed`` units from ``spare`` to ``picks``: out of the tightest child that has them, else the fullest."""
+def _descend(spot: _Spot, spare: list[int], picks: list[int], needed: int, others: Units) -> None:
+    """Move ``needed`` units from ``spare`` to ``picks``: out of the tightest child that has them, else the fullest.
+
+    What ``others`` have counts as free where children are compared.
+    """
     if not spot.children:
         picks[spot.start] += needed
         spare[spot.start] -= needed
@@ -234,11 +248,12 @@ def _descend(spot: _Spot, spare: list[int], picks: list[int], needed: int) -> No
     # Children in which most is taken already go first, of those the ones that give most.
     left = sorted(spot.children, key=lambda child: (-_count(picks, child), -_count(spare, child)))
     while needed > (most := _count(spare, left[0])):
-        _descend(left.pop(0), spare, picks, most)
+        _descend(left.pop(0), spare, picks, most, others)
         needed -= most
     touched = _count(picks, left[0])
     sufficient = [child for child in left if _count(picks, child) == touched and _count(spare, child) >= needed]
-    _descend(min(sufficient, key=lambda child: _count(spare, child)), spare, picks, needed)
+    tightest = min(sufficient, key=lambda child: _count(spare, child) + _count(others, child))
+    _descend(tightest, spare, picks, needed, others)
 
 
 def _count(units: Units, spot: _Spot) -> int:

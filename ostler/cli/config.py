@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from node.rules import Doors, Rule
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.config.document import MAX_BYTES
 from ostler.config.errors import ConfigErrors
@@ -72,6 +73,12 @@ def _check(path: Path) -> int:
     for note in loaded.notes:
         sys.stdout.write(f"  {note}\n")
     for rule in loaded.settings.rules:
-        strategies = ", ".join(rule.edits.strategies)
-        sys.stdout.write(f"  offers {rule.resource} through the {rule.door} door ({strategies})\n")
+        sys.stdout.write(f"  offers {rule.resource} through {_doors(rule)}\n")
     return Exit.OK
+
+
+def _doors(rule: Rule) -> str:
+    strategies = ", ".join(rule.edits.strategies)
+    if rule.door is Doors.BOTH:
+        return f"both doors ({strategies}; claims by CDI)"
+    return f"the {rule.door} door ({strategies if rule.door is Doors.PLUGIN else 'CDI'})"

@@ -7,7 +7,7 @@ import sys
 
 from google.protobuf.json_format import MessageToDict
 
-from node.rules import Door
+from node.rules import Door, Doors
 from ostler.cli.client import TIMEOUT, NoAgent, call
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.output import add_format, print_document, print_table
@@ -51,6 +51,7 @@ def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:
 def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
     # Here and not above: with a running agent none of this is needed.
     from driver.devices.view import door_offer
+    from node.holds.standing import NOTHING_HELD
     from node.inventory.model import Snapshot
     from node.offer import offer
     from ostler.admin import devices_message
@@ -58,16 +59,15 @@ def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
 
     reading = scan_once(settings)
     snapshot = Snapshot(1, reading.devices, reading.sources, reading.host)
-    plugin = offer(snapshot, settings.rules, {}, Door.PLUGIN)
-    return devices_message(snapshot, plugin, door_offer(snapshot, settings.rules, {}))
+    plugin = offer(snapshot, settings.rules, NOTHING_HELD, Door.PLUGIN)
+    return devices_message(snapshot, plugin, door_offer(snapshot, settings.rules))
 
 
 def _print_table(answer: agent_pb2.ListDevicesResponse) -> None:
     rows = []
     for device in answer.devices:
         numa = str(device.numa_node) if device.HasField("numa_node") else "-"
-        through = ", by claims" if device.door == Door.DRA else ""
-        offered = f"{device.resource} ({device.offered_as}{through})" if device.resource else "-"
+        offered = f"{device.resource} ({_through(device)})" if device.resource else "-"
         rows.append((device.name, _described(device), numa, device.health.state, offered, _why(device)))
     if rows:
         print_table(("NAME", "WHAT IT IS", "NUMA", "HEALTH", "OFFERED AS", "WHY"), rows)
@@ -76,6 +76,13 @@ def _print_table(answer: agent_pb2.ListDevicesResponse) -> None:
     for source in answer.sources:
         if source.state != "ok":
             sys.stdout.write(f"{source.name}: {source.state}: {source.detail}\n")
+
+
+def _through(device: agent_pb2.Device) -> str:
+    """How it is offered, and through which doors."""
+    if device.door == Doors.BOTH:
+        return f"{device.offered_as}, by claims {device.claims_as or 'not'}"
+    return f"{device.offered_as}, by claims" if device.door == Doors.DRA else device.offered_as
 
 
 def _described(device: agent_pb2.Device) -> str:
@@ -97,7 +104,8 @@ def _described(device: agent_pb2.Device) -> str:
 
 def _why(device: agent_pb2.Device) -> str:
     """The reason for its state, and what the node needs it for."""
-    reason = device.health.reason or device.offer_reason
+    reasons = (device.offer_reason, f"by claims: {device.claims_reason}" if device.claims_reason else "")
+    reason = device.health.reason or "; ".join(reason for reason in reasons if reason)
     if device.host_use and device.host_use not in reason:
         return f"{reason}; the node itself uses it: {device.host_use}".removeprefix("; ")
     return reason

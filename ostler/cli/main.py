@@ -24,6 +24,8 @@ COMMANDS = {
     "status": "show how the running agent is",
     "slices": "show what this node publishes through DRA, and what it would",
     "claims": "list the resource claims that hold devices of this node",
+    "holds": "show who has which device, and what is withheld from which door",
+    "health": "show how the devices of this node are, or say how one is",
     "rescan": "have the running agent look at the hardware now",
     "reload": "have the running agent read its configuration again",
     "quiesce": "have the running agent let go of the driver, so that it can be replaced",

@@ -49,12 +49,13 @@ def read_settings(arguments: argparse.Namespace) -> Loaded:
         raise CommandFailed(f"the configuration is not usable\n{error}", Exit.CONFIG) from error
 
 
-def add_socket(parser: argparse.ArgumentParser) -> None:
-    """Add ``--socket``."""
+def add_socket(parser: argparse.ArgumentParser, *, action: bool = False) -> None:
+    """Add ``--socket``; for an ``action`` of a command that has it already, so that it may stand at either place."""
+    default = Path(os.environ.get("OSTLER_SOCKET") or Settings().socket)
     parser.add_argument(
         "--socket",
         type=Path,
-        default=Path(os.environ.get("OSTLER_SOCKET") or Settings().socket),
+        default=argparse.SUPPRESS if action else default,
         metavar="PATH",
-        help="the agent's socket (default: %(default)s) [OSTLER_SOCKET]",
+        help=f"the agent's socket (default: {default}) [OSTLER_SOCKET]",
     )

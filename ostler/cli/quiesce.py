@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Have the running agent close NVML and every device file, so that the driver's modules can be unloaded, and\n"
         "print what changed. Its devices are shown unhealthy: running pods keep them, no new pod gets one. It lasts\n"
         "until 'ostler resume' or a reboot, also when the agent is restarted meanwhile. A standby follows within\n"
-        "seconds. Pods that use GPUs keep the driver busy: end them first."
+        "seconds. Pods that use GPUs keep the driver busy: end them first. Where a call into the driver does not\n"
+        "return, the agent cannot let go of it: that is said, and the command fails."
     )
     parser.add_argument("--reason", default="", help="why, for the log and for people who look at the devices")
     add_socket(parser)

@@ -24,6 +24,7 @@ from ostler.agent import Agent
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import sources_of
+from ostler.config.building import needs_node_name
 from ostler.config.load import Loaded
 from ostler.config.notes import Note, NoteKind
 from ostler.config.settings import Settings
@@ -114,10 +115,11 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
 
 def _missing(settings: Settings, node_name: str) -> str:
     """What an agent with these settings and this name would lack, empty for nothing."""
-    if node_name or not any(rule.door is Door.DRA for rule in settings.rules):
+    by_node = settings.kubernetes.door_by_node
+    if node_name or not (by_node or any(rule.door.has(Door.DRA) for rule in settings.rules)):
         return ""
     fix = "start the agent with --node-name NAME, in a pod with OSTLER_NODE_NAME from spec.nodeName"
-    return f"nodeName: is not given, but a resource has door dra; {fix}"
+    return f"nodeName: is not given, but {needs_node_name(settings.rules)}; {fix}"
 
 
 def _by_kind(notes: Iterable[Note]) -> Counter[str]:

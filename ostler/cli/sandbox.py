@@ -10,9 +10,8 @@ import sys
 from collections.abc import Coroutine
 from pathlib import Path
 
-from node.inventory.recordings.source import RecordingError, read
+from node.inventory.recordings.source import RecordingError
 from ostler.cli.exits import CommandFailed, Exit
-from sandbox.claimed import Shares, shares
 from sandbox.configuration import configuration
 from sandbox.node import SandboxNode
 from sandbox.nodes import UnknownNodeError, names, path
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Run the agent as a process of its own against an embedded kubelet, over real sockets, and show what happens:\n"
         "devices found, resources registered, pods given devices, a device failing and coming back, and the same with\n"
-        "claims (DRA), for which it has an API server and a scheduler of its own. Then a prompt.\n"
+        "claims (DRA) of the same devices, for which it has an API server and a scheduler of its own. Then a prompt.\n"
         f"Recorded nodes: {', '.join(names())}; '{HERE}' uses this machine's own devices; or the path of a recording."
     )
     parser.add_argument("--node", default="h100-sxm-8", metavar="NAME", help="recorded node (default: %(default)s)")
@@ -50,8 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
         flags["--node-name"] = arguments.node
     if arguments.config is None and arguments.mig_strategy != "single":
         # Resources would decide alone, and cannot say what "single" says: there it is the strategy, without NICs.
+        # This machine's own devices are at the door that its users know.
         text = configuration(
-            mig=arguments.mig_strategy != "none", topology=_overrides(recorded), shares=_shares(recorded)
+            mig=arguments.mig_strategy != "none", topology=_overrides(recorded), both=recorded is not None
         )
     if text is None and arguments.mig_strategy:
         flags["--mig-strategy"] = arguments.mig_strategy
@@ -79,16 +79,6 @@ def _recording(name: str) -> Path | None:
         return path(name)
     except UnknownNodeError as error:
         raise CommandFailed(f"{error}, '{HERE}' for this machine, or the path of a recording", Exit.USAGE) from error
-
-
-def _shares(recorded: Path | None) -> Shares:
-    """Which GPUs are for claims: some of a recording's, none of this machine's, whose users decide for themselves."""
-    if recorded is None:
-        return Shares()
-    try:
-        return shares(read(recorded).facts)
-    except RecordingError as error:
-        raise CommandFailed(str(error)) from error
 
 
 def _overrides(recorded: Path | None) -> Path | None:

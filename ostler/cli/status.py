@@ -18,7 +18,7 @@ from protos.agent.v1alpha1 import agent_pb2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
-        "Show how the running agent is: role, readiness, sources, resources, registration, claims, events."
+        "Show how the running agent is: role, readiness, sources, resources, registration, claims, holds, events."
     )
     add_format(parser)
     add_socket(parser)
@@ -54,6 +54,8 @@ def _print_text(status: agent_pb2.GetStatusResponse) -> None:
     print_table(("RESOURCE", "HEALTHY", "REGISTRATION", "PATH", "SOCKET", "DETAIL"), rows)
     if status.HasField("dra"):
         _print_dra(status.dra)
+    if status.HasField("holds"):
+        _print_holds(status.holds, dra=status.HasField("dra"))
     if status.events:
         sys.stdout.write("\n")
         print_table(
@@ -66,6 +68,19 @@ def _print_dra(dra: agent_pb2.DraStatus) -> None:
     sys.stdout.write("\n")
     row = (dra.driver, f"{dra.published}/{dra.devices}", dra.registration, str(dra.claims), dra.socket, dra.problem)
     print_table(("DRA DRIVER", "PUBLISHED", "REGISTRATION", "CLAIMS", "SOCKET", "DETAIL"), [row])
+
+
+def _print_holds(holds: agent_pb2.HoldsStatus, *, dra: bool) -> None:
+    """One line of what is held, and one for each thing that is not as it should be; ``dra``: there is a second door."""
+    words = [f"{holds.by_plugin} through the plugin door"]
+    words += [f"{holds.by_dra} through the DRA door"] if dra or holds.by_dra else []
+    words += [f"{number} {what}" for number, what in ((holds.draining, "draining"), (holds.moving, "moving")) if number]
+    if holds.losers:
+        words.append("1 claim lost its device" if holds.losers == 1 else f"{holds.losers} claims lost their devices")
+    sys.stdout.write(f"\ndevices held: {', '.join(words)}\n")
+    for problem in (holds.kubelet, holds.api_server, holds.both, holds.processes):
+        if problem:
+            sys.stdout.write(f"  {plain(problem)}\n")
 
 
 def _time(seconds: float) -> str:

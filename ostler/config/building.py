@@ -12,13 +12,15 @@ from pathlib import Path
 
 from node.edits.options import CdiMode
 from node.inventory.model import DeviceKind
-from node.rules import Door, Rule
+from node.rules import Door, Doors, Rule
 from node.values import Value, value
 from ostler.config import option_fields, schema
 from ostler.config.conflicts import check_together
 from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError
+from ostler.config.health import health_policy
+from ostler.config.health_fields import HEALTH
 from ostler.config.notes import Note, NoteKind
 from ostler.config.options import Roots, check_options, edit_options
 from ostler.config.resources import PlacedRule, read_resources
@@ -26,8 +28,10 @@ from ostler.config.scalars import MAX_SOCKET_PATH
 from ostler.config.section import Values
 from ostler.config.settings import (
     CdiSettings,
+    DoorByNode,
     DraSettings,
     EventsChoice,
+    HoldsSettings,
     InventorySettings,
     KubeletSettings,
     KubernetesSettings,
@@ -72,12 +76,16 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
     rules = _rules(values, habits.renames, roots, problems, notes)
     if schema.RESOURCES not in values and not habits.nvidia_alone:
         rules += other_rules(values.section(option_fields.DEFAULTS), roots)
-    full = any(rule.edits.uses_cdi and rule.edits.cdi_mode is CdiMode.FULL for rule in rules)
+    by_node = values.section(schema.KUBERNETES)[schema.DOOR_BY_NODE] is DoorByNode.ON
+    full = any(
+        rule.edits.cdi_mode is CdiMode.FULL and (rule.edits.uses_cdi or rule.door.has(Door.DRA) or by_node)
+        for rule in rules
+    )
     _check_folders(values, problems)
     _check_events(values, problems)
     _check_instance(values, problems)
-    if any(rule.door is Door.DRA for rule in rules):
-        _check_dra(values, problems, notes)
+    if by_node or any(rule.door.has(Door.DRA) for rule in rules):
+        _check_dra(values, rules, problems, notes)
     kubelet, cdi = values.section(schema.KUBELET), values.section(schema.CDI)
     folders, inventory, log = (values.section(field) for field in (schema.ROOTS, schema.INVENTORY, schema.LOG))
     topology = values.section(schema.TOPOLOGY)[schema.TOPOLOGY_FILE]
@@ -103,10 +111,18 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
         rules=rules,
         topology_file=Path(topology) if topology else None,
         kubernetes=KubernetesSettings(
-            values.section(schema.KUBERNETES)[schema.EVENTS], Path(kubeconfig) if kubeconfig else None
+            values.section(schema.KUBERNETES)[schema.EVENTS], Path(kubeconfig) if kubeconfig else None, by_node
         ),
+        holds=HoldsSettings(values.section(schema.HOLDS)[schema.IGNORE_PROCESSES]),
+        health=health_policy(values.section(HEALTH), values.section(schema.DRA)[schema.TAINT_EFFECT], problems),
         dra=_dra(values),
     )
+
+
+def needs_node_name(rules: tuple[Rule, ...]) -> str:
+    """What the node's name is needed for, in words."""
+    door = next((rule.door for rule in rules if rule.door.has(Door.DRA)), None)
+    return "kubernetes.doorByNode is on" if door is None else f"a resource has door {door}"
 
 
 def _dra(values: Values) -> DraSettings:
@@ -139,7 +155,7 @@ def _rules(
     defaults = values.section(option_fields.DEFAULTS)
     if schema.RESOURCES in values:
         placed = read_resources(values[schema.RESOURCES], defaults, roots, problems)
-        check_together(placed, problems)
+        check_together(placed, problems, notes)
         complete = len(placed) == len(values[schema.RESOURCES])
         _check_strategy(values, placed, complete, problems, notes)
         return tuple(one.rule for one in placed)
@@ -148,7 +164,7 @@ def _rules(
     check_options(options, nothing, defaults, NVIDIA_GPUS, problems)
     strategy = values.section(schema.NVIDIA)[schema.MIG_STRATEGY]
     renamed = renamed_rules(renames, strategy, defaults, roots, problems)
-    check_together(renamed, problems)
+    check_together(renamed, problems, notes)
     for rename in renames:
         if rename.kind is DeviceKind.MIG and strategy is MigStrategy.NONE:
             text = "has no meaning here: migStrategy none does not offer MIG devices"
@@ -208,15 +224,21 @@ def _check_events(values: Values, problems: list[ConfigError]) -> None:
         problems.append(kubernetes.place(schema.EVENTS).error("is on, but nodeName is not given", fix))
 
 
-def _check_dra(values: Values, problems: list[ConfigError], notes: list[Note]) -> None:
+def _check_dra(values: Values, rules: tuple[Rule, ...], problems: list[ConfigError], notes: list[Note]) -> None:
     """What the second door needs: the node's name for its pool, and room for the names of its sockets.
 
     The name is often given to the agent alone, by a variable of its pod; whoever only reads the file is told.
     """
     dra, settings = values.section(schema.DRA), _dra(values)
     if not values[schema.NODE_NAME]:
-        text = "is not given, and 'ostler run' needs it, because a resource has door dra"
+        text = f"is not given, and 'ostler run' needs it, because {needs_node_name(rules)}"
         notes.append(Note(NoteKind.REMARK, values.place(schema.NODE_NAME), text))
+    if any(rule.door is Doors.BOTH for rule in rules):
+        text = (
+            "door both needs an API server that keeps device taints and the kubelet's pod resources; "
+            "where one is missing, the rule acts as plugin, and 'ostler status' says why"
+        )
+        notes.append(Note(NoteKind.REMARK, values.place(schema.RESOURCES), text))
     kubelet = values.section(schema.KUBELET)
     for field in (schema.REGISTRY_DIR, schema.DEVICE_PLUGIN_DIR):
         if settings.plugins_dir == Path(kubelet[field]):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from node.nic_selector import FunctionRange, NicSelector
-from node.rules import PROFILE, Selector, matches_pattern
+from node.rules import PROFILE, Doors, Selector, matches_pattern
 from ostler.config.document import shown
-from ostler.config.doors import shared_devices
 from ostler.config.errors import ConfigError
+from ostler.config.notes import Note, NoteKind
 from ostler.config.resources import PlacedRule, differences
 from ostler.config.sorts import sorts
 
@@ -23,39 +23,34 @@ T = TypeVar("T")
 _ANY_PROFILE = r"([1-9]c\.)?[1-9]g\.[a-z0-9.-]+"
 
 
-def check_together(rules: Sequence[PlacedRule], problems: list[ConfigError]) -> None:
-    """Report what only shows when the rules are seen together; ``rules`` in the order in which they are tried."""
+def check_together(rules: Sequence[PlacedRule], problems: list[ConfigError], notes: list[Note] | None = None) -> None:
+    """Report what only shows when the rules are seen together; ``rules`` in the order in which they are tried.
+
+    ``notes`` gets what is right and may surprise.
+    """
     for number, later in enumerate(rules):
         for earlier in rules[:number]:
-            _check_pair(earlier, later, problems)
+            _check_pair(earlier, later, problems, [] if notes is None else notes)
         _check_reached(rules[:number], later, problems)
 
 
-def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigError]) -> None:
+def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigError], notes: list[Note]) -> None:
+    """Two names that meet must be one resource, whatever the doors: devices stay at a door until it has let them go."""
     one, other = earlier.rule.resource, later.rule.resource
-    if earlier.rule.door is not later.rule.door:
-        _check_doors(earlier, later, problems)
-    elif _meet(one, other):
+    if _meet(one, other):
         different = differences(earlier.rule, later.rule)
         if different:
             problem = f"is {shown(other)}, which {earlier.label} offers as {shown(one)} with a different {different}"
             problems.append(later.name.error(problem, "give both the same options, or one another name"))
+        elif {earlier.rule.door, later.rule.door} == {Doors.PLUGIN, Doors.DRA}:
+            text = (
+                f"is {shown(other)}, which {earlier.label} offers through the other door: pods that ask for it by name "
+                "get devices of door plugin alone as long as the node has any"
+            )
+            notes.append(Note(NoteKind.REMARK, later.name, text))
     elif one.replace("/", "-") == other.replace("/", "-"):
         problem = f"is {shown(other)}, which gets the same file names as {shown(one)} of {earlier.label}"
         problems.append(later.name.error(problem, "change one of the names in more than / and -"))
-
-
-def _check_doors(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigError]) -> None:
-    """Report what two rules of different doors must not have in common: a name, and devices."""
-    one, other, door = earlier.rule.resource, later.rule.resource, earlier.rule.door
-    if _meet(one, other):
-        problem = f"is {shown(other)}, which {earlier.label} offers as {shown(one)} through the door {door}"
-        problems.append(later.name.error(problem, "give both the same door, or one another name"))
-    shared = shared_devices(earlier.rule.selector, later.rule.selector)
-    if shared is not None:
-        why, fix = shared
-        problem = f"is for the door {later.rule.door}, but {earlier.label} for the door {door}: {why}"
-        problems.append(later.origin.error(problem, fix))
 
 
 def _meet(one: str, other: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import DeviceKind
-from node.rules import Door, Selector
+from node.rules import Door, Doors, Selector
 from node.values import Value, replace, value
 from ostler.config import option_fields, schema
 from ostler.config.errors import ConfigError, Origin
@@ -25,10 +25,11 @@ class Roots(Value):
 
 
 def edit_options(own: Values, defaults: Values, roots: Roots, selected: Selector) -> EditOptions:
-    """How the selected devices are given to containers; those of a claim by CDI alone."""
+    """How the selected devices are given to containers through the plugin door; the DRA door gives all by CDI.
+
+    The door decides nothing here: a rule can change it, and devices under one name are alike whatever their door.
+    """
     options = _options(own, defaults, roots)
-    if own[schema.DOOR] is Door.DRA:
-        options = replace(options, strategies=(ListStrategy.CDI_CRI,), device_specs=False)
     if not serves_nvidia(selected):
         options = _without_nvidia(options, own)
     if not serves_nics(selected):
@@ -59,13 +60,12 @@ def _options(own: Values, defaults: Values, roots: Roots) -> EditOptions:
 def _without_nvidia(options: EditOptions, own: Values) -> EditOptions:
     """Options for devices that NVIDIA's container runtime does not know: nothing else would give their nodes."""
     plain = EditOptions()
-    by_claim = own[schema.DOOR] is Door.DRA
     strategies = tuple(some for some in options.strategies if some is not ListStrategy.VOLUME_MOUNTS)
     return replace(
         options,
         strategies=strategies or plain.strategies,
         ids=plain.ids,
-        device_specs=own[option_fields.DEVICE_SPECS] and not by_claim,
+        device_specs=own[option_fields.DEVICE_SPECS],
         cdi_mode=plain.cdi_mode,
         driver_root=plain.driver_root,
         dev_root=plain.dev_root,
@@ -101,7 +101,7 @@ def check_options(
     ):
         return
     _check_meaning(own, selected, problems)
-    if own[schema.DOOR] is Door.DRA:
+    if own[schema.DOOR] is Doors.DRA:
         _check_door(own, problems)
     if not serves_nvidia(selected):
         return
@@ -109,7 +109,7 @@ def check_options(
     mode = options.cdi_mode
     # A mode that strategies given at a closer place have made idle does no harm.
     meant = _rank(option_fields.CDI_MODE, own, defaults) >= _rank(option_fields.STRATEGIES, own, defaults)
-    if mode is not CdiMode.NODES and not options.uses_cdi:
+    if mode is not CdiMode.NODES and not options.uses_cdi and not own[schema.DOOR].has(Door.DRA):
         if meant:
             fix = "add cdi-cri or cdi-annotations there, or remove cdiMode"
             problems.append(place.error(f"is {mode}, but deviceListStrategy has none for CDI", fix))

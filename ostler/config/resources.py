@@ -13,7 +13,7 @@ from dataclasses import fields
 from node.edits.options import EditOptions
 from node.inventory.model import NIC_KINDS, DeviceKind
 from node.names import explain_resource_name
-from node.rules import PROFILE, Door, Rule, Selector
+from node.rules import PROFILE, Rule, Selector
 from node.values import Value, value
 from ostler.config import device_fields, option_fields, schema
 from ostler.config.document import clipped, shown
@@ -61,7 +61,7 @@ def read_resources(
             edits=options,
             uniform=values[schema.UNIFORM],
             link_health=serves_nics(selected) and pick(option_fields.LINK_HEALTH, values, defaults),
-            hints=values[schema.DOOR] is Door.DRA or pick(option_fields.HINTS, values, defaults),
+            hints=pick(option_fields.HINTS, values, defaults),
             by_name=not serves_nics(selected) or pick(option_fields.NAMED_IN_USE, values, defaults) is NamedInUse.OFFER,
         )
         named = False

@@ -10,12 +10,22 @@ from enum import StrEnum
 
 from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
-from node.rules import DeviceIds, Door
+from node.holds.daemons import DAEMONS
+from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES
+from ostler.config.health_fields import HEALTH
 from ostler.config.option_fields import DEFAULTS, OPTIONS
 from ostler.config.scalars import SUBDOMAIN, Address, AnyPath, Boolean, Choice, Duration, HostPath, JsonObject, Text
 from ostler.config.section import Field, ListOf, Section, section
-from ostler.config.settings import INSTANCE, EventsChoice, LogFormat, LogLevel, MigStrategy, RegistrationChoice
+from ostler.config.settings import (
+    INSTANCE,
+    DoorByNode,
+    EventsChoice,
+    LogFormat,
+    LogLevel,
+    MigStrategy,
+    RegistrationChoice,
+)
 
 API_VERSION = "ostler.dev/v1alpha1"
 KIND = "Config"
@@ -123,7 +133,28 @@ KUBECONFIG = Field(
     "",
     "Kubeconfig to reach the API server with; empty: the pod's service account.",
 )
-KUBERNETES = section("kubernetes", Section(EVENTS, KUBECONFIG), "The Kubernetes API server.")
+DOOR_BY_NODE = Field(
+    "doorByNode",
+    Choice(DoorByNode),
+    DoorByNode.OFF,
+    "on: the label ostler.dev/door and the annotation ostler.dev/doors of the own Node go before the door of a rule.",
+)
+KUBERNETES = section("kubernetes", Section(EVENTS, KUBECONFIG, DOOR_BY_NODE), "The Kubernetes API server.")
+
+IGNORE_PROCESSES = Field(
+    "ignoreProcesses",
+    ListOf(
+        Text(
+            r"[^/\s\x00-\x1f\x7f]{1,63}",
+            "a program name of at most 63 characters without blanks and slashes; * stands for any",
+            "nvidia-smi",
+        )
+    ),
+    DAEMONS,
+    "Programs that are no users of a device, such as daemons of its driver; * stands for any characters. A process of"
+    " another program that is left on a device when its pod or claim is gone keeps the device from others.",
+)
+HOLDS = section("holds", Section(IGNORE_PROCESSES), "Who has which device.")
 
 DRIVER_NAME = Field(
     "driverName",
@@ -149,13 +180,14 @@ TAINT_EFFECT = Field(
     "taintEffect",
     Choice(TaintEffect),
     TaintEffect.NO_SCHEDULE,
-    "What the taint of a device that is sick or gone does: NoSchedule keeps new claims away, NoExecute evicts the pods"
-    " that have it, too. Devices whose state is unknown never cost a pod.",
+    "What the taint of a device that is out of order does where health.effects does not say: NoSchedule keeps new"
+    " claims away (a device that left the bus evicts all the same), NoExecute evicts the pods that have it, too. One"
+    " whose state is unknown never costs a pod.",
 )
 DRA = section(
     "dra",
     Section(DRIVER_NAME, PLUGINS_DIR, ALSO_PUBLISH_AS, TAINT_EFFECT),
-    "Dynamic Resource Allocation, for door dra.",
+    "Dynamic Resource Allocation, for the doors dra and both.",
 )
 
 TOPOLOGY_FILE = Field(
@@ -217,9 +249,10 @@ RESOURCE_NAME = Field(
 )
 DOOR = Field(
     "door",
-    Choice(Door, later={"both": "is both, which is not served yet"}),
-    Door.PLUGIN,
-    "Door through which the devices are offered: plugin (the kubelet's device plugin API) or dra (resource claims).",
+    Choice(Doors),
+    Doors.PLUGIN,
+    "Door through which the devices are offered: plugin (the kubelet's device plugin API), dra (resource claims) or"
+    " both (a free device through both; once it is taken through one, it is withdrawn from the other).",
 )
 IDS = Field(
     "ids",
@@ -255,6 +288,8 @@ ROOT = Section(
     CDI,
     TOPOLOGY,
     KUBERNETES,
+    HOLDS,
+    HEALTH,
     DRA,
     NVIDIA,
     DEFAULTS,

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
+from node.health.policy import Policy
+from node.holds.daemons import DAEMONS
 from node.rules import Rule
 from node.topology.model import PlaceOverride
 from node.values import Value, value
@@ -113,12 +115,30 @@ class EventsChoice(StrEnum):
     """Never: the API server is not spoken to."""
 
 
+class DoorByNode(StrEnum):
+    """Whether a label or an annotation of the own Node goes before the door of a rule."""
+
+    ON = "on"
+    OFF = "off"
+
+
 @value
 class KubernetesSettings(Value):
-    """How the API server is used. ``kubeconfig``: None for the pod's service account."""
+    """How the API server is used. ``kubeconfig``: None for the pod's service account.
+
+    ``door_by_node``: the label and the annotation of the own Node go before the door of a rule.
+    """
 
     events: EventsChoice = EventsChoice.AUTO
     kubeconfig: Path | None = None
+    door_by_node: bool = False
+
+
+@value
+class HoldsSettings(Value):
+    """Who has what. ``ignore_processes``: names of programs, with ``*``, that are no users of a device."""
+
+    ignore_processes: tuple[str, ...] = DAEMONS
 
 
 @value
@@ -173,5 +193,7 @@ class Settings(Value):
     rules: tuple[Rule, ...] = ()
     topology_file: Path | None = None
     kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
+    holds: HoldsSettings = field(default_factory=HoldsSettings)
+    health: Policy = field(default_factory=Policy)
     dra: DraSettings = field(default_factory=DraSettings)
     topology_overrides: tuple[PlaceOverride, ...] = ()

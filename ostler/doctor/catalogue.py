@@ -10,6 +10,7 @@ from ostler.doctor import (
     configuration,
     drivers,
     events,
+    holds,
     kubelet,
     kubernetes,
     limits,
@@ -30,6 +31,7 @@ SUBJECTS: tuple[Subject, ...] = (
     agent.SUBJECT,
     kubelet.SUBJECT,
     registration.SUBJECT,
+    holds.SUBJECT,
     kubernetes.SUBJECT,
 )
 

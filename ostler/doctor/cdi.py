@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from driver.claims.edits import by_cdi
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.facts import CdiFacts
+from node.rules import Door, Rule
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.container_runtime import Runtime, find_runtime
 from ostler.doctor.node import NodeView
@@ -70,7 +72,7 @@ def judge_hooks(edits: Iterable[EditOptions], present: frozenset[str], *, host_v
 
 
 def _runtime(view: NodeView) -> Finding:
-    used = any(rule.edits.uses_cdi for rule in view.settings.rules)
+    used = any(edits.uses_cdi for edits in _ways(view.settings.rules))
     return judge_runtime(find_runtime(view.host) if used else None, str(view.settings.cdi.directory), used=used)
 
 
@@ -83,9 +85,18 @@ def _specs(view: NodeView) -> Finding:
 
 
 def _hooks(view: NodeView) -> Finding:
-    edits = [rule.edits for rule in view.settings.rules]
+    edits = list(_ways(view.settings.rules))
     present = frozenset(each.hook for each in edits if each.hook and _executable(view.host, each.hook))
     return judge_hooks(edits, present, host_visible=not view.in_pod or view.host != Path("/"))
+
+
+def _ways(rules: Iterable[Rule]) -> Iterator[EditOptions]:
+    """How the rules give devices, door by door: through the DRA door all is by CDI."""
+    for rule in rules:
+        if rule.door.has(Door.PLUGIN):
+            yield rule.edits
+        if rule.door.has(Door.DRA):
+            yield by_cdi(rule.edits)
 
 
 def _executable(host: Path, path: str) -> bool:

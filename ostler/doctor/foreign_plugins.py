@@ -39,11 +39,16 @@ class PluginSocket:
     name: str = ""
 
 
-def judge(sockets: Iterable[PluginSocket], own: frozenset[Path], wanted: tuple[str, ...], registry: Path) -> Finding:
-    """Whether somebody else serves one of ``wanted`` (resource names, in which ``{profile}`` stands for anything)."""
+def judge(
+    sockets: Iterable[PluginSocket], own: frozenset[Path], wanted: tuple[str, ...], registry: Path, driver: str = ""
+) -> Finding:
+    """Whether somebody else serves one of ``wanted`` (resource names, in which ``{profile}`` stands for anything).
+
+    ``driver``: name of our DRA driver, empty where we serve none.
+    """
     findings, others = [], []
     for socket in sockets:
-        if socket.path in own:
+        if socket.path in own or (driver and (socket.type, socket.name) == ("DRAPlugin", driver)):
             continue
         file = socket.path.name
         if not socket.answered:
@@ -132,7 +137,9 @@ def _foreign(view: NodeView) -> Finding:
     if agent.status is None:
         # Whose they are cannot be told then; what is named like ours counts as ours.
         own = frozenset(socket.path for socket in sockets if socket.path.name.startswith(PREFIX) and socket.answered)
-    return judge(sockets, own, tuple(dict.fromkeys(wanted)), kubelet.registry_dir)
+    serves = agent.status is not None and agent.status.HasField("dra")
+    driver = view.settings.dra.driver_name if serves else ""
+    return judge(sockets, own, tuple(dict.fromkeys(wanted)), kubelet.registry_dir, driver)
 
 
 FOREIGN = Check(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node.rules import Door
 from node.sockets import PREFIX, SocketError, check_place
 from ostler.config.settings import RegistrationChoice
 from ostler.doctor import health_page
@@ -54,20 +55,24 @@ def judge_socket(state: str, path: Path) -> Finding:
     return failed(f"there is no socket {path}: no kubelet is here", _START_KUBELET)
 
 
-def judge_pod_resources(answers: KubeletAnswers, path: Path) -> Finding:
-    """What the kubelet says of pods and devices, and how old it is by that."""
+def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = False) -> Finding:
+    """What the kubelet says of pods and devices, and how old it is by that.
+
+    ``needed``: a rule offers devices through DRA, where none is given as long as it is not known what pods have.
+    """
+    lacking = failed if needed else warning
     if answers.state == HIDDEN:
         return skipped(f"{path} is closed to this user; run this as root")
     if answers.state == MISSING:
-        return warning(
+        return lacking(
             f"there is no socket {path}: who holds devices cannot be told",
             "mount the kubelet's pod-resources folder; it exists since 1.15",
         )
     if answers.state == DEAD:
-        return warning(f"nobody listens at {path}", "start the kubelet, or look at its log")
+        return lacking(f"nobody listens at {path}", "start the kubelet, or look at its log")
     fault = answers.faults.get("GetAllocatableResources", ANSWERED)
     if fault.startswith("UNIMPLEMENTED"):
-        return warning(
+        return lacking(
             f"{path} answers, GetAllocatableResources does not: the kubelet is older than 1.23", "update the kubelet"
         )
     if fault:
@@ -161,7 +166,8 @@ def _socket(view: NodeView) -> Finding:
 
 
 def _pod_resources(view: NodeView) -> Finding:
-    return judge_pod_resources(view.kubelet(), view.pod_resources)
+    needed = any(rule.door.has(Door.DRA) for rule in view.settings.rules)
+    return judge_pod_resources(view.kubelet(), view.pod_resources, needed=needed)
 
 
 def _root(view: NodeView) -> Finding:

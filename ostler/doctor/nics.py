@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from node.holds.standing import NOTHING_HELD
 from node.inventory.model import NIC_KINDS, Device, Snapshot
 from node.offer import Offer, offer
 from node.rules import Door, offers_nics
@@ -73,7 +74,7 @@ def _host_use(view: NodeView) -> Finding:
     if not offers_nics(view.settings.rules):
         return skipped(_NO_RULE)
     devices = view.devices()
-    return judge_host_use(devices, offer(Snapshot(1, devices), view.settings.rules, {}, Door.PLUGIN))
+    return judge_host_use(devices, offer(Snapshot(1, devices), view.settings.rules, NOTHING_HELD, Door.PLUGIN))
 
 
 def _firmware(view: NodeView) -> Finding:

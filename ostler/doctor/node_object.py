@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kube.bodies import JsonObject
 from node.chance import chance
+from node.rules import Door
 from ostler.config.settings import Settings
 from ostler.node_events import Surroundings, events_wanted
 
@@ -27,7 +28,7 @@ class NodeAnswer:
 
 def ask_node(settings: Settings, surroundings: Surroundings) -> NodeAnswer:
     """Read our Node, with one attempt and short limits."""
-    if not events_wanted(settings, surroundings):
+    if not (events_wanted(settings, surroundings) or _serves_claims(settings)):
         return NodeAnswer(off=True)
     if not settings.node_name:
         return NodeAnswer(fault="the node's name is not known", fix="give it with --node-name (in a pod spec.nodeName)")
@@ -61,6 +62,13 @@ def ask_node(settings: Settings, surroundings: Surroundings) -> NodeAnswer:
     except NodeNotOurs as error:
         identity = f"Node {name} is not this machine: its {error.field} is {error.theirs}, here it is {error.ours}"
     return NodeAnswer(node, access.server, identity=identity)
+
+
+def _serves_claims(settings: Settings) -> bool:
+    """Whether the DRA door needs the API server; a recorded node is nobody's."""
+    if settings.inventory.recorded is not None:
+        return False
+    return settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules)
 
 
 _FIXES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from node.edits.options import ListStrategy
 from node.inventory.model import DeviceKind
-from node.rules import Rule
+from node.rules import Door, Rule
 from ostler.doctor.check import Check
 from ostler.doctor.container_runtime import Runtime, find_runtime
 from ostler.doctor.node import NodeView
@@ -73,7 +73,8 @@ def strategies_of(rules: Iterable[Rule]) -> tuple[frozenset[ListStrategy], bool]
     given = [
         rule.edits
         for rule in rules
-        if (not rule.selector.kinds or any(kind in rule.selector.kinds for kind in kinds))
+        if rule.door.has(Door.PLUGIN)
+        and (not rule.selector.kinds or any(kind in rule.selector.kinds for kind in kinds))
         and (not rule.selector.vendors or "nvidia" in rule.selector.vendors)
     ]
     needing = [edits for edits in given if any(not strategy.uses_cdi for strategy in edits.strategies)]

@@ -104,7 +104,7 @@ def _scans(figures: Figures, scans: ScanCounters) -> Iterator[Metric]:
     )
     yield counters(
         "ostler_health_transitions",
-        "Devices whose health went from one state to another.",
+        "Devices that a scan found in another state of health than before; ostler_health_verdicts has what followed.",
         ("kind", "from", "to"),
         grown(scans.transitions, [(kind, *transition) for kind in _kinds(figures) for transition in _USUAL]),
     )

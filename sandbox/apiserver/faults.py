@@ -30,6 +30,7 @@ class Fault:
     retry_after: int | None
     resource: str | None
     message: str
+    by: str
     hits: int = 0
 
 
@@ -54,15 +55,17 @@ class Faults:
         retry_after: int | None = None,
         resource: str | None = None,
         message: str = "injected",
+        by: str = "",
     ) -> Fault:
         """Let `skip` requests of `verb` pass, then spoil `count` (-1: all).
 
         `verb` "*": any; `resource`: plural of the kind, None: any; `then`: called before, without arguments;
-        `retry_after`: seconds, for the header. Raises ValueError for an unknown `kind`.
+        `retry_after`: seconds, for the header; `by`: how the user agent of those who are meant begins.
+        Raises ValueError for an unknown `kind`.
         """
         if kind not in KINDS:
             raise ValueError(f"fault {kind!r} is unknown; use one of {', '.join(KINDS)}")
-        fault = Fault(verb, kind, status or 500, skip, count, then, retry_after, resource, message)
+        fault = Fault(verb, kind, status or 500, skip, count, then, retry_after, resource, message, by)
         with self._lock:
             self._waiting.append(fault)
         return fault
@@ -78,10 +81,12 @@ class Faults:
         lifted, self.lifted = self.lifted, threading.Event()
         lifted.set()
 
-    def next(self, verb: str, resource: str) -> Fault | None:
+    def next(self, verb: str, resource: str, user_agent: str) -> Fault | None:
         """Return what goes wrong with this request, if anything."""
         with self._lock:
             for fault in self._waiting:
+                if not user_agent.startswith(fault.by):
+                    continue
                 if fault.verb not in ("*", verb) or fault.resource not in (None, resource) or fault.count == 0:
                     continue
                 if fault.skip:

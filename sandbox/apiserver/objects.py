@@ -33,7 +33,7 @@ class Objects:
         self.changed = threading.Condition(threading.RLock())
         self.catalogue = catalogue
         self.history = History()
-        self._judge = judge
+        self.judge = judge
         self._registrar = registrar
         self._stored: dict[str, dict[tuple[str, str], Json]] = {kind.plural: {} for kind in catalogue.kinds()}
 
@@ -58,7 +58,7 @@ class Objects:
         if metadata.get("resourceVersion"):
             raise refusals.internal("resourceVersion should not be set on objects to be created")
         with self.changed:
-            new = self._judge.created(kind, resource, now=self._registrar.now(), admin=self._admin(namespace))
+            new = self.judge.created(kind, resource, now=self._registrar.now(), admin=self._admin(namespace))
             name = self._free_name(kind, namespace, new["metadata"])
             if (namespace, name) in self._stored[kind.plural]:
                 raise refusals.exists(kind, name)
@@ -74,9 +74,9 @@ class Objects:
             self._check_update(kind, old, wanted)
             admin = self._admin(namespace)
             if part == "status":
-                new = self._judge.status_updated(kind, wanted, old, admin=admin)
+                new = self.judge.status_updated(kind, wanted, old, admin=admin)
             else:
-                new = self._judge.updated(kind, wanted, old, now=self._registrar.now(), admin=admin)
+                new = self.judge.updated(kind, wanted, old, now=self._registrar.now(), admin=admin)
             named = self._registrar.changed(kind, new, old)
             if deletion.over(named):
                 last = self._remove(kind, named, old, dry_run)

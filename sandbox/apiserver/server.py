@@ -111,6 +111,10 @@ class ApiServer:
             self._objects.history.forget()
         self._answers.pages.forget()
 
+    def gates(self, gates: Gates) -> None:
+        """Have other features from now on, as a server that was begun again; what is stored stays."""
+        self._objects.judge = Judge(gates)
+
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server; return its path."""
         cluster, user = {"server": self.url}, {"token": "sandbox"}
@@ -134,7 +138,7 @@ class ApiServer:
         if route is None:
             return self._other(connection.command, parts)
         asked = self.requests.begin(route, body, connection.headers.get("User-Agent", ""))
-        fault = self.faults.next(route.verb, route.kind.plural)
+        fault = self.faults.next(route.verb, route.kind.plural, asked.user_agent)
         try:
             if fault is not None:
                 self._spoil(fault, asked, connection)

@@ -73,7 +73,8 @@ def _newest(slices: Iterable[Object]) -> Iterator[Object]:
 
 
 def _tolerates(toleration: Object, taint: Object, now: float) -> bool:
-    if toleration.get("effect") not in (None, "", taint["effect"]):
+    # For the scheduler a toleration without an effect is one of all; the controller that evicts wants it written out.
+    if toleration.get("effect") != taint["effect"]:
         return False
     if toleration.get("key") not in (None, "", taint["key"]):
         return False

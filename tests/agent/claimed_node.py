@@ -38,12 +38,13 @@ class ClaimedNode(SandboxNode):
         *,
         resources: Sequence[Mapping[str, object]] = (CLAIMED,),
         flags: Mapping[str, str] | None = None,
+        reconcile_interval: float = 0.05,
     ) -> None:
         super().__init__(
             recorded or path("h100-sxm-8"),
             configuration=configured(*resources),
             flags=flags,
-            reconcile_interval=0.05,
+            reconcile_interval=reconcile_interval,
             cluster=True,
         )
 
@@ -92,10 +93,19 @@ class ClaimedNode(SandboxNode):
         slices = self.api.store.list("resourceslices")
         return sorted(device["name"] for each in slices for device in each["spec"].get("devices") or ())
 
+    def tainted(self) -> list[str]:
+        """Those of them that have a taint."""
+        slices = self.api.store.list("resourceslices")
+        return [
+            device["name"] for each in slices for device in each["spec"].get("devices") or () if device.get("taints")
+        ]
+
     def slice_writes(self) -> list[str]:
         """What the agent has written so far."""
         return [
-            each.verb for each in self.api.requests.writes("resourceslices") if each.user_agent.startswith("ostler")
+            each.verb
+            for each in self.api.requests.writes("resourceslices")
+            if each.user_agent.startswith("ostler") and "dryRun" not in each.query
         ]
 
     async def run_pod(self, name: str, template: str = "one") -> PodOutcome:

@@ -42,8 +42,7 @@ async def _is_well(box: ClaimedNode) -> bool:
 @pytest.mark.parametrize("code", [401, 403, 429, 500])
 async def test_claim_whose_read_is_refused_says_why_and_is_prepared_later(code: int) -> None:
     async with ClaimedNode() as box:
-        # The kubelet reads it first.
-        fault = box.api.faults.add("get", "status", code, skip=1, count=-1, resource="resourceclaims")
+        fault = box.api.faults.add("get", "status", code, count=-1, resource="resourceclaims", by="ostler")
         outcome = await box.run_pod("p")
         assert (outcome.phase, fault.hits > 0) == ("Pending", True)
         words = {
@@ -64,7 +63,7 @@ async def test_claim_whose_read_is_refused_says_why_and_is_prepared_later(code: 
 async def test_while_the_api_server_hangs_claims_are_released_and_their_devices_are_free() -> None:
     async with ClaimedNode() as box:
         await box.running("held")
-        fault = box.api.faults.add("get", "hang", skip=1, count=-1, resource="resourceclaims")
+        fault = box.api.faults.add("get", "hang", count=-1, resource="resourceclaims", by="ostler")
         waiting = asyncio.create_task(box.run_pod("p"))
         await eventually(lambda: fault.hits, "the driver asks")
         await asyncio.wait_for(box.kubelet.end(box.pod("held")), 5)

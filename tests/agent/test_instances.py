@@ -14,9 +14,10 @@ import grpc.aio
 import pytest
 
 from node.inventory.recordings.source import RecordedSource
-from ostler.agent import Agent, Edges
+from ostler.agent import Agent
 from ostler.config.load import load
 from ostler.config.settings import Settings
+from ostler.edges import Edges
 from ostler.systemd import Notifier
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.kubelet import Kubelet

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench.cluster.figures import CLUSTER_FIGURES
+from bench.doors.figures import DOORS_FIGURES
 from bench.dra.figures import DRA_FIGURES, NAMES
 from bench.figures import FIGURES, FLOOR
+from bench.health.figures import HEALTH_FIGURES
 from bench.results import Benchmark, write
 
 
@@ -21,6 +23,8 @@ from bench.results import Benchmark, write
         ("prepare_p50_s", Benchmark.DRA),
         ("floor_prepare_p50_s", Benchmark.DRA),
         ("cluster_pod_plain_p50_s", Benchmark.CLUSTER),
+        ("health_to_list_s", Benchmark.HEALTH),
+        ("doors_storm_doubles", Benchmark.DOORS),
     ],
 )
 def test_a_figure_belongs_to_the_benchmark_that_measures_it(name: str, benchmark: Benchmark) -> None:
@@ -28,7 +32,11 @@ def test_a_figure_belongs_to_the_benchmark_that_measures_it(name: str, benchmark
 
 
 def test_no_figure_is_of_two_benchmarks() -> None:
-    names = [figure.name for figures in (FIGURES, DRA_FIGURES, CLUSTER_FIGURES) for figure in figures]
+    names = [
+        figure.name
+        for figures in (FIGURES, DRA_FIGURES, CLUSTER_FIGURES, HEALTH_FIGURES, DOORS_FIGURES)
+        for figure in figures
+    ]
     assert len(set(names)) == len(names)
     assert not {FLOOR + figure.name for figure in FIGURES} & NAMES
 
@@ -42,12 +50,16 @@ def test_a_benchmark_replaces_its_own_figures_and_leaves_those_of_the_others(
         Benchmark.AGENT: "takeover_s",
         Benchmark.DRA: "prepare_p50_s",
         Benchmark.CLUSTER: "cluster_pod_plain_p50_s",
+        Benchmark.HEALTH: "health_to_list_s",
+        Benchmark.DOORS: "doors_storm_doubles",
     }
     # A figure that is not measured any more goes with the next run of its benchmark.
     past = {
         Benchmark.AGENT: "gone_s",
         Benchmark.DRA: "floor_prepare_p50_s",
         Benchmark.CLUSTER: "cluster_gone_s",
+        Benchmark.HEALTH: "health_gone_s",
+        Benchmark.DOORS: "doors_gone_s",
     }
     path.write_text(json.dumps(dict.fromkeys((*own.values(), *past.values()), 1)))
     write(path, {own[benchmark]: 2}, benchmark)

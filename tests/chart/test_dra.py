@@ -11,7 +11,7 @@ import pytest
 from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
 from driver.validation.objects import validate_class
-from node.rules import Door
+from node.rules import Doors
 from tests.chart.rendering import Document, Values, container_of, flags_of, of_kind, pod_of, refusal, render, template
 from tests.chart.test_configuration import settings_of
 
@@ -48,6 +48,28 @@ def test_without_the_second_door_there_is_nothing_of_it() -> None:
     assert not [flag for flag in flags_of(documents) if flag.startswith("--dra")]
 
 
+def test_a_name_may_be_at_both_doors(tmp_path: Path) -> None:
+    dra = {"enabled": True, "extendedResources": ["nvidia.com/gpu"]}
+    both = [{"name": "nvidia.com/gpu", "door": "both", "devices": {"kind": "gpu"}}]
+    documents = render({"dra": dra, "config": {"resources": both}})
+    assert [rule.door for rule in settings_of(documents, tmp_path).rules] == [Doors.BOTH]
+    names = [each["spec"].get("extendedResourceName") for each in of_kind(documents, "DeviceClass")]
+    assert "nvidia.com/gpu" in names
+
+
+def test_nodes_may_say_their_door_where_the_values_say_so(tmp_path: Path) -> None:
+    plain = [{"name": "nvidia.com/gpu", "devices": {"kind": "gpu"}}]
+    dra = {"enabled": True, "doorByNode": True, "extendedResources": ["nvidia.com/gpu"]}
+    documents = render({"dra": dra, "config": {"resources": plain}})
+    assert settings_of(documents, tmp_path).kubernetes.door_by_node
+    assert flags_of(render({"dra": {"enabled": True}}))["--kubernetes-door-by-node"] == "off"
+
+
+def test_the_nodes_processes_are_seen_where_the_values_say_so() -> None:
+    assert pod_of(render({"hostPID": True}))["hostPID"] is True
+    assert "hostPID" not in pod_of(render())
+
+
 def test_the_drivers_folder_is_at_one_path_in_the_container_and_on_the_node() -> None:
     documents = render(
         {"dra": {"enabled": True, "driverName": "d.example.com"}, "kubeletRoot": "/var/lib/k0s/kubelet/"}
@@ -68,7 +90,7 @@ def test_the_agent_takes_the_flags_and_looks_where_files_are_mounted(tmp_path: P
     documents = render({"dra": EVERYTHING, "config": {"resources": rules(EVERYTHING["extendedResources"])}})
     settings = settings_of(documents, tmp_path)
     assert settings.dra.peers == tuple(Peer)
-    assert {rule.door for rule in settings.rules} == {Door.DRA}
+    assert {rule.door for rule in settings.rules} == {Doors.DRA}
     mounts = {each["name"]: each["mountPath"] for each in container_of(documents)["volumeMounts"]}
     assert mounts["dra"] == str(settings.dra.plugins_dir / settings.dra.driver_name)
     assert mounts["dra-manager-state"] == str(settings.kubelet.registry_dir.parent / "dra_manager_state")
@@ -101,6 +123,11 @@ def test_the_api_server_takes_every_class(driver: str) -> None:
             {"config": {"resources": [{"name": "nvidia.com/gpu", "door": "dra"}]}},
             "config.resources[0] has door dra: set dra.enabled=true",
         ),
+        (
+            {"config": {"resources": [{"name": "nvidia.com/gpu", "door": "both"}]}},
+            "config.resources[0] has door both: set dra.enabled=true",
+        ),
+        ({"dra": {"doorByNode": True}}, "dra.doorByNode is true, but dra.enabled is false: set it to true"),
         (
             {"dra": {"extendedResources": ["a/b"]}},
             "dra.extendedResources has names, but dra.enabled is false: set it to",

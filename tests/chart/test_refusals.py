@@ -76,7 +76,7 @@ def test_the_schema_names_the_value_and_what_is_allowed(values: Values, text: st
         ({"roots": {"sys": "/s"}}, "config.roots: /sys and /proc are where a container has them: remove it"),
         ({"state": {"directory": "/a"}}, "config.state: set stateDir"),
         ({"http": {"address": ":1"}}, "config.http: set http.port or http.address"),
-        ({"kubernetes": {"events": True}}, "config.kubernetes: set events.enabled"),
+        ({"kubernetes": {"events": True}}, "config.kubernetes: set events.enabled or dra.doorByNode"),
         ({"cdi": {"directory": "/a"}}, "config.cdi: set cdiRoot"),
         ({"dra": {"driverName": "a"}}, "config.dra: set dra.driverName, dra.alsoPublishAs or dra.taintEffect"),
         ({"topology": {"file": "/a"}}, "config.topology: set topology, the text of the file"),

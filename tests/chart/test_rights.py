@@ -14,17 +14,19 @@ Right = tuple[str, str, str, str]
 ALWAYS: set[Right] = {("", "nodes", "", "get")}
 EVENTS: set[Right] = {("default", "events", "", verb) for verb in ("create", "patch")}
 DRA: set[Right] = {
+    *(("", "pods", "", verb) for verb in ("list", "watch")),
     *(
         ("", "resource.k8s.io/resourceslices", "", verb)
         for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
     ),
-    ("", "resource.k8s.io/resourceclaims", "", "get"),
+    *(("", "resource.k8s.io/resourceclaims", "", verb) for verb in ("get", "list")),
     *(("", "resource.k8s.io/resourceclaims/status", "", verb) for verb in ("update", "patch")),
     *(
         ("", "resource.k8s.io/resourceclaims/driver", "ostler.dev", f"associated-node:{verb}")
         for verb in ("update", "patch")
     ),
 }
+BY_NODE: set[Right] = {("", "nodes", "", verb) for verb in ("list", "watch")}
 
 
 @pytest.mark.parametrize(
@@ -32,12 +34,13 @@ DRA: set[Right] = {
     [
         ({}, ALWAYS | EVENTS),
         ({"dra": {"enabled": True}}, ALWAYS | EVENTS | DRA),
+        ({"dra": {"enabled": True, "doorByNode": True}}, ALWAYS | EVENTS | DRA | BY_NODE),
         ({"dra": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | DRA),
         ({"events": {"enabled": False}}, set()),
         ({"rbac": {"create": False}}, set()),
     ],
     # The order of a set is another one in every worker, and names must be the same in all.
-    ids=["defaults", "dra", "dra-alone", "neither", "no-rbac"],
+    ids=["defaults", "dra", "door-by-node", "dra-alone", "neither", "no-rbac"],
 )
 def test_the_account_has_these_rights_alone(values: Values, expected: set[Right]) -> None:
     documents = render(values)

@@ -18,13 +18,13 @@ from kube.bodies import Json, JsonObject
 from node.dra_state import ClaimInfo, DeviceState, DraState, encode
 from node.events import EventType
 from node.inventory.model import Device, Host
-from node.rules import Door, Rule
+from node.rules import Doors, Rule
 from node.values import replace
 from tests.edits.making import gpu
 
 DRIVER = "ostler.dev"
 POOL = "node-1"
-RULE = Rule("nvidia.com/gpu", door=Door.DRA)
+RULE = Rule("nvidia.com/gpu", door=Doors.DRA)
 
 
 def reference(number: int = 1) -> ClaimReference:

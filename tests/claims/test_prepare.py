@@ -107,9 +107,9 @@ async def test_what_changed_on_the_host_is_in_the_cdi_file_of_the_next_answer(no
 
 async def test_a_claim_by_names_of_others_specs_has_no_cdi_file(node: Node) -> None:
     from node.edits.options import CdiMode, EditOptions
-    from node.rules import Door, Rule
+    from node.rules import Doors, Rule
 
-    rule = Rule("nvidia.com/gpu", door=Door.DRA, edits=EditOptions(cdi_mode=CdiMode.DELEGATE))
+    rule = Rule("nvidia.com/gpu", door=Doors.DRA, edits=EditOptions(cdi_mode=CdiMode.DELEGATE))
     node.devices = (offered(gpu(0), rule=rule),)
     node.host = Host(cdi_devices=frozenset({"nvidia.com/gpu=GPU-0"}))
     node.reader.put(claim(1, result(GPU0)))

@@ -10,6 +10,8 @@ from node.inventory.model import Snapshot
 from node.offer import Offer
 from ostler.admin import admin_endpoint
 from ostler.dra import ClaimView, DraView, SlicesView
+from ostler.health import HealthView
+from ostler.holds import HoldsView
 from ostler.status import AgentStatus
 
 
@@ -32,13 +34,17 @@ class Door:
 
 
 class View:
-    """An agent of which nothing but the second door is asked."""
+    """An agent of which nothing but the second door, holds and health are asked."""
 
-    def __init__(self, door: DraView | None) -> None:
+    def __init__(self, door: DraView | None, holds: HoldsView | None = None, health: HealthView | None = None) -> None:
         self._door = door
+        self._holds = holds
+        self._health = health
 
     def status(self) -> AgentStatus:
-        raise NotImplementedError
+        told = None if self._holds is None else self._holds.holds().status
+        health = None if self._health is None else self._health.health()
+        return AgentStatus("1.0", "worker-1", 7, "active", True, (), 1, (), (), (), holds=told, health=health)
 
     def devices(self) -> tuple[Snapshot, Offer]:
         raise NotImplementedError
@@ -58,11 +64,19 @@ class View:
     def dra(self) -> DraView | None:
         return self._door
 
+    def holds_view(self) -> HoldsView | None:
+        return self._holds
+
+    def health_view(self) -> HealthView | None:
+        return self._health
+
 
 @asynccontextmanager
-async def serving(folder: Path, door: DraView | None) -> AsyncIterator[str]:
+async def serving(
+    folder: Path, door: DraView | None = None, *, holds: HoldsView | None = None, health: HealthView | None = None
+) -> AsyncIterator[str]:
     """The path of the socket."""
-    endpoint = admin_endpoint(folder / "agent.sock", View(door))
+    endpoint = admin_endpoint(folder / "agent.sock", View(door, holds, health))
     await endpoint.start()
     try:
         yield str(folder / "agent.sock")

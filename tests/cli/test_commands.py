@@ -91,6 +91,20 @@ def test_devices_say_through_which_door_they_are_offered(tmp_path: Path, capsys:
     assert shown["0000:41:00.0"][1].startswith("GPU-")
 
 
+def test_a_device_of_both_doors_says_how_each_offers_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = [{"name": "nvidia.com/gpu", "door": "both", "devices": {"kind": "gpu"}}]
+    written = tmp_path / "ostler.yaml"
+    written.write_text(yaml.safe_dump({"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "resources": rules}))
+    chosen = ["--config", str(written), "--recorded", str(path("a100-mig-4"))]
+    assert main(["devices", "--scan", *chosen]) == 0
+    out = capsys.readouterr().out
+    assert "nvidia.com/gpu (Healthy, by claims Healthy)" in out
+    assert "nvidia.com/gpu (Healthy, by claims not)" in out
+    assert "by claims: it is in MIG mode, so that only its MIG devices can be given to claims" in out
+    assert main(["config", "check", str(written)]) == 0
+    assert "offers nvidia.com/gpu through both doors (envvar; claims by CDI)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_devices_are_data_for_programs(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--scan", "-o", form, "--recorded", RECORDED]) == 0

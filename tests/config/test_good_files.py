@@ -8,13 +8,16 @@ import pytest
 
 from driver.devices.peer import Peer
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.health.policy import Pace, Policy
+from node.health.xids import Profile, XidTable
 from node.inventory.model import DeviceKind
-from node.rules import DeviceIds, Door, Rule, Selector
+from node.rules import DeviceIds, Doors, Rule, Selector
 from ostler.config.load import Loaded, SourceFormat, load, load_bytes
 from ostler.config.settings import (
     CdiSettings,
     DraSettings,
     EventsChoice,
+    HoldsSettings,
     InventorySettings,
     KubeletSettings,
     KubernetesSettings,
@@ -91,7 +94,7 @@ def test_every_setting_arrives() -> None:
             dev_root="/",
             dev_root_mount=Path("/host"),
             library=Path("/opt/libnvidia-ml.so.1"),
-            full=False,
+            full=True,
         ),
         cdi=CdiSettings((Path("/run/cdi"), Path("/opt/cdi")), Path("/run/cdi")),
         inventory=InventorySettings(45.0, Path("nodes/l4.yaml")),
@@ -102,21 +105,24 @@ def test_every_setting_arrives() -> None:
         instance="blue-7",
         rules=(Rule("example.com/one", selector, ids=DeviceIds.NAME, edits=options, hints=False),),
         topology_file=Path("/etc/ostler/no-such-topology.yaml"),
-        kubernetes=KubernetesSettings(EventsChoice.ON, Path("/etc/kubernetes/ostler.conf")),
+        kubernetes=KubernetesSettings(EventsChoice.ON, Path("/etc/kubernetes/ostler.conf"), door_by_node=True),
+        holds=HoldsSettings(("nvidia-persistenced", "watch*")),
+        health=Policy(XidTable(Profile.STRICT), dry_run=True, pace=Pace(warn=3600)),
         dra=DraSettings("devices.example.com", Path("/host/kubelet/data"), (Peer.NVIDIA, Peer.DRANET)),
     )
 
 
-def test_devices_of_the_second_door_are_given_by_cdi() -> None:
+def test_devices_of_the_second_door_have_the_options_of_the_file() -> None:
     gpu, nic, amd, part = good("dra.yaml").settings.rules
-    assert {rule.door for rule in (gpu, nic, amd)} == {Door.DRA}
-    assert part.door is Door.PLUGIN
-    cri = (ListStrategy.CDI_CRI,)
-    assert gpu.edits == EditOptions(cri, device_specs=False, cdi_mode=CdiMode.DELEGATE, ids=IdStrategy.INDEX)
-    assert nic.edits == EditOptions(cri, device_specs=False, rdma=True)
-    assert amd.edits == EditOptions(cri, device_specs=False)
+    assert {rule.door for rule in (gpu, nic, amd)} == {Doors.DRA}
+    assert part.door is Doors.PLUGIN
+    # Through that door all is given by CDI, whatever the strategies.
+    envvar = (ListStrategy.ENVVAR,)
+    assert gpu.edits == EditOptions(envvar, cdi_mode=CdiMode.DELEGATE, ids=IdStrategy.INDEX)
+    assert nic.edits == EditOptions(envvar, rdma=True)
+    assert amd.edits == EditOptions(envvar)
     assert part.edits.strategies == (ListStrategy.ENVVAR,)
-    assert (nic.hints, nic.link_health) == (True, True)
+    assert (nic.hints, nic.link_health) == (False, True)
 
 
 def test_the_folder_of_plugins_is_beside_that_of_their_registration() -> None:

@@ -30,7 +30,7 @@ KINDS = _words(
 KUBECTL_VALUES = _words(
     "-n --namespace -f --filename -o --output -l --selector -c --container --context --kubeconfig --field-selector "
     "--for --timeout --tail --since --type -p --patch --from-file --from-literal --image --to-revision --sort-by "
-    "--grace-period -k --kustomize --revision --overrides --token --as"
+    "--grace-period -k --kustomize --revision --overrides --token --as --verb --resource --clusterrole --group"
 )
 KUBECTL_SWITCHES = _words(
     "-A --all-namespaces -w --watch --all --ignore-daemonsets --delete-emptydir-data --force --previous --follow "

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from node.rules import Doors, Rule
 from node.values import replace
 from ostler.config.settings import EventsChoice, KubernetesSettings
 from ostler.doctor.kubernetes import judge_allocatable, judge_node
@@ -54,6 +55,20 @@ def test_our_node_is_read_once_for_all_checks(tmp_path: Path) -> None:
         says(examined(node, "kubernetes-node"), Verdict.OK, "this machine, ready, kubelet v1.36.3")
         says(examined(node, "kubernetes-allocatable"), Verdict.SKIPPED, "no agent answers")
         assert [each.path for each in server.asked] == ["/api/v1/nodes/node-1"]
+
+
+def test_claims_need_the_api_server_though_no_events_are_posted(tmp_path: Path) -> None:
+    with ApiServer() as server:
+        server.respond = lambda _: Answer.of(node_object())
+        node = asked(tmp_path, server, events=EventsChoice.OFF)
+        says(examined(node, "kubernetes-api"), Verdict.SKIPPED, "the API server is not used")
+        settings = node.settings
+        for claims in (
+            replace(settings, kubernetes=replace(settings.kubernetes, door_by_node=True)),
+            replace(settings, rules=(Rule("nvidia.com/gpu", door=Doors.BOTH),)),
+        ):
+            node = view(tmp_path, replace(DEFAULTS, settings=claims))
+            says(examined(node, "kubernetes-api"), Verdict.OK, f"{server.url} shows Node node-1")
 
 
 @pytest.mark.parametrize(

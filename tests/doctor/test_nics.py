@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node.holds.standing import NOTHING_HELD
 from node.inventory.model import Attribute, Device, DeviceKind, Snapshot
 from node.offer import offer
 from node.rules import Door
@@ -47,14 +48,14 @@ def test_rules_for_nics_need_the_hosts_network(tmp_path: Path) -> None:
 def test_a_nic_that_the_node_uses_is_kept_back(tmp_path: Path) -> None:
     devices = (nic(0, use="carries the node's default route"), nic(1))
     rules = configured(RULE.format(more=""), tmp_path).settings.rules
-    finding = judge_host_use(devices, offer(Snapshot(1, devices), rules, {}, Door.PLUGIN))
+    finding = judge_host_use(devices, offer(Snapshot(1, devices), rules, NOTHING_HELD, Door.PLUGIN))
     says(finding, Verdict.OK, "kept back: nic-0000-86-00-0 (carries the node's default route)")
 
 
 def test_a_rule_that_names_the_nodes_own_nic_is_a_warning(tmp_path: Path) -> None:
     devices = (nic(0, use="carries the node's default route"),)
     rules = configured(RULE.format(more=', pciAddress: "0000:86:00.0"'), tmp_path).settings.rules
-    finding = judge_host_use(devices, offer(Snapshot(1, devices), rules, {}, Door.PLUGIN))
+    finding = judge_host_use(devices, offer(Snapshot(1, devices), rules, NOTHING_HELD, Door.PLUGIN))
     says(
         finding,
         Verdict.WARNING,

@@ -194,6 +194,8 @@ def test_a_dra_driver_for_the_same_gpus_has_failed() -> None:
         "let only one of both offer them",
     )
     says(judge([driver], frozenset(), ("amd.com/gpu",), REGISTRY), Verdict.OK, "other plugins: gpu.nvidia.com")
+    own = judge([driver], frozenset(), (GPU,), REGISTRY, "gpu.nvidia.com")
+    says(own, Verdict.OK, "no other plugin")
     other = PluginSocket(Path("/r/csi.sock"), answered=True, type="CSIPlugin", name="disk.example.com")
     says(judge([other], frozenset(), (GPU,), REGISTRY), Verdict.OK, "other plugins: disk.example.com")
 

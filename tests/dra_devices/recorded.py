@@ -11,19 +11,19 @@ from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.places import places_of
 from node.inventory.recordings.source import read
-from node.rules import Door, Rule, Selector
+from node.rules import Doors, Rule, Selector
 from node.topology.build import topology_of
 from ostler.config.topology import load_overrides
 from sandbox.nodes import names, path
 
 NODES = names()
 NICS = (DeviceKind.NIC, DeviceKind.RDMA)
-WHOLE_GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,), mig_enabled=False), Door.DRA)
+WHOLE_GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,), mig_enabled=False), Doors.DRA)
 RULES = (
     WHOLE_GPUS,
-    Rule("nvidia.com/mig-{profile}", Selector(kinds=(DeviceKind.MIG,)), Door.DRA),
-    Rule("amd.com/partition", Selector(kinds=(DeviceKind.PARTITION,)), Door.DRA),
-    Rule("example.com/nic", Selector(kinds=NICS), Door.DRA),
+    Rule("nvidia.com/mig-{profile}", Selector(kinds=(DeviceKind.MIG,)), Doors.DRA),
+    Rule("amd.com/partition", Selector(kinds=(DeviceKind.PARTITION,)), Doors.DRA),
+    Rule("example.com/nic", Selector(kinds=NICS), Doors.DRA),
 )
 
 
@@ -44,4 +44,4 @@ def snapshot_of(devices: tuple[Device, ...], **fields: object) -> Snapshot:
 @cache
 def view(name: str, *, corrected: bool = False) -> DoorView:
     """What the DRA door shows of a shipped node, all of which is offered."""
-    return door_view(snapshot(name, corrected=corrected), RULES, {})
+    return door_view(snapshot(name, corrected=corrected), RULES)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from driver import quantity as quantities
 from driver.devices.description import slice_device
-from driver.devices.effect import TaintEffect
 from driver.devices.fact import LIMIT, Fact, quantity, sections
 from driver.devices.offered import DraDevice
 from driver.devices.own_facts import own_facts
@@ -20,14 +19,14 @@ from driver.validation.objects import validate_slice
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, AttributeValue, Device, DeviceKind, Version, sorted_attributes
 from node.offer import Cause
-from node.rules import Door, Rule
+from node.rules import Doors, Rule
 from node.values import replace
 from tests.dra_devices.recorded import NODES, view
 from tests.dra_devices.scheduling import slices
 from tests.edits.making import gpu
 from tests.edits.others import amd, nic
 
-RULE = Rule("nvidia.com/gpu", door=Door.DRA)
+RULE = Rule("nvidia.com/gpu", door=Doors.DRA)
 Json = dict[str, Any]
 
 
@@ -214,7 +213,7 @@ ILL = replace(gpu(0), health=Health(HealthState.UNHEALTHY, "Xid 79"))
             {"key": "ostler.dev/health", "value": "unknown", "effect": "NoSchedule"},
         ),
         (gpu(0), Cause.LINK_DOWN, {"key": "ostler.dev/link-down", "effect": "NoSchedule"}),
-        (gpu(0), Cause.OTHER_DOOR, {"key": "ostler.dev/other-door", "effect": "NoSchedule"}),
+        (gpu(0), Cause.OTHER_DOOR, {"key": "ostler.dev/other-door", "effect": "NoSchedule", "value": "plugin"}),
         (gpu(0), Cause.UNFIT, {"key": "ostler.dev/unfit", "effect": "NoSchedule"}),
     ],
 )
@@ -222,23 +221,33 @@ def test_a_device_that_may_not_be_given_out_has_a_taint_for_the_cause(made: Devi
     assert slice_device(DraDevice(made, RULE, False, "why", cause))["taints"] == [taint]
 
 
+EVICTING = Health(HealthState.UNHEALTHY, "GPU lost", cause="lost", evicts=True)
+
+
 @pytest.mark.parametrize(
-    ("made", "cause", "effect"),
+    ("health", "cause", "effect"),
     [
-        (ILL, Cause.HEALTH, "NoExecute"),
-        (ILL, Cause.GONE, "NoExecute"),
-        (replace(gpu(0), health=Health(HealthState.UNKNOWN)), Cause.HEALTH, "NoSchedule"),
-        (replace(gpu(0), health=Health(HealthState.UNKNOWN)), Cause.GONE, "NoSchedule"),
-        (ILL, Cause.OTHER_DOOR, "NoSchedule"),
-        (gpu(0), Cause.LINK_DOWN, "NoSchedule"),
-        (gpu(0), Cause.UNFIT, "NoSchedule"),
+        (EVICTING, Cause.HEALTH, "NoExecute"),
+        (EVICTING, Cause.GONE, "NoExecute"),
+        (EVICTING, Cause.OTHER_DOOR, "NoSchedule"),
+        (EVICTING, Cause.DRAINING, "NoSchedule"),
+        (EVICTING, Cause.UNFIT, "NoSchedule"),
+        (replace(EVICTING, state=HealthState.UNKNOWN), Cause.HEALTH, "NoSchedule"),
+        (replace(EVICTING, evicts=False), Cause.HEALTH, "NoSchedule"),
     ],
 )
-def test_only_a_device_that_is_known_to_be_sick_or_gone_evicts(made: Device, cause: Cause, effect: str) -> None:
-    (taint,) = taints(DraDevice(made, RULE, False, "why", cause), TaintEffect.NO_EXECUTE)
+def test_health_evicts_where_its_policy_says_so_and_unknown_never(health: Health, cause: Cause, effect: str) -> None:
+    (taint,) = taints(DraDevice(replace(gpu(0), health=health), RULE, False, "why", cause))
     assert isinstance(taint, dict)
     assert taint["effect"] == effect
-    assert slice_device(DraDevice(made, RULE, False, "why", cause), effect=TaintEffect.NO_EXECUTE)["taints"] == [taint]
+
+
+@pytest.mark.parametrize("cause", [Cause.OTHER_DOOR, Cause.HEALTH, Cause.MOVING])
+def test_a_contested_device_evicts_whatever_else_is_wrong_with_it(cause: Cause) -> None:
+    expected = {"key": "ostler.dev/other-door", "value": "plugin", "effect": "NoExecute"}
+    assert taints(DraDevice(ILL, RULE, False, "why", cause, contested=True)) == [expected]
+    (slice_,) = slices([DraDevice(ILL, RULE, False, "why", cause, contested=True)])
+    assert validate_slice(slice_) == []
 
 
 @pytest.mark.parametrize("cause", Cause)

@@ -103,7 +103,7 @@ def without(name: str, *gone: int) -> list[DraDevice]:
     """The node's GPUs after some, by their number, were taken out."""
     devices = [device for device in snapshot(name).devices if device.kind == "gpu" and not is_gone(device)]
     left = tuple(device for number, device in enumerate(devices) if number not in gone)
-    return list(door_view(snapshot_of(left), [WHOLE_GPUS], {}).devices)
+    return list(door_view(snapshot_of(left), [WHOLE_GPUS]).devices)
 
 
 def test_single_gpus_take_those_of_a_cell_that_is_not_whole_anyway() -> None:

@@ -224,3 +224,15 @@ def test_a_message_is_cut_before_the_kubelet_cuts_it() -> None:
     report = device_report("node-a", offered("gpu-0", healthy=False, reason="ü" * 2000, cause=Cause.HEALTH))
     assert len(report.message.encode()) <= 1000
     assert report.message.endswith("...")
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING, Cause.NODE_USE],
+)
+def test_a_device_that_is_withheld_is_not_ill_and_why_is_not_told_to_who_has_it(cause: Cause) -> None:
+    report = device_report("node-a", offered("gpu-0", healthy=False, reason="held by team/other", cause=cause))
+    assert (report.verdict, report.message) == (Verdict.HEALTHY, "")
+    worn = Health(HealthState.DEGRADED, "row remap pending")
+    report = device_report("node-a", offered("gpu-0", worn, healthy=False, reason="held by team/other", cause=cause))
+    assert (report.verdict, report.message) == (Verdict.HEALTHY, "row remap pending")

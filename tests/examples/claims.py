@@ -54,7 +54,7 @@ def view(example: str, node: str) -> DoorView:
     """What an agent so configured offers on a shipped node."""
     config = {"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "nodeName": NODE, **values(example)["config"]}
     rules = load_bytes("config.yaml", json.dumps(config).encode(), {}, {}).settings.rules
-    return door_view(snapshot(node), rules, {})
+    return door_view(snapshot(node), rules)
 
 
 class Scheduler:

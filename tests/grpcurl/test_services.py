@@ -39,9 +39,16 @@ ADMIN_CALLS: Calls = {
     f"{AGENT}.Reload": ({}, "{"),
     f"{AGENT}.Quiesce": ({"reason": "driver 580"}, '"generation"'),
     f"{AGENT}.Resume": ({}, '"generation"'),
+    f"{AGENT}.ListHolds": ({}, '"status"'),
+    f"{AGENT}.ListHealth": ({}, '"state": "healthy"'),
 }
-REFUSED = dict.fromkeys((f"{AGENT}.ListSlices", f"{AGENT}.ListClaims"), "no resource is offered through DRA")
-"""What a node without the second door says to these."""
+REFUSED = {
+    **dict.fromkeys((f"{AGENT}.ListSlices", f"{AGENT}.ListClaims"), "no resource is offered through DRA"),
+    **dict.fromkeys((f"{AGENT}.{name}" for name in ("ReleaseHold", "ClearHealth")), "no device is called"),
+    f"{AGENT}.SetHealth": "state: is ''; say healthy, degraded or unhealthy",
+    f"{AGENT}.ReleaseBrake": "kind",
+}
+"""What a node without the second door says to these, and what is said to whoever names nothing."""
 STREAMS = {f"{HEALTH}.Watch": '"status": "SERVING"', f"{PLUGIN}.ListAndWatch": '"health": "Healthy"'}
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -21,6 +22,7 @@ from node.inventory.identity import Identities, IdentityStore
 from node.inventory.loop import Inventory, InventoryStopped
 from node.inventory.model import Snapshot, SourceState
 from node.inventory.places import places_of
+from node.inventory.source import DriverHeld
 from node.topology.build import topology_of
 from tests.inventory.making import a100, gpu, mig, node, uuid
 from tests.waiting import eventually
@@ -402,3 +404,43 @@ async def test_replayed_facts_give_the_same_snapshot() -> None:
     bare = Snapshot(1, devices_of(facts, Identities()), statuses_of(facts), host_of(facts))
     stamped = tuple(replace(each, health=each.health.carried(None, 1000.0)) for each in bare.devices)
     assert snapshots[0] == replace(bare, devices=stamped, topology=topology_of(places_of(stamped)))
+
+
+class Holding(Scripted):
+    """A source that keeps a driver in use."""
+
+    holds_driver: Literal[True] = True
+
+
+async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    source, reasons = Holding(node(gpu(0)), "nvml"), [""]
+    inventory = Inventory(
+        [source], IdentityStore(None), clock=Clock(), min_interval=0.0, quiesced=lambda: reasons[0] or None
+    )
+    task = asyncio.create_task(inventory.run())
+    try:
+        await inventory.rescan()
+        reasons[0] = "driver 580"
+        source.fault = DriverHeld("a call does not return")
+        await inventory.rescan()
+        assert inventory.held == "a call does not return"
+        (status,) = [status for status in inventory.snapshot.sources if status.name == "nvml"]
+        assert (status.state, status.detail) == (SourceState.FAILED, "a call does not return")
+        assert inventory.snapshot.devices[0].health.state is HealthState.UNKNOWN
+        assert "a scan hit a bug" not in caplog.text
+        source.fault = RuntimeError("a bug")
+        await inventory.rescan()
+        assert inventory.held == "internal error: RuntimeError: a bug"
+        source.fault = None
+        await inventory.rescan()
+        assert inventory.held == ""
+        source.fault = DriverHeld("a call does not return")
+        await inventory.rescan()
+        reasons[0] = ""
+        await inventory.rescan()
+        assert inventory.held == "", "nobody wants it to be let go of"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await inventory.close()

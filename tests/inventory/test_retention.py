@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.health.state import Health, HealthState
+from node.holds.standing import NOTHING_HELD
 from node.inventory.devices import devices_of
-from node.inventory.facts import GpuFacts, NodeFacts, SysfsFacts
+from node.inventory.facts import GpuFacts, NodeFacts, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.retention import KEPT_SECONDS, is_gone, retained
@@ -143,6 +144,51 @@ def test_virtual_functions_that_were_destroyed_are_marked() -> None:
     assert found["nic-0000-86-00-3"].attribute("vfIndex") == 1
 
 
+VF = "nic-0000-86-00-2"
+TAKEN_DOWN = "gone from its physical function; the virtual function was taken down"
+LEFT = "gone from the PCI bus; it was removed or does not answer"
+
+
+@pytest.mark.parametrize(
+    ("whole", "words"),
+    [
+        (nic(sriov_totalvfs=8, sriov_numvfs=0), TAKEN_DOWN),
+        (nic(sriov_totalvfs=8, sriov_numvfs=None), TAKEN_DOWN),
+        (nic(sriov_totalvfs=8, sriov_numvfs=1), LEFT),
+        (nic(sriov_totalvfs=8, sriov_numvfs=4), LEFT),
+        (nic(1), LEFT),
+    ],
+    ids=["none left", "nobody knows", "still counted", "more counted", "with its physical function"],
+)
+def test_a_virtual_function_left_the_bus_only_where_it_is_still_counted(whole: PciFunction, words: str) -> None:
+    before = devices_of(nics(nic(sriov_totalvfs=8, sriov_numvfs=2), vf(0), vf(1)), Identities())
+    gone = kept(nics(whole), before)[VF]
+    assert reason(gone) == words
+    assert gone.health.cause == ("lost" if words == LEFT else "")
+
+
+def test_only_those_virtual_functions_that_are_counted_no_more_were_taken_down() -> None:
+    before = devices_of(nics(nic(sriov_totalvfs=8, sriov_numvfs=2), vf(0), vf(1)), Identities())
+    found = kept(nics(nic(sriov_totalvfs=8, sriov_numvfs=1)), before)
+    assert (reason(found[VF]), reason(found["nic-0000-86-00-3"])) == (LEFT, TAKEN_DOWN)
+
+
+def test_a_virtual_function_that_is_missing_before_it_is_counted_no_more_was_taken_down_all_the_same() -> None:
+    before = devices_of(nics(nic(sriov_totalvfs=8, sriov_numvfs=2), vf(0), vf(1)), Identities())
+    meanwhile = kept(nics(nic(sriov_totalvfs=8, sriov_numvfs=2)), before)
+    assert meanwhile[VF].health.cause == "lost"
+    after = kept(nics(nic(sriov_totalvfs=8, sriov_numvfs=0)), meanwhile.values(), 1001.0)
+    assert (reason(after[VF]), after[VF].health.cause) == (TAKEN_DOWN, "")
+    assert kept(nics(nic(sriov_totalvfs=8, sriov_numvfs=4)), after.values(), 1002.0)[VF] == after[VF]
+
+
+def test_a_virtual_function_whose_physical_one_cannot_be_read_is_unknown() -> None:
+    before = devices_of(nics(nic(), vf(0)), Identities())
+    errors = ("/sys/bus/pci/devices/0000:86:00.0/class: Input/output error",)
+    found = kept(nics(nic(1), errors=errors), before)[VF]
+    assert (found.health.state, found.health.cause) == (HealthState.UNKNOWN, "")
+
+
 def test_subfunction_and_port_that_went_are_marked() -> None:
     one = nic()
     interfaces = (interface(one, "eth0"), interface(one, "eth1", dev_port=1))
@@ -188,7 +234,9 @@ def test_what_is_gone_does_not_count_as_a_mix_of_profiles() -> None:
     bigger = mig(5, 0, 4, uuid="MIG-eeeeeeee-0000-0000-0000-000000000000", name="NVIDIA A100 MIG 3g.20gb")
     repartitioned = kept(node(a100(0, bigger), on_bus=1), devices_of(node(a100(0, mig(0, 0))), Identities()))
     rule = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.MIG,)), uniform=True)
-    found = offer(Snapshot(devices=tuple(repartitioned.values())), [rule], {}, Door.PLUGIN).resource("nvidia.com/gpu")
+    found = offer(Snapshot(devices=tuple(repartitioned.values())), [rule], NOTHING_HELD, Door.PLUGIN).resource(
+        "nvidia.com/gpu"
+    )
     assert found is not None
     assert [(device.device.text("profile"), device.healthy) for device in found.devices] == [
         ("1g.5gb", False),

@@ -1,4 +1,4 @@
-"""Objects replaced and deleted: what is asked, and what is never tried again."""
+"""Objects created, replaced and deleted: what is asked, and what is never tried again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from kube.client import Client
 from kube.errors import Conflict, Unreachable
 from tests.kube.conftest import client_of
 from tests.kube.server import Answer, ApiServer, refused
+
+
+def test_an_object_is_created_by_a_dry_run(server: ApiServer) -> None:
+    client_of(server).create("/slices", {"spec": {}}, {"dryRun": "All"})
+    client_of(server).create("/slices", {"spec": {}})
+    assert [(asked.method, asked.path) for asked in server.asked] == [
+        ("POST", "/slices?dryRun=All"),
+        ("POST", "/slices"),
+    ]
 
 
 def test_an_object_is_replaced(server: ApiServer) -> None:

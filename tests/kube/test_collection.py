@@ -25,6 +25,16 @@ def test_pages_are_put_together() -> None:
         ]
 
 
+def test_objects_are_what_is_made_of_them_as_they_come() -> None:
+    with watched() as collection:
+        collection.things = [thing(f"t{number}", number, large="x" * 1000) for number in range(3)]
+        source = Collection(
+            client_of(collection.server), PATH, read=lambda body: {"name": text_at(body, "metadata", "name")}
+        )
+        assert read_whole(source, 2).objects == ({"name": "t0"}, {"name": "t1"}, {"name": "t2"})
+        assert source.read(thing("t9", 1)) == {"name": "t9"}
+
+
 def test_a_list_whose_beginning_is_forgotten_is_read_in_one_piece() -> None:
     with watched() as collection:
         collection.things = [thing(f"t{number}", number) for number in range(7)]

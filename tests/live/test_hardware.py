@@ -6,17 +6,23 @@ import asyncio
 import contextlib
 import errno
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from node.health.kernel.watched import Watched
+from node.health.signal import Condition, Look, Trouble
+from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.hardware import LiveHardware
 from node.inventory.live.reach import EventState, Reach
+from node.inventory.live.sweeps import Sweeps
 from node.inventory.live.udev_stream import UeventsUnavailable
 from node.inventory.live.uevent import Uevent
 from node.inventory.model import SourceState
+from tests.kernel_health.making import CARING, gpu, snapshot
 from tests.live.streams import FakeStream
 from tests.waiting import eventually
 
@@ -88,6 +94,63 @@ async def test_a_part_that_cannot_start_is_said_once_and_replaced_by_comparing(
     assert [record.message for record in caplog.records] == [
         "live hardware: a part failed, folders are compared instead"
     ]
+
+
+async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: Path) -> None:
+    told: list[tuple[str, str, Look]] = []
+    stream = FakeStream()
+    hardware = LiveHardware(
+        lambda: told.append(("woken", "", Look("", 0.0))),
+        sys=tmp_path / "sys",
+        proc=tmp_path / "proc",
+        dev_root=tmp_path,
+        looked=lambda look: told.append(("looked", look.source, look)),
+        clock=lambda: 7.0,
+        reach=lambda: Reach(EventState.UDEV),
+        open_stream=stream.open,
+    )
+    device = gpu()
+    hardware.observe(snapshot(device), CARING)
+    running = asyncio.create_task(hardware.run())
+    try:
+        await eventually(lambda: hardware.state is EventState.UDEV and hardware.counts.sweeps >= 1)
+        await eventually(lambda: ("looked", "sysfs", Look("sysfs", 7.0, {device.name: ()})) in told)
+        told.clear()
+        stream.give(Uevent("unbind", "pci", f"/sys/devices/pci0000:80/{device.pci_address}"))
+        await eventually(lambda: ("woken", "", Look("", 0.0)) in told)
+        unbound = Condition(Trouble.UNBOUND, "no driver is bound to it")
+        assert told[0] == ("looked", "kernel", Look("kernel", 7.0, {device.name: (unbound,)}))
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def test_where_nobody_judges_health_nothing_is_swept(tmp_path: Path) -> None:
+    async with live(tmp_path, FakeStream()) as (hardware, _):
+        assert hardware.counts.sweeps == 0
+        assert hardware._sweeps not in hardware._parts
+
+
+async def test_a_device_whose_state_cannot_be_read_is_named(tmp_path: Path) -> None:
+    async with live(tmp_path, FakeStream()) as (hardware, _):
+        answers = threading.Event()
+
+        class Hanging(FunctionFiles):
+            def function(self, device: Watched) -> tuple[Condition, ...]:
+                answers.wait(30)
+                return ()
+
+        hardware._sweeps = Sweeps(Hanging("", "", lambda: 0.0), lambda *_: None, hangs=0.01)
+        hardware._sweeps.show(snapshot(gpu()), CARING)
+        sweeping = asyncio.create_task(hardware._sweeps.run())
+        await eventually(lambda: hardware._sweeps.hung)
+        words = "hardware changes may be seen late: 0000:83:00.0 does not answer when its state is read"
+        assert hardware.status().detail == words
+        answers.set()
+        await eventually(lambda: not hardware._sweeps.hung)
+        assert hardware.status().state is SourceState.OK
+        sweeping.cancel()
 
 
 async def test_a_stream_that_breaks_is_opened_anew(tmp_path: Path) -> None:

@@ -65,6 +65,10 @@ def _bucket(bound: str, method: str = "Allocate") -> str:
     return f"ostler_kubelet_call_duration_seconds_bucket{{{labels}}}"
 
 
+def _holds(door: str, state: str) -> str:
+    return f'ostler_holds{{door="{door}",state="{state}"}}'
+
+
 STREAMS = 'ostler_registration_streams{resource="nvidia.com/gpu"}'
 REGISTRATIONS = 'ostler_registrations_total{resource="nvidia.com/gpu",path="registry"}'
 FAILURES = 'ostler_registration_failures_total{resource="nvidia.com/gpu",path="register"}'
@@ -160,7 +164,10 @@ CASES = {
         quiet_too=(
             {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", _ill("health"): "8x60", "ostler_quiesced": "1x60"},
             {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", _ill("gone"): "8x60"},
-            {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", _ill("other_door"): "8x60"},
+            *(
+                {_shown("healthy"): "0x60", _shown("unhealthy"): "8x60", _ill(cause): "8x60"}
+                for cause in ("other_door", "overlap", "draining", "moving")
+            ),
             {_shown("healthy"): "0x60", _shown("unhealthy"): "0x60", _ill("health", "example.com/nic"): "1x60"},
         ),
         at=5,
@@ -192,6 +199,7 @@ CASES = {
         labels={"cause": "bad_name"},
         value="1",
     ),
+    "OstlerHealthBrake": Case(*_up('ostler_health_brake{kind="gpu"}'), at=1, labels={"kind": "gpu"}),
     "OstlerCdiWriteFailed": Case(*_up("ostler_cdi_write_failed"), at=5),
     "OstlerAllocationsRefused": Case(
         {_allocations("refused"): "0 0 1x60"},
@@ -233,6 +241,28 @@ CASES = {
         {"ostler_dra_damaged_claim_records_total": "0 0 1x60"},
         {"ostler_dra_damaged_claim_records_total": "1x60"},
         at=5,
+    ),
+    "OstlerClaimLost": Case(*_up("ostler_hold_losers"), at=5, value="1"),
+    "OstlerDeviceDraining": Case(
+        {_holds("none", "draining"): "1x60", _holds("plugin", "draining"): "1x60"},
+        {_holds("none", "draining"): "0x60", _holds("plugin", "listed"): "8x60"},
+        at=15,
+        value="2",
+    ),
+    # Where no claim is served, nobody waits for it.
+    "OstlerHoldsUnknown": Case(
+        {"ostler_holds_known": "0x60", "ostler_dra_slices": "0x60"},
+        {"ostler_holds_known": "1x60", "ostler_dra_slices": "1x60"},
+        quiet_too=({"ostler_holds_known": "0x60"},),
+        at=10,
+    ),
+    "OstlerDeviceMoving": Case(*_up("ostler_moving_devices"), at=15, value="1"),
+    "OstlerDoorBothOff": Case(*_up("ostler_door_both_off"), at=15),
+    "OstlerHoldConflicts": Case(
+        {'ostler_hold_conflicts_total{door="dra"}': "0+1x90"},
+        {'ostler_hold_conflicts_total{door="dra"}': "0 0 20x90"},
+        at=60,
+        labels={"door": "dra"},
     ),
     "OstlerScanStalled": Case(
         {SCANNED: "0x60", INTERVAL: "60x60"}, {SCANNED: "0+180x60", INTERVAL: "60x60"}, at=6, value="6m 0s"

@@ -69,8 +69,7 @@ async def second_door() -> str:
         await box.running("held")
         await box.running("ended")
         await box.control.end("ended")
-        # The kubelet reads it first.
-        box.api.faults.add("get", "status", 403, skip=1, count=-1, resource="resourceclaims")
+        box.api.faults.add("get", "status", 403, count=-1, resource="resourceclaims", by="ostler")
         assert not (await box.run_pod("refused")).running
         box.api.faults.clear()
         box.hardware.fail(7)

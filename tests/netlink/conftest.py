@@ -46,13 +46,13 @@ def namespace() -> Callable[..., AbstractAsyncContextManager[Namespace]]:
         pytest.skip("needs the right to make network namespaces, and veth in the kernel")
 
     @asynccontextmanager
-    async def make(*arguments: str) -> AsyncIterator[Namespace]:
+    async def make(*arguments: str, module: str = "tests.netlink.watcher") -> AsyncIterator[Namespace]:
         process = await asyncio.create_subprocess_exec(
-            "unshare", "--net", sys.executable, "-m", "tests.netlink.watcher", *arguments, stdout=subprocess.PIPE
+            "unshare", "--net", sys.executable, "-m", module, *arguments, stdout=subprocess.PIPE
         )
         made = Namespace(process)
         try:
-            await made.shows(lambda shown: "links" in shown)
+            await made.shows(bool)
             yield made
         finally:
             with contextlib.suppress(ProcessLookupError):

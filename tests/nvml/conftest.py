@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from node.inventory.facts import NvmlFacts
 from node.inventory.nvidia.nvml import NvmlSource
-from tests.nvml import stub
+from tests.nvml import nodes, stub
+from tests.nvml.listening import Listening
+from tests.nvml.stub.injected import InjectedNvml
 
 
 class ServedNode:
@@ -57,3 +60,26 @@ def read(source: NvmlSource) -> NvmlFacts:
     facts = source.read().nvml
     assert facts is not None
     return facts
+
+
+def well() -> NvmlFacts:
+    """Eight GPUs without any trouble."""
+    facts = nodes.hgx()
+    return replace(facts, gpus=tuple(replace(gpu, remapped_rows_failed=False) for gpu in facts.gpus))
+
+
+@pytest.fixture
+def hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InjectedNvml:
+    """Eight GPUs whose troubles are made by the test."""
+    made = InjectedNvml(tmp_path / "driver", well())
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+@pytest.fixture
+async def listening(hardware: InjectedNvml, tmp_path: Path) -> AsyncIterator[Listening]:
+    """Somebody who listens to them; afterwards no driver must have suffered."""
+    async with Listening(hardware, tmp_path / "proc") as made:
+        yield made
+    assert hardware.violations == ()

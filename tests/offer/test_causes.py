@@ -8,10 +8,11 @@ import pytest
 
 from node.edits.options import EditOptions
 from node.health.state import Health, HealthState
+from node.holds.standing import Standing, by_place
 from node.inventory.model import Device, DeviceKind
 from node.ledger import Hold
 from node.offer import Cause, OfferedDevice, Withheld, offer
-from node.rules import Door, Rule, Selector
+from node.rules import Door, Doors, Rule, Selector
 from tests.edits.others import nic
 from tests.offer.making import gpu, ill, mig, snapshot
 from tests.offer.test_nics import ALL, USE, pf
@@ -20,8 +21,8 @@ GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)))
 
 
 def entries(rules: tuple[Rule, ...], *devices: Device, held: str = "") -> list[OfferedDevice | Withheld]:
-    holds = {held: Hold(held, Door.DRA, "team/claim", 1.0)} if held else {}
-    found = offer(snapshot(*devices), rules, holds, Door.PLUGIN)
+    holds = [Hold(held, Door.DRA, "team/claim", 1.0)] if held else []
+    found = offer(snapshot(*devices), rules, Standing(by_place(holds)), Door.PLUGIN)
     return [*(item for resource in found.resources for item in resource.devices), *found.withheld]
 
 
@@ -33,7 +34,7 @@ def causes(rules: tuple[Rule, ...], *devices: Device, held: str = "") -> set[Cau
     ("rules", "devices", "cause"),
     [
         ((GPUS,), (mig(1, 0),), Cause.NO_RULE),
-        ((replace(GPUS, door=Door.DRA),), (gpu(1),), Cause.OTHER_DOOR),
+        ((replace(GPUS, door=Doors.DRA),), (gpu(1),), Cause.OTHER_DOOR),
         ((replace(GPUS, resource="gpu"),), (gpu(1),), Cause.BAD_NAME),
         ((GPUS,), (gpu(1, health=ill("lost")),), Cause.HEALTH),
         ((GPUS,), (gpu(1, health=ill("gone from its GPU; it was destroyed, or made anew")),), Cause.GONE),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.holds.standing import NOTHING_HELD
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host, NodeRole, Snapshot
 from node.offer import offer
@@ -28,7 +29,9 @@ def reason(
     files: DriverFiles | None = FILES,
 ) -> str:
     one = Snapshot(1, (device,), host=Host(cdi_devices=frozenset(known), driver_files=files))
-    (shown,) = offer(one, (Rule("nvidia.com/gpu", ids=ids, edits=edits),), {}, Door.PLUGIN).resources[0].devices
+    (shown,) = (
+        offer(one, (Rule("nvidia.com/gpu", ids=ids, edits=edits),), NOTHING_HELD, Door.PLUGIN).resources[0].devices
+    )
     assert shown.healthy is not bool(shown.reason)
     return shown.reason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.edits.options import EditOptions, ListStrategy
+from node.holds.standing import NOTHING_HELD, Standing, by_place
 from node.inventory.model import Device, DeviceKind, Host, Snapshot
 from node.ledger import Hold
 from node.nic_selector import FunctionRange, NicSelector
@@ -23,9 +25,9 @@ USED = "the node itself uses it: carries the default route"
 FIX = "; name it in a rule to offer it all the same"
 
 
-def shown(rule: Rule, *devices: Device, holds: dict[str, Hold] | None = None, host: Host | None = None) -> Offer:
+def shown(rule: Rule, *devices: Device, holds: Sequence[Hold] = (), host: Host | None = None) -> Offer:
     ordered = tuple(sorted(devices, key=lambda device: device.name))
-    return offer(Snapshot(1, ordered, host=host or Host()), (rule,), holds or {}, Door.PLUGIN)
+    return offer(Snapshot(1, ordered, host=host or Host()), (rule,), Standing(by_place(holds)), Door.PLUGIN)
 
 
 def reason(found: Offer) -> tuple[bool, str]:
@@ -115,7 +117,7 @@ def test_physical_function_of_an_intel_gpu_gives_way_to_its_virtual_ones() -> No
 
 @pytest.mark.parametrize("device", [pf(8), pf(0, USE)])
 def test_nic_that_a_pod_holds_is_shown_unhealthy_and_not_withdrawn(device: Device) -> None:
-    holds = {device.name: Hold(device.name, Door.PLUGIN, "team/pod", 1.0)}
+    holds = [Hold(device.name, Door.PLUGIN, "team/pod", 1.0)]
     listed, text = reason(shown(ALL, device, holds=holds))
     assert listed
     assert text == (USED + FIX if device.host_use else "its 8 virtual functions are offered in its place")
@@ -177,7 +179,7 @@ def test_ids_in_a_resource_differ_also_for_ports_and_subfunctions_of_one_functio
 def test_rules_with_different_terms_cannot_share_a_name(other: dict[str, object]) -> None:
     first = replace(ALL, selector=Selector(names=("nic-0000-03-00-0",)))
     second = replace(ALL, **other)  # type: ignore[arg-type]
-    found = offer(Snapshot(1, (nic(3), rdma(5))), (first, second), {}, Door.PLUGIN)
+    found = offer(Snapshot(1, (nic(3), rdma(5))), (first, second), NOTHING_HELD, Door.PLUGIN)
     assert [(item.device.name, item.reason) for item in found.withheld] == [
         (
             "nic-0000-05-00-0",
@@ -209,7 +211,7 @@ rules = st.builds(
 @given(st.lists(devices, unique_by=lambda device: device.name), st.lists(rules, max_size=3))
 def test_what_the_node_uses_is_offered_only_by_a_rule_that_names_it(every: list[Device], given: list[Rule]) -> None:
     ordered = tuple(sorted(every, key=lambda device: device.name))
-    found = offer(Snapshot(1, ordered), given, {}, Door.PLUGIN)
+    found = offer(Snapshot(1, ordered), given, NOTHING_HELD, Door.PLUGIN)
     offered = [(resource.rule, item) for resource in found.resources for item in resource.devices]
     assert sorted([item.device.name for _, item in offered] + [item.device.name for item in found.withheld]) == [
         device.name for device in ordered

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.health.state import HealthState
+from node.holds.standing import NOTHING_HELD, Standing, by_place
 from node.inventory.model import DeviceKind, Host, Snapshot
 from node.ledger import Hold
 from node.offer import Offer, offer
-from node.rules import Door, Rule, Selector
+from node.overlap import wholes_of
+from node.rules import Door, Doors, Rule, Selector, rule_for
 from tests.edits.others import nic
 from tests.offer.making import gpu, ill, mig, snapshot
 
@@ -37,40 +39,42 @@ def withheld(found: Offer) -> dict[str, str]:
 
 
 def test_healthy_device_is_offered_without_a_word() -> None:
-    (device,) = offer(snapshot(gpu(1)), STRATEGY_NONE, {}, Door.PLUGIN).resources[0].devices
+    (device,) = offer(snapshot(gpu(1)), STRATEGY_NONE, NOTHING_HELD, Door.PLUGIN).resources[0].devices
     assert (device.id, device.healthy, device.reason) == ("GPU-1", True, "")
 
 
 def test_degraded_device_is_offered_with_its_note() -> None:
     one = gpu(1, health=ill("a memory row waits", HealthState.DEGRADED))
-    (device,) = offer(snapshot(one), STRATEGY_NONE, {}, Door.PLUGIN).resources[0].devices
+    (device,) = offer(snapshot(one), STRATEGY_NONE, NOTHING_HELD, Door.PLUGIN).resources[0].devices
     assert (device.healthy, device.reason) == (True, "a memory row waits")
 
 
 @pytest.mark.parametrize("state", [HealthState.UNHEALTHY, HealthState.UNKNOWN])
 def test_device_that_may_not_be_given_out_is_shown_unhealthy_with_the_reason(state: HealthState) -> None:
     devices = snapshot(gpu(1, health=ill("the GPU is lost", state)), gpu(2, health=ill("", state)))
-    found = offer(devices, STRATEGY_NONE, {}, Door.PLUGIN).resources[0].devices
+    found = offer(devices, STRATEGY_NONE, NOTHING_HELD, Door.PLUGIN).resources[0].devices
     assert [(each.healthy, each.reason) for each in found] == [(False, "the GPU is lost"), (False, state.value)]
 
 
 def test_device_held_through_the_other_door_is_shown_unhealthy() -> None:
     name = gpu(1).name
-    holds = {name: Hold(name, Door.DRA, "team/claim", 1.0)}
-    (device,) = offer(snapshot(gpu(1)), STRATEGY_NONE, holds, Door.PLUGIN).resources[0].devices
+    holds = [Hold(name, Door.DRA, "team/claim", 1.0)]
+    (device,) = offer(snapshot(gpu(1)), STRATEGY_NONE, Standing(by_place(holds)), Door.PLUGIN).resources[0].devices
     assert (device.healthy, device.reason) == (False, "held through the dra door by team/claim")
 
 
 def test_device_held_through_this_door_stays_healthy() -> None:
     name = gpu(1).name
-    holds = {name: Hold(name, Door.PLUGIN, "team/pod", 1.0)}
-    assert offer(snapshot(gpu(1)), STRATEGY_NONE, holds, Door.PLUGIN).resources[0].devices[0].healthy
+    holds = [Hold(name, Door.PLUGIN, "team/pod", 1.0)]
+    assert (
+        offer(snapshot(gpu(1)), STRATEGY_NONE, Standing(by_place(holds)), Door.PLUGIN).resources[0].devices[0].healthy
+    )
 
 
 def test_lost_device_says_so_even_when_held() -> None:
     name = gpu(1).name
-    holds = {name: Hold(name, Door.DRA, "team/claim", 1.0)}
-    found = offer(snapshot(gpu(1, health=ill("lost"))), STRATEGY_NONE, holds, Door.PLUGIN)
+    holds = [Hold(name, Door.DRA, "team/claim", 1.0)]
+    found = offer(snapshot(gpu(1, health=ill("lost"))), STRATEGY_NONE, Standing(by_place(holds)), Door.PLUGIN)
     assert found.resources[0].devices[0].reason == "lost"
 
 
@@ -78,7 +82,7 @@ def test_delegated_cdi_needs_a_spec_that_names_the_device() -> None:
     edits = EditOptions(strategies=(ListStrategy.CDI_CRI,), cdi_mode=CdiMode.DELEGATE)
     rules = (replace(GPUS, edits=edits),)
     one = replace(snapshot(gpu(1), gpu(2)), host=Host(cdi_devices=frozenset({"nvidia.com/gpu=GPU-1"})))
-    found = offer(one, rules, {}, Door.PLUGIN).resources[0].devices
+    found = offer(one, rules, NOTHING_HELD, Door.PLUGIN).resources[0].devices
     assert [(each.healthy, each.reason) for each in found] == [
         (True, ""),
         (False, "no CDI spec on this node defines nvidia.com/gpu=GPU-2; run 'nvidia-ctk cdi generate'"),
@@ -87,21 +91,21 @@ def test_delegated_cdi_needs_a_spec_that_names_the_device() -> None:
 
 def test_other_strategies_need_no_cdi_spec_of_others() -> None:
     rules = (replace(GPUS, edits=EditOptions(cdi_mode=CdiMode.DELEGATE)),)
-    assert offer(snapshot(gpu(1)), rules, {}, Door.PLUGIN).resources[0].devices[0].healthy
+    assert offer(snapshot(gpu(1)), rules, NOTHING_HELD, Door.PLUGIN).resources[0].devices[0].healthy
 
 
 def test_device_without_a_rule_is_withheld() -> None:
-    assert withheld(offer(snapshot(gpu(1), mig(1, 0)), STRATEGY_NONE, {}, Door.PLUGIN)) == {
+    assert withheld(offer(snapshot(gpu(1), mig(1, 0)), STRATEGY_NONE, NOTHING_HELD, Door.PLUGIN)) == {
         "mig-0000-1b-00-0-0-1": "no rule selects it"
     }
 
 
 def test_first_rule_wins_also_when_it_is_the_other_doors() -> None:
-    rules = (Rule("nvidia.com/gpu", Selector(uuids=("GPU-1",)), Door.DRA), GPUS)
-    found = offer(snapshot(gpu(1), gpu(2)), rules, {}, Door.PLUGIN)
+    rules = (Rule("nvidia.com/gpu", Selector(uuids=("GPU-1",)), Doors.DRA), GPUS)
+    found = offer(snapshot(gpu(1), gpu(2)), rules, NOTHING_HELD, Door.PLUGIN)
     assert shown(found) == {"nvidia.com/gpu": ["GPU-2"]}
     assert withheld(found) == {"gpu-0000-1b-00-0": "its rule offers it through the dra door"}
-    assert shown(offer(snapshot(gpu(1), gpu(2)), rules, {}, Door.DRA)) == {"nvidia.com/gpu": ["GPU-1"]}
+    assert shown(offer(snapshot(gpu(1), gpu(2)), rules, NOTHING_HELD, Door.DRA)) == {"nvidia.com/gpu": ["GPU-1"]}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_first_rule_wins_also_when_it_is_the_other_doors() -> None:
     ],
 )
 def test_name_that_no_kubelet_takes_is_withheld_with_the_fix(resource: str, reason: str) -> None:
-    found = offer(snapshot(gpu(1)), (Rule(resource),), {}, Door.PLUGIN)
+    found = offer(snapshot(gpu(1)), (Rule(resource),), NOTHING_HELD, Door.PLUGIN)
     assert found.resources == ()
     assert withheld(found) == {"gpu-0000-1b-00-0": reason}
 
@@ -133,7 +137,7 @@ def test_rules_with_different_options_cannot_share_a_name() -> None:
         Rule("nvidia.com/gpu", Selector(uuids=("GPU-2",)), edits=EditOptions(device_specs=False)),
         Rule("nvidia.com/gpu", Selector(uuids=("GPU-3",))),
     )
-    found = offer(snapshot(gpu(1), gpu(2), gpu(3)), rules, {}, Door.PLUGIN)
+    found = offer(snapshot(gpu(1), gpu(2), gpu(3)), rules, NOTHING_HELD, Door.PLUGIN)
     assert shown(found) == {"nvidia.com/gpu": ["GPU-1", "GPU-3"]}
     assert withheld(found) == {
         "gpu-0000-2b-00-0": "two rules with different options give the resource 'nvidia.com/gpu'; the first one has it"
@@ -141,7 +145,7 @@ def test_rules_with_different_options_cannot_share_a_name() -> None:
 
 
 def test_mig_strategy_none_offers_whole_gpus_only() -> None:
-    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2)), STRATEGY_NONE, {}, Door.PLUGIN)
+    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2)), STRATEGY_NONE, NOTHING_HELD, Door.PLUGIN)
     assert shown(found) == {"nvidia.com/gpu": ["GPU-1", "GPU-2"]}
 
 
@@ -149,7 +153,7 @@ def test_mig_strategy_mixed_offers_each_profile_under_its_name() -> None:
     devices = snapshot(
         gpu(1, mig=True), mig(1, 0), mig(1, 1), mig(1, 4, "3g.20gb"), mig(1, 5, "1c.3g.20gb"), gpu(2), gpu(3, mig=True)
     )
-    found = offer(devices, STRATEGY_MIXED, {}, Door.PLUGIN)
+    found = offer(devices, STRATEGY_MIXED, NOTHING_HELD, Door.PLUGIN)
     assert shown(found) == {
         "nvidia.com/gpu": ["GPU-2"],
         "nvidia.com/mig-1g.5gb": ["MIG-1-0", "MIG-1-1"],
@@ -160,18 +164,20 @@ def test_mig_strategy_mixed_offers_each_profile_under_its_name() -> None:
 
 def test_mig_strategy_single_offers_instances_as_gpus() -> None:
     devices = snapshot(gpu(1, mig=True), mig(1, 0), mig(1, 1), gpu(2, mig=True), mig(2, 0))
-    found = offer(devices, STRATEGY_SINGLE, {}, Door.PLUGIN)
+    found = offer(devices, STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN)
     assert shown(found) == {"nvidia.com/gpu": ["MIG-1-0", "MIG-1-1", "MIG-2-0"]}
 
 
 def test_mig_strategy_single_without_mig_offers_gpus() -> None:
-    assert shown(offer(snapshot(gpu(1), gpu(2)), STRATEGY_SINGLE, {}, Door.PLUGIN)) == {
+    assert shown(offer(snapshot(gpu(1), gpu(2)), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN)) == {
         "nvidia.com/gpu": ["GPU-1", "GPU-2"]
     }
 
 
 def test_mig_strategy_single_refuses_different_profiles() -> None:
-    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), mig(1, 4, "3g.20gb")), STRATEGY_SINGLE, {}, Door.PLUGIN)
+    found = offer(
+        snapshot(gpu(1, mig=True), mig(1, 0), mig(1, 4, "3g.20gb")), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN
+    )
     assert found.resources == ()
     text = "resource nvidia.com/gpu: the MIG strategy single needs devices of one kind, found 1g.5gb, 3g.20gb"
     assert withheld(found)["mig-0000-1b-00-0-0-1"] == text
@@ -179,13 +185,13 @@ def test_mig_strategy_single_refuses_different_profiles() -> None:
 
 
 def test_mig_strategy_single_refuses_plain_gpus_beside_instances() -> None:
-    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2)), STRATEGY_SINGLE, {}, Door.PLUGIN)
+    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2)), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN)
     text = "resource nvidia.com/gpu: the MIG strategy single needs devices of one kind, found 1g.5gb, gpu"
     assert withheld(found)["gpu-0000-2b-00-0"] == text
 
 
 def test_mig_strategy_single_refuses_a_gpu_without_instances() -> None:
-    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2, mig=True)), STRATEGY_SINGLE, {}, Door.PLUGIN)
+    found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2, mig=True)), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN)
     assert withheld(found)["mig-0000-1b-00-0-0-1"] == (
         "resource nvidia.com/gpu: the MIG strategy single needs at least one instance on every GPU in MIG mode, "
         "gpu-0000-2b-00-0 has none"
@@ -195,15 +201,15 @@ def test_mig_strategy_single_refuses_a_gpu_without_instances() -> None:
 def test_a_uniform_rule_of_other_kinds_is_not_told_of_mig() -> None:
     devices = replace(nic(1), kind=DeviceKind.RDMA), nic(2)
     rule = Rule("example.com/nic", Selector(kinds=(DeviceKind.NIC, DeviceKind.RDMA)), uniform=True)
-    found = offer(snapshot(*devices), (rule,), {}, Door.PLUGIN)
+    found = offer(snapshot(*devices), (rule,), NOTHING_HELD, Door.PLUGIN)
     text = "resource example.com/nic: uniform: true needs devices of one kind, found nic, rdma"
     assert set(withheld(found).values()) == {text}
-    assert offer(snapshot(*devices), (replace(rule, uniform=False),), {}, Door.PLUGIN).withheld == ()
+    assert offer(snapshot(*devices), (replace(rule, uniform=False),), NOTHING_HELD, Door.PLUGIN).withheld == ()
 
 
 def test_resources_and_devices_are_sorted_and_found_by_name() -> None:
     rules = (Rule("z.com/a", Selector(uuids=("GPU-1",))), Rule("a.com/z"))
-    found = offer(snapshot(gpu(3), gpu(1), gpu(2)), rules, {}, Door.PLUGIN)
+    found = offer(snapshot(gpu(3), gpu(1), gpu(2)), rules, NOTHING_HELD, Door.PLUGIN)
     assert [resource.resource for resource in found.resources] == ["a.com/z", "z.com/a"]
     resource = found.resource("a.com/z")
     assert resource is not None
@@ -212,7 +218,7 @@ def test_resources_and_devices_are_sorted_and_found_by_name() -> None:
 
 
 def test_node_without_devices_offers_nothing() -> None:
-    assert offer(Snapshot(), STRATEGY_MIXED, {}, Door.PLUGIN) == Offer()
+    assert offer(Snapshot(), STRATEGY_MIXED, NOTHING_HELD, Door.PLUGIN) == Offer()
 
 
 numbers = st.integers(1, 4)
@@ -234,23 +240,27 @@ rule_lists = st.lists(
         Rule,
         resource=st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-{profile}", "bad"]),
         selector=selectors,
-        door=st.sampled_from(Door),
+        door=st.sampled_from(Doors),
         edits=st.sampled_from([EditOptions(), EditOptions(device_specs=False)]),
         uniform=st.booleans(),
     ),
     max_size=4,
 )
-hold_maps = st.dictionaries(
-    numbers.map(lambda number: gpu(number).name),
-    st.builds(lambda door: Hold("any", door, "team/pod", 0.0), st.sampled_from(Door)),
+hold_lists = st.lists(
+    st.builds(
+        lambda number, door: Hold(gpu(number).name, door, "team/pod", 0.0, resource="nvidia.com/gpu"),
+        numbers,
+        st.sampled_from(Door),
+    ),
+    unique_by=lambda hold: hold.device,
 )
 
 
-@given(devices, rule_lists, hold_maps, st.sampled_from(Door))
+@given(devices, rule_lists, hold_lists, st.sampled_from(Door))
 def test_every_device_appears_exactly_once_and_never_unhealthy_or_withheld_without_a_reason(
-    one: Snapshot, rules: list[Rule], holds: dict[str, Hold], door: Door
+    one: Snapshot, rules: list[Rule], holds: list[Hold], door: Door
 ) -> None:
-    found = offer(one, rules, holds, door)
+    found = offer(one, rules, Standing(by_place(holds)), door)
     offered = [each for resource in found.resources for each in resource.devices]
     names = [each.device.name for each in offered] + [each.device.name for each in found.withheld]
     assert sorted(names) == [device.name for device in one.devices]
@@ -258,15 +268,25 @@ def test_every_device_appears_exactly_once_and_never_unhealthy_or_withheld_witho
     assert all(each.reason for each in found.withheld)
 
 
-@given(devices, rule_lists, hold_maps)
-def test_no_device_is_healthy_at_both_doors(one: Snapshot, rules: list[Rule], holds: dict[str, Hold]) -> None:
+@given(devices, rule_lists, hold_lists, st.booleans())
+def test_only_a_free_device_of_a_rule_for_both_doors_is_healthy_at_both(
+    one: Snapshot, rules: list[Rule], holds: list[Hold], known: bool
+) -> None:
+    standing = Standing(by_place(holds), known=known)
     healthy = [
         {
             each.device.name
-            for resource in offer(one, rules, holds, door).resources
+            for resource in offer(one, rules, standing, door).resources
             for each in resource.devices
             if each.healthy
         }
         for door in Door
     ]
-    assert not healthy[0] & healthy[1]
+    for name in healthy[0] & healthy[1]:
+        device = one.device(name)
+        assert device is not None
+        rule = rule_for(device, rules)
+        assert rule is not None
+        assert known
+        assert rule.door is Doors.BOTH
+        assert not any(standing.holds.get(place) for place in (name, *wholes_of(device)))

@@ -18,12 +18,19 @@ def cells(root: Cell) -> Iterator[Cell]:
 
 
 def best(
-    topology: Topology, free: Mapping[str, int], required: Mapping[str, int], size: int, far: Mapping[str, int]
+    topology: Topology,
+    free: Mapping[str, int],
+    required: Mapping[str, int],
+    size: int,
+    far: Mapping[str, int],
+    *,
+    others: Mapping[str, int] | None = None,
 ) -> frozenset[str]:
     """The GPUs to take ``size`` units from; ``free`` and ``required`` by GPU, the required ones counted in both.
 
-    ``far`` by GPU.
+    ``far`` by GPU; ``others``: by GPU the units that another door has.
     """
+    ours = {name: count + (others or {}).get(name, 0) for name, count in free.items()}
     assert topology.root is not None
     usable = [name for name in leaves(topology.root) if free.get(name)]
     sets = (frozenset(chosen) for count in range(1, len(usable) + 1) for chosen in combinations(usable, count))
@@ -32,7 +39,7 @@ def best(
         for chosen in sets
         if {name for name, count in required.items() if count} <= chosen and sum(free[name] for name in chosen) >= size
     )
-    return min(possible, key=lambda chosen: key(topology, free, required, chosen, size, far=far))
+    return min(possible, key=lambda chosen: key(topology, free, required, chosen, size, far=far, ours=ours))
 
 
 def key(
@@ -43,19 +50,20 @@ def key(
     size: int,
     *,
     far: Mapping[str, int],
+    ours: Mapping[str, int],
 ) -> Key:
     root = topology.root
     assert root is not None
     around = sorted((cell for cell in cells(root) if chosen <= set(cell.gpus)), key=lambda cell: len(cell.gpus))
-    counts = [sum(free.get(name, 0) for name in cell.gpus) for cell in around]
+    counts = [sum(ours.get(name, 0) for name in cell.gpus) for cell in around]
     deep = len(topology.places) + 1
-    usable = {name for name in root.gpus if free.get(name)}
+    usable = {name for name in root.gpus if ours.get(name)}
     return (
         len(around[0].gpus),
         distance(around[0].gpus, free, required, size, far),
         counts + [counts[-1]] * (deep - len(counts)),
         len(chosen),
-        sum(free[name] for name in chosen) - size,
+        sum(ours[name] for name in chosen) - size,
         -score(topology, chosen),
         sum(far[name] for name in chosen),
         score(topology, usable) - score(topology, usable - chosen),

@@ -119,6 +119,20 @@ def test_brute_force_chooses_the_same_divided_gpus(request: Request) -> None:
     assert len(partly) <= 1 or all(required[name] for name in partly[:-1]), "at most one GPU is left with a rest"
 
 
+@given(requests(2), st.lists(st.integers(0, 2), min_size=16, max_size=16))
+@settings(max_examples=200)
+def test_brute_force_chooses_the_same_beside_another_door(request: Request, elsewhere: list[int]) -> None:
+    topology, free, required, size, far = request
+    tree = tree_of(topology)
+    others = dict(zip(free, elsewhere, strict=False))
+    distances = [far[name] for name in tree.leaves] if len(set(far.values())) > 1 else ()
+    some, fixed, elsewhere = ([units[name] for name in tree.leaves] for units in (free, required, others))
+    picks = tree.choose(some, fixed, size, distances, elsewhere)
+    taken = {name for name, pick in zip(tree.leaves, picks, strict=True) if pick}
+    assert taken == brute.best(*request, others=others)
+    assert sum(picks) == size
+
+
 @given(requests(1))
 def test_a_distance_never_costs_a_request_its_island_and_a_single_gpu_is_the_nearest(request: Request) -> None:
     topology, free, required, size, far = request
@@ -174,6 +188,16 @@ def test_without_scores_cells_are_filled_one_after_the_other() -> None:
     assert tree.choose([1] * 6, [0, 0, 0, 1, 0, 0], 3) == [0, 0, 0, 1, 1, 1]
     assert tree.choose([2, 3, 1, 4, 0, 9], [0] * 6, 3) == [0, 3, 0, 0, 0, 0]
     assert tree.choose([1, 1, 1, 2, 2, 0], [0] * 6, 4) == [0, 0, 0, 2, 2, 0]
+
+
+def test_without_scores_a_cell_that_another_door_has_begun_is_not_the_one_to_go_on_with() -> None:
+    root = cell("node", *(cell(name, *(leaf(f"{name}{n}") for n in range(3))) for name in "abc"))
+    tree = CellTree(root)
+    begun = [0] * 8 + [1]
+    free = [1] * 8 + [0]
+    assert tree.choose(free, [0] * 9, 5) == [1, 1, 1, 0, 0, 0, 1, 1, 0], "ours alone: the tightest"
+    assert tree.choose(free, [0] * 9, 5, (), begun) == [1, 1, 1, 1, 1, 0, 0, 0, 0]
+    assert tree.choose([1, 1, 1, 0, 1, 1, 1, 1, 0], [0] * 9, 5, (), begun) == [1, 1, 1, 0, 1, 1, 0, 0, 0]
 
 
 @given(st.integers(17, 40), st.data())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from node.cdi.spec import Spec
 from node.edits.options import EditOptions, ListStrategy
+from node.holds.standing import NOTHING_HELD
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host, Snapshot
 from node.offer import offer
@@ -24,7 +25,7 @@ def snapshot(*devices: Device, files: DriverFiles | None = FILES) -> Snapshot:
 
 
 def specs(one: Snapshot, *rules: Rule) -> tuple[dict[str, Spec], tuple[str, ...]]:
-    return desired_specs(offer(one, rules, {}, Door.PLUGIN), one)
+    return desired_specs(offer(one, rules, NOTHING_HELD, Door.PLUGIN), one)
 
 
 def documents(found: dict[str, Spec]) -> dict[str, dict[str, object]]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.inventory.model import Attribute, Device, DeviceKind
-from node.offer import OfferedDevice
+from node.offer import Cause, OfferedDevice
 from node.topology.build import topology_of
 from node.topology.model import Place, Topology
 from plugin.preferred import Ground, Preference
@@ -247,3 +247,13 @@ def test_an_answer_is_always_possible_right_and_the_same(
     good = [id_ for id_ in set(available) - set(required) if id_ in devices and devices[id_].healthy]
     taken = [id_ for id_ in chosen if id_ not in required]
     assert set(taken) <= set(good) or set(good) <= set(taken), "others only when no healthy one is left"
+
+
+def test_a_cell_that_claims_have_begun_is_not_the_one_to_go_on_with() -> None:
+    devices = by_id(*(offered(f"g{number}", number // 4) for number in range(8)))
+    claimed = replace(devices["g7"], healthy=False, cause=Cause.OTHER_DOOR)
+    free = [id_ for id_ in devices if id_ != "g7"]
+    assert prefer(devices, free, [], 1) == ["g4"], "a pod that has it"
+    assert prefer({**devices, "g7": claimed}, free, [], 1) == ["g0"], "a claim that has it"
+    assert prefer({**devices, "g7": claimed}, free, [], 4) == ["g0", "g1", "g2", "g3"]
+    assert prefer({**devices, "g7": claimed}, ["g3", *free[4:]], [], 3) == ["g4", "g5", "g6"]

@@ -11,6 +11,7 @@ import pytest
 from node.edits.allocation import container_edits
 from node.edits.families import OWN_FILES
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
+from node.holds.standing import NOTHING_HELD
 from node.inventory.devices import devices_of, host_of
 from node.inventory.facts import DriverFiles
 from node.inventory.identity import Identities
@@ -311,7 +312,7 @@ def test_recorded_nodes_give_valid_specs_that_define_every_name_an_answer_uses(
         Rule("a.com/rdma", Selector(nic=NicSelector(rdma=True)), ids=named, edits=replace(edits, rdma=True)),
         Rule(ONLY, ids=named, edits=edits),
     ]
-    offered = offer(one, rules, {}, Door.PLUGIN)
+    offered = offer(one, rules, NOTHING_HELD, Door.PLUGIN)
     found, _ = desired_specs(offered, one)
     documents(found)
     assert set(found) <= OWN_FILES

@@ -15,11 +15,14 @@ class Recorder:
 
     def __init__(self, stored: tuple[tuple[str, ...], ...] = ()) -> None:
         self.given: list[tuple[tuple[str, ...], ...]] = []
+        self.afresh: list[bool] = []
         self.synced = threading.Event()
         self.synced.set()
         self.events: list[str] = []
         self.error = ""
         self.fault = ""
+        self.dropped: tuple[str, ...] = ()
+        self.offered: frozenset[str] | None = None
         self._stored = stored
 
     def start(self) -> object:
@@ -29,8 +32,9 @@ class Recorder:
     def wait_synced(self, timeout: float) -> bool:
         return self.synced.wait(min(timeout, 0.01))
 
-    def update(self, resources: DriverResources | None) -> None:
+    def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
         assert resources is not None
+        self.afresh.append(afresh)
         (pool,) = resources.pools.values()
         self._stored = layout(pool.slices)
         self.given.append(self._stored)
@@ -38,9 +42,14 @@ class Recorder:
     def stored(self, pool: str) -> tuple[tuple[str, ...], ...]:
         return self._stored
 
+    def free(self, pool: str) -> frozenset[str] | None:
+        return self.offered
+
     def status(self) -> tuple[PoolStatus, ...]:
         stored = self._stored
-        return (PoolStatus("node-1", 1, stored, stored, in_order=not self.error, error=self.error),)
+        return (
+            PoolStatus("node-1", 1, stored, stored, in_order=not self.error, error=self.error, dropped=self.dropped),
+        )
 
     def watch_fault(self) -> str:
         return self.fault

@@ -7,11 +7,11 @@ from functools import cache
 from driver.devices.offered import DoorView, DraDevice
 from node.inventory.model import DeviceKind
 from node.offer import Cause
-from node.rules import Door, Rule
+from node.rules import Doors, Rule
 from node.values import replace
 from tests.edits.making import mig
 
-RULE = Rule("nvidia.com/mig", door=Door.DRA)
+RULE = Rule("nvidia.com/mig", door=Doors.DRA)
 
 
 @cache

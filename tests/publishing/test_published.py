@@ -10,8 +10,9 @@ import pytest
 from driver.devices.offered import DoorView
 from driver.devices.peer import Peer
 from driver.publishing import SlicePublisher, controller_maker
+from driver.validation.gates import Gates
 from node.values import replace
-from sandbox.apiserver.server import ApiServer
+from sandbox.apiserver.server import GATES_OFF, ApiServer
 from tests.dra_devices.recorded import NODES, view
 from tests.publishing.controllers import Told
 from tests.publishing.many import migs, tainted
@@ -130,8 +131,6 @@ def test_stopping_leaves_what_is_published(server: ApiServer, publish: Publishin
 
 
 def test_features_that_the_server_lacks_are_told_by_name(publish: Publishing) -> None:
-    from sandbox.apiserver.server import GATES_OFF
-
     with ApiServer(GATES_OFF) as lesser:
         lesser.store.create("nodes", NODE)
         told = Told()
@@ -143,6 +142,21 @@ def test_features_that_the_server_lacks_are_told_by_name(publish: Publishing) ->
         assert "DRADeviceTaints" in told.events[0][2]
         assert until(lambda: publisher.publication().dropped) == ("DRADeviceTaints",)
         publisher.stop()
+
+
+def test_a_taint_that_was_dropped_is_sent_again_when_the_server_keeps_them(
+    server: ApiServer, publish: Publishing
+) -> None:
+    server.gates(GATES_OFF)
+    publisher = publish(tainted(migs(3), 1))
+    until(lambda: publisher.publication().dropped)
+    assert not _has_taint(server)
+    server.gates(Gates())
+    server.requests.clear()
+    publisher.apply(tainted(migs(3), 1), keeps_taints=True)
+    until(lambda: _has_taint(server))
+    assert len(server.requests.writes()) == 1
+    until(lambda: publisher.publication().dropped == ())
 
 
 def test_an_api_server_that_is_away_and_comes_back_costs_no_event_and_no_second_write(

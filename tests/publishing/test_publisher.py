@@ -13,12 +13,12 @@ from driver.publishing import ErrorHandler, SliceController, SlicePublisher
 from driver.publishing_faults import PATIENCE, PublishingFaults
 from kube.errors import ConfigurationError, RequestError
 from node.events import EventType
-from node.rules import Door, Rule
+from node.rules import Doors, Rule
 from tests.edits.making import gpu
 from tests.publishing.controllers import Recorder, Told
 from tests.waiting import until
 
-RULE = Rule("nvidia.com/gpu", door=Door.DRA)
+RULE = Rule("nvidia.com/gpu", door=Doors.DRA)
 
 
 def view(*numbers: int, generation: int = 1, healthy: bool = True) -> DoorView:

@@ -183,8 +183,10 @@ async def test_extended_resource_is_served_by_a_class(box: Box) -> None:
 
 async def test_no_execute_taint_evicts_those_who_do_not_tolerate_it(box: Box) -> None:
     box.publish(3)
-    toleration = {"key": "hot", "operator": "Exists"}
-    await box.cluster.apply([claim("frail"), claim("tough", request(tolerations=[toleration])), claim("other")])
+    any_effect = {"key": "hot", "operator": "Exists"}
+    toleration = {**any_effect, "effect": "NoExecute"}
+    await box.cluster.apply([claim("frail", request(tolerations=[any_effect]))])
+    await box.cluster.apply([claim("tough", request(tolerations=[toleration])), claim("other")])
     for name in ("frail", "tough", "other"):
         assert (await box.cluster.run(pod(name, g=f"claim/{name}"))).running
     taint = {"key": "hot", "value": "very", "effect": "NoExecute"}

@@ -28,25 +28,25 @@ def test_prompt_runs_pods_with_claims(tmp_path: Path) -> None:
     empty = tmp_path / "other.yaml"
     empty.write_text("kind: Deployment\n---\n---\njust text\n")
     typed = [
-        "slices", "slices gpu-0000-9d-00-0", "slices nothing", "claim", "claims", "claim 4 cell4",
-        "explain claim-pod-2", "pods", "status",
-        "end claim-pod-1", "retry claim-pod-2", "end claim-pod-2",
+        "slices", "slices gpu-0000-9d-00-0", "slices nothing", "claim 4 cell4", "claim", "claims", "claim 4 cell4",
+        "explain claim-pod-3", "pods", "status",
+        "end claim-pod-1", "retry claim-pod-3", "end claim-pod-3", "end claim-pod-2",
         f"apply {manifest}", "apply /nonexistent.yaml", f"apply {empty}", "claim none", "claim 0", "retry nobody",
         "restart-kubelet", "kill-agent", "end mine", "claims", "quit",
     ]  # fmt: skip
     said = prompt("\n".join(typed) + "\n")
     assert (
-        ": pool h100-sxm-8, generation 1, 9 devices\n     gpu-0000-9d-00-0  NVIDIA H100 80GB HBM3  memory=81559Mi  "
+        ": pool h100-sxm-8, generation 1, 18 devices\n     gpu-0000-df-00-0  NVIDIA H100 80GB HBM3  memory=81559Mi  "
         in said
     )
     assert "name: gpu-0000-9d-00-0\n   addressingMode: None\n" in said
     assert "no slice has a device 'nothing'" in said
     assert '→ it would fit here with count: 3 in request "gpu"' in said
-    assert "for claims, pool h100-sxm-8: 9/9 without a taint" in said
+    assert "for claims, pool h100-sxm-8: 18/18 without a taint" in said
     assert "reservedFor:\n     - claim-pod-1\n" in said
     assert "message: '0/1 nodes are available: 1 cannot allocate all claims'" in said
-    assert "claim-pod-2: Pending\n" in said
-    assert said.count("phase: Running") == 3
+    assert "claim-pod-3: Pending\n" in said
+    assert said.count("phase: Running") == 4
     assert "pod: mine" in said
     assert "   ResourceClaim shared created\n" in said
     assert "   /nonexistent.yaml: No such file or directory\n" in said
@@ -77,6 +77,34 @@ spec:
   resourceClaims:
     - {name: gpu, resourceClaimName: shared}
 """
+
+
+def test_prompt_tells_who_has_what_and_how_devices_are() -> None:
+    typed = [
+        "holds", "give nvidia.com/gpu 1", "claim", "holds", "slices", "capacity",
+        "end pod-8", "end claim-pod-1", "holds",
+        "fail 0", "health --faults", "heal 0", "health --faults",
+        'health set gpu-0000-df-00-0 unhealthy --reason "a noise"', "slices gpu-0000-df-00-0", "capacity",
+        "health clear gpu-0000-df-00-0", "capacity", "holds release gpu-0000-df-00-0", "holds nonsense", "quit",
+    ]  # fmt: skip
+    answers = prompt("\n".join(typed) + "\n").split("ostler> ")[1:]
+    said = dict(zip(enumerate(typed), answers, strict=True))
+    nobody = "   nobody holds a device, and none is withheld from a door because of a hold\n"
+    assert said[0, "holds"] == said[8, "holds"] == nobody
+    held = said[3, "holds"]
+    assert "held through the plugin door by default/pod-8" in held
+    assert "held through the dra door by default/claim-pod-1-" in held
+    assert said[4, "slices"].count("taint ostler.dev/other-door=plugin:NoSchedule") == 1
+    assert "nvidia.com/gpu:\n     capacity: 8\n     allocatable: 7\n" in said[5, "capacity"]
+    assert "  unhealthy  lost   " in said[10, "health --faults"]
+    assert said[12, "health --faults"] == "   every device is healthy\n"
+    assert "gpu-0000-df-00-0 healthy -> unhealthy (a noise)" in said[13, typed[13]]
+    assert "ostler.dev/health=unhealthy:NoSchedule" in said[14, typed[14]]
+    assert "allocatable: 7" in said[15, "capacity"]
+    assert "gpu-0000-df-00-0 unhealthy -> healthy" in said[16, typed[16]]
+    assert "allocatable: 8" in said[17, "capacity"]
+    assert "device gpu-0000-df-00-0 is not held" in said[18, typed[18]]
+    assert "'ostler holds nonsense' failed: " in said[19, "holds nonsense"]
 
 
 def test_node_without_claims_says_so() -> None:

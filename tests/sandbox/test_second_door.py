@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from node.inventory.recordings.source import read
-from sandbox.claimed import shares
 from sandbox.cluster import samples
 from sandbox.cluster.classes import DRIVER
 from sandbox.cluster.cluster import Cluster
@@ -21,9 +19,8 @@ from tests.waiting import eventually
 
 @pytest.fixture
 async def box() -> AsyncIterator[SandboxNode]:
-    recorded = path("h100-sxm-8")
-    text = configuration(mig=True, shares=shares(read(recorded).facts))
-    async with SandboxNode(recorded, configuration=text, reconcile_interval=0.05, cluster=True) as box:
+    text = configuration(mig=True, both=True)
+    async with SandboxNode(path("h100-sxm-8"), configuration=text, reconcile_interval=0.05, cluster=True) as box:
         await box.registered()
         yield box
 
@@ -39,13 +36,22 @@ async def published(box: SandboxNode) -> list[str]:
     return [device["name"] for device in devices if device["attributes"]["type"]["string"] == "gpu"]
 
 
-async def test_no_device_is_offered_through_both_doors(box: SandboxNode) -> None:
-    claimed = await published(box)
-    devices = await box.devices()
-    assert len(claimed) == 4
-    plugin = {device["name"] for device in devices if device.get("resource") == "nvidia.com/gpu"}
-    assert len(plugin) == 4
-    assert not plugin & set(claimed)
+async def test_what_one_door_has_given_the_other_does_not_give(box: SandboxNode) -> None:
+    cluster = cluster_of(box)
+    assert len(await published(box)) == 8
+    assert box.kubelet.allocatable()["nvidia.com/gpu"] == 8
+    await cluster.apply([samples.template("five", 5), samples.template("one")])
+    given = await box.give("nvidia.com/gpu", 3)
+    await box.published()
+    assert (await cluster.run(samples.pod("p", "five"))).running
+    late = await cluster.run(samples.pod("q", "one"))
+    assert late.phase == "Pending"
+    await box.over(given.pod)
+    again = await cluster.retry("q")
+    assert again.running, again.message
+    await box.kubelet.wait_for("nvidia.com/gpu", healthy=2)
+    refused = await box.give("nvidia.com/gpu", 3)
+    assert not refused.admission.admitted
 
 
 async def test_slices_are_back_after_the_kubelet_wiped_them(box: SandboxNode) -> None:

@@ -13,5 +13,9 @@ AT_ONCE = BackoffPolicy(first=0.001, most=0.002, longest=0.01)
 
 
 def api_of(server: ApiServer) -> ResourceApi:
-    access = Access(server.url, "a test", Fixed("the test's token", Credential("Bearer word")))
+    return api_at(server.url)
+
+
+def api_at(url: str) -> ResourceApi:
+    access = Access(url, "a test", Fixed("the test's token", Credential("Bearer word")))
     return ResourceApi(Client(access, random=lambda: 0.5, policy=AT_ONCE, connections=8))

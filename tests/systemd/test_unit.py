@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.rules import Door
+from node.rules import Doors
 from ostler.config.load import load_bytes
 from ostler.config.settings import Settings
 from systemd.release import SOURCE
@@ -143,5 +143,5 @@ def test_the_example_configuration_is_usable_as_it_is_and_with_its_comments_take
         "example.com/rdma",
         "example.com/nic",
     ]
-    assert [rule.door for rule in settings.rules] == [Door.PLUGIN] * 3 + [Door.DRA]
+    assert [rule.door for rule in settings.rules] == [Doors.PLUGIN] * 3 + [Doors.DRA]
     assert settings.kubernetes.kubeconfig == Path("/etc/kubernetes/kubelet.conf")

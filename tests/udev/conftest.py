@@ -100,9 +100,11 @@ async def bed() -> AsyncIterator[Bed]:
 
 
 @asynccontextmanager
-async def watching(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[Machine]:
+async def watching(
+    *arguments: str, env: dict[str, str] | None = None, module: str = "tests.udev.watcher"
+) -> AsyncIterator[Machine]:
     """The watcher, once it listens."""
-    async with _process("tests.udev.watcher", *arguments, env=env or dict(os.environ)) as process:
+    async with _process(module, *arguments, env=env or dict(os.environ)) as process:
         watcher = Machine(process)
         shown = await watcher.writes(lambda shown: "listening" in shown, within=10)
         assert shown["listening"] == "kernel"

@@ -83,6 +83,17 @@ async def test_lost_events_are_counted_and_end_in_the_right_picture() -> None:
         await watcher.writes(lambda shown: shown.get("scans", 0) > scans)
 
 
+async def test_an_unbind_that_the_kernel_tells_is_believed_until_the_driver_is_looked_for() -> None:
+    functions = sorted(Path("/sys/bus/pci/devices").glob("*/uevent"))
+    if not functions:
+        pytest.skip("needs a PCI function")
+    async with watching(functions[0].parent.name, module="tests.udev.health_watcher") as watcher:
+        # A synthetic event: the function stays as it is.
+        functions[0].write_text("unbind")
+        await watcher.writes(lambda shown: shown.get("source") == "kernel" and shown["found"] == {"nic": ["unbound"]})
+        await watcher.writes(lambda shown: shown.get("source") == "kernel" and shown["found"] == {"nic": []})
+
+
 @pytest.mark.parametrize(
     ("namespace", "wanted"),
     [("--net", "kernel this network namespace is not"), ("--user", "polling this user namespace")],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.values import Value, value
+from node.values import Record, Value, quick, record, value
 
 
 @value
@@ -22,6 +22,15 @@ class Point(Value):
 
 @value
 class Other(Value):
+    x: int
+    y: int = 0
+    tags: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+@quick
+@value
+class Quick(Value):
     x: int
     y: int = 0
     tags: tuple[str, ...] = ()
@@ -113,3 +122,39 @@ def test_equality_and_hash_agree_with_dataclasses(
     hashed = [(triple[0], triple[1], triple[2]) for triple in (one, two)]
     same = hash(Point(*hashed[0], notes=())) == hash(Point(*hashed[1], notes=()))  # type: ignore[arg-type]
     assert same == (one == two)
+
+
+@given(triples, st.booleans())
+def test_a_quick_class_makes_the_same_values_by_place_and_by_name(
+    triple: tuple[int, int, tuple[str, ...]], by_name: bool
+) -> None:
+    x, y, tags = triple
+    made = Quick(tags=tags, y=y, x=x) if by_name else Quick(*triple)
+    assert (made.x, made.y, made.tags, made.notes) == (x, y, tags, [])
+    assert made == Quick(x, y, tags)
+    assert replace(made, y=5) == Quick(x, 5, tags)
+    assert made != Point(x, y, tags)
+
+
+def test_a_quick_class_has_defaults_and_refuses_what_does_not_fit() -> None:
+    first, second = Quick(1), Quick(1)
+    assert first.notes is not second.notes
+    assert Quick(1, notes=["a"]).notes == ["a"]
+    assert str(signature(Quick)).startswith("(x, y=0, tags=()")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        Quick()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        Quick(1, z=2)  # type: ignore[call-arg]
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'x'"):
+        first.x = 2  # type: ignore[misc]
+
+
+def test_a_quick_record_can_be_changed() -> None:
+    @quick
+    @record
+    class Counter(Record):
+        count: int = 0
+
+    counter = Counter()
+    counter.count += 1
+    assert (counter.count, Counter().count) == (1, 0)

@@ -1,5 +1,8 @@
 """Live hardware as one object: uevents, link notifications and polls, each supervised, together one stream of hints.
 
+The same parts see devices fall ill; where somebody judges health, they tell it what they see at once
+(``kernel_health``), and sweeps look at what has no event.
+
 A part that fails never takes the agent with it: it is logged once, shown in the status, tried again with growing
 pauses, and meanwhile replaced by comparing folders; the inventory's full rescan goes on below all of it.
 """
@@ -8,19 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from node.health.signal import Look
 from node.inventory.live import signatures
+from node.inventory.live.function_files import FunctionFiles
+from node.inventory.live.kernel_health import KernelHealth
 from node.inventory.live.links import LinkMonitor
 from node.inventory.live.polls import Polls
 from node.inventory.live.reach import EventState, Reach, look
+from node.inventory.live.sweeps import Sweeps
 from node.inventory.live.udev_stream import UdevStream, UeventStream, UeventsUnavailable
-from node.inventory.live.uevent import Relevance
+from node.inventory.live.uevent import Relevance, Uevent
 from node.inventory.live.uevents import UeventMonitor
 from node.inventory.live.wakeups import Wakeups
-from node.inventory.model import SourceState, SourceStatus
+from node.inventory.model import Snapshot, SourceState, SourceStatus
+from node.rules import Rule
 from node.values import Value, value
 
 log = logging.getLogger("ostler.live")
@@ -41,6 +50,8 @@ class LiveCounts(Value):
     link_overflows: int
     polled_changes: int
     wakeups: int
+    sweeps: int = 0
+    looks: int = 0
 
 
 class Part(Protocol):
@@ -58,7 +69,8 @@ class LiveHardware:
 
     ``sys``, ``proc`` and ``dev_root`` are the inventory's roots. ``reach`` and ``open_stream`` decide where uevents
     come from. pyudev is loaded and sockets are opened by ``run``, which may be started late: it wakes once when it
-    begins to listen. All methods belong to the thread of the loop.
+    begins to listen. ``looked`` is called (on the loop) with what is seen of devices' health; then ``observe`` has to
+    be called. ``clock`` gives Unix seconds. All methods belong to the thread of the loop.
     """
 
     name = "events"
@@ -70,15 +82,21 @@ class LiveHardware:
         sys: Path = Path("/sys"),
         proc: Path = Path("/proc"),
         dev_root: Path = Path("/"),
+        looked: Callable[[Look], None] | None = None,
+        clock: Callable[[], float] = time.time,
         reach: Callable[[], Reach] = look,
         open_stream: Callable[[EventState], UeventStream] = UdevStream,
     ) -> None:
         self._wakeups = Wakeups(wake)
         hint = self._wakeups.hint
-        self._uevents = UeventMonitor(hint, Relevance(str(sys)), reach=reach, open_stream=open_stream)
-        self._links = LinkMonitor(hint)
+        self._health = KernelHealth(looked or _nobody, clock)
+        files = FunctionFiles(str(sys), str(dev_root).rstrip("/"), time.monotonic)
+        self._sweeps = Sweeps(files, self._health.swept)
+        relevant = Relevance(str(sys))
+        self._uevents = UeventMonitor(hint, relevant, heard=self._heard, reach=reach, open_stream=open_stream)
+        self._links = LinkMonitor(hint, listener=self._health)
         self._polls = Polls(
-            hint,
+            self._polled,
             (
                 signatures.infiniband_ports(str(sys)),
                 signatures.mig_instances(str(proc)),
@@ -91,6 +109,9 @@ class LiveHardware:
                 (lambda: not self._links.listening, signatures.interfaces(str(sys))),
             ),
         )
+        self._parts: tuple[Part, ...] = (self._uevents, self._links, self._polls)
+        if looked is not None:
+            self._parts = (*self._parts, self._sweeps)
         self._faults: dict[str, str] = {}
         self._running = False
 
@@ -109,7 +130,21 @@ class LiveHardware:
             link_overflows=self._links.overflows,
             polled_changes=self._polls.changes,
             wakeups=self._wakeups.count,
+            sweeps=self._sweeps.count,
+            looks=self._health.looks,
         )
+
+    def observe(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
+        """These are the devices and the rules from now on; to be called before ``run``, and whenever either changes.
+
+        As a scan found them, without anybody's verdict: what is judged from this must not come back as a finding.
+        """
+        self._health.observe(snapshot, rules)
+        self._sweeps.show(snapshot, rules)
+
+    def tell(self) -> None:
+        """Hand over what is known of devices' health once more: somebody listens only now, or judges otherwise."""
+        self._health.tell()
 
     def status(self, *, interfaces: bool = True) -> SourceStatus:
         """How it is, for people: failed means that some changes are seen late, and says how to better it.
@@ -124,6 +159,7 @@ class LiveHardware:
             trouble.append(f"{uevents.missed}; set {uevents.hint}" if uevents.hint else uevents.missed)
         if self._polls.stalled:
             trouble.append("a device does not answer when its state is read")
+        trouble += [f"{address} does not answer when its state is read" for address in sorted(self._sweeps.hung)]
         if trouble:
             return SourceStatus(
                 self.name, SourceState.FAILED, f"hardware changes may be seen late: {'; '.join(trouble)}"
@@ -135,11 +171,19 @@ class LiveHardware:
         self._running = True
         try:
             async with asyncio.TaskGroup() as group:
-                for part in (self._uevents, self._links, self._polls):
+                for part in self._parts:
                     group.create_task(self._supervise(part), name=f"live {part.name}")
         finally:
             self._running = False
             self._wakeups.close()
+
+    def _heard(self, event: Uevent) -> None:
+        if self._health.uevent(event):
+            self._sweeps.hint()
+
+    def _polled(self) -> None:
+        self._wakeups.hint()
+        self._sweeps.hint()
 
     def _without_uevents(self) -> bool:
         return self._uevents.state is EventState.POLLING or bool(self._uevents.missed)
@@ -167,3 +211,7 @@ class LiveHardware:
             return
         self._faults[name] = text
         log.warning("live hardware: a part failed, folders are compared instead", extra={"part": name, "error": text})
+
+
+def _nobody(look: Look) -> None:
+    """Nobody judges health."""

@@ -2,6 +2,9 @@
 
 Carrier, MTU, addresses and names change without a uevent. Most notifications mean nothing here (statistics, lifetimes
 of addresses, pods' links and routes to them), so what was seen of each link is kept and only a difference is a hint.
+
+Whoever judges links by themselves is told of every message about one: with a scan in between, a cable that is pulled
+would be known half a second late.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from node.inventory.live.passing import in_passing
 from node.inventory.network.host import is_host_link
@@ -35,15 +39,45 @@ log = logging.getLogger("ostler.live")
 
 _AT_A_TIME = 64
 """Reads per turn of the loop."""
+_AGAIN = 0.1
+"""Seconds until links are listed again when messages were lost: what loses some mostly loses more."""
 _BUFFER = 1 << 20
 """Bytes of receive buffer that are asked for; the kernel's limit is usually 208 KiB."""
+
+
+class LinkListener(Protocol):
+    """Is told of all links, those that do not count for scans too, on the loop."""
+
+    def relisted(self, links: Sequence[Link]) -> None:
+        """These are all links there are; what was told before is over."""
+        ...
+
+    def link(self, link: Link, *, gone: bool) -> None:
+        """A link is as this says, or is gone; more may follow at once."""
+        ...
+
+    def settle(self) -> None:
+        """That was all for the moment."""
+        ...
+
+
+class _Nobody:
+    def relisted(self, links: Sequence[Link]) -> None: ...
+
+    def link(self, link: Link, *, gone: bool) -> None: ...
+
+    def settle(self) -> None: ...
+
+
+_NOBODY = _Nobody()
 
 
 class LinkTable:
     """What was last seen of the links that count, and of their addresses; says whether a message changes that."""
 
-    def __init__(self, counts: Callable[[Link], bool] = is_host_link) -> None:
+    def __init__(self, counts: Callable[[Link], bool] = is_host_link, listener: LinkListener = _NOBODY) -> None:
         self._counts = counts
+        self._listener = listener
         self._links: dict[int, Link | None] = {}
         self._addresses: set[Address] = set()
 
@@ -66,6 +100,7 @@ class LinkTable:
         # Messages without a name are those of wireless drivers: an event, not the link's state.
         if link is None or not link.name:
             return False
+        self._listener.link(link, gone=kind == DELLINK)
         if kind == DELLINK:
             self._addresses = {address for address in self._addresses if address.index != link.index}
             return self._links.pop(link.index, None) is not None
@@ -107,13 +142,15 @@ class LinkMonitor:
         changed: Callable[[], None],
         *,
         counts: Callable[[Link], bool] = is_host_link,
+        listener: LinkListener = _NOBODY,
         buffer: int = _BUFFER,
     ) -> None:
         self._changed = changed
-        self._table = LinkTable(counts)
+        self._table = LinkTable(counts, listener)
+        self._listener = listener
         self._buffer = buffer
         self._socket: RouteSocket | None = None
-        self._failed: asyncio.Future[None] | None = None
+        self._ended: asyncio.Future[None] | None = None
         self.listening = False
         self.messages = 0
         self.hints = 0
@@ -121,54 +158,65 @@ class LinkMonitor:
 
     async def run(self) -> None:
         """Listen until cancelled; raises NetlinkError and OSError when the socket breaks."""
-        loop = asyncio.get_running_loop()
-        failed = self._failed = loop.create_future()
         with RouteSocket(group_mask(*GROUPS), buffer=self._buffer) as netlink:
             self._socket = netlink
-            # After the socket: what changes in between is in the table and, once more, in a notification. In a thread:
-            # the kernel answers only when no driver holds its lock, which a reset may do for seconds.
-            self._table.fill(*await in_passing(_tables))
-            loop.add_reader(netlink.fileno(), self._drain)
-            self.listening = True
             try:
-                # What happened before somebody listened is not known.
-                self._changed()
-                await failed
+                while True:
+                    await self._listen(netlink)
+                    await asyncio.sleep(_AGAIN)
             finally:
                 self.listening = False
-                loop.remove_reader(netlink.fileno())
                 self._socket = None
 
+    async def _listen(self, netlink: RouteSocket) -> None:
+        """Listen until messages were lost; raises what broke it."""
+        loop = asyncio.get_running_loop()
+        ended = self._ended = loop.create_future()
+        # After the socket: what changes in between is in the table and, once more, in a notification. In a thread:
+        # the kernel answers only when no driver holds its lock, which a reset may do for seconds.
+        links, addresses = await in_passing(_tables)
+        self._table.fill(links, addresses)
+        self._listener.relisted(links)
+        loop.add_reader(netlink.fileno(), self._drain)
+        self.listening = True
+        try:
+            # What happened before somebody listened is not known.
+            self._changed()
+            await ended
+        finally:
+            loop.remove_reader(netlink.fileno())
+
     def _drain(self) -> None:
-        if self._socket is None or self._failed is None:
+        if self._socket is None or self._ended is None or self._ended.done():
             return
         try:
-            for _ in range(_AT_A_TIME):
-                messages = self._socket.notifications()
-                if not messages:
-                    return
-                self.messages += len(messages)
-                # Each is looked at, whatever the others say: the table has to stay right.
-                changes = [self._table.changes(kind, payload) for kind, payload in messages]
-                if any(changes):
-                    self.hints += 1
-                    self._changed()
+            self._read(self._socket)
+            self._listener.settle()
         except Exception as error:  # noqa: BLE001 - the part ends with it, its supervisor logs it and begins anew
-            if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
-                self._overflowed()
-                return
             # Removed so that the loop does not spin until the part has ended.
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
-            if not self._failed.done():
-                self._failed.set_exception(error)
+            if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
+                self._overflowed()
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(error)
+
+    def _read(self, netlink: RouteSocket) -> None:
+        for _ in range(_AT_A_TIME):
+            messages = netlink.notifications()
+            if not messages:
+                return
+            self.messages += len(messages)
+            # Each is looked at, whatever the others say: the table has to stay right.
+            changes = [self._table.changes(kind, payload) for kind, payload in messages]
+            if any(changes):
+                self.hints += 1
+                self._changed()
 
     def _overflowed(self) -> None:
         self.overflows += 1
         level = logging.WARNING if self.overflows == 1 else logging.DEBUG
         log.log(level, "link changes were lost, everything is looked at again", extra={"overflows": self.overflows})
-        # What was seen may be wrong now; of a link that was never seen, everything is new.
-        self._table.fill((), ())
-        self._changed()
 
 
 def _tables() -> tuple[tuple[Link, ...], tuple[Address, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from node.health.signal import Trouble
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.model import DeviceNode, NodeRole
 from node.inventory.nics.drivers import keeps_away, uses_uio, uses_vfio
@@ -21,7 +22,7 @@ def nic_health(part: NicPart, nodes: Iterable[DeviceNode], *, listed: bool) -> H
     """
     driver = part.driver
     if driver is None:
-        return _unhealthy("no driver is bound")
+        return _unhealthy("no driver is bound", Trouble.UNBOUND)
     if keeps_away(driver):
         return _unhealthy(f"the driver {driver} is bound, which only keeps it from others")
     if not (uses_vfio(driver) or uses_uio(driver)):
@@ -31,8 +32,8 @@ def nic_health(part: NicPart, nodes: Iterable[DeviceNode], *, listed: bool) -> H
         thing = "IOMMU group" if uses_vfio(driver) else "uio device"
         return _unhealthy(f"the driver {driver} is bound, and it has no {thing}")
     missing = next((node.on_host or node.path for node in own if listed and not node.present), None)
-    return _unhealthy(f"its device node {missing} does not exist") if missing is not None else Health()
+    return Health() if missing is None else _unhealthy(f"its device node {missing} does not exist", Trouble.NODE)
 
 
-def _unhealthy(reason: str) -> Health:
-    return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC)
+def _unhealthy(reason: str, cause: str = "") -> Health:
+    return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC, cause=str(cause))

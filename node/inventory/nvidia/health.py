@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from node.health.signal import Trouble
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.facts import CallError, GpuFacts, MigFacts, NvmlFacts
 from node.inventory.nvidia.location import NOT_LISTED, LocatedGpu
@@ -44,6 +45,8 @@ _FAULTS = {
 }
 
 _FATAL = ("GPU_IS_LOST", "RESET_REQUIRED")
+
+_CAUSES = {"GPU_IS_LOST": Trouble.LOST, NOT_LISTED: Trouble.LOST, "RESET_REQUIRED": Trouble.RECOVERY}
 
 _NO_FAULT = frozenset(
     {
@@ -96,7 +99,8 @@ def gpu_health(gpu: LocatedGpu, silent: str, node_missing: str) -> Health:
     """
     facts = gpu.facts
     if silent:
-        return _health(HealthState.UNKNOWN, f"nothing is known of it: {silent}", Recovery.AUTOMATIC)
+        cause = Trouble.PERSON if silent.startswith(_SILENCES[QUIESCED]) else Trouble.SILENT
+        return _health(HealthState.UNKNOWN, f"nothing is known of it: {silent}", Recovery.AUTOMATIC, cause)
     fatal = fatal_error(facts)
     if fatal is not None:
         return _fault(HealthState.UNHEALTHY, fatal, "the driver cannot open the GPU")
@@ -109,23 +113,23 @@ def gpu_health(gpu: LocatedGpu, silent: str, node_missing: str) -> Health:
 def mig_health(mig: MigFacts, parent_name: str, parent: Health) -> Health:
     """Health of a MIG device: its GPU's where that is not healthy, else its own."""
     if parent.state is not HealthState.HEALTHY and not parent.usable:
-        return _health(parent.state, f"its GPU {parent_name}: {parent.reason}", parent.recovery)
+        return _health(parent.state, f"its GPU {parent_name}: {parent.reason}", parent.recovery, parent.cause)
     if mig.uuid is None:
         reason = "its UUID cannot be read, so no container could be given it"
         return _health(HealthState.UNHEALTHY, reason, Recovery.AUTOMATIC)
     own = _failed_calls(_own(mig.errors))
     if own is None and parent.state is not HealthState.HEALTHY:
-        return _health(parent.state, f"its GPU {parent_name}: {parent.reason}", parent.recovery)
+        return _health(parent.state, f"its GPU {parent_name}: {parent.reason}", parent.recovery, parent.cause)
     return own or Health()
 
 
 def _rows(facts: GpuFacts) -> Health | None:
     if facts.remapped_rows_failed:
         reason = "a memory row could not be remapped: the GPU has no spare rows left for it"
-        return _health(HealthState.UNHEALTHY, reason, Recovery.REPLACE)
+        return _health(HealthState.UNHEALTHY, reason, Recovery.REPLACE, Trouble.ROW_REMAP)
     if facts.remapped_rows_pending:
         reason = "a memory row waits to be remapped at the next reset of the GPU"
-        return _health(HealthState.DEGRADED, reason, Recovery.RESET)
+        return _health(HealthState.DEGRADED, reason, Recovery.RESET, Trouble.ROW_REMAP)
     return None
 
 
@@ -161,8 +165,9 @@ def _failed_calls(errors: Iterable[CallError]) -> Health | None:
 
 def _fault(state: HealthState, error: str, otherwise: str) -> Health:
     sentence, recovery = _FAULTS.get(error, (otherwise, Recovery.AUTOMATIC))
-    return _health(state, sentence if error == NOT_LISTED else f"{sentence} ({error})", recovery)
+    reason = sentence if error == NOT_LISTED else f"{sentence} ({error})"
+    return _health(state, reason, recovery, _CAUSES.get(error, ""))
 
 
-def _health(state: HealthState, reason: str, recovery: Recovery) -> Health:
-    return Health(state, reason, recovery=recovery)
+def _health(state: HealthState, reason: str, recovery: Recovery, cause: str = "") -> Health:
+    return Health(state, reason, recovery=recovery, cause=str(cause))

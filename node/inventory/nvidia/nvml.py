@@ -4,7 +4,9 @@ Invariants: ``read`` never raises for what hardware, driver or a missing library
 whole is a status and keeps the GPUs of the last good read; one call or one GPU that fails degrades only itself. Every
 read after a lost session opens a new one, with the library that then lies in the driver root. Two sources in one
 process work, each ending the other's session. Which facts are read
-anew each time and which are kept for the session is said in ``nvml_calls`` and ``nvml_links``.
+anew each time and which are kept for the session is said in ``nvml_calls`` and ``nvml_links``. Other threads use the
+session of the moment (``sessions``); it ends only when they have left it, or is left behind with them when a call of
+theirs does not return.
 
 Trade-off: while a session is open it holds the driver, which must be free of users to be unloaded or to have a GPU
 reset: ``close`` lets go of it, and the next ``read`` starts over.
@@ -20,6 +22,8 @@ from typing import Literal
 from node.inventory.facts import NodeFacts, NvmlFacts
 from node.inventory.nvidia.nvml_library import Library, LibraryUnavailableError, load_library
 from node.inventory.nvidia.nvml_session import Session, SessionLost, driver_mark
+from node.inventory.nvidia.nvml_sessions import NvmlSessions
+from node.inventory.source import DriverHeld
 from node.values import replace
 
 log = logging.getLogger("ostler.inventory")
@@ -27,6 +31,16 @@ log = logging.getLogger("ostler.inventory")
 # The binding's state is the process', so reads and closes of all sources take turns; unloading a library during a
 # call into it would be a crash and not an error.
 _BINDING = threading.RLock()
+
+
+class DriverHeldError(DriverHeld):
+    """The driver could not be let go: a call into it, of another thread, does not return."""
+
+    def __init__(self, library: str) -> None:
+        super().__init__(
+            f"a call into {library} does not return, so this process goes on using the driver; "
+            "end the agent if the driver has to be unloaded"
+        )
 
 
 class NvmlSource:
@@ -47,6 +61,13 @@ class NvmlSource:
         self._library: Library | None = None
         self._session: Session | None = None
         self._last = NvmlFacts()
+        self._sessions = NvmlSessions()
+        self._left_behind: list[tuple[Session, Library]] = []
+
+    @property
+    def sessions(self) -> NvmlSessions:
+        """Where others find the session of the moment."""
+        return self._sessions
 
     @property
     def name(self) -> str:
@@ -64,10 +85,16 @@ class NvmlSource:
             return NodeFacts(nvml=self._read())
 
     def close(self) -> None:
-        """Shut NVML down and unload the library; the last good facts are kept for the next read."""
+        """Shut NVML down and unload the library; the last good facts are kept for the next read.
+
+        Raises DriverHeldError while a call of another thread does not return, unless the process ends anyway.
+        """
         with _BINDING:
             self._end_session()
             self._unload()
+            self._tidy()
+            if self._left_behind and self._sessions.patience:
+                raise DriverHeldError(self._left_behind[0][1].path)
 
     def _read(self) -> NvmlFacts:
         try:
@@ -80,8 +107,9 @@ class NvmlSource:
 
     def _current_session(self) -> Session:
         mark = driver_mark(self._proc)
+        self._tidy()
         if self._session is not None and not self._session.usable:
-            self._session = None
+            self._end_session()
         if self._session is not None and self._session.mark != mark:
             log.info("the loaded NVIDIA driver or its GPUs changed: NVML is opened anew")
             self._end_session()
@@ -91,12 +119,29 @@ class NvmlSource:
                 self._library = load_library(self._driver_root, self._library_path)
             self._session = Session(self._library, mark)
             log.debug("NVML opened", extra={"library": self._library.path})
+            self._sessions.opened(self._session.binding)
         return self._session
 
     def _end_session(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        session, self._session = self._session, None
+        if session is None:
+            return
+        self._sessions.closing()
+        if not session.close(self._sessions.patience):
+            # Shut down or unloaded now, the library would go under the feet of the thread that is in it.
+            self._left_behind.append((session, session.library))
+            self._library = None
+            if self._sessions.patience:
+                log.error("a call into the driver does not return", extra={"library": session.library.path})
+
+    def _tidy(self) -> None:
+        """End what was left behind and has been left since."""
+        for session, library in tuple(self._left_behind):
+            if session.binding.left:
+                self._left_behind.remove((session, library))
+                # Not through the binding, which may serve a newer session by now.
+                library.handle.nvmlShutdown()
+                library.unload()
 
     def _unload(self) -> None:
         if self._library is not None:

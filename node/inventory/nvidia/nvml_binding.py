@@ -5,16 +5,23 @@ binding's function name, the error NVML's without ``NVML_ERROR_``. A function th
 FUNCTION_NOT_FOUND, so every call may be asked on any driver.
 
 Invariant: the binding keeps its library and its function pointers in module globals, hence at most one ``Binding`` of
-the process is attached; attaching another detaches the one before, whose calls then fail with UNINITIALIZED.
+the process is attached; attaching another detaches the one before, whose calls then fail with UNINITIALIZED. Threads
+other than the one that attaches and detaches call it inside ``shared``, which keeps the library under their feet.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from node.inventory.facts import Fabric
+from node.inventory.nvidia.nvml_fields import FieldQuery
+from node.inventory.nvidia.nvml_gate import Gate
 from node.libraries import found_by_soname
+from node.values import Value, value
 
 UNREADABLE_TEXT = "UNREADABLE_TEXT"
 """Not an error of NVML: the driver returned text that is not UTF-8."""
@@ -23,6 +30,8 @@ _ERROR = "NVML_ERROR_"
 _ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
 _NVLINK_REMOTE_TYPES = {0: "gpu", 1: "ibmnpu", 2: "switch"}
 _TRY_OLDER = ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH", "INVALID_ARGUMENT")
+_TAKEN_WITHIN = 6.0
+"""Seconds that a new binding waits for those who use the one before."""
 
 
 class CallFailed(Exception):
@@ -37,10 +46,39 @@ class CallFailed(Exception):
 class Handle:
     """An opaque NVML handle of a GPU, a MIG device or a GPU instance; valid while its binding is attached."""
 
-    __slots__ = ("value",)
+    __slots__ = ("_address", "value")
 
     def __init__(self, value: object) -> None:
         self.value = value
+        self._address: int | None = None
+
+    @property
+    def address(self) -> int:
+        """What tells it from the handles of other things in one session."""
+        if self._address is None:
+            self._address = _address(self.value)
+        return self._address
+
+
+@value
+class NvmlEvent(Value):
+    """An event as NVML tells it: the address of the GPU's handle, and numbers."""
+
+    address: int
+    kind: int
+    data: int
+    gpu_instance: int
+    compute_instance: int
+
+
+@value
+class NvmlProcess(Value):
+    """A process as NVML tells it; ``memory`` in bytes."""
+
+    pid: int
+    memory: int | None
+    gpu_instance: int
+    compute_instance: int
 
 
 class Binding:
@@ -53,12 +91,14 @@ class Binding:
         with found_by_soname():
             import pynvml
 
+        self._gate = Gate()
+        self._library = library
         self._module: Any = pynvml
         self._errors: dict[int, str] = {
             getattr(pynvml, name): name.removeprefix(_ERROR) for name in dir(pynvml) if name.startswith(_ERROR)
         }
         if Binding._attached is not None:
-            Binding._attached.detach()
+            Binding._attached.detach(_TAKEN_WITHIN)
         # The binding opens the soname only while this global is None, and never again: after a driver change it would
         # go on with the old library and the old function pointers. Should a newer binding keep it elsewhere, its own
         # load of the soname still finds this library, which was loaded with RTLD_GLOBAL.
@@ -82,16 +122,52 @@ class Binding:
         """Whether calls can be made; ends with ``detach`` or when another binding is made."""
         return Binding._attached is self
 
-    def detach(self) -> None:
-        """Shut NVML down and forget the library; may be called twice."""
+    @property
+    def ending(self) -> bool:
+        """Whether those inside ``shared`` are asked to leave."""
+        return self._gate.closed
+
+    @property
+    def left(self) -> bool:
+        """Whether nobody is inside ``shared``."""
+        return self._gate.empty
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """For other threads: inside, the library stays. Leave soon after ``ending`` is true."""
+        if not self._gate.enter():
+            raise CallFailed("nvmlInit", "UNINITIALIZED")
+        try:
+            yield
+        finally:
+            self._gate.leave()
+
+    def ring(self, bell: threading.Event) -> None:
+        """Set this when it ends: for those who wait outside ``shared``."""
+        self._gate.ring(bell)
+
+    def pause(self, seconds: float) -> bool:
+        """Wait inside ``shared``, at most until it ends; whether it does."""
+        return self._gate.pause(seconds)
+
+    def detach(self, within: float = 0.0) -> bool:
+        """Shut NVML down and forget the library; may be called twice.
+
+        Waits so many seconds for those inside ``shared``. False when somebody is still in a call: then NVML is left as
+        it is, and the library must not be unloaded until ``left``.
+        """
         if not self.attached:
-            return
+            return self.left
+        if not self._gate.close(within):
+            self._release()
+            return False
         try:
             self._invoke("nvmlShutdown")
         except CallFailed:
             pass  # A session is often closed because it is dead already; what made it so has been reported.
         finally:
             self._release()
+        return True
 
     def _release(self) -> None:
         self._module.nvmlLib = None
@@ -103,9 +179,11 @@ class Binding:
         self._module._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
 
     def _invoke(self, call: str, *arguments: object) -> Any:
+        return self._run(call, getattr(self._module, call, None), *arguments)
+
+    def _run(self, call: str, function: Any, *arguments: object) -> Any:
         if not self.attached:
             raise CallFailed(call, "UNINITIALIZED")
-        function = getattr(self._module, call, None)
         if function is None:
             raise CallFailed(call, "FUNCTION_NOT_FOUND")
         try:
@@ -114,6 +192,20 @@ class Binding:
             raise CallFailed(call, self._errors.get(error.value, f"ERROR_{error.value}")) from error
         except UnicodeDecodeError as error:
             raise CallFailed(call, UNREADABLE_TEXT) from error
+
+    def do(self, call: str, *arguments: object) -> None:
+        """A call that returns nothing."""
+        self._invoke(call, *arguments)
+
+    def give_back(self, call: str, made: Handle) -> None:
+        """Free what a call has made, also where this binding was left behind; for those inside ``shared``.
+
+        Then it goes straight to the library, which stays initialised and loaded until they have left.
+        """
+        if self.attached:
+            self.do(call, made)
+        else:
+            getattr(self._library, call)(made.value)
 
     def handle(self, call: str, *arguments: object) -> Handle:
         """What a call returns as a handle."""
@@ -184,6 +276,49 @@ class Binding:
             except CallFailed:
                 raise failed from None
         return Fabric(_uuid_text(bytes(info.clusterUuid)), int(info.cliqueId), int(info.state), int(info.status))
+
+    def event(self, call: str, event_set: Handle, timeout: int) -> NvmlEvent | None:
+        """The next event, waited for so many milliseconds; None when there was none."""
+        try:
+            data = self._invoke(call, event_set, timeout)
+        except CallFailed as failed:
+            if failed.error == "TIMEOUT":
+                return None
+            raise
+        return NvmlEvent(
+            _address(data.device),
+            int(data.eventType),
+            int(data.eventData),
+            int(data.gpuInstanceId),
+            int(data.computeInstanceId),
+        )
+
+    def field_values(self, call: str, gpu: Handle, query: FieldQuery) -> dict[tuple[int, int], int | str]:
+        """The value of each field, or the name of the error with which NVML answers for it."""
+
+        def ask(handle: object) -> None:
+            function = self._module._nvmlGetFunctionPointer(call)  # noqa: SLF001 - its own call fills slow structures
+            arguments = handle, ctypes.c_int(len(query.fields)), ctypes.byref(query.values)
+            self._module._nvmlCheckReturn(function(*arguments))  # noqa: SLF001
+
+        self._run(call, ask, gpu)
+        return query.answers(self._errors)
+
+    def processes(self, call: str, device: Handle) -> tuple[NvmlProcess, ...]:
+        """What runs on a GPU or a MIG device."""
+        return tuple(
+            NvmlProcess(
+                int(each.pid),
+                None if each.usedGpuMemory is None else int(each.usedGpuMemory),
+                int(each.gpuInstanceId),
+                int(each.computeInstanceId),
+            )
+            for each in self._invoke(call, device)
+        )
+
+
+def _address(pointer: Any) -> int:
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
 
 
 def _uuid_text(raw: bytes) -> str:

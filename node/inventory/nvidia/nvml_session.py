@@ -58,9 +58,14 @@ class Session:
         """Whether the session is still open; another one of the same process ends it."""
         return self._binding.attached
 
-    def close(self) -> None:
-        """Shut NVML down; the library stays loaded."""
-        self._binding.detach()
+    @property
+    def binding(self) -> Binding:
+        """What others may use inside ``Binding.shared``."""
+        return self._binding
+
+    def close(self, within: float = 0.0) -> bool:
+        """Shut NVML down; the library stays loaded. False when somebody is in a call after so many seconds."""
+        return self._binding.detach(within)
 
     def read(self, previous: tuple[GpuFacts, ...]) -> NvmlFacts:
         """Everything NVML says now; a GPU that does not answer keeps what ``previous`` knew of it."""

@@ -11,7 +11,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "node_name", "pid", "role", "ready", "reasons", "snapshot_generation", "sources", "resources", "events", "quiesced", "dra")
+    __slots__ = ("version", "node_name", "pid", "role", "ready", "reasons", "snapshot_generation", "sources", "resources", "events", "quiesced", "dra", "holds", "health")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_NAME_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,8 @@ class GetStatusResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     QUIESCED_FIELD_NUMBER: _ClassVar[int]
     DRA_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_name: str
     pid: int
@@ -36,7 +38,9 @@ class GetStatusResponse(_message.Message):
     events: _containers.RepeatedCompositeFieldContainer[Event]
     quiesced: bool
     dra: DraStatus
-    def __init__(self, version: _Optional[str] = ..., node_name: _Optional[str] = ..., pid: _Optional[int] = ..., role: _Optional[str] = ..., ready: bool = ..., reasons: _Optional[_Iterable[str]] = ..., snapshot_generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[ResourceStatus, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., quiesced: bool = ..., dra: _Optional[_Union[DraStatus, _Mapping]] = ...) -> None: ...
+    holds: HoldsStatus
+    health: HealthStatus
+    def __init__(self, version: _Optional[str] = ..., node_name: _Optional[str] = ..., pid: _Optional[int] = ..., role: _Optional[str] = ..., ready: bool = ..., reasons: _Optional[_Iterable[str]] = ..., snapshot_generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[ResourceStatus, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., quiesced: bool = ..., dra: _Optional[_Union[DraStatus, _Mapping]] = ..., holds: _Optional[_Union[HoldsStatus, _Mapping]] = ..., health: _Optional[_Union[HealthStatus, _Mapping]] = ...) -> None: ...
 
 class SourceStatus(_message.Message):
     __slots__ = ("name", "state", "detail")
@@ -115,7 +119,7 @@ class ListDevicesResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door")
+    __slots__ = ("name", "kind", "vendor", "uuid", "pci_address", "numa_node", "parent", "health", "attributes", "capacity", "nodes", "resource", "offered_id", "offered_as", "offer_reason", "host_use", "location", "door", "claims_as", "claims_reason")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     VENDOR_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +138,8 @@ class Device(_message.Message):
     HOST_USE_FIELD_NUMBER: _ClassVar[int]
     LOCATION_FIELD_NUMBER: _ClassVar[int]
     DOOR_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_AS_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_REASON_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
     vendor: str
@@ -152,7 +158,9 @@ class Device(_message.Message):
     host_use: str
     location: str
     door: str
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ...) -> None: ...
+    claims_as: str
+    claims_reason: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., vendor: _Optional[str] = ..., uuid: _Optional[str] = ..., pci_address: _Optional[str] = ..., numa_node: _Optional[int] = ..., parent: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ..., capacity: _Optional[_Iterable[_Union[Capacity, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[DeviceNode, _Mapping]]] = ..., resource: _Optional[str] = ..., offered_id: _Optional[str] = ..., offered_as: _Optional[str] = ..., offer_reason: _Optional[str] = ..., host_use: _Optional[str] = ..., location: _Optional[str] = ..., door: _Optional[str] = ..., claims_as: _Optional[str] = ..., claims_reason: _Optional[str] = ...) -> None: ...
 
 class Health(_message.Message):
     __slots__ = ("state", "reason", "since", "recovery")
@@ -403,3 +411,215 @@ class ClaimDevice(_message.Message):
     cdi_devices: _containers.RepeatedScalarFieldContainer[str]
     share_id: str
     def __init__(self, requests: _Optional[_Iterable[str]] = ..., pool: _Optional[str] = ..., device: _Optional[str] = ..., cdi_devices: _Optional[_Iterable[str]] = ..., share_id: _Optional[str] = ...) -> None: ...
+
+class ListHoldsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListHoldsResponse(_message.Message):
+    __slots__ = ("devices", "status")
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceHolds]
+    status: HoldsStatus
+    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceHolds, _Mapping]]] = ..., status: _Optional[_Union[HoldsStatus, _Mapping]] = ...) -> None: ...
+
+class DeviceHolds(_message.Message):
+    __slots__ = ("device", "doors", "holds", "withheld", "losers")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DOORS_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    WITHHELD_FIELD_NUMBER: _ClassVar[int]
+    LOSERS_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    doors: str
+    holds: _containers.RepeatedCompositeFieldContainer[Hold]
+    withheld: _containers.RepeatedCompositeFieldContainer[Withholding]
+    losers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, device: _Optional[str] = ..., doors: _Optional[str] = ..., holds: _Optional[_Iterable[_Union[Hold, _Mapping]]] = ..., withheld: _Optional[_Iterable[_Union[Withholding, _Mapping]]] = ..., losers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Hold(_message.Message):
+    __slots__ = ("door", "holder", "owner", "since", "state", "share", "admin")
+    DOOR_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_FIELD_NUMBER: _ClassVar[int]
+    door: str
+    holder: str
+    owner: str
+    since: float
+    state: str
+    share: str
+    admin: bool
+    def __init__(self, door: _Optional[str] = ..., holder: _Optional[str] = ..., owner: _Optional[str] = ..., since: _Optional[float] = ..., state: _Optional[str] = ..., share: _Optional[str] = ..., admin: bool = ...) -> None: ...
+
+class Withholding(_message.Message):
+    __slots__ = ("door", "cause", "why", "waits_for")
+    DOOR_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    door: str
+    cause: str
+    why: str
+    waits_for: str
+    def __init__(self, door: _Optional[str] = ..., cause: _Optional[str] = ..., why: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
+
+class HoldsStatus(_message.Message):
+    __slots__ = ("by_plugin", "by_dra", "draining", "moving", "losers", "kubelet", "api_server", "both", "processes")
+    BY_PLUGIN_FIELD_NUMBER: _ClassVar[int]
+    BY_DRA_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
+    LOSERS_FIELD_NUMBER: _ClassVar[int]
+    KUBELET_FIELD_NUMBER: _ClassVar[int]
+    API_SERVER_FIELD_NUMBER: _ClassVar[int]
+    BOTH_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    by_plugin: int
+    by_dra: int
+    draining: int
+    moving: int
+    losers: int
+    kubelet: str
+    api_server: str
+    both: str
+    processes: str
+    def __init__(self, by_plugin: _Optional[int] = ..., by_dra: _Optional[int] = ..., draining: _Optional[int] = ..., moving: _Optional[int] = ..., losers: _Optional[int] = ..., kubelet: _Optional[str] = ..., api_server: _Optional[str] = ..., both: _Optional[str] = ..., processes: _Optional[str] = ...) -> None: ...
+
+class ReleaseHoldRequest(_message.Message):
+    __slots__ = ("device",)
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    def __init__(self, device: _Optional[str] = ...) -> None: ...
+
+class ReleaseHoldResponse(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class HealthStatus(_message.Message):
+    __slots__ = ("degraded", "unhealthy", "unknown", "brakes", "dry_run")
+    DEGRADED_FIELD_NUMBER: _ClassVar[int]
+    UNHEALTHY_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    BRAKES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    degraded: int
+    unhealthy: int
+    unknown: int
+    brakes: _containers.RepeatedScalarFieldContainer[str]
+    dry_run: bool
+    def __init__(self, degraded: _Optional[int] = ..., unhealthy: _Optional[int] = ..., unknown: _Optional[int] = ..., brakes: _Optional[_Iterable[str]] = ..., dry_run: bool = ...) -> None: ...
+
+class ListHealthRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListHealthResponse(_message.Message):
+    __slots__ = ("devices", "brakes", "dry_run", "sources")
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    BRAKES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceHealth]
+    brakes: _containers.RepeatedCompositeFieldContainer[HealthBrake]
+    dry_run: bool
+    sources: _containers.RepeatedCompositeFieldContainer[SourceStatus]
+    def __init__(self, devices: _Optional[_Iterable[_Union[DeviceHealth, _Mapping]]] = ..., brakes: _Optional[_Iterable[_Union[HealthBrake, _Mapping]]] = ..., dry_run: bool = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
+
+class DeviceHealth(_message.Message):
+    __slots__ = ("device", "kind", "state", "reason", "cause", "since", "recovery", "evicts", "flapping", "source", "enforced", "shown_state", "until", "of")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_FIELD_NUMBER: _ClassVar[int]
+    EVICTS_FIELD_NUMBER: _ClassVar[int]
+    FLAPPING_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    SHOWN_STATE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    kind: str
+    state: str
+    reason: str
+    cause: str
+    since: float
+    recovery: str
+    evicts: bool
+    flapping: bool
+    source: str
+    enforced: bool
+    shown_state: str
+    until: float
+    of: str
+    def __init__(self, device: _Optional[str] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., since: _Optional[float] = ..., recovery: _Optional[str] = ..., evicts: bool = ..., flapping: bool = ..., source: _Optional[str] = ..., enforced: bool = ..., shown_state: _Optional[str] = ..., until: _Optional[float] = ..., of: _Optional[str] = ...) -> None: ...
+
+class HealthBrake(_message.Message):
+    __slots__ = ("kind", "since", "reason", "devices")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    since: float
+    reason: str
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[str] = ..., since: _Optional[float] = ..., reason: _Optional[str] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SetHealthRequest(_message.Message):
+    __slots__ = ("device", "state", "reason", "seconds", "dry_run")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    state: str
+    reason: str
+    seconds: float
+    dry_run: bool
+    def __init__(self, device: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., seconds: _Optional[float] = ..., dry_run: bool = ...) -> None: ...
+
+class SetHealthResponse(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ClearHealthRequest(_message.Message):
+    __slots__ = ("device", "dry_run")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    dry_run: bool
+    def __init__(self, device: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class ClearHealthResponse(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReleaseBrakeRequest(_message.Message):
+    __slots__ = ("kind", "dry_run")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    dry_run: bool
+    def __init__(self, kind: _Optional[str] = ..., dry_run: bool = ...) -> None: ...
+
+class ReleaseBrakeResponse(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, changes: _Optional[_Iterable[str]] = ...) -> None: ...

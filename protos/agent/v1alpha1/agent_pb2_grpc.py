@@ -79,6 +79,36 @@ class AgentStub(object):
                 request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsRequest.SerializeToString,
                 response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsResponse.FromString,
                 _registered_method=True)
+        self.ListHolds = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/ListHolds',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHoldsRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHoldsResponse.FromString,
+                _registered_method=True)
+        self.ReleaseHold = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/ReleaseHold',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseHoldRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseHoldResponse.FromString,
+                _registered_method=True)
+        self.ListHealth = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/ListHealth',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHealthRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHealthResponse.FromString,
+                _registered_method=True)
+        self.SetHealth = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/SetHealth',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.SetHealthRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.SetHealthResponse.FromString,
+                _registered_method=True)
+        self.ClearHealth = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/ClearHealth',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ClearHealthRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ClearHealthResponse.FromString,
+                _registered_method=True)
+        self.ReleaseBrake = channel.unary_unary(
+                '/ostler.agent.v1alpha1.Agent/ReleaseBrake',
+                request_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseBrakeRequest.SerializeToString,
+                response_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseBrakeResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServicer(object):
@@ -149,6 +179,52 @@ class AgentServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHolds(self, request, context):
+        """Who has which device through which door, and what is withheld from which door and why. ABORTED, as all that follow,
+        while this process does not serve the kubelet.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseHold(self, request, context):
+        """Gives a draining device back although a process may be left on it. NOT_FOUND for an unknown device, ABORTED for one
+        that is not draining.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHealth(self, request, context):
+        """How every device is, and which brakes are on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetHealth(self, request, context):
+        """A person's word on a device, which outranks what is measured. NOT_FOUND for an unknown device, INVALID_ARGUMENT for
+        what cannot be meant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearHealth(self, request, context):
+        """Takes a person's word back, and forgets what only a person could end. NOT_FOUND for an unknown device, ABORTED where
+        there is nothing to clear.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseBrake(self, request, context):
+        """Lets go of the brake of a kind of device: its sick devices may evict again. ABORTED where it is not on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -196,6 +272,36 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.ListClaims,
                     request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsRequest.FromString,
                     response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsResponse.SerializeToString,
+            ),
+            'ListHolds': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHolds,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHoldsRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHoldsResponse.SerializeToString,
+            ),
+            'ReleaseHold': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseHold,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseHoldRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseHoldResponse.SerializeToString,
+            ),
+            'ListHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHealth,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHealthRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHealthResponse.SerializeToString,
+            ),
+            'SetHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetHealth,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.SetHealthRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.SetHealthResponse.SerializeToString,
+            ),
+            'ClearHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearHealth,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ClearHealthRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ClearHealthResponse.SerializeToString,
+            ),
+            'ReleaseBrake': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseBrake,
+                    request_deserializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseBrakeRequest.FromString,
+                    response_serializer=protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseBrakeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -441,6 +547,168 @@ class Agent(object):
             '/ostler.agent.v1alpha1.Agent/ListClaims',
             protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsRequest.SerializeToString,
             protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListClaimsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHolds(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/ListHolds',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHoldsRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHoldsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseHold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/ReleaseHold',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseHoldRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseHoldResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/ListHealth',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHealthRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ListHealthResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/SetHealth',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.SetHealthRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.SetHealthResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/ClearHealth',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ClearHealthRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ClearHealthResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseBrake(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ostler.agent.v1alpha1.Agent/ReleaseBrake',
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseBrakeRequest.SerializeToString,
+            protos_dot_agent_dot_v1alpha1_dot_agent__pb2.ReleaseBrakeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,11 +21,12 @@ RIGHTS: set[Right] = {
 }
 """With the chart's defaults."""
 DRA_RIGHTS: set[Right] = {
+    *(("", "pods", "", verb) for verb in ("list", "watch")),
     *(
         ("", "resource.k8s.io/resourceslices", "", verb)
         for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
     ),
-    ("", "resource.k8s.io/resourceclaims", "", "get"),
+    *(("", "resource.k8s.io/resourceclaims", "", verb) for verb in ("get", "list")),
     *(("", "resource.k8s.io/resourceclaims/status", "", verb) for verb in ("update", "patch")),
     *(
         ("", "resource.k8s.io/resourceclaims/driver", "ostler.dev", f"associated-node:{verb}")
@@ -33,6 +34,8 @@ DRA_RIGHTS: set[Right] = {
     ),
 }
 """On top of them with ``dra.enabled``."""
+BY_NODE_RIGHTS: set[Right] = {("", "nodes", "", verb) for verb in ("list", "watch")}
+"""On top of these with ``dra.doorByNode``."""
 
 ALLOWED = "allowed"
 BY_ROLE = "by the role"
@@ -158,8 +161,6 @@ CALLS: list[Call] = [
     Call("GET", f"{CORE}/nodes/{OWN}", ALLOWED),
     Call("GET", f"{CORE}/nodes/{OTHER}", ALLOWED),
     *refused(
-        ("GET", f"{CORE}/nodes"),
-        ("GET", f"{CORE}/nodes?watch=true&timeoutSeconds=1"),
         ("POST", f"{CORE}/nodes"),
         ("PATCH", f"{CORE}/nodes/{OWN}"),
         ("PATCH", f"{CORE}/nodes/{OWN}/status"),
@@ -180,9 +181,10 @@ CALLS: list[Call] = [
         ("POST", "/apis/events.k8s.io/v1/namespaces/default/events"),
     ),
     *refused(
-        ("GET", f"{CORE}/pods"),
-        ("GET", f"{OURS}/pods"),
+        ("GET", f"{OURS}/pods/any"),
         ("DELETE", f"{OURS}/pods"),
+        ("DELETE", f"{OURS}/pods/any"),
+        ("PATCH", f"{OURS}/pods/any/status"),
         ("POST", f"{OURS}/pods/any/exec"),
         ("GET", f"{CORE}/secrets"),
         ("GET", f"{OURS}/secrets"),
@@ -205,16 +207,30 @@ CALLS: list[Call] = [
 """With the chart's defaults."""
 
 NO_DRA: list[Call] = refused(
+    ("GET", f"{CORE}/nodes"),
+    ("GET", f"{CORE}/nodes?fieldSelector=metadata.name={OWN}"),
+    ("GET", f"{CORE}/nodes?watch=true&timeoutSeconds=1"),
+    ("GET", f"{CORE}/pods"),
+    ("GET", f"{CORE}/pods?fieldSelector=spec.nodeName={OWN}"),
+    ("GET", f"{OURS}/pods"),
     ("GET", SLICES),
     ("POST", SLICES),
     ("DELETE", f"{SLICES}/own"),
     ("GET", f"{CLAIMS}/own"),
+    ("GET", f"{DRA}/resourceclaims"),
     ("PATCH", f"{CLAIMS}/own/status"),
     ("GET", f"{DRA}/deviceclasses"),
 )
 """Without ``dra.enabled``."""
 
 DRA_CALLS: list[Call] = [
+    # It asks for its own node's pods alone. A role cannot say so, and has no word for "listed once" (claims).
+    Call("GET", f"{CORE}/pods?fieldSelector=spec.nodeName={OWN}", ALLOWED),
+    Call("GET", f"{CORE}/pods?watch=true&timeoutSeconds=1&fieldSelector=spec.nodeName={OWN}", ALLOWED),
+    Call("GET", f"{CORE}/pods", ALLOWED),
+    Call("GET", f"{OURS}/pods", ALLOWED),
+    Call("GET", f"{DRA}/resourceclaims?limit=500", ALLOWED),
+    Call("GET", CLAIMS, ALLOWED),
     Call("GET", SLICES, ALLOWED),
     Call("GET", f"{SLICES}?watch=true&timeoutSeconds=1", ALLOWED),
     Call("GET", f"{SLICES}/other", ALLOWED),
@@ -246,8 +262,7 @@ DRA_CALLS: list[Call] = [
     Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, told(DRIVER, reservedFor=None), "that takes it from its users"),
     Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, {"status": None}, "that takes all away"),
     *refused(
-        ("GET", f"{DRA}/resourceclaims"),
-        ("GET", CLAIMS),
+        ("GET", f"{DRA}/resourceclaims?watch=true&timeoutSeconds=1"),
         ("GET", f"{CLAIMS}?watch=true&timeoutSeconds=1"),
         ("POST", CLAIMS),
         ("PATCH", f"{CLAIMS}/own"),
@@ -257,6 +272,14 @@ DRA_CALLS: list[Call] = [
     ),
 ]
 """With ``dra.enabled``."""
+
+BY_NODE_CALLS: list[Call] = [
+    # It asks for its own Node alone, which a role cannot say.
+    Call("GET", f"{CORE}/nodes?fieldSelector=metadata.name={OWN}", ALLOWED),
+    Call("GET", f"{CORE}/nodes?watch=true&timeoutSeconds=1&fieldSelector=metadata.name={OWN}", ALLOWED),
+    Call("GET", f"{CORE}/nodes", ALLOWED),
+]
+"""With ``dra.doorByNode``."""
 
 UNBOUND: list[Call] = [
     Call("GET", f"{CORE}/nodes/{OWN}", ALLOWED),

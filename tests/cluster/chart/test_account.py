@@ -8,6 +8,8 @@ import pytest
 
 from deploy.generate import NAMESPACE
 from tests.cluster.chart.account import (
+    BY_NODE_CALLS,
+    BY_NODE_RIGHTS,
     BY_POLICY,
     CALLS,
     DRA_CALLS,
@@ -77,14 +79,14 @@ def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Releas
     # Every account may ask who it is; what this one may besides is the table.
     assert rights_of(agents) - rights_of(anybody) == RIGHTS
 
-    release.upgrade(values={"dra": {"enabled": True}})
+    release.upgrade(values={"dra": {"enabled": True, "doorByNode": True}})
     # The token of before went with its pod.
     agents = release.api_as(release.token(node))
-    calls = [*CALLS, *DRA_CALLS]
+    calls = [*CALLS, *DRA_CALLS, *BY_NODE_CALLS]
     wait_policies(agents, calls)
     assert wrong(agents, calls) == {}
     assert wrong(unbound, [*UNBOUND, *UNBOUND_DRA]) == {}
-    assert rights_of(agents) - rights_of(anybody) == RIGHTS | DRA_RIGHTS
+    assert rights_of(agents) - rights_of(anybody) == RIGHTS | DRA_RIGHTS | BY_NODE_RIGHTS
 
     release.upgrade(values={"events": {"enabled": False}})
     assert rights_of(unbound) == rights_of(anybody)

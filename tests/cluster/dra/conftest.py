@@ -82,3 +82,14 @@ class Stage:
 def stage(cluster: Cluster, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver) -> Stage:
     """All of it."""
     return Stage(cluster, node, claims, pods, run_driver)
+
+
+@pytest.fixture
+def lists_claims(cluster: Cluster) -> Iterator[None]:
+    """Nodes may list claims, as docs/systemd.md has it for devices that go back to the device plugin door."""
+    name, kinds = "ostler-claims", ("clusterrolebinding", "clusterrole")
+    cluster.kubectl("create", "clusterrole", name, "--verb=list", "--resource=resourceclaims.resource.k8s.io")
+    cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", "--group=system:nodes")
+    yield
+    for kind in kinds:
+        cluster.kubectl("delete", kind, name)

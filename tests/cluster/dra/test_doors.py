@@ -72,7 +72,7 @@ def test_each_door_has_its_own_devices_and_a_pod_may_have_of_both_by_name(
     assert [len(given[name] & by_claim) for name in ("claims", "plugin", "both")] == [1, 0, 1]
 
 
-@pytest.mark.usefixtures("extended")
+@pytest.mark.usefixtures("extended", "lists_claims")
 def test_a_resource_moves_from_door_to_door_and_back_as_the_page_says(
     stage: Stage,
 ) -> None:
@@ -91,7 +91,8 @@ def test_a_resource_moves_from_door_to_door_and_back_as_the_page_says(
     change_door(agent, node, GPUS)
     claims.wait_slices(2)
     shown = wait_allocatable(api, node, GPU, 0)
-    assert capacity(shown, GPU) in {0, 2}
+    # What the pod had is listed until the kubelet has told that nobody has it; the others may be gone already.
+    assert capacity(shown, GPU) <= 2
     cluster.kubectl("uncordon", node.name)
     claims.create(template("one"))
     moved = pods.run(user("moved", STAY, own="one"))
@@ -107,8 +108,9 @@ def test_a_resource_moves_from_door_to_door_and_back_as_the_page_says(
     change_door(agent, node, at_plugin)
     wait_allocatable(api, node, GPU, 1)
     (kept,) = [one for one in agent.ask("devices")["devices"] if one["name"] in held]
-    holder = f"default/{claims.of_pod(moved)['metadata']['name']}"
-    assert (kept["offered_as"], kept["offer_reason"]) == ("Unhealthy", f"held through the dra door by {holder}")
+    mine = claims.of_pod(moved)["metadata"]
+    why = f"held through the dra door by default/{mine['name']} ({mine['uid']})"
+    assert (kept["offered_as"], kept["offer_reason"]) == ("Unhealthy", why)
     pods.run(asking("plugin-again"))
     assert not gpus(seen(pods, "plugin-again")) & gpus(seen(pods, "moved"))
     pods.delete("moved")

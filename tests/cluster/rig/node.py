@@ -55,6 +55,11 @@ class Node:
         return self.folder / "kubelet"
 
     @property
+    def static_pods(self) -> Path:
+        """Manifests of pods that the kubelet runs by itself."""
+        return self.folder / "static-pods"
+
+    @property
     def cgroup(self) -> str:
         """The cgroup below which the kubelet puts pods."""
         return f"/{self._place.root.name}-{self.name}"
@@ -88,7 +93,7 @@ class Node:
         self.start_containerd()
 
     def _prepare(self) -> None:
-        for name in ("layers", "kubelet", "run-containerd", "cni"):
+        for name in ("layers", "kubelet", "run-containerd", "cni", self.static_pods.name):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "machine-id").write_text(uuid.uuid4().hex + "\n")
         subject = f"/O=system:nodes/CN=system:node:{self.name}"
@@ -250,6 +255,7 @@ class Node:
             "imageGCLowThresholdPercent": 99,
             "nodeStatusUpdateFrequency": "2s",
             "syncFrequency": "10s",
+            "staticPodPath": str(self.static_pods),
         }
 
     def _containerd_configuration(self) -> str:

@@ -19,9 +19,11 @@ import pytest
 
 from node.inventory.facts import CallError, GpuFacts, MigFacts, NvLink, NvmlFacts
 
-VARIABLE = "OSTLER_NVML_STUB"
+VARIABLE = "NVML_STUB_HARDWARE"
+"""Not a name of ours, which the agent would take for a misspelt setting, and compare with all that there are."""
 SONAME = "libnvidia-ml.so.1"
 SOURCE = Path(__file__).parent / "nvml_stub.c"
+"""Includes the other C files of its folder."""
 
 needs_gcc = [
     pytest.mark.needs_gcc,
@@ -162,8 +164,8 @@ def _errors(prefix: str, errors: Sequence[CallError]) -> Iterator[Line]:
 
 def _compiled(without: tuple[str, ...]) -> Path:
     """The library in the cache; a symbol that shall be missing is compiled under another name."""
-    source = SOURCE.read_bytes()
-    key = hashlib.sha256(repr((source, _FLAGS, without)).encode()).hexdigest()[:24]
+    sources = [file.read_bytes() for file in sorted(SOURCE.parent.glob("*.c"))]
+    key = hashlib.sha256(repr((sources, _FLAGS, without)).encode()).hexdigest()[:24]
     cache = Path(tempfile.gettempdir()) / f"ostler-nvml-stub-{os.getuid()}"
     cache.mkdir(mode=0o700, exist_ok=True)
     if cache.stat().st_uid != os.getuid():

@@ -2,7 +2,7 @@
  * A management library that serves a described node instead of hardware, with the symbols and the struct layouts that
  * the Python binding uses.
  *
- * The environment variable OSTLER_NVML_STUB names the description: a text file of lines "key value". It is read again
+ * The environment variable NVML_STUB_HARDWARE names the description: a text file of lines "key value". It is read again
  * whenever its inode, size or time of change differs, so hardware can change while a process lives. Without the file
  * the driver counts as not loaded.
  *
@@ -16,19 +16,34 @@
  *   gpu0.ancestor.1 20             common ancestor level with GPU 1
  *   gpu0.fabric.uuid 32 hex digits, also .clique, .state, .status
  *   gpu0.mig2.KEY                  a MIG device; indices without one are holes
+ *   gpu0.ecc.volatile 3            uncorrectable errors; also .aggregate
+ *   gpu0.field.230 1               a field value; gpu0.field.161.4: of scope 4. A word is that value's own error
+ *   gpu0.processes 12:4096:1:0,..  pid, bytes, GPU instance, compute instance ("-" for all); also of a MIG device
+ *   gpu0.event_types 8             what events it has
  *   error.CALL ERROR               a call fails; also gpu0.error.CALL and gpu0.mig2.error.CALL. CALL may be "*" for
  *                                  all calls, ERROR may be OK for none. GPU before all GPUs, CALL before "*".
  *
- * CALL is the binding's function name (no version suffix), ERROR NVML's name without NVML_ERROR_, or
- * ERROR_4711 for a number that has no name.
+ *   hang.CALL 1                    a call does not return until the line is gone; also gpu0.hang.CALL
+ *
+ * CALL is the binding's function name (no version suffix, but that of nvmlDeviceGetComputeRunningProcesses), ERROR
+ * NVML's name without NVML_ERROR_, or ERROR_4711 for a number that has no name.
+ *
+ * Events are the lines of the file <description>.events, "GPU TYPE DATA GPU-INSTANCE COMPUTE-INSTANCE" in numbers; an
+ * event set sees those that are appended after it was made, and a wait sleeps until one is. What a driver would suffer
+ * from (a session ended around an event set, a set freed while it is waited on) is noted in <description>.violations;
+ * every registration of a GPU makes <description>.registered one byte longer; <description>.hanging names what hangs.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 typedef unsigned int nvml_return;
 
@@ -40,6 +55,8 @@ enum {
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
+    TIMEOUT = 10,
+    GPU_IS_LOST = 15,
     ARGUMENT_VERSION_MISMATCH = 25,
     UNKNOWN = 999,
 };
@@ -82,7 +99,7 @@ static const struct {
     {"UNKNOWN", 999},
 };
 
-enum { MAX_GPUS = 64, MAX_MIGS = 16, MAX_LINKS = 36, KEY_SIZE = 128 };
+enum { MAX_GPUS = 64, MAX_MIGS = 16, MAX_LINKS = 36, KEY_SIZE = 128, PATH_SIZE = 4096 };
 
 /* Handles are pointers to these; mig is -1 for the GPU itself. A GPU instance is named by its first MIG device. */
 struct device {
@@ -102,6 +119,8 @@ static char *text;
 static struct stat text_stat;
 static int present;
 static int initialised;
+static int sessions;
+static int event_sets;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int by_key(const void *left, const void *right) {
@@ -150,7 +169,7 @@ static int same_file(const struct stat *a, const struct stat *b) {
 }
 
 static void refresh(void) {
-    const char *path = getenv("OSTLER_NVML_STUB");
+    const char *path = getenv("NVML_STUB_HARDWARE");
     struct stat now;
     FILE *file;
     if (!path || stat(path, &now) != 0) {
@@ -218,10 +237,36 @@ static nvml_return described_error(const struct device *device, const char *call
     return name ? error_code(name) : OK;
 }
 
+/* A file beside the description. */
+static FILE *beside(const char *suffix, const char *mode) {
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s.%s", getenv("NVML_STUB_HARDWARE") ? getenv("NVML_STUB_HARDWARE") : "", suffix);
+    return fopen(path, mode);
+}
+
+static void note(const char *suffix, const char *what) {
+    FILE *file = beside(suffix, "a");
+    if (!file) return;
+    fputs(what, file);
+    fclose(file);
+}
+
+static int described_hang(const struct device *device, const char *call) {
+    if (device && value_at("gpu%d.hang.%s", device->gpu, call)) return 1;
+    return value_at("hang.%s", call) != NULL;
+}
+
 /* Every call starts here: with the lock held, the description fresh, and the error that is described for it. */
 static nvml_return enter(const struct device *device, const char *call) {
     pthread_mutex_lock(&lock);
     refresh();
+    for (int told = 0; described_hang(device, call); told = 1) {
+        if (!told) note("hanging", call);
+        pthread_mutex_unlock(&lock);
+        usleep(1000);
+        pthread_mutex_lock(&lock);
+        refresh();
+    }
     if (!initialised) return UNINITIALIZED;
     if (!present) return DRIVER_NOT_LOADED;
     return described_error(device, call);
@@ -287,7 +332,7 @@ nvml_return nvmlInitWithFlags(unsigned int flags) {
     refresh();
     const char *error = value_of("init");
     nvml_return result = !present ? DRIVER_NOT_LOADED : error ? error_code(error) : OK;
-    if (result == OK) initialised++;
+    if (result == OK && initialised++ == 0) sessions++;
     return leave(result);
 }
 
@@ -296,7 +341,7 @@ nvml_return nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 nvml_return nvmlShutdown(void) {
     pthread_mutex_lock(&lock);
     if (!initialised) return leave(UNINITIALIZED);
-    initialised--;
+    if (--initialised == 0 && event_sets > 0) note("violations", "nvmlShutdown around an event set\n");
     return leave(OK);
 }
 
@@ -637,3 +682,6 @@ nvml_return nvmlDeviceGetAttributes_v2(struct device *device, struct attributes 
     attributes->memory_mib = memory ? strtoull(memory, NULL, 10) : 0;
     return leave(OK);
 }
+
+#include "nvml_signs.c"
+#include "nvml_events.c"

@@ -47,7 +47,7 @@
   "roots" "/sys and /proc are where a container has them: remove it"
   "state" "set stateDir"
   "http" "set http.port or http.address"
-  "kubernetes" "set events.enabled"
+  "kubernetes" "set events.enabled or dra.doorByNode"
   "dra" "set dra.driverName, dra.alsoPublishAs or dra.taintEffect"
   "cdi" "set cdiRoot"
   "topology" "set topology, the text of the file" -}}
@@ -126,6 +126,9 @@
 {{- if and .Values.dra.extendedResources (not .Values.dra.enabled) -}}
 {{- fail "dra.extendedResources has names, but dra.enabled is false: set it to true" -}}
 {{- end -}}
+{{- if and .Values.dra.doorByNode (not .Values.dra.enabled) -}}
+{{- fail "dra.doorByNode is true, but dra.enabled is false: set it to true" -}}
+{{- end -}}
 {{- if and .Values.dra.alsoPublishAs (not .Values.dra.enabled) -}}
 {{- fail "dra.alsoPublishAs has names, but dra.enabled is false: set it to true" -}}
 {{- end -}}
@@ -138,21 +141,21 @@
 {{- $_ := set $names $name . -}}
 {{- end -}}
 {{- range $index, $rule := .Values.config.resources | default list -}}
-{{- if and (eq ($rule.door | default "plugin") "dra") (not $.Values.dra.enabled) -}}
-{{- fail (printf "config.resources[%d] has door dra: set dra.enabled=true" $index) -}}
+{{- if and (has $rule.door (list "dra" "both")) (not $.Values.dra.enabled) -}}
+{{- fail (printf "config.resources[%d] has door %s: set dra.enabled=true" $index $rule.door) -}}
 {{- end -}}
 {{- end -}}
 {{- include "ostler.checkExtended" . -}}
 {{- end -}}
 
-{{/* Names that pods ask for as before: some rule must offer each by claims, and none through the first door. */}}
+{{/* Names that pods ask for as before: some rule must offer each by claims, and none through the first door alone. */}}
 {{- define "ostler.checkExtended" -}}
 {{- range $name := .Values.dra.extendedResources | default list -}}
 {{- $served := ne $.Values.configText "" -}}
 {{- range $index, $rule := $.Values.config.resources | default list -}}
 {{- if regexMatch (printf "^%s$" (regexQuoteMeta $rule.name | replace "\\{profile\\}" "[0-9a-z.-]+")) $name -}}
-{{- if ne ($rule.door | default "plugin") "dra" -}}
-{{- fail (printf "dra.extendedResources has %s, which config.resources[%d] offers through the door plugin: give that one door dra, or leave the name out" $name $index) -}}
+{{- if and (eq ($rule.door | default "plugin") "plugin") (not $.Values.dra.doorByNode) -}}
+{{- fail (printf "dra.extendedResources has %s, which config.resources[%d] offers through the door plugin: give that one door dra or both, or leave the name out" $name $index) -}}
 {{- end -}}
 {{- $served = true -}}
 {{- end -}}

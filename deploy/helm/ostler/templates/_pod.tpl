@@ -43,6 +43,10 @@ spec:
     - name: {{ . | quote }}
     {{- end }}
   {{- end }}
+  {{- if $values.hostPID }}
+  # A driver tells of processes by the ids that they have in the namespace of whoever asks.
+  hostPID: true
+  {{- end }}
   # Folders of the kubelet are root's, and uevents are sent to the first user namespace alone.
   hostUsers: true
   {{- if $values.nics.enabled }}
@@ -84,6 +88,7 @@ spec:
         - --dra-also-publish-as={{ join "," . }}
         {{- end }}
         - --dra-taint-effect={{ $values.dra.taintEffect }}
+        - --kubernetes-door-by-node={{ ternary "on" "off" $values.dra.doorByNode }}
         {{- end }}
         {{- if $values.topology }}
         - --topology-file=/etc/ostler/topology

@@ -1,0 +1,9 @@
+"""``python -m bench.doors``: both doors of a real node in a storm; adds its figures to bench/results.json."""
+
+from __future__ import annotations
+
+import sys
+
+from bench.doors.command import main
+
+sys.exit(main())

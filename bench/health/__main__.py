@@ -1,0 +1,13 @@
+"""``python -m bench.health [--quick]``; adds its figures to bench/results.json."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Before gRPC is loaded: that a measured process ends its connections is no news.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+from bench.health.command import main
+
+sys.exit(main())

@@ -1,0 +1,105 @@
+"""The measured agent: ``ostler run`` on hardware that somebody else describes, with a kubelet and maybe a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import grpc.aio
+
+from bench.kubelet import LOCAL, WITHIN, Kubelet, NothingCame, Registered
+from bench.process import Measured, ProcessFailed
+from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
+
+NODE = "node-1"
+Resource = Mapping[str, Any]
+"""A rule as the configuration's ``resources`` have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What makes the agent see some hardware: settings and environment."""
+
+    flags: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Agent:
+    """One start below ``root`` with these ``resources``; ``async with`` starts and ends it.
+
+    It is started once the kubelet has been told of every resource of the plugin door, and live hardware is listened to.
+    """
+
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        hardware: Hardware,
+        root: Path,
+        resources: Sequence[Resource],
+        kubeconfig: Path | None = None,
+    ) -> None:
+        root.mkdir()
+        self._kubelet = kubelet
+        self._socket = root / "agent.sock"
+        self._awaited = {str(each["name"]) for each in resources if each.get("door") != "dra"}
+        self._registered: dict[str, Registered] = {}
+        configuration = {"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "resources": list(resources)}
+        (root / "config.yaml").write_text(json.dumps(configuration, indent=1))
+        kubelet.registry.mkdir(exist_ok=True)
+        settings = {
+            "--config": str(root / "config.yaml"),
+            "--node-name": NODE,
+            "--kubelet-device-plugin-dir": str(kubelet.folder),
+            "--kubelet-registry-dir": str(kubelet.registry),
+            "--kubelet-registration": "register",
+            "--cdi-dir": str(root / "cdi"),
+            "--cdi-spec-dirs": str(root / "cdi"),
+            "--state-dir": str(root / "state"),
+            "--socket": str(self._socket),
+            "--http": "off",
+            **({"--kubeconfig": str(kubeconfig)} if kubeconfig is not None else {}),
+            **hardware.flags,
+        }
+        command = [sys.executable, "-m", "ostler", "run", *(word for pair in settings.items() for word in pair)]
+        self.process = Measured(command, hardware.environment, root / "agent.log")
+
+    def lists(self, resource: str) -> Registered:
+        """The lists of a resource."""
+        return self._registered[resource]
+
+    async def __aenter__(self) -> Self:
+        await self.process.start()
+        try:
+            async with asyncio.timeout(WITHIN):
+                while self._awaited - self._registered.keys():
+                    registered = await self._kubelet.registration()
+                    self._registered[registered.resource] = registered
+                await self._listening()
+        except (NothingCame, TimeoutError) as error:
+            await self.__aexit__()
+            raise ProcessFailed(f"the agent is not ready within {WITHIN:g} s ({error})", self.process.log) from error
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            await self.process.stop()
+        finally:
+            for registered in self._registered.values():
+                await registered.close()
+
+    async def _listening(self) -> None:
+        """Wait until the agent says that it listens to events of hardware."""
+        async with grpc.aio.insecure_channel(f"unix:{self._socket}", options=LOCAL) as channel:
+            stub = agent_pb2_grpc.AgentStub(channel)
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    status = await stub.GetStatus(agent_pb2.GetStatusRequest(), timeout=WITHIN, wait_for_ready=True)
+                    if any(each.name == "events" and each.detail.startswith("from ") for each in status.sources):
+                        return
+                await asyncio.sleep(0.05)

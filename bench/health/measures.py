@@ -1,0 +1,186 @@
+"""What is measured, step by step; a device is used once, since getting well takes its time on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.figures import median
+from bench.health import gpus, nics
+from bench.health.agents import Agent, Hardware
+from bench.health.figures import CARRIER, FLAPS, UNBIND, XID, to_list
+from bench.health.slices import Slices
+from bench.kubelet import Kubelet, Registered
+
+BETWEEN = 0.7
+"""Seconds between two devices, so that no scan is under way because of the last one."""
+AFTER_EVENTS = 2.0
+"""Seconds after an event within which the agent has looked again by itself; later it looks at its interval."""
+QUIET = 5.0
+"""Seconds after the last flap within which everything has been told."""
+HEALED_WITHIN = 120.0
+_DOMAIN = "bench.ostler.dev"
+GPUS, LINKS, FUNCTIONS = f"{_DOMAIN}/gpus", f"{_DOMAIN}/links", f"{_DOMAIN}/functions"
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How many devices of each kind are used for events, and how many for what is polled."""
+
+    devices: int
+    polled: int
+
+
+FULL, QUICK = Effort(8, 4), Effort(2, 1)
+
+
+class Run:
+    """One run below ``root``; ``say`` is told what is being measured.
+
+    Every step raises ``NothingCame``, ``ProcessFailed``, ``Missing`` or gRPC's own error when something does not work.
+    """
+
+    def __init__(self, kubelet: Kubelet, root: Path, effort: Effort, say: Callable[[str], None]) -> None:
+        self._kubelet = kubelet
+        self._root = root
+        self._effort = effort
+        self._say = say
+
+    async def figures(self) -> dict[str, float]:
+        """Everything, by name."""
+        nics.check()
+        figures: dict[str, float] = {}
+        seconds = {XID: await self._xids()}
+        figures |= await self._nics(seconds)
+        figures["health_to_taint_s"] = await self._taints()
+        with nics.cables(range(1)):
+            async with nics.bed(1, 0) as bed:
+                figures["health_1000_flaps_slice_writes"] = await self._flap_writes(bed)
+        return figures | to_list(seconds)
+
+    def _agent(
+        self, hardware: Hardware, name: str, resources: list[dict[str, Any]], slices: Slices | None = None
+    ) -> Agent:
+        kubeconfig = None if slices is None else slices.kubeconfig
+        return Agent(self._kubelet, hardware, self._root / name, resources, kubeconfig)
+
+    def _nic_rules(self, door: str = "plugin") -> list[dict[str, Any]]:
+        # By name: an interface of the kind veth is not one that the node could use for itself, as far as anybody knows.
+        interfaces = [nics.interface_of(number) for number in range(self._effort.devices + 1)]
+        wired = {"name": LINKS, "door": door, "linkHealth": True, "devices": {"kind": "nic", "interfaces": interfaces}}
+        return [wired, {"name": FUNCTIONS, "door": door, "devices": {"kind": "nic"}}]
+
+    async def _nics(self, seconds: dict[str, list[float]]) -> dict[str, float]:
+        """Everything that one agent is asked about NICs; the times of their signals go into ``seconds``."""
+        # One NIC with a cable more, for the flaps, and some without for what has no event.
+        wired, bare = self._effort.devices + 1, self._effort.devices + self._effort.polled
+        with nics.cables(range(wired)):
+            async with nics.bed(wired, bare) as bed, self._agent(bed.hardware, "nics", self._nic_rules()) as agent:
+                links, functions = agent.lists(LINKS), agent.lists(FUNCTIONS)
+                seconds[CARRIER] = await self._carriers(links)
+                seconds[UNBIND] = await self._unbinds(functions, bed)
+                return {
+                    "health_polled_to_list_s": await self._polled(functions, bed),
+                    "health_healed_to_list_s": await self._healed(links),
+                    "health_1000_flaps_lists": await self._flap_lists(links),
+                }
+
+    async def _xids(self) -> list[float]:
+        made = gpus.Gpus(self._root / "gpus")
+        times = []
+        async with self._agent(made.hardware, "xids", [{"name": GPUS, "devices": {"kind": "gpu"}}]) as agent:
+            await made.listened_to()
+            lists = agent.lists(GPUS)
+            await lists.list_where(lambda shown: shown.unhealthy == 0)
+            for index in range(self._effort.devices):
+                self._say(f"XID {index + 1} of {self._effort.devices}")
+                await asyncio.sleep(BETWEEN)
+                began = made.fail(index)
+                times.append(await _one_more(lists, index, began))
+        return times
+
+    async def _carriers(self, lists: Registered) -> list[float]:
+        times = []
+        await lists.list_where(lambda shown: shown.unhealthy == 0)
+        for number in range(self._effort.devices):
+            self._say(f"carrier {number + 1} of {self._effort.devices}")
+            await asyncio.sleep(BETWEEN)
+            times.append(await _one_more(lists, number, await nics.pull(number)))
+        return times
+
+    async def _unbinds(self, lists: Registered, bed: nics.Bed) -> list[float]:
+        times = []
+        first = self._effort.devices + 1
+        await lists.list_where(lambda shown: shown.unhealthy == 0)
+        for number in range(self._effort.devices):
+            self._say(f"unbind {number + 1} of {self._effort.devices}")
+            await asyncio.sleep(BETWEEN)
+            times.append(await _one_more(lists, number, await bed.unbind(first + number)))
+        return times
+
+    async def _polled(self, lists: Registered, bed: nics.Bed) -> float:
+        """PCIe errors that could not be corrected: the kernel counts them and tells nobody. The longest wait."""
+        times = []
+        first = 2 * self._effort.devices + 1
+        for number in range(self._effort.polled):
+            self._say(f"what is polled {number + 1} of {self._effort.polled}")
+            await asyncio.sleep(AFTER_EVENTS)
+            began = await bed.err(first + number)
+            times.append(await _one_more(lists, self._effort.devices + number, began))
+        return max(times)
+
+    async def _healed(self, lists: Registered) -> float:
+        """A cable that is put back, until the device is offered again: the policy's quiet time, mostly."""
+        self._say("waiting for a NIC to be well again")
+        began = await nics.pull(0, up=True)
+        wanted = self._effort.devices - 1
+        async with asyncio.timeout(HEALED_WITHIN):
+            while True:
+                newest = lists.lists[-1]
+                if newest.at >= began and newest.unhealthy == wanted:
+                    return newest.at - began
+                await asyncio.sleep(0.02)
+
+    async def _flap_lists(self, lists: Registered) -> float:
+        before = len(lists.lists)
+        await self._flap(self._effort.devices)
+        return len(lists.lists) - before
+
+    async def _flap(self, number: int) -> None:
+        self._say(f"{FLAPS} flaps of a link")
+        other = f"{nics.interface_of(number)}x"
+        await asyncio.to_thread(nics.ip, *(f"link set {other} {to}" for _ in range(FLAPS) for to in ("down", "up")))
+        await asyncio.sleep(QUIET)
+
+    async def _taints(self) -> float:
+        made = gpus.Gpus(self._root / "tainted-gpus")
+        rules = [{"name": GPUS, "door": "dra", "devices": {"kind": "gpu"}}]
+        times = []
+        with Slices(self._root / "kubeconfig-gpus") as slices:
+            async with self._agent(made.hardware, "taints", rules, slices):
+                await made.listened_to()
+                await slices.published(gpus.COUNT)
+                for index in range(self._effort.devices):
+                    self._say(f"taint {index + 1} of {self._effort.devices}")
+                    await asyncio.sleep(BETWEEN)
+                    began = made.fail(index)
+                    times.append(await slices.tainted(index + 1) - began)
+        return median(times)
+
+    async def _flap_writes(self, bed: nics.Bed) -> float:
+        with Slices(self._root / "kubeconfig-nics") as slices:
+            async with self._agent(bed.hardware, "flaps", self._nic_rules("dra"), slices):
+                await slices.published(1)
+                await asyncio.sleep(QUIET)
+                before = slices.writes
+                await self._flap(0)
+                return slices.writes - before
+
+
+async def _one_more(lists: Registered, unhealthy: int, began: float) -> float:
+    """Seconds from ``began`` until one device more than so many is shown unhealthy."""
+    shown = await lists.list_where(lambda shown: shown.unhealthy == unhealthy + 1, began)
+    return shown.at - began

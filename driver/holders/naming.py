@@ -1,0 +1,104 @@
+"""Which devices of this node any claim of the cluster names: one list of all claims, for the end of a handover alone.
+
+A device goes from claims to the plugin door only when no allocation names it. A watch on the node's pods cannot tell:
+the scheduler allocates before it binds, and a pod may wait between the two for minutes. So this one time all claims are
+listed, in pages, of which only the names of our own devices are kept.
+
+The list needs the right to list claims, which a node's own identity does not have: ``Unavailable`` then says how to
+give it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from driver.claims.allocation import allocated_devices
+from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.model import ClaimReference
+from kube.bodies import JsonObject, object_at, text_at
+from kube.errors import Forbidden, KubeError
+from node.values import Value, value
+
+if TYPE_CHECKING:
+    from driver.api import ResourceApi
+    from driver.async_api import AsyncResourceApi
+
+_PATIENCE = 120.0
+"""Seconds for all pages: a large cluster has some ten thousand claims."""
+_RIGHT = "the verb list on resourceclaims of the API group resource.k8s.io"
+
+
+@value
+class Naming(Value):
+    """An allocation names a device of ours; ``admin``: for looking only, which is in nobody's way."""
+
+    device: str
+    claim: ClaimReference
+    admin: bool = False
+
+
+class ClaimNames:
+    """Asks for names, one list at a time."""
+
+    def __init__(self, api: AsyncResourceApi, driver: str, pool: str) -> None:
+        self._api = api
+        self._driver = driver
+        self._pool = pool
+        self._turn = asyncio.Lock()
+
+    async def claims_naming(self, devices: Collection[str]) -> tuple[Naming, ...]:
+        """Every allocation that names one of the devices, by a list that is begun after this was called.
+
+        Raises ``driver.claims.errors.Unavailable`` where nobody can know: the API server does not answer, refuses us,
+        or has an allocation that cannot be read.
+        """
+        wanted = frozenset(devices)
+        async with self._turn:
+            try:
+                found = await self._api.call(self._listed, patience=_PATIENCE)
+            except Forbidden as error:
+                raise Unavailable(_refused(error)) from error
+            except KubeError as error:
+                raise Unavailable(f"the claims of the cluster cannot be listed: {error}") from error
+            except ClaimError as error:
+                if isinstance(error, Unavailable):
+                    raise
+                raise Unavailable(f"an allocation cannot be read: {error}") from error
+        return tuple(each for each in found if each.device in wanted)
+
+    def _listed(self, api: ResourceApi) -> tuple[Naming, ...]:
+        """In a thread."""
+        listing = api.claims(self._stripped).read_whole()
+        return tuple(name for body in listing.objects if body for name in self._names(body))
+
+    def _stripped(self, body: JsonObject) -> JsonObject:
+        """What is kept of a claim: nothing where no device of our driver is named."""
+        results = object_at(body, "status", "allocation", "devices").get("results")
+        if results is None:
+            return {}
+        if isinstance(results, list) and not any(text_at(each, "driver") == self._driver for each in results):
+            return {}
+        metadata = object_at(body, "metadata")
+        return {
+            "metadata": {key: metadata.get(key) for key in ("namespace", "name", "uid")},
+            "status": {"allocation": {"devices": {"results": results}}},
+        }
+
+    def _names(self, body: JsonObject) -> Iterator[Naming]:
+        claim = ClaimReference(*(text_at(body, "metadata", key) for key in ("namespace", "name", "uid")))
+        try:
+            devices = allocated_devices(body, self._driver)
+        except ClaimError as error:
+            raise ClaimError(f"claim {claim}: {error}") from error
+        for device in devices:
+            if device.pool == self._pool:
+                yield Naming(device.device, claim, device.admin_access)
+
+
+def _refused(error: Forbidden) -> str:
+    return (
+        f"the API server does not let us list claims ({error.message}); give the agent's account, or with a node's "
+        f"identity the group system:nodes, {_RIGHT} by a ClusterRole"
+    )

@@ -1,0 +1,66 @@
+"""How it is known that a device was reset: nobody tells, so it is concluded from what can be seen. Pure.
+
+A device was reset since its trouble came when, after that, it was away (gone from the bus, lost, without a driver, its
+driver not loaded or let go of by ``ostler quiesce``) and a scan finds it usable again; when its driver is another one;
+or when the driver had named a recovery action and names none any more. Another boot is a reset as well (``memory``),
+and another UUID another device. A driver's library that was away for a while, as while a container that brings it is
+replaced, proves nothing: the module may have stayed, and if it did not, its functions had no driver. The agent cannot
+see a reset that happens while it does not run and leaves no other trace: then a person has to say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.health.board import driver_mark
+from node.health.signal import Trouble
+from node.health.track import Track
+from node.inventory.model import Device, Snapshot, SourceState
+from node.inventory.retention import is_gone
+
+_AWAY = (Trouble.LOST.value, Trouble.UNBOUND.value)
+_NO_LIBRARY = "(LIBRARY_NOT_FOUND)"
+"""How the status of NVML ends its first sentence where only the library is missing."""
+ENDS_RESETS = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.RECOVERY})
+"""Conditions whose end says that there was a reset."""
+
+
+def is_away(device: Device, snapshot: Snapshot) -> bool:
+    """Whether nothing of the device's former state can last."""
+    if is_gone(device) or device.health.cause in _AWAY:
+        return True
+    # Waiting: its module is not there, or somebody had it let go of.
+    waiting = any(
+        source.name == "nvml" and source.state is SourceState.WAITING and _NO_LIBRARY not in source.detail
+        for source in snapshot.sources
+    )
+    return device.vendor == "nvidia" and waiting
+
+
+def note(tracks: Iterable[Track], device: Device, snapshot: Snapshot, now: float) -> bool:
+    """Take down what a scan says about resets since each of the tracks came; whether one was freed."""
+    away, freed = is_away(device, snapshot), False
+    for track in tracks:
+        if not track.waits_for_reset:
+            continue
+        track.away = track.away or away
+        other = bool(track.mark and driver_mark(device) and track.mark != driver_mark(device))
+        if (track.away or other) and not away and device.health.usable:
+            track.freed, freed = now, True
+    return freed
+
+
+def end(tracks: Iterable[Track], ended: Iterable[Track]) -> bool:
+    """Free the tracks that came before these conditions were gone, where that says that there was a reset."""
+    tracks = tuple(tracks)
+    asked = any(track.active and track.kind is Trouble.RECOVERY for track in tracks)
+    gone = [
+        track.clean
+        for track in ended
+        if track.kind in ENDS_RESETS and track.clean is not None and not (asked and track.kind is Trouble.RECOVERY)
+    ]
+    freed = False
+    for track in tracks:
+        if gone and track.waits_for_reset and track.last <= max(gone):
+            track.freed, freed = max(gone), True
+    return freed

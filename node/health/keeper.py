@@ -1,0 +1,367 @@
+"""Keeps the health of this node's devices: sources tell it what they see, it tells who listens how the devices are.
+
+The one place with time and an audience; what follows from what is decided below it, by pure values. It never waits and
+never writes: it is given a way to be called later (the loop's ``call_later``) and a way to have its memory written.
+Everything here belongs to the thread of the event loop, and a call returns when subscribers have heard of what it
+changed. What a subscriber raises is logged and keeps nobody else from hearing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from node.events import EventSink, EventType
+from node.files import JsonValue
+from node.health.board import Word
+from node.health.brakes import Brake
+from node.health.counters import HealthCounters
+from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
+from node.health.memory import Memory, to_data
+from node.health.policy import Policy
+from node.health.signal import HealthEvent, Look, Trouble
+from node.health.state import Health, HealthState
+from node.health.telling import BRAKE_OFF, BRAKE_ON, Change, named, stories
+from node.health.ward import Outcome, Ward
+from node.health.xids import is_known
+from node.inventory.model import Device, DeviceKind, Snapshot
+from node.values import Value, value
+
+log = logging.getLogger("ostler.health")
+
+LONGEST_WORD = 366 * 24 * 3600.0
+"""Most seconds for which somebody's word may hold; longer is until it is cleared."""
+_LONGEST_REASON = 200
+_WRITTEN_WITHIN = 60.0
+"""Seconds within which another instance has written what it saw, however slow its disk."""
+_JUMP = 2.0
+"""Seconds by which the clock may differ from time that passed until it counts as set; smaller ones are slewing."""
+_SOONEST = 0.01
+"""Seconds; what is due now is done with the next turn of the loop, whatever the clocks' resolution is."""
+
+Subscriber = Callable[[Snapshot], None]
+Key = TypeVar("Key", bound=tuple[str, ...])
+
+
+class Timer(Protocol):
+    """Something that will be called later."""
+
+    def cancel(self) -> None:
+        """Not any more."""
+
+
+class Later(Protocol):
+    """The loop's ``call_later``."""
+
+    def __call__(self, delay: float, callback: Callable[[], None], /) -> Timer:
+        """Call ``callback`` in so many seconds."""
+
+
+@value
+class Entry(Value):
+    """A device, the verdict on it, and what doors show (another state in a dry run). The rest as in ``Verdict``."""
+
+    device: str
+    kind: DeviceKind
+    health: Health
+    shown: HealthState
+    flapping: bool = False
+    source: str = ""
+    until: float | None = None
+    of: str = ""
+
+
+class HealthKeeper:
+    """See the module. ``clock`` gives Unix seconds, ``boot`` tells boots apart (empty: they cannot be).
+
+    ``steady`` gives seconds that only grow: a clock that is set neither ends a quiet time nor makes it longer.
+    ``save`` is given what must be remembered whenever that changes; ``recall`` takes it back after a restart.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        clock: Callable[[], float],
+        later: Later,
+        steady: Callable[[], float],
+        events: EventSink,
+        boot: str = "",
+        save: Callable[[JsonValue], None] = lambda _: None,
+    ) -> None:
+        self._ward = Ward(policy)
+        self._clock = clock
+        self._steady = steady
+        self._ahead = clock() - steady()
+        self._later = later
+        self._events = events
+        self._boot = boot
+        self._save = save
+        self._subscribers: list[Subscriber] = []
+        self._timer: Timer | None = None
+        self._due = math.inf
+        self._closed = False
+        self.counters = HealthCounters()
+        self._saved = self._data()
+
+    @property
+    def policy(self) -> Policy:
+        """What is in force."""
+        return self._ward.policy
+
+    @property
+    def judged(self) -> Snapshot:
+        """The newest snapshot with the verdicts in its devices' health; the very same value until something changes."""
+        return self._ward.judged
+
+    @property
+    def brakes(self) -> tuple[tuple[Brake, tuple[str, ...]], ...]:
+        """The brakes that are on, each with the devices that it keeps from evicting."""
+        return tuple((brake, self._ward.restrained(brake.kind)) for brake in self._ward.brakes.on)
+
+    def recall(self, memory: Memory | None) -> None:
+        """Take up what the instance that served before has left; None where nobody knows what that was.
+
+        For the moment at which this instance begins to serve. What a standby has seen for itself a while ago and is
+        not in the memory, somebody has cleared meanwhile.
+        """
+        if memory is None:
+            return
+        board, now = self._ward.board, self._now()
+        names = board.forget_waiting(now - _WRITTEN_WITHIN)
+        for name, track in memory.tracks:
+            board.restore(name, track)
+        # Said later than now: the clock was set back since, and a word holds no longer for that.
+        said = {name: word.shifted(min(0.0, now - word.at)) for name, word in memory.words}
+        board.words |= {name: word for name, word in said.items() if name not in board.words}
+        for brake in memory.brakes:
+            self._ward.brakes.restore(brake)
+        names |= {name for name, _ in (*memory.tracks, *memory.words)} | self._ward.advance(now)
+        self._done(self._ward.touched(names, now))
+
+    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
+        """Have every judged snapshot handed over when it changes; returns how to end that. It must not block."""
+        self._subscribers.append(callback)
+
+        def unsubscribe() -> None:
+            with suppress(ValueError):
+                self._subscribers.remove(callback)
+
+        return unsubscribe
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """A scan was published; what it says of each device is one more source."""
+        self._done(self._ward.observe(snapshot, self._now()))
+
+    def event(self, event: HealthEvent) -> None:
+        """Something happened to a device."""
+        _count(self.counters.events, (event.kind.value,))
+        if event.kind is Trouble.XID and event.code is not None:
+            xid = str(event.code) if is_known(event.code) else "other"
+            _count(self.counters.xids, (xid, self.policy.action(event.kind, event.code).value))
+            log.warning("XID", extra={"device": event.device, "xid": event.code, "instance": event.instance})
+        self._done(self._ward.event(event, self._now()))
+
+    def looked(self, look: Look) -> None:
+        """A source looked at devices."""
+        _count(self.counters.looks, (look.source,))
+        self._done(self._ward.looked(look, self._now()))
+
+    def use(self, policy: Policy) -> None:
+        """Follow another policy from now on."""
+        if policy != self.policy:
+            self._done(self._ward.use(policy, self._now()))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every device, in the snapshot's order."""
+        return tuple(self._entry(device) for device in self._ward.scanned.devices)
+
+    def set(
+        self, device: str, state: HealthState, reason: str, seconds: float | None = None, *, dry_run: bool = False
+    ) -> tuple[str, ...]:
+        """Take a person's word on a device (name or UUID); what changed, one line a device.
+
+        ``seconds``: how long it holds, None until it is cleared. ``dry_run``: only say what would change. Raises
+        DeviceUnknownError and BadWordError.
+        """
+        name = self._found(device).name
+        now = self._now()
+        word = _word(state, reason, seconds, now)
+        words = self._ward.board.words
+        before = words.get(name)
+        words[name] = word
+        if dry_run:
+            try:
+                return self._lines(name, self._ward.foretell(name))
+            finally:
+                _put_back(words, name, before)
+        return self._told(name, self._ward.touched((name,), now))
+
+    def clear(self, device: str, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Take it back, and forget what only a person or a reset could end; what changed, one line a device.
+
+        A condition that is still there stays. Raises DeviceUnknownError and NothingToClearError.
+        """
+        name = self._found(device).name
+        board = self._ward.board
+        if not board.clearable(name):
+            raise NothingToClearError(self._why_not_cleared(name))
+        if dry_run:
+            return (f"{name}: {', '.join(board.clearable(name))} would be cleared",)
+        board.clear(name)
+        return self._told(name, self._ward.touched((name,), self._now()))
+
+    def release_brake(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Let a brake go: sick devices of that kind may evict again. Raises BadWordError and NothingToClearError."""
+        if kind not in set(DeviceKind):
+            raise BadWordError(f"{kind!r} is no kind of device; kinds are {', '.join(DeviceKind)}")
+        brakes, held = self._ward.brakes, DeviceKind(kind)
+        if held not in {brake.kind for brake in brakes.on}:
+            raise NothingToClearError(f"the brake of the kind {kind} is not on; 'ostler health' shows those that are")
+        restrained = self._ward.may_evict(held)
+        changes = (
+            f"devices of kind {kind} may evict",
+            *(f"{name}: evicts the pods that have it" for name in restrained),
+        )
+        if not dry_run:
+            brakes.release(held)
+            self._events.emit(EventType.NORMAL, BRAKE_OFF, f"{changes[0]} again: somebody released the brake")
+            self._done(self._ward.touched(restrained, self._now()))
+        return changes
+
+    def close(self) -> None:
+        """Nothing is done any more when time passes."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _found(self, device: str) -> Device:
+        found = self._ward.find(device)
+        if found is None:
+            raise DeviceUnknownError(device)
+        return found
+
+    def _why_not_cleared(self, name: str) -> str:
+        entry = self._entry(self._found(name))
+        health = entry.health
+        if health.state is HealthState.HEALTHY:
+            return f"nothing is held against {name}"
+        if entry.of and self._ward.board.clearable(entry.of):
+            return f"what is held against {name} is held against {entry.of}: ostler health clear {entry.of}"
+        fix = f"to overrule it: ostler health set {name} healthy --reason ..."
+        return f"nobody said anything of {name}, and what is wrong is still so: {health.reason}; {fix}"
+
+    def _entry(self, device: Device) -> Entry:
+        verdict = self._ward.verdict(device)
+        shown = self._ward.shown(device).health.state
+        return Entry(
+            device.name,
+            device.kind,
+            verdict.health,
+            shown,
+            verdict.flapping,
+            verdict.source,
+            verdict.until,
+            verdict.of,
+        )
+
+    def _told(self, name: str, outcome: Outcome) -> tuple[str, ...]:
+        self._done(outcome)
+        return self._lines(name, outcome.changes)
+
+    def _lines(self, name: str, changes: Iterable[Change]) -> tuple[str, ...]:
+        lines = tuple(change.line for change in changes)
+        return lines or (f"{name} stays {self._entry(self._found(name)).health.state}",)
+
+    def _done(self, outcome: Outcome) -> None:
+        """Everything that follows a step: memory, words for people, subscribers, the next step."""
+        data = self._data()
+        if data != self._saved:
+            self._saved = data
+            self._save(data)
+        self._tell(outcome.changes, outcome.brakes)
+        if outcome.changed:
+            self._publish()
+        self._arm()
+
+    def _tell(self, changes: Iterable[Change], brakes: Iterable[Brake]) -> None:
+        changes = tuple(changes)
+        for change in changes:
+            health = change.new.health
+            cause = "" if health.state is HealthState.HEALTHY else health.cause or Trouble.SCAN.value
+            _count(self.counters.transitions, (change.kind, cause, health.state.value))
+        told = [change for change in changes if not change.by_hand]
+        for kind, reason, message in stories(told, dry_run=self.policy.dry_run):
+            self._events.emit(kind, reason, message)
+        for brake in brakes:
+            who = named(self._ward.may_evict(brake.kind))
+            text = f"{brake.reason}: none of them costs a pod until 'ostler health release-brake {brake.kind}'; {who}"
+            self._events.emit(EventType.WARNING, BRAKE_ON, text)
+
+    def _publish(self) -> None:
+        snapshot = self.judged
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber(snapshot)
+            except Exception:  # A bug of one subscriber; the log tells, the others still hear.
+                log.exception("a subscriber failed", extra={"generation": snapshot.generation})
+
+    def _arm(self) -> None:
+        now, due = self._now(), self._ward.next_due()
+        if self._closed or due == self._due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._due = None, math.inf
+        if due is not None:
+            self._due = due
+            self._timer = self._later(max(_SOONEST, due - now), self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._due = None, math.inf
+        if not self._closed:
+            self._done(self._ward.passed(self._now()))
+
+    def _now(self) -> float:
+        """Unix seconds; where the clock was set meanwhile, what is held moves with it."""
+        now = self._clock()
+        ahead = now - self._steady()
+        jump, self._ahead = ahead - self._ahead, ahead
+        if abs(jump) > _JUMP:
+            log.info("the clock was set", extra={"seconds": round(jump)})
+            self._ward.shift(jump)
+            if self._due is not math.inf:
+                self._due += jump
+        return now
+
+    def _data(self) -> JsonValue:
+        board = self._ward.board
+        return to_data(board.all_tracks(), board.words, self._ward.brakes.on, self._boot, self.policy.pace)
+
+
+def _word(state: HealthState, reason: str, seconds: float | None, now: float) -> Word:
+    """Raises BadWordError."""
+    if state is HealthState.UNKNOWN:
+        raise BadWordError("state: nobody can say that a device is unknown; say healthy, degraded or unhealthy")
+    text = " ".join(reason.split())
+    if not text:
+        raise BadWordError("reason: is empty; say why, for those who look at the device later")
+    if len(text) > _LONGEST_REASON or not text.isprintable():
+        raise BadWordError(f"reason: use at most {_LONGEST_REASON} printable characters")
+    if seconds is not None and not 0 < seconds <= LONGEST_WORD:
+        raise BadWordError(f"time: is {seconds:g} s; give between a moment and a year, or none for until it is cleared")
+    return Word(state, text, now, None if seconds is None else now + seconds)
+
+
+def _put_back(words: dict[str, Word], name: str, before: Word | None) -> None:
+    if before is None:
+        del words[name]
+    else:
+        words[name] = before
+
+
+def _count(counts: dict[Key, int], key: Key) -> None:
+    counts[key] = counts.get(key, 0) + 1

@@ -1,0 +1,156 @@
+"""What outlives a restart: people's words, troubles that nobody tells again, brakes. As plain JSON. Pure.
+
+Those are what waits for a reset or for a person, and events that ask for a drain, until their quiet time is over; the
+rest is told again by whoever sees it. What is no person's matter is forgotten with the boot, since a boot is a reset.
+The end of a quiet time is written in steps of a minute, so that a storm of events is no storm of writes. Data that is
+not as it should be is left out, entry by entry: the rest is still true.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from node.files import JsonValue
+from node.health.action import Action
+from node.health.board import EVENT, Word
+from node.health.brakes import Brake
+from node.health.policy import Pace
+from node.health.signal import Trouble
+from node.health.state import HealthState, Recovery
+from node.health.track import Instance, Track
+from node.inventory.model import DeviceKind
+from node.values import Value, value
+
+SCHEMA = "ostler.dev/health/v1"
+_STEP = 60.0
+
+
+@value
+class Memory(Value):
+    """What is remembered: tracks and words by the device's name."""
+
+    tracks: tuple[tuple[str, Track], ...] = ()
+    words: tuple[tuple[str, Word], ...] = ()
+    brakes: tuple[Brake, ...] = ()
+
+
+def to_data(
+    tracks: Iterable[tuple[str, Track]], words: Mapping[str, Word], brakes: Iterable[Brake], boot: str, pace: Pace
+) -> JsonValue:
+    """The record's data; the same for the same state, and hardly changed by a trouble that is only told again."""
+    lasting = [(name, track) for name, track in tracks if _lasts(track)]
+    troubles: list[JsonValue] = [
+        _track_data(name, track, pace) for name, track in sorted(lasting, key=lambda pair: (pair[0], pair[1].since))
+    ]
+    said: list[JsonValue] = [
+        {"device": name, "state": word.state.value, "reason": word.reason, "at": word.at, "until": word.until}
+        for name, word in sorted(words.items())
+    ]
+    on: list[JsonValue] = [{"kind": brake.kind.value, "since": brake.since, "reason": brake.reason} for brake in brakes]
+    return {"boot": boot, "troubles": troubles, "words": said, "brakes": on}
+
+
+def from_data(data: JsonValue, boot: str) -> Memory:
+    """What a record says in this boot; ``boot`` is empty where boots cannot be told apart."""
+    found = data if isinstance(data, dict) else {}
+    same = not boot or found.get("boot") == boot
+    tracks = [pair for entry in _entries(found.get("troubles")) if (pair := _track(entry)) is not None]
+    return Memory(
+        tuple((name, track) for name, track in tracks if same or track.action is Action.REPLACE),
+        tuple(said for entry in _entries(found.get("words")) if (said := _word(entry)) is not None),
+        tuple(brake for entry in _entries(found.get("brakes")) if (brake := _brake(entry)) is not None),
+    )
+
+
+def _lasts(track: Track) -> bool:
+    drains = track.active and track.event and track.action is Action.DRAIN
+    return drains or track.waits_for_person or track.waits_for_reset
+
+
+def _track_data(name: str, track: Track, pace: Pace) -> JsonValue:
+    end = track.over_at(pace)
+    return {
+        "device": name,
+        "kind": track.kind.value,
+        "source": track.source,
+        "action": track.action.value,
+        "recovery": track.recovery.value,
+        "reason": track.reason,
+        "since": track.since,
+        "code": track.code,
+        "instance": list(track.instance) if track.instance is not None else None,
+        "uuid": track.uuid,
+        "mark": track.mark,
+        "base": track.base,
+        "until": None if end is None else math.ceil(end / _STEP) * _STEP,
+    }
+
+
+def _track(entry: dict[str, JsonValue]) -> tuple[str, Track] | None:
+    try:
+        kind, action = Trouble(_text(entry, "kind")), Action(_text(entry, "action"))
+        since, code = _number(entry, "since"), entry.get("code")
+        base = 0.0 if entry.get("base") is None else _number(entry, "base")
+        end = None if entry.get("until") is None else _number(entry, "until")
+        track = Track(
+            kind,
+            _text(entry, "source") or EVENT,
+            action,
+            Recovery(_text(entry, "recovery")),
+            _text(entry, "reason"),
+            since,
+            since if end is None else end - base,
+            # A condition that waits for a person is as good as an event: what ends it is no look.
+            event=True,
+            base=base,
+            code=code if isinstance(code, int) else None,
+            instance=_instance(entry.get("instance")),
+            uuid=_text(entry, "uuid"),
+            mark=_text(entry, "mark"),
+        )
+    except ValueError:
+        return None
+    name = _text(entry, "device")
+    lasts = action in (Action.RESET, Action.REPLACE) or (action is Action.DRAIN and end is not None)
+    return (name, track) if name and lasts else None
+
+
+def _word(entry: dict[str, JsonValue]) -> tuple[str, Word] | None:
+    try:
+        until = None if entry.get("until") is None else _number(entry, "until")
+        word = Word(HealthState(_text(entry, "state")), _text(entry, "reason"), _number(entry, "at"), until)
+    except ValueError:
+        return None
+    return (_text(entry, "device"), word) if _text(entry, "device") else None
+
+
+def _brake(entry: dict[str, JsonValue]) -> Brake | None:
+    try:
+        return Brake(DeviceKind(_text(entry, "kind")), _number(entry, "since"), _text(entry, "reason"))
+    except ValueError:
+        return None
+
+
+def _entries(data: JsonValue) -> list[dict[str, JsonValue]]:
+    return [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
+
+
+def _text(entry: dict[str, JsonValue], key: str) -> str:
+    found = entry.get(key)
+    return found if isinstance(found, str) else ""
+
+
+def _number(entry: dict[str, JsonValue], key: str) -> float:
+    found = entry.get(key)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise ValueError(key)  # noqa: TRY004 - one exception for every kind of damage
+    return float(found)
+
+
+def _instance(data: JsonValue) -> Instance | None:
+    match data:
+        case [int(gpu), int(compute)]:
+            return gpu, compute
+        case _:
+            return None

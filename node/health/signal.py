@@ -1,0 +1,85 @@
+"""What is seen of a device's health: events, which happen once, and conditions, which last until they are not seen.
+
+Sources of signals (NVML's event thread, polls of NVML and sysfs, rtnetlink, uevents) hand over these values and decide
+nothing; ``node.health`` alone turns them into a state. An event of a GPU without an instance concerns all its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+
+from node.values import Value, value
+
+
+class Trouble(StrEnum):
+    """The kinds of trouble; the values are words of metrics, taints and configuration."""
+
+    XID = "xid"
+    ECC = "ecc"
+    """Uncorrectable memory errors."""
+    ROW_REMAP = "row-remap"
+    """A memory row waits to be remapped (reset), or could not be (replace)."""
+    RECOVERY = "recovery"
+    """The driver names a recovery action (NVML field 230); the code is the action."""
+    LOST = "lost"
+    """It left the bus, or does not answer its driver any more."""
+    NVLINK = "nvlink"
+    THERMAL = "thermal"
+    POWER = "power"
+    CARRIER = "carrier"
+    """The link of a NIC is down."""
+    PORT = "port"
+    """The RDMA port is not active."""
+    FLAPPING = "flapping"
+    UNBOUND = "unbound"
+    """No driver is bound to it."""
+    NODE = "node"
+    """Its device node does not exist."""
+    AER = "aer"
+    """PCIe errors that were not correctable."""
+    PCIE_LINK = "pcie-link"
+    """Fewer lanes or less speed than it should have."""
+    SILENT = "silent"
+    """The driver says nothing about any device."""
+    SCAN = "scan"
+    """What a scan found in other ways; its text says what."""
+    PERSON = "person"
+    """Somebody said so."""
+
+
+@value
+class HealthEvent(Value):
+    """Something that happened to the device of that name at a time (Unix seconds).
+
+    ``code``: the XID. ``instance``: GPU instance and compute instance of a GPU in MIG mode, None for all of it.
+    """
+
+    device: str
+    kind: Trouble
+    at: float
+    detail: str = ""
+    code: int | None = None
+    instance: tuple[int, int] | None = None
+
+
+@value
+class Condition(Value):
+    """Something that is so at the moment; ``code``: the recovery action, or whatever number the kind has."""
+
+    kind: Trouble
+    detail: str = ""
+    code: int | None = None
+
+
+@value
+class Look(Value):
+    """What a source finds wrong with every device that it has looked at (nothing: it is well), at a time.
+
+    A device that is missing was not looked at, and what was known of it from this source stays. ``source`` names it.
+    """
+
+    source: str
+    at: float
+    found: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)

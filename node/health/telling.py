@@ -1,0 +1,89 @@
+"""Changes of health in sentences for people: one event for what has one cause, however many devices it hits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.events import EventType
+from node.health.finding import Verdict
+from node.health.state import HealthState, Recovery
+from node.values import Value, value
+
+_SHOWN = 3
+"""Devices that are named; the others are counted."""
+_ENDS = {
+    Recovery.NONE: "",
+    Recovery.AUTOMATIC: "; ends by itself when it has been quiet for a while",
+    Recovery.RESET: "; ends with a reset of the device",
+    Recovery.REPLACE: "; ends when somebody says so ('ostler health clear')",
+    Recovery.PERSON: "; ends when that is taken back ('ostler health clear') or its time is over",
+}
+REASONS = {
+    HealthState.HEALTHY: (EventType.NORMAL, "DeviceHealthy"),
+    HealthState.DEGRADED: (EventType.WARNING, "DeviceDegraded"),
+    HealthState.UNHEALTHY: (EventType.WARNING, "DeviceUnhealthy"),
+    HealthState.UNKNOWN: (EventType.WARNING, "DeviceUnknown"),
+}
+BRAKE_ON, BRAKE_OFF = "HealthBrakeOn", "HealthBrakeReleased"
+
+
+@value
+class Change(Value):
+    """A device whose state is another one now.
+
+    ``by_hand``: because somebody has the driver left alone or used again, which is an event of its own.
+    """
+
+    name: str
+    kind: str
+    old: HealthState
+    new: Verdict
+    by_hand: bool = False
+
+    @property
+    def line(self) -> str:
+        """For people who have just changed it."""
+        reason = f" ({self.new.health.reason})" if self.new.health.reason else ""
+        return f"{self.name} {self.old} -> {self.new.health.state}{reason}"
+
+
+def stories(changes: Iterable[Change], *, dry_run: bool) -> list[tuple[EventType, str, str]]:
+    """Events' types, reasons and messages."""
+    changes = tuple(changes)
+    moved = {(change.name, change.new.health.state) for change in changes}
+    roots: dict[tuple[HealthState, str, Recovery], list[str]] = {}
+    parts: dict[tuple[str, HealthState], int] = {}
+    for change in changes:
+        health = change.new.health
+        if change.new.of and (change.new.of, health.state) in moved:
+            parts[change.new.of, health.state] = parts.get((change.new.of, health.state), 0) + 1
+        else:
+            roots.setdefault((health.state, health.reason, health.recovery), []).append(change.name)
+    told = []
+    for (state, reason, recovery), names in roots.items():
+        number = sum(parts.get((name, state), 0) for name in names)
+        kind, word = REASONS[state]
+        told.append((kind, word, f"{_sentence(state, reason, recovery, names, number)}{_DRY if dry_run else ''}"))
+    return told
+
+
+_DRY = " (dry run: no pod sees it)"
+
+
+def _sentence(state: HealthState, reason: str, recovery: Recovery, names: list[str], parts: int) -> str:
+    verb = "are" if len(names) > 1 or parts else "is"
+    who = named(names)
+    if parts:
+        who = f"{who} and {parts} part{'s' if parts > 1 else ''} of {'them' if len(names) > 1 else 'it'}"
+    if state is HealthState.HEALTHY:
+        return f"{who} {verb} healthy again"
+    return f"{who} {verb} {state}: {reason}{_ENDS[recovery]}"
+
+
+def named(names: Iterable[str]) -> str:
+    """A few names, and how many more there are."""
+    names = tuple(names)
+    more = len(names) - _SHOWN
+    if more > 1:
+        return f"{', '.join(names[:_SHOWN])} and {more} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]

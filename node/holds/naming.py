@@ -1,0 +1,89 @@
+"""Which devices an id of the kubelet's means, whoever gave it out: another plugin may offer the same hardware.
+
+Known forms, besides our own ids: UUIDs, PCI addresses, device names, NVIDIA's driver numbers (``nvidia0`` and
+``nvidia0/gi1`` of GKE's plugin), DRM nodes, and what plugins append for shares of a device (``UUID::3``, ``UUID-3``,
+``UUID-_-3``, ``card0-3``, ``nvidia0/vgpu1``). Pure.
+
+Trade-off: an id that can mean several devices means all of them, so that a device is rather withheld once too often
+than given out twice; ids without any such form (numbers) mean nothing here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole
+from node.inventory.pci import pci_address
+from node.vendor_ids import vendor_id
+
+_UUID = re.compile(r"((?:gpu|mig)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:[^0-9a-f].*)?")
+_ADDRESS = re.compile(r"([0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?:[^0-9a-f].*)?")
+_DRIVER_NUMBER = re.compile(r"(nvidia\d+)(?:/gi(\d+))?(?:/.*)?")
+_DRM_NODE = re.compile(r"((?:card|renderd)\d+)(?:-\d+)?")
+_ROLES = (NodeRole.DEVICE, NodeRole.RENDER)
+
+Devices = tuple[Device, ...]
+
+
+class DeviceIndex:
+    """The devices of one snapshot by everything that an id can call them."""
+
+    def __init__(self, devices: Iterable[Device]) -> None:
+        self._exact: dict[str, Devices] = {}
+        self._addresses: dict[str, Devices] = {}
+        self._nodes: dict[str, Devices] = {}
+        self._instances: dict[tuple[str, int], Devices] = {}
+        for device in devices:
+            self._add(device)
+
+    def devices_of(self, id_: str, *, ours: bool = False) -> Devices:
+        """The devices that the id means, sorted as in the snapshot; none if it means none that is here.
+
+        ``ours``: it is of a resource of ours, so that an id of ours means exactly that device; another plugin means a
+        whole PCI function by its address, all ports of it.
+        """
+        text = id_.lower()
+        exact = self._exact.get(text, ())
+        address = pci_address(text)
+        if exact and (ours or address is None):
+            return exact
+        base, replica, _ = text.partition("::")
+        if replica:
+            return self.devices_of(base, ours=ours)
+        if address is not None:
+            return tuple(dict.fromkeys(exact + self._addresses.get(address, ())))
+        return self._of_known_form(text)
+
+    def _of_known_form(self, text: str) -> Devices:
+        if match := _UUID.fullmatch(text):
+            return self._exact.get(match[1], ())
+        if match := _ADDRESS.fullmatch(text):
+            return self._addresses.get(pci_address(match[1]) or "", ())
+        if match := _DRIVER_NUMBER.fullmatch(text):
+            whole = self._nodes.get(match[1], ())
+            parts = self._instances.get((whole[0].name, int(match[2])), ()) if whole and match[2] else ()
+            return parts or whole
+        if match := _DRM_NODE.fullmatch(text):
+            return self._nodes.get(match[1], ())
+        return ()
+
+    def _add(self, device: Device) -> None:
+        for alias in {device.name, device.uuid or device.name, vendor_id(device)}:
+            _append(self._exact, alias.lower(), device)
+        function = device.kind is DeviceKind.GPU or (device.kind in NIC_KINDS and device.text("sriovFunction") != "sf")
+        if device.pci_address is not None and function:
+            _append(self._addresses, device.pci_address, device)
+        if device.kind is DeviceKind.GPU:
+            for node in device.nodes_of(*_ROLES):
+                _append(self._nodes, node.path.rpartition("/")[2].lower(), device)
+        instance = device.attribute("gpuInstanceID")
+        if device.kind is DeviceKind.MIG and device.parent and isinstance(instance, int):
+            self._instances[device.parent, instance] = (
+                *self._instances.get((device.parent, instance), ()),
+                device,
+            )
+
+
+def _append(index: dict[str, Devices], key: str, device: Device) -> None:
+    index[key] = (*index.get(key, ()), device)

@@ -1,0 +1,37 @@
+"""What the readings of the kubelet tell about themselves: the edge to metrics."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+
+class Outcome(StrEnum):
+    """How a reading went."""
+
+    WHOLE = "whole"
+    PARTIAL = "partial"
+    """One of its sources could not be read; what that one said before still counts."""
+    FAILED = "failed"
+
+
+class HoldsObserver(Protocol):
+    """Takes figures; every call must return at once and must not raise."""
+
+    def read(self, outcome: Outcome, seconds: float) -> None:
+        """The kubelet was looked at, which took so long."""
+        ...
+
+    def looked(self, processes: int) -> None:
+        """A free device was looked at: so many left-over processes were on it."""
+        ...
+
+
+class Silent:
+    """Observes nothing."""
+
+    def read(self, outcome: Outcome, seconds: float) -> None:
+        """Drop the figure."""
+
+    def looked(self, processes: int) -> None:
+        """Drop the figure."""

@@ -1,0 +1,74 @@
+"""Processes on devices: who can tell them, when they can be seen, and which of them may stay.
+
+Pids mean something only in the node's own PID namespace; elsewhere a driver tells of no process, which would look like
+a free device. So whether they can be seen is decided before anybody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from node.inventory.model import Device, DeviceKind
+from node.rules import matches_pattern
+from node.values import Value, value
+
+_SHOWN = 15
+"""Bytes that Linux keeps of a process's name (``/proc/PID/comm``)."""
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The kernel's number of the first PID namespace (``PROC_PID_INIT_INO``)."""
+
+
+@value
+class Process(Value):
+    """A process on a device; ``name`` is the program's name or path, empty where it cannot be told."""
+
+    pid: int
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.pid} ({program(self.name)})" if self.name else f"{self.pid}"
+
+
+class ComputeProcesses(Protocol):
+    """Who has a compute context on a device."""
+
+    def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
+        """Processes on the device now; None where its driver never tells. Blocks, so it is called in a thread.
+
+        Raises OSError when it could not be told this time.
+        """
+        ...
+
+
+def sees_processes(proc: Path) -> bool:
+    """Whether this process sees those of the node's containers: it is in the node's own PID namespace."""
+    try:
+        return str((proc / "self/ns/pid").readlink()) == _FIRST_NAMESPACE
+    except OSError:
+        return False
+
+
+UNSEEN = (
+    "left-over processes are not looked for: the agent does not see the node's processes; run it with hostPID: true"
+)
+
+
+def has_processes(device: Device) -> bool:
+    """Whether a compute process can be on a device of this kind, and its driver may tell."""
+    return device.vendor == "nvidia" and device.kind in (DeviceKind.GPU, DeviceKind.MIG)
+
+
+def program(name: str) -> str:
+    """The program in a path or command line: ``/usr/bin/python3 -m x`` gives ``python3``."""
+    return name.split(" ", 1)[0].rpartition("/")[2] or name
+
+
+def ignored(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a process of that name is one of those that may stay, also where the kernel has cut the name short."""
+    short = program(name)
+    if not short:
+        return False
+    cut = len(short.encode()) == _SHOWN
+    return any(matches_pattern(pattern, short) or (cut and pattern.startswith(short)) for pattern in patterns)

@@ -1,0 +1,172 @@
+"""One look at the kubelet: what its pod resources API and its device checkpoint say, as one ``Reading``.
+
+Both have to be asked: the API lists sidecars and app containers of active pods, the checkpoint alone knows ordinary
+init containers, and it may name pods that ended since it was last written. A part that cannot be had is None with its
+fault in words, never empty; a checkpoint that is not there is empty if its folder is, as the kubelet sees it. The
+checkpoint is replaced as a whole by a rename, so it is read (in a thread) only when it is another file than before.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import grpc
+import grpc.aio
+
+from node.holds.reading import Holding, Reading
+from node.inventory.live.passing import in_passing
+from node.podresources import OPTIONS, TIMEOUT, PodResourcesRefused, ids_by_resource, readable, socket_below
+from node.sockets import FileId, is_socket
+
+if TYPE_CHECKING:
+    from protos.podresources.v1 import api_pb2
+
+RACY_NS = 2_000_000_000
+"""A file that was modified less than this before it was read may be replaced by one that looks the same: nanoseconds.
+
+Kernels take the time of modification from a coarse clock, and give the inode number of a removed file to the next one.
+"""
+MAX_CHECKPOINT = 64 << 20
+"""Bytes of a checkpoint; a hundred times what a node full of devices needs."""
+
+Holdings = tuple[Holding, ...]
+
+
+class CheckpointFault(Exception):
+    """The kubelet's checkpoint tells nothing; the message has its path and why."""
+
+
+class KubeletReader(Protocol):
+    """Whoever can look at the kubelet."""
+
+    async def read(self) -> Reading:
+        """One look, begun now; never raises for what the kubelet does."""
+        ...
+
+
+class KubeletLook:
+    """Looks at the kubelet with this root folder; ``device_plugins`` is where its checkpoint is.
+
+    ``clock``: monotonic seconds. ``unix``: nanoseconds of the clock that stamps files. ``seconds``: for each question.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        device_plugins: Path,
+        *,
+        clock: Callable[[], float],
+        unix: Callable[[], int],
+        seconds: float = TIMEOUT,
+    ) -> None:
+        self._socket = socket_below(root)
+        self._folder = device_plugins
+        self._clock = clock
+        self._unix = unix
+        self._seconds = seconds
+        self._last: tuple[FileId, Holdings] | None = None
+
+    async def read(self) -> Reading:
+        """One look, begun now."""
+        began = self._clock()
+        listed, allocatable, recorded = None, None, None
+        faults: list[str] = []
+        try:
+            listed, allocatable = await ask(self._socket, self._seconds, faults)
+        except PodResourcesRefused as error:
+            faults.append(str(error))
+        try:
+            recorded = await self._checkpoint()
+        except CheckpointFault as error:
+            faults.append(str(error))
+        return Reading(began, listed, recorded, allocatable, tuple(faults))
+
+    async def _checkpoint(self) -> Holdings:
+        from node.checkpoint import FILE_NAME  # Here and not above: first the kubelet is registered with.
+
+        path = self._folder / FILE_NAME
+        seen = FileId.of(path)
+        if self._last is not None and seen == self._last[0]:
+            return self._last[1]
+        now = self._unix()
+        read, found = await in_passing(lambda: read_checkpoint(path))
+        settled = read is not None and now - read.modified_ns > RACY_NS
+        self._last = (read, found) if read is not None and settled else None
+        return found
+
+
+async def ask(
+    socket: Path, seconds: float, faults: list[str]
+) -> tuple[Holdings | None, frozenset[tuple[str, str]] | None]:
+    """What containers have, and what is allocatable; a refused question gives None and its fault.
+
+    Raises ``PodResourcesRefused`` where there is nobody to ask.
+    """
+    from protos.podresources.v1 import api_pb2, api_pb2_grpc  # As above.
+
+    if not is_socket(socket):
+        raise PodResourcesRefused(socket, grpc.StatusCode.UNAVAILABLE, "no socket is there")
+    listed, allocatable = None, None
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
+        lister = api_pb2_grpc.PodResourcesListerStub(channel)
+        try:
+            pods = await lister.List(api_pb2.ListPodResourcesRequest(), timeout=seconds)
+            listed = holdings(readable(socket, pods))
+            healthy = await lister.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=seconds)
+            found = ids_by_resource(readable(socket, healthy))
+            allocatable = frozenset((name, id_) for name, ids in found.items() for id_ in ids)
+        except PodResourcesRefused as error:
+            faults.append(str(error))
+        except grpc.aio.AioRpcError as error:
+            faults.append(str(PodResourcesRefused(socket, error.code(), error.details() or "")))
+    return listed, allocatable
+
+
+def holdings(answer: api_pb2.ListPodResourcesResponse) -> Holdings:
+    """Every id that a listed container has, once: there is an entry for each of its NUMA nodes."""
+    found: dict[Holding, None] = {}
+    for pod in answer.pod_resources:
+        name = f"{pod.namespace}/{pod.name}"
+        for container in pod.containers:
+            for entry in container.devices:
+                for id_ in entry.device_ids:
+                    found[Holding(entry.resource_name, id_, container.name, pod=name)] = None
+    return tuple(found)
+
+
+def read_checkpoint(path: Path) -> tuple[FileId | None, Holdings]:
+    """What the file says now, and which file that was (None: there is none, in a folder that is there); blocking.
+
+    Raises ``CheckpointFault``.
+    """
+    from node.checkpoint import CheckpointError, decode
+
+    try:
+        # What is no file must not make this wait for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise CheckpointFault(f"{path}: is no file")
+            text = file.read(MAX_CHECKPOINT + 1)
+    except FileNotFoundError as error:
+        if path.parent.is_dir():
+            return None, ()
+        raise CheckpointFault(f"{path}: the folder is not there") from error
+    except OSError as error:
+        raise CheckpointFault(f"{path}: {error.strerror or error}") from error
+    if len(text) > MAX_CHECKPOINT:
+        raise CheckpointFault(f"{path}: has more than {MAX_CHECKPOINT >> 20} MiB")
+    try:
+        entries = decode(text).held().values()
+    except CheckpointError as error:
+        raise CheckpointFault(f"{path}: {error}") from error
+    found = tuple(
+        Holding(entry.resource, id_, entry.container, uid=entry.pod_uid)
+        for entry in entries
+        for id_ in sorted(entry.ids)
+    )
+    return FileId(status.st_dev, status.st_ino, status.st_mtime_ns), found

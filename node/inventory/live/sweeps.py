@@ -1,0 +1,170 @@
+"""Looking at the health of all devices every few seconds, and soon after a hint; each time in a thread of its own.
+
+A reading may hang for as long as a device's firmware does. Then the thread is left behind, its function is left out
+until the thread comes back, and the others are looked at as before. The threads are daemons, so that none keeps the
+process from ending; a few of them at most are ever left behind. One that is made for each sweep keeps no memory in
+between (a thread that waits costs 0.2 MB).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from node.health.kernel.watched import Watched, watched
+from node.health.signal import Condition
+from node.inventory.live.function_files import FunctionFiles
+from node.inventory.model import Snapshot
+from node.rules import Rule
+
+log = logging.getLogger("ostler.live")
+
+INTERVAL = 9.5
+"""Seconds between two sweeps: what is polled is known within ten, and a judge may count looks ten seconds apart."""
+SOON = 1.0
+"""Least seconds between two sweeps when something was hinted at."""
+HANGS = 2.0
+"""Seconds after which a sweep that is not done is left behind."""
+_MOST_LEFT = 4
+
+Found = Mapping[str, tuple[Condition, ...]]
+Swept = Callable[[float, Found], None]
+
+
+class Sweeps:
+    """Calls ``swept`` on the loop with the time by its clock at which a sweep began, and with what it found.
+
+    ``show`` says what there is to look at. ``hung``: functions whose reading hangs at the moment. All methods belong
+    to the thread of the loop.
+    """
+
+    name = "sweeps"
+
+    def __init__(
+        self,
+        files: FunctionFiles,
+        swept: Swept,
+        *,
+        interval: float = INTERVAL,
+        soon: float = SOON,
+        hangs: float = HANGS,
+    ) -> None:
+        self._files = files
+        self._swept = swept
+        self._interval = interval
+        self._soon = soon
+        self._hangs = hangs
+        self._shown: tuple[Snapshot, tuple[Rule, ...]] = (Snapshot(), ())
+        self._planned: tuple[Snapshot, tuple[Rule, ...]] | None = None
+        self._plan: tuple[Watched, ...] = ()
+        self._hinted = asyncio.Event()
+        self._left: list[_Sweep] = []
+        self.count = 0
+
+    @property
+    def hung(self) -> frozenset[str]:
+        """Addresses of functions (or names of devices without one) that are left out because reading them hangs."""
+        return frozenset(sweep.at for sweep in self._left if sweep.running)
+
+    def show(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
+        """Look at these devices from the next sweep on."""
+        self._shown = snapshot, rules
+
+    def hint(self) -> None:
+        """Something may have changed: look soon."""
+        self._hinted.set()
+
+    async def run(self) -> None:
+        """Sweep until cancelled; raises what a bug of a reading raises."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            self._hinted.clear()
+            await self._sweep()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(began + self._interval):
+                    await self._hinted.wait()
+            await asyncio.sleep(max(began + self._soon - loop.time(), 0.0))
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._left = [sweep for sweep in self._left if sweep.running]
+        if len(self._left) >= _MOST_LEFT:
+            return
+        if self._planned is None or any(new is not old for new, old in zip(self._shown, self._planned, strict=True)):
+            self._planned, self._plan = self._shown, watched(*self._shown)
+        began = loop.time()
+        sweep = _Sweep(self._files, self._plan, self.hung, loop)
+        try:
+            async with asyncio.timeout(self._hangs):
+                await sweep.done
+        except TimeoutError:
+            sweep.abandoned = True
+            if sweep.running:
+                self._left.append(sweep)
+            log.warning("reading a device's state hangs; it is left out", extra={"device": sweep.at})
+            self._hinted.set()
+        self.count += 1
+        self._swept(began, dict(sweep.found))
+
+
+class _Sweep:
+    """One look at everything, in a thread: ``at`` is what is being read, ``found`` grows until ``done``."""
+
+    def __init__(
+        self,
+        files: FunctionFiles,
+        plan: tuple[Watched, ...],
+        without: frozenset[str],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._files = files
+        self._plan = plan
+        self._without = without
+        self._loop = loop
+        self.done: asyncio.Future[None] = loop.create_future()
+        self.found: dict[str, tuple[Condition, ...]] = {}
+        self.at = ""
+        self.abandoned = False
+        self._thread = threading.Thread(target=self._work, name="sweep", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def _work(self) -> None:
+        error: Exception | None = None
+        try:
+            self._look()
+        except Exception as caught:  # noqa: BLE001 - raised by run, whose supervisor logs it
+            error = caught
+        # The loop may be closed already when a reading that hung ends; then nobody is left to be told.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end, error)
+
+    def _look(self) -> None:
+        functions: dict[str, tuple[Condition, ...]] = {}
+        for device in self._plan:
+            key = device.address or device.device
+            if key in self._without:
+                continue
+            self.at = key
+            if key not in functions:
+                functions[key] = self._files.function(device)
+            troubles = self._files.troubles(device, functions[key])
+            if self.abandoned:
+                return
+            self.found[device.device] = troubles
+        self._files.forget(frozenset(functions))
+
+    def _end(self, error: Exception | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)

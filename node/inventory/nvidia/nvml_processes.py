@@ -1,0 +1,96 @@
+"""Which processes compute on a GPU or a MIG device, asked of NVML when somebody wants to know.
+
+It uses the session of the moment and is asked from threads beside the scan. A device is found by its number in that
+session and believed only if it has the UUID that the snapshot says. What cannot be told for ever (the driver has no
+such call, pids would be those of another namespace) is None; what cannot be told now is ProcessesUnknownError.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from node.holds.processes import Process, sees_processes
+from node.inventory.model import Device, DeviceKind
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle, NvmlProcess
+from node.inventory.nvidia.nvml_sessions import NvmlSessions
+
+_CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+"""By the newest struct first; drivers before 510 lack it."""
+_NEVER = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NO_PERMISSION"})
+_TRIES = 3
+"""The list may outgrow the room made for it between two calls."""
+
+
+class ProcessesUnknownError(OSError):
+    """What is on ``device`` cannot be told at the moment, because ``reason``."""
+
+    def __init__(self, device: str, reason: str) -> None:
+        super().__init__(f"the processes on {device} cannot be told: {reason}")
+        self.device = device
+        self.reason = reason
+
+
+class NvmlProcesses:
+    """Implements ``node.holds.processes.ComputeProcesses``; ``proc`` tells names and namespaces."""
+
+    def __init__(self, sessions: NvmlSessions, proc: Path = Path("/proc")) -> None:
+        self._sessions = sessions
+        self._proc = proc
+        self._seen: bool | None = None
+
+    def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
+        """Processes on the device by pid; None where that is never told. Blocks as long as the driver does.
+
+        Raises ProcessesUnknownError.
+        """
+        if self._seen is None:
+            self._seen = sees_processes(self._proc)
+        if not self._seen:
+            return None
+        binding = self._sessions.current
+        if binding is None:
+            raise ProcessesUnknownError(device.name, "NVML is not open")
+        try:
+            with binding.shared():
+                return self._of(binding, device)
+        except CallFailed as failed:
+            if failed.call in _CALLS and failed.error in _NEVER:
+                return None
+            raise ProcessesUnknownError(device.name, f"{failed.call} says {failed.error}") from failed
+
+    def _of(self, binding: Binding, device: Device) -> tuple[Process, ...]:
+        handle = _handle(binding, device)
+        pids = sorted({process.pid for process in _running(binding, handle)})
+        return tuple(Process(pid, self._name_of(pid)) for pid in pids)
+
+    def _name_of(self, pid: int) -> str:
+        try:
+            return (self._proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+        except OSError:
+            return ""  # It ended meanwhile, or is hidden; the pid is told all the same.
+
+
+def _running(binding: Binding, handle: Handle) -> tuple[NvmlProcess, ...]:
+    newest, older = _CALLS
+    for attempt in range(1, _TRIES + 1):
+        try:
+            return binding.processes(newest, handle)
+        except CallFailed as failed:
+            if failed.error == "FUNCTION_NOT_FOUND":
+                break
+            if failed.error != "INSUFFICIENT_SIZE" or attempt == _TRIES:
+                raise
+    return binding.processes(older, handle)
+
+
+def _handle(binding: Binding, device: Device) -> Handle:
+    """The device's handle. Raises CallFailed, also when the session has another device at its place."""
+    gpu, _, part = (device.index or "").partition(":")
+    if gpu.isdigit():
+        handle = binding.handle("nvmlDeviceGetHandleByIndex", int(gpu))
+        if device.kind is DeviceKind.MIG:
+            handle = binding.handle("nvmlDeviceGetMigDeviceHandleByIndex", handle, int(part))
+        if binding.text("nvmlDeviceGetUUID", handle) == device.uuid:
+            return handle
+    # Numbers change with sessions. Slow on busy nodes, hence not the first way.
+    return binding.handle("nvmlDeviceGetHandleByUUID", device.uuid or "")

@@ -1,0 +1,87 @@
+"""What is wrong with a GPU, concluded from how it is now and how it was at the look before.
+
+Pure. Counters say something only by growing: what they counted before the first look, or before the driver was loaded,
+is of no concern now. So growth is a condition of one look, and how long it is held against the GPU is decided where
+health is. An NVLink that is down is a trouble only if it was up: boards leave links unwired, and fabrics come up late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from node.health.policy import FAILED, PENDING, RECOVERY_WORDS
+from node.health.signal import Condition, Trouble
+from node.inventory.nvidia.signals.vitals import Vitals
+
+RESET = 1
+"""The recovery action of a GPU that answers with RESET_REQUIRED."""
+
+_HW_THERMAL, _HW_POWER_BRAKE = 0x40, 0x80
+"""Reasons for slower clocks that hardware gives for its own protection (nvmlClocksEventReason...)."""
+
+
+def conditions(now: Vitals, before: Vitals, up: frozenset[int]) -> tuple[Condition, ...]:
+    """What is wrong; ``before`` is an empty value at the first look, ``up`` are the links that have been seen up."""
+    if now.gone is not None:
+        return (_gone(now.gone),)
+    return (
+        *_recovery(now),
+        *_memory(now, before),
+        *_rows(now),
+        *_links(now, before, up),
+        *_clocks(now),
+    )
+
+
+def _gone(error: str) -> Condition:
+    if error == "RESET_REQUIRED":
+        return Condition(Trouble.RECOVERY, f"the GPU must be reset before it can be used again ({error})", RESET)
+    return Condition(Trouble.LOST, f"the GPU fell off the bus or does not answer the driver any more ({error})")
+
+
+def _recovery(now: Vitals) -> Iterator[Condition]:
+    if now.recovery:
+        action = RECOVERY_WORDS.get(now.recovery, f"recovery action {now.recovery}")
+        yield Condition(Trouble.RECOVERY, f"the driver asks for {action}", now.recovery)
+
+
+def _memory(now: Vitals, before: Vitals) -> Iterator[Condition]:
+    grown = _growth(now.ecc_volatile, before.ecc_volatile)
+    if grown:
+        plural = "s" if grown > 1 else ""
+        detail = f"{grown} uncorrectable memory error{plural} more, {now.ecc_volatile} since the driver was loaded"
+        yield Condition(Trouble.ECC, detail)
+
+
+def _rows(now: Vitals) -> Iterator[Condition]:
+    if now.rows_failed:
+        yield Condition(Trouble.ROW_REMAP, "a memory row could not be remapped: no spare rows are left for it", FAILED)
+    elif now.rows_pending:
+        yield Condition(Trouble.ROW_REMAP, "a memory row waits to be remapped at the next reset of the GPU", PENDING)
+    elif now.pages_pending:
+        yield Condition(Trouble.ROW_REMAP, "memory pages wait to be retired at the next reset of the GPU", PENDING)
+
+
+def _links(now: Vitals, before: Vitals, up: frozenset[int]) -> Iterator[Condition]:
+    down = [link for link, active in now.links if not active and link in up]
+    if down:
+        plural = "s" if len(down) > 1 else ""
+        yield Condition(Trouble.NVLINK, f"NVLink{plural} {', '.join(map(str, down))} went down")
+    counted = dict(before.link_errors)
+    grown = [(kind, _growth(count, counted.get(kind))) for kind, count in now.link_errors]
+    told = [f"{kind} +{more}" for kind, more in grown if more]
+    if told:
+        yield Condition(Trouble.NVLINK, f"NVLink errors since the last look: {', '.join(told)}")
+
+
+def _clocks(now: Vitals) -> Iterator[Condition]:
+    reasons = now.clocks or 0
+    if reasons & _HW_THERMAL:
+        yield Condition(Trouble.THERMAL, "the hardware slows the GPU down because it is too hot")
+    if reasons & _HW_POWER_BRAKE:
+        yield Condition(Trouble.POWER, "the power supply makes the GPU slow down (power brake)")
+
+
+def _growth(now: int | None, before: int | None) -> int:
+    """By how much a counter grew; one that is smaller began anew with the driver."""
+    return max(0, now - before) if now is not None and before is not None else 0

@@ -1,0 +1,122 @@
+"""The polls of what only getters tell: a thread that looks at every GPU at an interval, and at some at once when asked.
+
+It runs beside scans, which NVML allows, and serves one session as the watch for events does. What was known before
+(counters, links that were up) is handed from session to session, since a reload of the driver heals no link.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from node.health.signal import Condition
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed
+from node.inventory.nvidia.signals.conditions import conditions
+from node.inventory.nvidia.signals.gpus import GpuId, SessionGpus
+from node.inventory.nvidia.signals.vitals import Vitals, VitalsReader
+
+INTERVAL = 9.5
+"""Seconds from look to look: what is polled is known within ten, with the time that a look takes."""
+PAUSE = 0.25
+"""Least seconds between two looks that were asked for, so that a storm of events is no storm of looks."""
+
+
+class Saw(Protocol):
+    """Who is told; called from the thread of the polls, must return at once."""
+
+    def saw(self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float) -> None:
+        """What was found wrong with each GPU looked at, how each is, and how long the look took."""
+        ...
+
+
+class Memory:
+    """What looks know of those before; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._before: dict[GpuId, Vitals] = {}
+        self._up: dict[GpuId, frozenset[int]] = {}
+
+    def concluded(self, gpu: GpuId, now: Vitals) -> tuple[Condition, ...]:
+        """What is wrong with the GPU, and remember it."""
+        up = self._up.get(gpu, frozenset())
+        found = conditions(now, self._before.get(gpu, Vitals()), up)
+        if now.gone is None:
+            self._before[gpu] = now
+            self._up[gpu] = up | {link for link, active in now.links if active}
+        return found
+
+
+class Polls:
+    """Looks at the GPUs of one session; ``poll`` runs in a thread of its own until the session ends."""
+
+    def __init__(
+        self, binding: Binding, saw: Saw, memory: Memory, ended: Callable[[], bool], interval: float = INTERVAL
+    ) -> None:
+        self._binding = binding
+        self._saw = saw
+        self._memory = memory
+        self._over = ended
+        self._interval = interval
+        self._reader = VitalsReader(binding)
+        self._gpus = SessionGpus(binding)
+        self._asked: set[GpuId] = set()
+        self._bell = threading.Event()
+        binding.ring(self._bell)
+        self.looking: float | None = None
+        """Since when a look is under way, by the monotonic clock."""
+
+    @property
+    def _ended(self) -> bool:
+        return self._binding.ending or self._over()
+
+    def look(self, gpus: Iterable[GpuId] = ()) -> None:
+        """Have these looked at soon, or all; from any thread."""
+        self._asked.update(gpus or (GpuId(),))
+        self._bell.set()
+
+    def wake(self) -> None:
+        """See whether everything has ended; from any thread."""
+        self._bell.set()
+
+    def poll(self) -> None:
+        """Serve the session; never raises for what the driver does."""
+        due = time.monotonic()
+        while True:
+            self._bell.clear()
+            if self._ended:
+                return
+            asked = self._taken()
+            whole = GpuId() in asked or time.monotonic() >= due
+            if whole:
+                due = time.monotonic() + self._interval
+            if whole or asked:
+                self._look(None if whole else asked)
+            if asked:
+                time.sleep(PAUSE)
+            self._bell.wait(max(0.0, due - time.monotonic()))
+
+    def _taken(self) -> set[GpuId]:
+        # One by one: another thread may add meanwhile, and what it adds rings the bell again.
+        asked = set()
+        while self._asked:
+            asked.add(self._asked.pop())
+        return asked
+
+    def _look(self, only: set[GpuId] | None) -> None:
+        began = self.looking = time.monotonic()
+        vitals: dict[GpuId, Vitals] = {}
+        try:
+            with self._binding.shared():
+                for gpu in self._gpus.listed():
+                    if self._binding.ending:
+                        return
+                    if only is None or gpu.id in only:
+                        vitals[gpu.id] = self._reader.read(gpu)
+        except CallFailed:
+            return  # The driver is silent as a whole, which the scan tells: nothing was seen of any GPU.
+        finally:
+            self.looking = None
+        found = {gpu: self._memory.concluded(gpu, now) for gpu, now in vitals.items()}
+        self._saw.saw(found, vitals, time.monotonic() - began)

@@ -1,0 +1,294 @@
+"""NVML's signals of health for the event loop: events as they happen, and looks at an interval.
+
+Two daemon threads per session of NVML, made when the inventory opens one and gone soon after it ends: one waits for
+events, one polls. They use the inventory's session and never open their own; on a node without NVIDIA's driver there is
+no session and so no thread. What they find is handed to the loop by ``call_soon_threadsafe`` under the devices' names,
+which are those of the last snapshot; what happened to a GPU that no snapshot has shown yet waits for one that does.
+
+Trade-off: threads that hang in a driver are left behind, since nothing can end them. They keep nobody waiting: the
+session ends without them after a few seconds, the loop never waits for them, and the process ends without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from node.health.signal import Condition, HealthEvent, Look, Trouble
+from node.inventory.model import DeviceKind, Snapshot, SourceState, SourceStatus
+from node.inventory.nvidia.nvml_binding import Binding
+from node.inventory.nvidia.nvml_sessions import NvmlSessions
+from node.inventory.nvidia.signals.events import DOUBLE_BIT, UNAVAILABLE, WAIT, XID, EventWatch, GpuEvent
+from node.inventory.nvidia.signals.gpus import GpuId
+from node.inventory.nvidia.signals.polls import INTERVAL, Memory, Polls
+from node.inventory.nvidia.signals.vitals import Vitals
+
+log = logging.getLogger("ostler.nvml")
+
+SOURCE = "nvml"
+"""Name of the looks' source."""
+STATUS = "nvml-signals"
+"""Name under which the status is told; the scan's is ``nvml``."""
+ALL = 0xFFFFFFFF
+"""How NVML writes that an event concerns every instance."""
+
+_MOST_HUNG = 8
+"""Threads left behind in the driver after which no more are made."""
+_MOST_WAITING = 1000
+"""Different events that wait for the loop or for a snapshot; a driver that has more to say repeats itself."""
+
+HUNG = 30.0
+"""Seconds after which a call counts as one that does not return."""
+_VENDOR = "nvidia"
+
+
+class NvmlSignals:
+    """Tells ``event`` and ``looked`` on the loop, and ``wake`` when a scan should follow.
+
+    ``clock`` gives Unix seconds; ``interval`` seconds between looks; ``wait`` milliseconds of one wait for events;
+    ``hung`` seconds after which a call is told as one that does not return. All methods belong to the loop.
+    """
+
+    def __init__(
+        self,
+        sessions: NvmlSessions,
+        *,
+        event: Callable[[HealthEvent], None],
+        looked: Callable[[Look], None],
+        wake: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+        interval: float = INTERVAL,
+        wait: int = WAIT,
+        hung: float = HUNG,
+    ) -> None:
+        self._sessions = sessions
+        self._event = event
+        self._looked = looked
+        self._wake = wake
+        self._clock = clock
+        self._interval = interval
+        self._wait = wait
+        self._hung = hung
+        self._memory = Memory()
+        self._names: dict[str, str] = {}
+        self._unplaced_events: list[tuple[GpuEvent, float]] = []
+        self._unplaced_found: dict[GpuId, tuple[float, tuple[Condition, ...]]] = {}
+        self._unmonitored: dict[GpuId, str] = {}
+        self._lost: set[GpuId] = set()
+        self._faults: set[str] = set()
+        self._told: set[str] = set()
+        self.vitals: dict[str, Vitals] = {}
+        self.look_seconds = 0.0
+        """How long the last look at all GPUs took."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = False
+        self._threads: list[threading.Thread] = []
+        # Between the threads and the loop:
+        self._lock = threading.Lock()
+        self._arrived: dict[GpuEvent, float] = {}
+        self._polls: Polls | None = None
+        self._watch: EventWatch | None = None
+
+    async def run(self) -> None:
+        """Tell until cancelled; then the process is taken to end, and nobody waits for the threads any more."""
+        self._loop = asyncio.get_running_loop()
+        stop = self._sessions.follow(self._serve)
+        try:
+            await self._loop.create_future()
+        finally:
+            stop()
+            self._ended = True
+            self._sessions.hurry()
+            if self._polls is not None:
+                self._polls.wake()
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """Learn the devices' names; every published snapshot is handed over here."""
+        names: dict[str, str] = {}
+        for device in snapshot.devices:
+            if device.kind is DeviceKind.GPU and device.vendor == _VENDOR:
+                names |= {key: device.name for key in (device.pci_address, device.uuid) if key is not None}
+        if names == self._names:
+            return
+        self._names = names
+        self.vitals = {name: now for name, now in self.vitals.items() if name in names.values()}
+        events, self._unplaced_events = self._unplaced_events, []
+        for event, at in events:
+            self._tell(event, at)
+        found, self._unplaced_found = self._unplaced_found, {}
+        for at in sorted({at for at, _ in found.values()}):
+            self._tell_look(at, {gpu: conditions for gpu, (then, conditions) in found.items() if then == at})
+
+    def look(self) -> None:
+        """Look at all GPUs soon, and not only when it is time."""
+        if self._polls is not None:
+            self._polls.look()
+
+    def notes(self) -> tuple[str, ...]:
+        """What is not watched and why, one sentence each; no fault of any device."""
+        unheard = {
+            f"{self._name(gpu) or 'GPUs'}: NVML reports no events ({reason}); health is polled only"
+            for gpu, reason in self._unmonitored.items()
+        }
+        return tuple(sorted(unheard | self._failures()))
+
+    def status(self) -> SourceStatus:
+        """How the signals fare; a GPU that tells no events is named and no failure."""
+        reason = "; ".join(self.notes())
+        if self._failures():
+            return SourceStatus(STATUS, SourceState.FAILED, reason)
+        if self._sessions.current is None:
+            return SourceStatus(STATUS, SourceState.WAITING, "NVML is not open")
+        return SourceStatus(STATUS, SourceState.OK, reason)
+
+    def _failures(self) -> set[str]:
+        found = set(self._faults)
+        if self._polls is not None and self._hangs(self._polls.looking):
+            found.add("the driver does not answer questions about health: a call does not return")
+        if self._watch is not None and self._hangs(self._watch.waiting):
+            found.add("the driver reports no events: a wait for them does not return")
+        return found
+
+    def _hangs(self, since: float | None) -> bool:
+        return since is not None and time.monotonic() - since > self._hung
+
+    # In the inventory's worker thread, when a session opens:
+
+    def _serve(self, binding: Binding) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if self._ended:
+            return
+        self._post(self._faults.clear)
+        if len(self._threads) >= _MOST_HUNG:
+            fault = f"{len(self._threads)} threads hang in the driver, so nothing more is heard of it but by scans"
+            self._post(self._faults.add, fault)
+            return
+        polls = Polls(binding, self, self._memory, lambda: self._ended, self._interval)
+        with self._lock:
+            self._polls = polls
+        self._watch = watch = EventWatch(binding, self, lambda: self._ended, self._wait)
+        for name, target in (("nvml-events", watch.watch), ("nvml-polls", polls.poll)):
+            thread = threading.Thread(target=self._guarded, args=(target,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    # In the threads:
+
+    def _guarded(self, target: Callable[[], None]) -> None:
+        try:
+            target()
+        except Exception as error:  # A bug of ours, until the next session; the log and the status tell.
+            log.exception("listening to NVML ended")
+            self._post(self._faults.add, f"listening to NVML ended: internal error: {type(error).__name__}: {error}")
+
+    def happened(self, event: GpuEvent) -> None:
+        """An event of the driver."""
+        with self._lock:
+            first = not self._arrived
+            if len(self._arrived) < _MOST_WAITING:
+                self._arrived.setdefault(event, self._clock())
+            polls = self._polls
+        if first:
+            self._post(self._drain)
+        if polls is not None:
+            polls.look((event.gpu,))
+
+    def unwell(self) -> None:
+        """A GPU is lost, or the driver is silent."""
+        with self._lock:
+            polls = self._polls
+        if polls is not None:
+            polls.look()
+        self._post(self._wake)
+
+    def unmonitored(self, gpus: dict[GpuId, str]) -> None:
+        """Which GPUs tell no events."""
+        self._post(self._note, gpus)
+
+    def saw(self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float) -> None:
+        """What a look found."""
+        self._post(self._see, self._clock(), found, vitals, seconds)
+
+    def _post(self, call: Callable[..., object], *arguments: object) -> None:
+        loop = self._loop
+        if loop is None or self._ended:
+            return
+        try:
+            loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            return  # The loop was closed: the process ends, and nobody is left to be told.
+
+    # On the loop:
+
+    def _drain(self) -> None:
+        with self._lock:
+            arrived, self._arrived = self._arrived, {}
+        for event, at in arrived.items():
+            self._tell(event, at)
+
+    def _name(self, gpu: GpuId) -> str | None:
+        return self._names.get(gpu.uuid or "") or self._names.get(gpu.address or "")
+
+    def _tell(self, event: GpuEvent, at: float) -> None:
+        device = self._name(event.gpu)
+        if device is None:
+            if len(self._unplaced_events) < _MOST_WAITING:
+                self._unplaced_events.append((event, at))
+            return
+        told = _health_event(event, device, at)
+        if told is not None:
+            self._event(told)
+
+    def _see(
+        self,
+        at: float,
+        found: Mapping[GpuId, tuple[Condition, ...]],
+        vitals: Mapping[GpuId, Vitals],
+        seconds: float,
+    ) -> None:
+        if len(vitals) >= len(self.vitals):
+            self.look_seconds = seconds
+        self.vitals |= {name: now for gpu, now in vitals.items() if (name := self._name(gpu)) is not None}
+        self._tell_look(at, found)
+
+    def _tell_look(self, at: float, found: Mapping[GpuId, tuple[Condition, ...]]) -> None:
+        placed = {}
+        self._scan_what_is_back(found)
+        for gpu, conditions in found.items():
+            name = self._name(gpu)
+            if name is None:
+                self._unplaced_found[gpu] = at, conditions
+            else:
+                placed[name] = conditions
+        if placed:
+            self._looked(Look(SOURCE, at, placed))
+
+    def _scan_what_is_back(self, found: Mapping[GpuId, tuple[Condition, ...]]) -> None:
+        """A scan has found it lost as well, and the next one by itself may be a minute away."""
+        lost = {gpu for gpu, conditions in found.items() if any(each.kind is Trouble.LOST for each in conditions)}
+        if (self._lost & found.keys()) - lost:
+            self._wake()
+        self._lost = (self._lost - found.keys()) | lost
+
+    def _note(self, gpus: dict[GpuId, str]) -> None:
+        self._unmonitored = gpus
+        for note in self.notes():
+            if note not in self._told:
+                self._told.add(note)
+                log.warning("%s", note)
+
+
+def _health_event(event: GpuEvent, device: str, at: float) -> HealthEvent | None:
+    """What an event of the driver says of a device; None for one that only makes a look worth while."""
+    instance = None if event.gpu_instance == ALL else (event.gpu_instance, event.compute_instance)
+    if event.kind == XID:
+        return HealthEvent(device, Trouble.XID, at, f"XID {event.data}", event.data, instance)
+    if event.kind == DOUBLE_BIT:
+        return HealthEvent(device, Trouble.ECC, at, "the driver reports a double-bit memory error", None, instance)
+    if event.kind == UNAVAILABLE:
+        # Not LOST, which may cost pods: whether it left the bus is found by the look that follows.
+        return HealthEvent(device, Trouble.XID, at, "the driver reports that the GPU is unavailable")
+    return None

@@ -1,0 +1,173 @@
+"""What a GPU tells of its health when it is asked, as one value.
+
+Every question may be one that the driver, the board or the library does not know: then the answer is None, and it is
+not asked again in the session, which makes a look at a simple board a cheap one. Errors of another kind are no answer
+either, but only this time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
+from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED
+from node.inventory.nvidia.nvml_fields import FieldQuery
+from node.inventory.nvidia.signals.gpus import Gpu
+from node.values import Value, value
+
+T = TypeVar("T")
+
+RECOVERY_ACTION = 230
+"""The field with the recovery action that the driver names (drivers from 570 on)."""
+
+_TOTALS = {38: "CRC (flow control)", 45: "CRC (data)", 52: "replay", 59: "recovery", 160: "ECC"}
+"""Fields that count the errors of all NVLinks of a GPU; boards since Hopper may lack them."""
+
+_PER_LINK = {161: "replay", 162: "recovery", 163: "CRC"}
+"""Fields that count the errors of the NVLink in their scope."""
+
+_LINK_STATE = 165
+"""The field that is not 0 where the NVLink in its scope is up; one call for all links. Older drivers lack it."""
+
+_UNCORRECTED, _VOLATILE, _AGGREGATE = 1, 0, 1
+_ABSENT = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT", "NO_PERMISSION"})
+_ECC = "nvmlDeviceGetTotalEccErrors"
+_STATE = "nvmlDeviceGetNvLinkState"
+_FIELDS = "nvmlDeviceGetFieldValues"
+
+
+@value
+class Vitals(Value):
+    """One look at one GPU.
+
+    ``gone``: the error that says that it does not answer any more; the rest is then None. ``ecc_volatile`` counts
+    uncorrectable errors since the driver was loaded, ``ecc_aggregate`` in the life of the board. ``clocks`` is the mask
+    of reasons for slower clocks; ``links`` the NVLinks by whether they are up; ``link_errors`` counters by kind.
+    """
+
+    gone: str | None = None
+    ecc_volatile: int | None = None
+    ecc_aggregate: int | None = None
+    rows_pending: bool | None = None
+    rows_failed: bool | None = None
+    pages_pending: bool | None = None
+    recovery: int | None = None
+    clocks: int | None = None
+    links: tuple[tuple[int, bool], ...] = ()
+    link_errors: tuple[tuple[str, int], ...] = ()
+
+
+class _GpuGone(Exception):
+    """The GPU does not answer; each further question may wait for a dead device."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class VitalsReader:
+    """Asks the GPUs of one session. Raises CallFailed when NVML is silent as a whole."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._absent: dict[int, set[object]] = {}
+        self._queries: dict[tuple[tuple[int, int], ...], FieldQuery] = {}
+        self._aggregates: dict[int, tuple[int | None, int | None]] = {}
+
+    def read(self, gpu: Gpu) -> Vitals:
+        """How the GPU is now."""
+        try:
+            return self._read(gpu.handle)
+        except _GpuGone as gone:
+            return Vitals(gone=gone.error)
+
+    def _read(self, gpu: Handle) -> Vitals:
+        binding = self._binding
+        volatile = self._ask(gpu, binding.number, _ECC, _UNCORRECTED, _VOLATILE)
+        rows = self._ask(gpu, binding.numbers, "nvmlDeviceGetRemappedRows")
+        pages = None
+        if rows is None:
+            # What boards had before there were rows to remap.
+            pages = self._ask(gpu, binding.number, "nvmlDeviceGetRetiredPagesPendingStatus")
+        clocks = self._ask(gpu, binding.number, "nvmlDeviceGetCurrentClocksEventReasons")
+        if clocks is None:
+            clocks = self._ask(gpu, binding.number, "nvmlDeviceGetCurrentClocksThrottleReasons")
+        numbers = range(binding.max_nvlinks)
+        wanted = (RECOVERY_ACTION, *_TOTALS)
+        fields = self._read_fields(gpu, [*((field, 0) for field in wanted), *((_LINK_STATE, link) for link in numbers)])
+        links = self._read_links(gpu, numbers, fields)
+        return Vitals(
+            ecc_volatile=volatile,
+            ecc_aggregate=self._aggregate(gpu, volatile),
+            rows_pending=None if rows is None else bool(rows[2]),
+            rows_failed=None if rows is None else bool(rows[3]),
+            pages_pending=None if pages is None else bool(pages),
+            recovery=fields.get((RECOVERY_ACTION, 0)),
+            clocks=clocks,
+            links=links,
+            link_errors=self._link_errors(gpu, fields, links),
+        )
+
+    def _aggregate(self, gpu: Handle, volatile: int | None) -> int | None:
+        """Asked when the other counter changed: both count the same errors."""
+        known = self._aggregates.get(gpu.address)
+        if known is None or known[0] != volatile:
+            known = volatile, self._ask(gpu, self._binding.number, _ECC, _UNCORRECTED, _AGGREGATE)
+            self._aggregates[gpu.address] = known
+        return known[1]
+
+    def _ask(self, gpu: Handle, read: Callable[..., T], call: str, *arguments: int) -> T | None:
+        absent = self._absent.setdefault(gpu.address, set())
+        if (call, arguments) in absent:
+            return None
+        try:
+            return read(call, gpu, *arguments)
+        except CallFailed as failed:
+            if failed.error in SESSION_ENDED:
+                raise
+            if failed.error in GPU_GONE:
+                raise _GpuGone(failed.error) from failed
+            if failed.error in _ABSENT:
+                absent.add((call, arguments))
+            return None
+
+    def _read_links(
+        self, gpu: Handle, numbers: range, fields: dict[tuple[int, int], int]
+    ) -> tuple[tuple[int, bool], ...]:
+        told = tuple((link, bool(fields[_LINK_STATE, link])) for link in numbers if (_LINK_STATE, link) in fields)
+        if told:
+            return told
+        # Beyond a board's last link each number is refused once, and not asked again.
+        states = [(link, self._ask(gpu, self._binding.number, _STATE, link)) for link in numbers]
+        return tuple((link, bool(state)) for link, state in states if state is not None)
+
+    def _read_fields(self, gpu: Handle, fields: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+        """The fields that have a value, in one call; the others are left out, and not asked again if never had."""
+        absent = self._absent.setdefault(gpu.address, set())
+        wanted = tuple([field for field in fields if field not in absent])
+        if not wanted:
+            return {}
+        query = self._queries.get(wanted)
+        if query is None:
+            query = self._queries[wanted] = FieldQuery(wanted)
+        answers = self._ask(gpu, lambda call, handle: self._binding.field_values(call, handle, query), _FIELDS)
+        found: dict[tuple[int, int], int] = {}
+        for field, answer in (answers or {}).items():
+            if isinstance(answer, int):
+                found[field] = answer
+            elif answer in GPU_GONE:
+                raise _GpuGone(answer)
+            elif answer in _ABSENT:
+                absent.add(field)
+        return found
+
+    def _link_errors(
+        self, gpu: Handle, fields: dict[tuple[int, int], int], links: tuple[tuple[int, bool], ...]
+    ) -> tuple[tuple[str, int], ...]:
+        totals = tuple((kind, fields[field, 0]) for field, kind in _TOTALS.items() if (field, 0) in fields)
+        if totals or not links:
+            return totals
+        wanted = [(field, link) for link, up in links if up for field in _PER_LINK]
+        found = self._read_fields(gpu, wanted)
+        return tuple((f"{_PER_LINK[field]} of link {link}", count) for (field, link), count in found.items())

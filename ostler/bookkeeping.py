@@ -1,0 +1,234 @@
+"""Who has what on this node, kept true while the agent runs: the ledger with everything that feeds it.
+
+It exists from the start, because the plugin door takes devices from its first Allocate on. The kubelet is read and
+free devices are looked at while ``run`` runs. Where there is one door the kubelet is the judge, and what it says
+matters to people, and to what overlaps: it is read less often then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from node.events import EventSink, EventType
+from node.holds.draining import Draining
+from node.holds.keeper import HoldKeeper
+from node.holds.lookout import Lookout
+from node.holds.loop import HoldsLoop, Pace
+from node.holds.plugin_holds import PluginHolds, PodsKnown
+from node.holds.processes import UNSEEN, ComputeProcesses, sees_processes
+from node.holds.reader import KubeletLook, KubeletReader
+from node.holds.reading import Reading
+from node.holds.standing import NOTHING_HELD, Standing
+from node.inventory.model import Snapshot
+from node.ledger import HeldError, Ledger
+from node.offer import Offer, OfferedDevice
+from node.rules import Door, Rule
+from node.values import replace
+from ostler.config.settings import Settings
+from ostler.handover import LINGER
+from ostler.holds_counters import HoldsCounters
+
+ANSWERING = 0.5
+"""Seconds that a call of the kubelet to the instance before may still be under way."""
+QUIET, TOLD = 60.0, 20
+"""Seconds within which a device that was refused to a pod is told of once, and most devices that are told of in it."""
+ALONE = Pace(every=45.0)
+"""Of the readings where there is one door; less than ``TRUSTED``, so that what is known stays known."""
+
+
+class Bookkeeping:
+    """``changed``: told when the ledger, and so what doors show, is another. For the event loop alone."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        processes: ComputeProcesses,
+        *,
+        events: EventSink,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        random: Callable[[], float],
+        changed: Callable[[], None],
+        reader: KubeletReader | None = None,
+    ) -> None:
+        """``reader``: looks at the kubelet in place of what the settings' folders give."""
+        self._monotonic = monotonic
+        self._changed = changed
+        self._events = events
+        self.counters = HoldsCounters(clock)
+        self.told: Callable[[], None] = lambda: None
+        """Called after everything that may have freed a device, or made holds known."""
+        self.plugin = PluginHolds()
+        off = "" if sees_processes(settings.roots.proc) else UNSEEN
+        self.draining = Draining(ignore=settings.holds.ignore_processes, off=off)
+        self.keeper = HoldKeeper(
+            Ledger(), self.plugin, self.draining, clock=clock, monotonic=monotonic, changed=self._ledger_changed
+        )
+        observer, folders = self.counters, settings.kubelet
+        self._loop = HoldsLoop(
+            reader
+            or KubeletLook(
+                folders.registry_dir.parent,
+                folders.device_plugin_dir,
+                clock=monotonic,
+                unix=lambda: int(clock() * 1e9),
+            ),
+            self._read,
+            lambda: self.plugin.unseen,
+            clock=monotonic,
+            random=random,
+            events=events,
+            observer=observer,
+            pace=ALONE,
+        )
+        self._lookout = Lookout(
+            self.draining,
+            processes,
+            self.keeper.settle,
+            clock=monotonic,
+            events=events,
+            observer=observer,
+        )
+        self.keeper.drains = self._lookout.wake
+        self._listed: frozenset[str] = frozenset()
+        self._offered: dict[str, float] = {}
+        """When each device was last shown healthy by the plugin door (monotonic)."""
+        self._healthy: frozenset[str] = frozenset()
+        self._given: frozenset[str] = frozenset()
+        """What of it counts as offered: not what claims may get, and was kept only because nobody knew who has it."""
+        self._at_scheduler: frozenset[str] = frozenset()
+        self._seen = NOTHING_HELD
+        """What the doors were shown by last."""
+        self._refused: dict[str, float] = {}
+        """Devices of which it was told that a pod could not have them, and when (monotonic)."""
+        self._running = False
+        self._news = asyncio.Event()
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who has what."""
+        return self.keeper.ledger
+
+    def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """Have the plugin door give these out; raises HeldError. See ``plugin.servicer.Take``."""
+        try:
+            self.keeper.allocate(resource, devices)
+        except HeldError as error:
+            self.counters.lost(Door.PLUGIN)
+            self._tell(resource, error)
+            raise
+        if self._running:
+            self._loop.soon()
+
+    def _tell(self, resource: str, error: HeldError) -> None:
+        """Controllers make a pod after the other; the metric counts each of them."""
+        now, device = self._monotonic(), error.wanted.device
+        self._refused = {name: at for name, at in self._refused.items() if now - at < QUIET}
+        if device not in self._refused and len(self._refused) < TOLD:
+            self._refused[device] = now
+            text = f"a pod that asked for {resource} was refused: {error}; its controller makes a new one"
+            self._events.emit(EventType.WARNING, "PodLostDevice", text)
+
+    def kubelet_changed(self) -> None:
+        """Something in the kubelet's folder of device plugins is another: its checkpoint may be."""
+        if self._running:
+            self._loop.soon()
+
+    def pods_changed(self) -> None:
+        """Other pods are on the node, or one of them is known to be gone."""
+        if self._running:
+            self._loop.wake()
+
+    def know(self, pods: PodsKnown) -> None:
+        """Ask these of pods from now on."""
+        self.keeper.pods = pods
+
+    def shared(self) -> None:
+        """Another door needs to know what this node's pods have, from now on."""
+        self._loop.follow(Pace())
+
+    def begin(self, *, relieves: bool) -> None:
+        """This instance serves the kubelet from now on; ``relieves``: another one may still answer it for a while.
+
+        One that was killed may have answered a moment ago, too, and the kubelet not have entered that yet.
+        """
+        self.keeper.begin(self._monotonic() + ANSWERING + (LINGER if relieves else 0.0))
+
+    def changed_over(self) -> None:
+        """The kubelet follows the lists of this instance."""
+        self.keeper.changed_over(self._monotonic() + ANSWERING)
+        self._look_again()
+
+    def place(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
+        """These are the devices, and the rules as they are wanted."""
+        self.keeper.place(snapshot, rules)
+
+    def standing(self, at_scheduler: frozenset[str], contested: frozenset[str]) -> Standing:
+        """What the offers of this moment are decided by."""
+        self._at_scheduler = at_scheduler
+        standing = self._seen = self._standing()
+        # A pod is proved to live only while the kubelet can be read.
+        contested = contested if standing.known else frozenset()
+        return replace(standing, at_scheduler=at_scheduler, contested=contested)
+
+    def shown(self, offer: Offer) -> None:
+        """The plugin door shows this now."""
+        devices = [item for resource in offer.resources for item in resource.devices]
+        self._listed = frozenset(item.device.name for item in devices)
+        before, self._healthy = self._healthy, frozenset(item.device.name for item in devices if item.healthy)
+        known, was_given = self._seen.known, self._given
+        self._given = frozenset(
+            name for name in self._healthy if known or name in was_given or name not in self._at_scheduler
+        )
+        if self._running and before - self._healthy:
+            # What moves to the other door waits for the kubelet to say that it does not count it any more.
+            self._loop.soon()
+        now = self._monotonic()
+        self._offered = {name: when for name, when in self._offered.items() if name in self._listed}
+        self._offered |= dict.fromkeys(self._healthy, now)
+
+    def release(self, device: str) -> bool:
+        """A person says that a draining device is free; False if it is not draining."""
+        return self.keeper.release(device)
+
+    def unknown_because(self) -> str:
+        """Why what the plugin door has given out is not known in whole; empty where it is, or nobody asks."""
+        return self.plugin.unknown_because(self._monotonic()) if self._running else ""
+
+    async def known(self) -> None:
+        """Return when what the plugin door has given out is known."""
+        while not self.keeper.known:
+            await self._news.wait()
+
+    async def run(self) -> None:
+        """Read the kubelet and look at free devices until cancelled."""
+        self._running = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._loop.run(), name="readings of the kubelet")
+                group.create_task(self._lookout.run(), name="left-over processes")
+        finally:
+            self._running = False
+
+    def _ledger_changed(self) -> None:
+        self._changed()
+        self.told()
+
+    def _standing(self) -> Standing:
+        self._offered |= dict.fromkeys(self._healthy, self._monotonic())
+        return self.keeper.standing(listed=self._listed, offered=self._offered, healthy=self._given)
+
+    def _read(self, reading: Reading) -> None:
+        self.keeper.read(reading)
+        if self._standing() != self._seen:
+            self._ledger_changed()
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Have the kubelet read as soon as no other instance can have answered it."""
+        until = self.keeper.relieved
+        if self._running and not self.plugin.read_since(until):
+            self._loop.look_at(until)

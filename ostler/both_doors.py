@@ -1,0 +1,203 @@
+"""Both doors of the process and what is between them: the publisher that shows devices, the ledger of who has which.
+
+What the kubelet needs comes first. The ledger is made when the plugin door gives out its first device, or when it has
+shown its list; the second door, which brings an API client, only where a rule or an earlier process asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from node.inventory.model import Snapshot
+from node.inventory.source import Source
+from node.offer import Offer, OfferedDevice
+from node.values import Value, value
+from ostler.config.settings import Settings
+from ostler.counters import Counters
+from ostler.doors import Streams, claims_left, claims_to_serve, kubelet_folders
+from ostler.edges import Edges
+from ostler.eventlog import EventLog
+from ostler.publisher import Publisher
+from ostler.sources import compute_processes
+from plugin.answer import renderer
+from plugin.door import PluginDoor, ResourceStatus
+
+if TYPE_CHECKING:
+    from ostler.bookkeeping import Bookkeeping
+    from ostler.figures import DraFigures, HoldsFigures
+    from ostler.holds import HoldsStatus
+    from ostler.holds_desk import HoldsDesk
+    from ostler.second_door import SecondDoor
+
+
+@value
+class Surroundings(Value):
+    """What the doors are given of the process.
+
+    ``judged``: the newest snapshot, with the verdicts on its devices. ``alive``: whether the inventory still looks at
+    them. ``settled``: returns when the kubelet has been served, so that more may be loaded. ``changed``: told when
+    readiness may have changed.
+    """
+
+    events: EventLog
+    counters: Counters
+    edges: Edges
+    judged: Callable[[], Snapshot]
+    alive: Callable[[], bool]
+    settled: Callable[[], Awaitable[None]]
+    changed: Callable[[], None]
+
+
+class BothDoors:
+    """The plugin door, and with it as soon as they are needed the ledger and the DRA door; for the event loop."""
+
+    def __init__(self, settings: Settings, sources: Sequence[Source], around: Surroundings) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._around = around
+        edges = around.edges
+        self._plugin = PluginDoor(
+            kubelet_folders(settings),
+            renderer,
+            events=around.events,
+            observer=around.counters,
+            clock=edges.monotonic,
+            random=edges.random,
+            changed=around.changed,
+            take=self._take,
+            folder_changed=self._kubelet_changed,
+        )
+        self._books: Bookkeeping | None = None
+        self.second: SecondDoor | None = None
+        """The DRA door, None where nothing is offered or held through it."""
+        self.publisher = Publisher(settings, self._plugin, around.events, lambda: self.second, lambda: self._books)
+        self.relieves = False
+        """Whether an instance before this one may still answer the kubelet when this one begins."""
+        self._group: asyncio.TaskGroup | None = None
+
+    async def serve(self, group: asyncio.TaskGroup) -> None:
+        """Show what was submitted, from now on, by tasks of ``group``; returns when devices are shown.
+
+        Where claims have devices since before, the kubelet is not met before they are in the ledger: it could have pods
+        that wait for one. A disk that does not answer keeps pods waiting then, and gives none a device of a claim.
+        """
+        if claims_left(self._settings):
+            self._group = group
+            self._open_second()
+            if self.second is not None:
+                await self.second.recovered()
+        group.create_task(self.publisher.run(), name="publisher")
+        group.create_task(self._plugin.run(), name="plugin door")
+        await self.publisher.published.wait()
+
+    def keep(self, group: asyncio.TaskGroup) -> None:
+        """Keep the ledger true from now on, and serve claims where that is asked for, by tasks of ``group``."""
+        self._group = group
+        self._open_second()
+        group.create_task(self._keep_books(), name="bookkeeping")
+
+    def use(self, settings: Settings) -> None:
+        """Follow other rules; whoever calls this submits a snapshot to the publisher afterwards."""
+        self._settings = settings
+        self.publisher.use(settings)
+        self._open_second()
+
+    def changed_over(self) -> None:
+        """The kubelet follows the lists of this instance."""
+        if self._books is not None:
+            self._books.changed_over()
+
+    def streams(self) -> tuple[Streams, ...]:
+        """The doors that are open."""
+        return (self._plugin,) if self.second is None else (self._plugin, self.second)
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Why the doors are not ready, one sentence each."""
+        second = () if self.second is None else self.second.waiting_for()
+        return (*self._plugin.waiting_for(), *second)
+
+    def resources(self) -> tuple[ResourceStatus, ...]:
+        """What the plugin door shows, by name."""
+        return self._plugin.status()
+
+    def shown(self) -> tuple[Snapshot, Offer]:
+        """The snapshot that is shown and what the plugin door makes of it."""
+        return self.publisher.shown
+
+    def desk(self) -> HoldsDesk:
+        """Who has what, for people."""
+        from ostler.holds_desk import HoldsDesk
+
+        return HoldsDesk(self._opened_books(), self.publisher, lambda: self.second, lambda: self._settings.rules)
+
+    def holds_status(self) -> HoldsStatus | None:
+        """Who has what, in one line; None as long as nobody had to know."""
+        return None if self._books is None else self.desk().holds().status
+
+    def holds_figures(self) -> HoldsFigures:
+        """Who has what, for metrics."""
+        return self.desk().figures()
+
+    def dra_figures(self) -> DraFigures | None:
+        """The second door's, for metrics."""
+        return None if self.second is None else self.second.figures()
+
+    def _take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """Give devices out through the plugin door; raises HeldError."""
+        self._opened_books().allocate(resource, devices)
+
+    def _kubelet_changed(self) -> None:
+        if self._books is not None:
+            self._books.kubelet_changed()
+
+    def _opened_books(self) -> Bookkeeping:
+        """Who has what; made when it is first needed, which is after the kubelet was registered with."""
+        if self._books is None:
+            from ostler.bookkeeping import Bookkeeping
+
+            edges = self._around.edges
+            self._books = Bookkeeping(
+                self._settings,
+                compute_processes(self._sources, self._settings.roots.proc),
+                events=self._around.events,
+                clock=edges.clock,
+                monotonic=edges.monotonic,
+                random=edges.random,
+                changed=self.publisher.held,
+            )
+            self._books.begin(relieves=self.relieves)
+            # Before the Allocate that may have asked for them: what overlaps has to be known.
+            self._books.place(self.publisher.shown[0], self._settings.rules)
+            self.publisher.submit(self._around.judged())
+        return self._books
+
+    async def _keep_books(self) -> None:
+        if self.second is None:
+            await self._around.settled()
+        await self._opened_books().run()
+
+    def _open_second(self) -> None:
+        """Open it if something is to be served there and it is not open; it is closed with the process only."""
+        if self._group is None or self.second is not None or not claims_to_serve(self._settings):
+            return
+        # Here and not above: a node without claims does not pay for it.
+        from ostler.second_door import SecondDoor
+
+        around, edges = self._around, self._around.edges
+        books = self._opened_books()
+        books.shared()
+        self.second = SecondDoor(
+            self._settings,
+            events=around.events,
+            clock=edges.clock,
+            monotonic=edges.monotonic,
+            random=edges.random,
+            alive=around.alive,
+            changed=around.changed,
+            books=books,
+            wanted=self.publisher.held,
+        )
+        self.publisher.submit(around.judged())
+        self._group.create_task(self.second.run(around.settled), name="DRA door")

@@ -1,0 +1,190 @@
+"""``ostler health``: how every device is, why, since when and until when; and a person's word on one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from google.protobuf.json_format import MessageToDict
+
+from ostler.cli.client import TIMEOUT, call
+from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.options import add_socket
+from ostler.cli.output import add_format, print_changes, print_document, print_table
+from ostler.drawing.text import plain
+from protos.agent.v1alpha1 import agent_pb2
+
+HEADER = ("DEVICE", "STATE", "CAUSE", "SINCE", "ENDS", "SHOWN AS", "WHY")
+STATES = ("unhealthy", "degraded", "healthy")
+_ENDS = {
+    "automatic": "by itself",
+    "reset": "with a reset",
+    "replace": "when somebody says so",
+    "person": "when somebody says so",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "List how the devices of this node are: state, cause, since when, what ends it, and what the doors show,\n"
+        "which in a dry run is another state. Brakes that are on and sources that are not well stand below."
+    )
+    add_format(parser)
+    add_socket(parser)
+    parser.add_argument("--device", metavar="NAME", help="show this device alone")
+    parser.add_argument("--faults", action="store_true", help="show only devices that are not healthy")
+    actions = parser.add_subparsers(metavar="ACTION", dest="action")
+    form = parser.formatter_class
+    _add_set(actions.add_parser("set", help="say how a device is", formatter_class=form))
+    clear = actions.add_parser("clear", help="take that back, and what waits for somebody", formatter_class=form)
+    clear.description = (
+        "Forget what somebody said of a device, and what has happened to it: a device that was replaced or reset is\n"
+        "well again. A condition that is still there stays; 'ostler health set DEVICE healthy' overrules it."
+    )
+    clear.add_argument("name", metavar="DEVICE", help="name or UUID of a device")
+    _add_common(clear)
+    release = actions.add_parser("release-brake", help="let sick devices of a kind evict", formatter_class=form)
+    release.description = (
+        "When more than half of the devices of a kind go bad at once, none of them evicts the pods that have it, as\n"
+        "the fault is likelier to be elsewhere. This ends that."
+    )
+    release.add_argument("name", metavar="KIND", help="kind of device: gpu, mig, nic ...")
+    _add_common(release)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print how devices are, or say something of one."""
+    match arguments.action:
+        case "set":
+            return _set(arguments)
+        case "clear":
+            clear = agent_pb2.ClearHealthRequest(device=arguments.name, dry_run=arguments.dry_run)
+            changes = call(arguments.socket, lambda stub: stub.ClearHealth(clear, timeout=TIMEOUT)).changes
+        case "release-brake":
+            release = agent_pb2.ReleaseBrakeRequest(kind=arguments.name, dry_run=arguments.dry_run)
+            changes = call(arguments.socket, lambda stub: stub.ReleaseBrake(release, timeout=TIMEOUT)).changes
+        case _:
+            return _list(arguments)
+    return _print(changes, dry_run=arguments.dry_run)
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Say how a device is; that goes before everything that is measured, for its parts, too. 'healthy' overrules\n"
+        "what signals say, not what a scan finds: a device that is gone stays so. It outlives a restart of the agent\n"
+        "and of the node."
+    )
+    parser.add_argument("name", metavar="DEVICE", help="name or UUID of a device")
+    parser.add_argument("state", choices=STATES, help="how it is")
+    parser.add_argument("--reason", required=True, help="why, for those who look at the device later")
+    parser.add_argument(
+        "--for",
+        dest="time",
+        default="",
+        metavar="TIME",
+        help="how long that holds, such as 90s, 2h or 1h30m (default: until it is cleared)",
+    )
+    _add_common(parser)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
+    add_socket(parser, action=True)
+
+
+def _set(arguments: argparse.Namespace) -> int:
+    request = agent_pb2.SetHealthRequest(
+        device=arguments.name,
+        state=arguments.state,
+        reason=arguments.reason,
+        seconds=_seconds(arguments.time),
+        dry_run=arguments.dry_run,
+    )
+    answer = call(arguments.socket, lambda stub: stub.SetHealth(request, timeout=TIMEOUT))
+    return _print(answer.changes, dry_run=arguments.dry_run)
+
+
+def _seconds(text: str) -> float:
+    if not text:
+        return 0.0
+    # Here and not above: only who gives a time needs it.
+    from ostler.config.scalars import BadValue, Duration
+
+    try:
+        return Duration("1s", "8784h").from_text(text)
+    except BadValue as error:
+        raise CommandFailed(f"--for {error.problem}; {error.fix}", Exit.USAGE) from error
+
+
+def _print(changes: Sequence[str], *, dry_run: bool) -> int:
+    if dry_run:
+        sys.stdout.write("dry run, nothing is changed:\n")
+    print_changes(changes)
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    answer = call(arguments.socket, lambda stub: stub.ListHealth(agent_pb2.ListHealthRequest(), timeout=TIMEOUT))
+    chosen = [device for device in answer.devices if _is_meant(device, arguments)]
+    if arguments.device and not any(device.device == arguments.device for device in answer.devices):
+        raise CommandFailed(f"no device is called {arguments.device!r}; 'ostler devices' lists those that are here")
+    if arguments.output == "table":
+        _print_text(answer, chosen)
+        return 0
+    found = agent_pb2.ListHealthResponse(
+        devices=chosen, brakes=answer.brakes, dry_run=answer.dry_run, sources=answer.sources
+    )
+    document = MessageToDict(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    print_document(document, arguments.output)
+    return 0
+
+
+def _is_meant(device: agent_pb2.DeviceHealth, arguments: argparse.Namespace) -> bool:
+    if arguments.device and device.device != arguments.device:
+        return False
+    return not arguments.faults or device.state != "healthy"
+
+
+def _print_text(answer: agent_pb2.ListHealthResponse, chosen: list[agent_pb2.DeviceHealth]) -> None:
+    if answer.dry_run:
+        sys.stdout.write("dry run: these states are told and counted, and shown to no pod\n")
+    if chosen:
+        print_table(HEADER, [_row(device) for device in chosen])
+    else:
+        sys.stdout.write("every device is healthy\n" if answer.devices else "no devices\n")
+    for brake in answer.brakes:
+        names = ", ".join(brake.devices) or "none at the moment"
+        fix = f"'ostler health release-brake {brake.kind}' ends it"
+        text = (
+            f"brake of kind {brake.kind} since {_time(brake.since)}: {brake.reason}; kept from evicting: {names}; {fix}"
+        )
+        sys.stdout.write(f"{plain(text)}\n")
+    for source in answer.sources:
+        if source.state != "ok":
+            sys.stdout.write(f"{plain(f'{source.name}: {source.state}: {source.detail}')}\n")
+
+
+def _row(device: agent_pb2.DeviceHealth) -> tuple[str, ...]:
+    shown = device.shown_state if not device.enforced else f"{device.state}, evicts" if device.evicts else device.state
+    return (
+        device.device,
+        f"{device.state}, flapping" if device.flapping else device.state,
+        device.cause or "-",
+        _time(device.since),
+        _end(device),
+        shown,
+        device.reason,
+    )
+
+
+def _end(device: agent_pb2.DeviceHealth) -> str:
+    if device.state == "healthy" and not device.until:
+        return "-"
+    return f"by itself, {_time(device.until)}" if device.until else _ENDS.get(device.recovery, "-")
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"

@@ -1,0 +1,103 @@
+"""``ostler holds``: who has which device through which door, and what is withheld because of it until when."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+
+from google.protobuf.json_format import MessageToDict
+
+from ostler.cli.client import TIMEOUT, call
+from ostler.cli.exits import CommandFailed
+from ostler.cli.options import add_socket
+from ostler.cli.output import add_format, print_changes, print_document, print_table
+from ostler.drawing.text import plain
+from protos.agent.v1alpha1 import agent_pb2
+
+HEADER = ("DEVICE", "DOOR", "HOLDER", "SINCE", "STATE", "WITHHELD FROM", "WHY", "WAITS FOR")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = (
+        "List the devices that somebody holds or that are withheld from a door because of a hold: which pod or claim\n"
+        "has them through which door since when, from which door they are withheld, why, and what that waits for."
+    )
+    add_format(parser)
+    add_socket(parser)
+    parser.add_argument("--device", metavar="NAME", help="show this device alone")
+    actions = parser.add_subparsers(metavar="ACTION", dest="action")
+    release = actions.add_parser("release", help="give a draining device back", formatter_class=parser.formatter_class)
+    release.description = (
+        "Give a draining device back although a process may be left on it. A device that a pod or a claim holds is\n"
+        "given back by ending that, and by nothing else: it is refused here, with who holds it."
+    )
+    release.add_argument("name", metavar="DEVICE", help="name or UUID of a device")
+    add_socket(release, action=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the holds, or release one."""
+    if arguments.action is None:
+        return _list(arguments, arguments.device)
+    request = agent_pb2.ReleaseHoldRequest(device=arguments.name)
+    answer = call(arguments.socket, lambda stub: stub.ReleaseHold(request, timeout=TIMEOUT))
+    print_changes(answer.changes)
+    return 0
+
+
+def _list(arguments: argparse.Namespace, name: str | None) -> int:
+    answer = call(arguments.socket, lambda stub: stub.ListHolds(agent_pb2.ListHoldsRequest(), timeout=TIMEOUT))
+    chosen = [device for device in answer.devices if not name or device.device == name]
+    if name and not chosen:
+        raise CommandFailed(f"nobody holds a device called {name}, and it is withheld from no door because of a hold")
+    if arguments.output == "table":
+        _print_text(chosen, answer.status)
+    else:
+        found = agent_pb2.ListHoldsResponse(devices=chosen, status=answer.status)
+        document = MessageToDict(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        print_document(document, arguments.output)
+    return 0
+
+
+def _print_text(devices: list[agent_pb2.DeviceHolds], status: agent_pb2.HoldsStatus) -> None:
+    if devices:
+        print_table(HEADER, [row for device in devices for row in _rows(device)])
+    else:
+        sys.stdout.write("nobody holds a device, and none is withheld from a door because of a hold\n")
+    for device in devices:
+        if device.losers:
+            names = ", ".join(plain(each) for each in device.losers)
+            sys.stdout.write(f"{plain(device.device)}: could not be given to {names}\n")
+    for problem in (status.kubelet, status.api_server, status.both, status.processes):
+        if problem:
+            sys.stdout.write(f"{plain(problem)}\n")
+
+
+def _rows(device: agent_pb2.DeviceHolds) -> list[tuple[str, ...]]:
+    """A line for every hold, and for every door from which the device is withheld; side by side as far as they go."""
+    rows = []
+    for number in range(max(len(device.holds), len(device.withheld), 1)):
+        hold = device.holds[number] if number < len(device.holds) else None
+        withheld = device.withheld[number] if number < len(device.withheld) else None
+        rows.append((device.device if number == 0 else "", *_held(hold), *_withheld(withheld)))
+    return rows
+
+
+def _held(hold: agent_pb2.Hold | None) -> tuple[str, ...]:
+    if hold is None:
+        return ("-", "-", "-", "-")
+    holder = f"{hold.holder} (share {hold.share})" if hold.share else hold.holder
+    state = f"{hold.state}, admin" if hold.admin else hold.state
+    return (hold.door or "-", holder or hold.owner or "-", _time(hold.since), state)
+
+
+def _withheld(withheld: agent_pb2.Withholding | None) -> tuple[str, ...]:
+    if withheld is None:
+        return ("-", "", "")
+    return (withheld.door, withheld.why, withheld.waits_for)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else "-"

@@ -1,0 +1,148 @@
+"""Checks of who has what: whether it is known, whether both doors are served, and what is not given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from node.ledger import HoldState
+from node.rules import Door, Doors, Rule
+from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers
+from ostler.doctor.check import Check, Subject
+from ostler.doctor.node import NodeView
+from ostler.doctor.verdict import Finding, failed, ok, several, skipped, warning
+from protos.agent.v1alpha1 import agent_pb2
+
+NOT_TOLD = "the agent does not tell of holds: it is a standby, or older than this command"
+NO_CLAIMS = "no resource is offered through DRA"
+_FOLDERS = "mount the kubelet's pod-resources and device-plugins folders, and see the check kubelet-pod-resources"
+_RIGHTS = "give the agent's account the rights of the chart (rbac.create), and see the check kubernetes-api"
+
+
+def _untold(agent: AgentAnswers) -> str:
+    """Why nothing can be said of holds where they are not told."""
+    return NO_AGENT if agent.status is None else NOT_TOLD
+
+
+def judge_known(agent: AgentAnswers, *, claims: bool) -> Finding:
+    """Whether all that pods and claims have is known; ``claims``: a rule offers devices through DRA."""
+    if agent.holds is None:
+        return skipped(_untold(agent))
+    status = agent.holds.status
+    if status.kubelet and claims:
+        return failed(f"no device is offered to claims anew: {status.kubelet}", _FOLDERS)
+    if status.kubelet:
+        return warning(status.kubelet, _FOLDERS)
+    if status.api_server and claims:
+        return warning(f"which claims pods of this node have is not known: {status.api_server}", _RIGHTS)
+    return ok(f"{status.by_plugin} devices through the plugin door, {status.by_dra} through the DRA door")
+
+
+def judge_both(agent: AgentAnswers, rules: Iterable[Rule]) -> Finding:
+    """Whether rules with door both are served at both doors, also where the Node and not the rule says so."""
+    acts_otherwise = agent.holds is not None and agent.holds.status.both
+    if not acts_otherwise and not any(rule.door is Doors.BOTH for rule in rules):
+        return skipped("no rule of the configuration has door both")
+    if agent.holds is None:
+        return skipped(_untold(agent))
+    if agent.holds.status.both:
+        return warning(
+            f"door both acts as plugin: {agent.holds.status.both}",
+            "turn the feature gate DRADeviceTaints on in API server, scheduler and controllers (on from 1.36), "
+            "or give the resource door plugin or dra",
+        )
+    return ok("the API server keeps the taints of devices")
+
+
+def judge_draining(agent: AgentAnswers) -> Finding:
+    """Whether every device is given back when its pod or claim is gone."""
+    if agent.holds is None:
+        return skipped(_untold(agent))
+    left = [
+        f"{device.device}: {hold.holder}"
+        for device in agent.holds.devices
+        for hold in device.holds
+        if hold.state == HoldState.DRAINING
+    ]
+    if left:
+        return warning(
+            f"not given back: {several(left)}",
+            "end the process, or name its program in holds.ignoreProcesses; a device that is free for sure: "
+            "'ostler holds release DEVICE'",
+        )
+    return ok("every device is given back")
+
+
+def judge_processes(agent: AgentAnswers, *, claims: bool) -> Finding:
+    """Whether processes that are left on a device can be seen; ``claims``: a rule offers devices through DRA."""
+    if not claims:
+        return skipped(NO_CLAIMS)
+    if agent.holds is None:
+        return skipped(_untold(agent))
+    if agent.holds.status.processes:
+        return warning(
+            agent.holds.status.processes,
+            "give the agent the node's process ids (hostPID: true in the pod's spec, in the chart hostPID)",
+        )
+    return ok("processes that are left on devices are seen")
+
+
+def judge_losers(agent: AgentAnswers) -> Finding:
+    """Whether a claim waits for a device that a pod has."""
+    if agent.holds is None:
+        return skipped(_untold(agent))
+    lost = [_lost(device) for device in agent.holds.devices if device.losers]
+    if lost:
+        return warning(
+            f"lost to pods: {several(lost)}",
+            "wait for the eviction of the claim's pods; if they stay, end them: they tolerate every taint",
+        )
+    return ok("no claim waits for a device that a pod has")
+
+
+def _lost(device: agent_pb2.DeviceHolds) -> str:
+    return f"{device.device} (claim {', '.join(device.losers)})"
+
+
+def _by_claims(view: NodeView) -> bool:
+    if any(rule.door.has(Door.DRA) for rule in view.settings.rules):
+        return True
+    agent = view.agent()
+    # By the Node's label or annotation.
+    return view.settings.kubernetes.door_by_node and agent.status is not None and agent.status.HasField("dra")
+
+
+SUBJECT = Subject(
+    "holds",
+    (
+        Check(
+            "holds-known",
+            "It is known which devices pods and claims have; otherwise none is offered to claims anew",
+            "Mount the kubelet's folders; give the agent its rights at the API server",
+            lambda view: judge_known(view.agent(), claims=_by_claims(view)),
+        ),
+        Check(
+            "holds-both",
+            "Resources with door both are served at both doors: the API server keeps the taints of devices",
+            "Turn `DRADeviceTaints` on, or give the resource one door",
+            lambda view: judge_both(view.agent(), view.settings.rules),
+        ),
+        Check(
+            "holds-draining",
+            "Devices are given back when their pod or claim is gone: no process is left on them",
+            "End the process, or run `ostler holds release DEVICE`",
+            lambda view: judge_draining(view.agent()),
+        ),
+        Check(
+            "holds-processes",
+            "The agent sees the processes that are left on devices, where claims are served",
+            "`hostPID: true` in the pod's spec",
+            lambda view: judge_processes(view.agent(), claims=_by_claims(view)),
+        ),
+        Check(
+            "holds-losers",
+            "No claim waits for a device that a pod has",
+            "Wait for the eviction of its pods, or end them",
+            lambda view: judge_losers(view.agent()),
+        ),
+    ),
+)

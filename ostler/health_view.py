@@ -1,0 +1,73 @@
+"""The keeper of health as the agent's own service and metrics see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
+from node.health.keeper import Entry, HealthKeeper
+from node.health.state import HealthState
+from node.inventory.model import SourceStatus
+from ostler.health import Brake, DeviceHealth, HealthReport, NothingToClear, UnusableWord
+from ostler.holds import UnknownDevice
+
+
+class KeeperView:
+    """A ``HealthView`` of ``keeper``; ``sources`` says how the sources of signals are."""
+
+    def __init__(self, keeper: HealthKeeper, sources: Callable[[], Sequence[SourceStatus]] = tuple) -> None:
+        self._keeper = keeper
+        self._sources = sources
+
+    def health(self) -> HealthReport:
+        """See ``HealthView``."""
+        return HealthReport(
+            tuple(_device(entry) for entry in self._keeper.entries()),
+            tuple(Brake(brake.kind, brake.since, brake.reason, names) for brake, names in self._keeper.brakes),
+            self._keeper.policy.dry_run,
+            tuple(self._sources()),
+        )
+
+    def set_health(
+        self, device: str, state: str, reason: str, seconds: float, *, dry_run: bool = False
+    ) -> tuple[str, ...]:
+        """See ``HealthView``."""
+        if state not in set(HealthState):
+            raise UnusableWord(f"state: is {state!r}; say healthy, degraded or unhealthy")
+        try:
+            return self._keeper.set(device, HealthState(state), reason, seconds or None, dry_run=dry_run)
+        except DeviceUnknownError as error:
+            raise UnknownDevice(device) from error
+        except BadWordError as error:
+            raise UnusableWord(str(error)) from error
+
+    def clear_health(self, device: str, *, dry_run: bool = False) -> tuple[str, ...]:
+        """See ``HealthView``."""
+        try:
+            return self._keeper.clear(device, dry_run=dry_run)
+        except DeviceUnknownError as error:
+            raise UnknownDevice(device) from error
+        except NothingToClearError as error:
+            raise NothingToClear(str(error)) from error
+
+    def release_brake(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
+        """See ``HealthView``."""
+        try:
+            return self._keeper.release_brake(kind, dry_run=dry_run)
+        except BadWordError as error:
+            raise UnusableWord(str(error)) from error
+        except NothingToClearError as error:
+            raise NothingToClear(str(error)) from error
+
+
+def _device(entry: Entry) -> DeviceHealth:
+    return DeviceHealth(
+        entry.device,
+        entry.kind,
+        entry.health,
+        entry.shown,
+        entry.flapping,
+        entry.source,
+        entry.until or 0.0,
+        entry.of,
+    )

@@ -1,0 +1,72 @@
+"""Who has what, for people: the ledger, what the doors make of it, and what is not known, asked at one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from node.rules import Door, Rule
+from ostler.bookkeeping import Bookkeeping
+from ostler.figures import HoldsFigures
+from ostler.holds import HoldsReport, HoldsStatus, NotReleasable, UnknownDevice
+from ostler.holds_view import holds_report
+from ostler.publisher import Publisher
+
+if TYPE_CHECKING:
+    from ostler.second_door import SecondDoor
+
+
+class HoldsDesk:
+    """A ``HoldsView`` of ``books``; ``rules`` gives those of the configuration."""
+
+    def __init__(
+        self,
+        books: Bookkeeping,
+        publisher: Publisher,
+        second: Callable[[], SecondDoor | None],
+        rules: Callable[[], Iterable[Rule]],
+    ) -> None:
+        self._books = books
+        self._publisher = publisher
+        self._second = second
+        self._rules = rules
+
+    def holds(self) -> HoldsReport:
+        """See ``HoldsView``."""
+        second = self._second()
+        snapshot, offer = self._publisher.shown
+        standing, kubelet = self._publisher.standing, self._books.unknown_because()
+        if second is None:
+            # Without claims there is nobody to ask of them, and no door that would wait for left-over processes.
+            faults = HoldsStatus(kubelet=kubelet)
+            return holds_report(snapshot, self._rules(), standing, {Door.PLUGIN: offer}, losers={}, faults=faults)
+        faults = HoldsStatus(
+            kubelet=kubelet,
+            api_server="; ".join(second.problems()),
+            both=second.held_back(),
+            processes=self._books.draining.off,
+        )
+        return holds_report(
+            snapshot,
+            second.rules_of_plugin_door(tuple(self._rules())),
+            standing,
+            {Door.PLUGIN: offer, Door.DRA: second.offer},
+            losers=second.losers(),
+            faults=faults,
+        )
+
+    def release(self, device: str) -> tuple[str, ...]:
+        """See ``HoldsView``."""
+        snapshot = self._publisher.shown[0]
+        found = next((each for each in snapshot.devices if device in (each.name, each.uuid)), None)
+        if found is None:
+            raise UnknownDevice(device)
+        left = self._books.draining.left(found.name)
+        if not self._books.release(found.name):
+            raise NotReleasable(found.name, self._books.ledger.by_device().get(found.name))
+        processes = ", ".join(str(process) for process in left) or "none was found yet"
+        return (f"{found.name} is free; processes on it: {processes}",)
+
+    def figures(self) -> HoldsFigures:
+        """For metrics."""
+        return HoldsFigures(self._books.counters, self.holds())

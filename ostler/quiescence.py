@@ -1,0 +1,74 @@
+"""Leaving the driver alone while it is replaced, and taking it up again, as the process does it.
+
+Another instance may be the one that is told: what it is told stands in a file (``node.quiesce``), which a standby looks
+at until it is the active one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from node.events import EventSink, EventType
+from node.inventory.loop import Inventory
+from node.quiesce import Quiesce
+from ostler.errors import DriverNotFree, ResumeFailed
+
+CHECK = 1.0
+"""Seconds between looks whether another instance was told to leave the driver alone."""
+LETS_GO = 45.0
+"""Seconds within which the driver is let go of, or said to be held; ``ostler quiesce`` waits a little longer."""
+
+
+class Quiescence:
+    """Acts on ``quiesce`` by scans of ``inventory``."""
+
+    def __init__(self, quiesce: Quiesce, inventory: Inventory, events: EventSink) -> None:
+        self._quiesce = quiesce
+        self._inventory = inventory
+        self._events = events
+
+    @property
+    def begun(self) -> bool:
+        """Whether the driver is left alone."""
+        return self._quiesce.reason is not None
+
+    async def begin(self, reason: str) -> tuple[int, tuple[str, ...]]:
+        """Let go of the driver and answer when nothing of it is open any more; what changed, as for ``rescan``.
+
+        Raises ``DriverNotFree`` where that cannot be had: it is left alone all the same.
+        """
+        self._quiesce.begin(reason)
+        self._events.emit(EventType.NORMAL, "Quiesced", f"the driver is left alone until it is resumed: {reason}")
+        try:
+            async with asyncio.timeout(LETS_GO):
+                found = await self.rescan()
+        except TimeoutError as error:
+            hangs = f"a scan has been in the driver for {LETS_GO:g} s; ask again later, or end the agent"
+            raise DriverNotFree(hangs) from error
+        if self._inventory.held:
+            raise DriverNotFree(self._inventory.held)
+        return found
+
+    async def end(self) -> tuple[int, tuple[str, ...]]:
+        """Use the driver again; what the first scan changed. Raises ``ResumeFailed``."""
+        try:
+            self._quiesce.end()
+        except OSError as error:
+            raise ResumeFailed(error) from error
+        self._events.emit(EventType.NORMAL, "Resumed", "the driver is used again")
+        return await self.rescan()
+
+    async def rescan(self) -> tuple[int, tuple[str, ...]]:
+        """Scan now; the generation afterwards and what changed."""
+        found = await self._inventory.rescan()
+        return self._inventory.snapshot.generation, tuple(found.lines())
+
+    async def follow(self, until: Callable[[], bool]) -> None:
+        """Scan when it begins or ends, until this instance is the one that is told."""
+        known = self._quiesce.reason
+        while not until():
+            await asyncio.sleep(CHECK)
+            if self._quiesce.reason != known:
+                known = self._quiesce.reason
+                self._inventory.wake()

@@ -1,0 +1,1 @@
+"""One ledger on a real Kubernetes: the same devices at both doors."""

@@ -1,0 +1,221 @@
+"""Many pods and claims that want the same devices at once, and what becomes of them.
+
+The truth about who has a device is told by the containers: each makes a folder on the host for every GPU that it sees,
+which only one of them can make, and removes it when it ends. Pods belong to Jobs, so that whoever loses is made anew
+without a person. Nothing here knows how ostler decides.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.cluster.dra.claims import CLAIMS, devices, request, template
+from tests.cluster.rig.api import Api, Object, Refused
+from tests.cluster.rig.node import Node
+from tests.cluster.rig.pods import PODS, container, phase
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+GPU = "nvidia.com/gpu"
+PLUGIN, CLAIM, NAME = "plugin", "claim", "name"
+"""How a pod asks: the plugin's resource, a claim, or the resource name that a class serves as well."""
+AWAY = (OSError, http.client.HTTPException, Refused)
+"""What an API server that is away, or has just started, answers."""
+
+_SCRIPT = """
+mine=''
+for node in /dev/nvidia[0-9]*; do
+  device=${node##*/}
+  if mkdir /storm/held/$device 2>/dev/null
+  then mine="$mine $device"
+  else echo "$device $HOSTNAME" >> /storm/doubles
+  fi
+done
+echo "$HOSTNAME$mine" >> /storm/ran
+sleep SECONDS
+for device in $mine; do touch /storm/used/$device; rmdir /storm/held/$device; done
+"""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was seen. ``doubles``: a device and who came second; ``failed``: pods by their reason.
+
+    ``idle``: most seconds that a device was in no container while pods waited; ``evicted``: pods that taints evicted.
+    """
+
+    ran: int = 0
+    doubles: list[str] = field(default_factory=list)
+    failed: Counter[str] = field(default_factory=Counter)
+    evicted: int = 0
+    idle: float = 0.0
+    seconds: float = 0.0
+    unfinished: list[str] = field(default_factory=list)
+
+
+class Storm:
+    """A folder of the node for what containers tell, and Jobs that use it."""
+
+    def __init__(self, api: Api, node: Node, gpus: int) -> None:
+        self._api = api
+        self._folder = node.folder / "storm"
+        self._gpus = [f"nvidia{number}" for number in range(gpus)]
+        self._stopped = threading.Event()
+        self._failed: dict[str, str] = {}
+        self._evicted: set[str] = set()
+        self._waited_since = math.inf
+        self._worst = 0.0
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for name in ("held", "used"):
+            (self._folder / name).mkdir(parents=True)
+
+    def job(self, name: str, how: str, seconds: float, count: int = 1, **spec: Any) -> Object:
+        """A Job of one pod that has ``count`` GPUs for so long."""
+        asked = {GPU: count} if how != CLAIM else {}
+        main = container("main", _SCRIPT.replace("SECONDS", f"{seconds:.1f}"), asked)
+        main["volumeMounts"] = [{"name": "storm", "mountPath": "/storm"}]
+        pod: Object = {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "dnsPolicy": "Default",
+            "restartPolicy": "Never",
+            "containers": [main],
+            "volumes": [{"name": "storm", "hostPath": {"path": str(self._folder)}}],
+        }
+        if how == CLAIM:
+            main["resources"]["claims"] = [{"name": "gpu"}]
+            pod["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": f"gpus-{count}"}]
+        labels = {"storm": how, "gpus": str(count)}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"backoffLimit": 30, "template": {"metadata": {"labels": labels}, "spec": pod}, **spec},
+        }
+
+    def templates(self) -> list[Object]:
+        """The templates that its pods' claims are made from."""
+        return [template(f"gpus-{count}", devices(request(count=count))) for count in (1, 2)]
+
+    def create(self, how_many: int, random: Random, ways: tuple[str, ...] = (PLUGIN, CLAIM)) -> None:
+        """Create so many Jobs, most for one GPU, some for two."""
+        for number in range(how_many):
+            how = random.choice(ways)
+            count = 2 if random.random() < 0.15 else 1
+            seconds = random.choice((0.1, 0.5, 1.0, 2.0))
+            self._api.create(JOBS, self.job(f"storm-{number}-{how}", how, seconds, count))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at pods and devices all the while."""
+        thread = threading.Thread(target=self._watch, name="storm", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            thread.join()
+
+    def unfinished(self) -> list[str]:
+        """Jobs that have not succeeded yet; an API server that is away tells nothing."""
+        return [
+            f"{one['metadata']['name']} {one.get('status', {})}"
+            for one in self._api.items(JOBS)
+            if not one.get("status", {}).get("succeeded")
+        ]
+
+    def wait(self, seconds: float) -> list[str]:
+        """Wait until every Job has succeeded, for so long; those that have not."""
+        until = time.monotonic() + seconds
+        left = ["not looked at"]
+        while left and time.monotonic() < until:
+            self._stopped.wait(1.0)
+            try:
+                left = self.unfinished()
+            except AWAY:
+                continue
+        return left
+
+    def outcome(self) -> Outcome:
+        """What was seen."""
+        return Outcome(
+            ran=len(_lines(self._folder / "ran")),
+            doubles=_lines(self._folder / "doubles"),
+            failed=Counter(self._failed.values()),
+            evicted=len(self._evicted),
+            idle=self._worst,
+        )
+
+    def remove(self) -> None:
+        """Delete the Jobs with their pods."""
+        for one in self._api.items(JOBS):
+            self._api.delete(f"{JOBS}/{one['metadata']['name']}?propagationPolicy=Background")
+        for one in self._api.items(PODS):
+            self._api.wait_gone(f"{PODS}/{one['metadata']['name']}")
+        for one in self._api.items(CLAIMS):
+            self._api.wait_gone(f"{CLAIMS}/{one['metadata']['name']}")
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(0.5):
+            try:
+                pods = self._api.items(f"{PODS}?labelSelector=storm&fieldSelector=status.phase!=Succeeded")
+            except AWAY:
+                # The API server is away: nobody can be scheduled, and no device is kept from anybody.
+                self._waited_since = math.inf
+                continue
+            self._look(pods)
+
+    def _look(self, pods: list[Object]) -> None:
+        for one in pods:
+            status = one.get("status", {})
+            if phase(one) == "Failed":
+                self._failed[one["metadata"]["uid"]] = why(status)
+            if any(
+                condition.get("reason") == "DeletionByDeviceTaintManager" for condition in status.get("conditions", ())
+            ):
+                self._evicted.add(one["metadata"]["uid"])
+        self._look_at_devices(time.time(), [one for one in pods if _waits(one)])
+
+    def _look_at_devices(self, now: float, waiting: list[Object]) -> None:
+        """By the folders' times: most containers come and go between two looks."""
+        held = {entry.name for entry in (self._folder / "held").iterdir()}
+        free = len(self._gpus) - len(held)
+        # One alone may be on its way; and who wants two does not wait for the one that is free.
+        if sum(int(one["metadata"]["labels"]["gpus"]) <= free for one in waiting) < 2:
+            self._waited_since = math.inf
+            return
+        self._waited_since = min(self._waited_since, now)
+        for device in self._gpus:
+            used = self._folder / "used" / device
+            if device not in held:
+                last = used.stat().st_mtime if used.exists() else 0.0
+                self._worst = max(self._worst, now - max(last, self._waited_since))
+
+
+def _waits(pod: Object) -> bool:
+    return phase(pod) == "Pending" and not pod["spec"].get("nodeName")
+
+
+def why(status: Object) -> str:
+    """Why a pod has failed: evicted, its device was held, the kubelet had none left, or what the status says."""
+    if any(condition.get("type") == "DisruptionTarget" for condition in status.get("conditions", ())):
+        return "evicted"
+    if "held through the" in status.get("message", ""):
+        return "its device is held"
+    if "requested number of devices unavailable" in status.get("message", "").lower():
+        return "no device is left"
+    return str(status.get("reason", "exit"))
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []

@@ -1,0 +1,163 @@
+"""A scheduler that is late gives a device to somebody while another one has it: who loses, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.recording import gpu_uuid, many_gpus
+from tests.cluster.door.container import STAY
+from tests.cluster.dra.claims import allocated, claim, devices, request, template, user
+from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.test_faults import runs_untouched
+from tests.cluster.ledger.by_hand import EVICTED_IS_NO_FAILURE, GATE, ByHand
+from tests.cluster.ledger.conftest import BOTH
+from tests.cluster.ledger.looking import OTHER_DOOR, had_by, held, taints, untainted, withheld
+from tests.cluster.ledger.storm import GPU
+from tests.cluster.rig.agent import NodeAgent, wait_allocatable
+from tests.cluster.rig.api import MERGE, Object
+from tests.cluster.rig.pods import PODS, container, phase, pod, simple
+from tests.cluster.rig.processes import wait_until
+
+pytestmark = pytest.mark.usefixtures("taints_kept")
+TOLERANT: list[Object] = [
+    {"key": OTHER_DOOR, "operator": "Exists", **effect} for effect in ({}, {"effect": "NoExecute"})
+]
+TRIES = 8
+MANY = 500
+"""GPUs of a node on which what is held is shown at the other door only after 0.1 seconds."""
+
+
+@pytest.fixture
+def both(stage: Stage) -> NodeAgent:
+    """An agent whose two GPUs are at both doors."""
+    agent = stage.run_driver("l4-2", BOTH)
+    wait_until("both are offered", lambda: len(untainted(stage.claims.slices())) == 2)
+    wait_allocatable(stage.cluster.api, stage.node, GPU, 2)
+    stage.claims.create(template("one"))
+    return agent
+
+
+@pytest.fixture
+def looking_on(stage: Stage) -> Iterator[None]:
+    """The namespace of the tests is one in which claims may look at what others have."""
+    path, label = "/api/v1/namespaces/default", "resource.kubernetes.io/admin-access"
+    stage.cluster.api.request("PATCH", path, {"metadata": {"labels": {label: "true"}}}, MERGE)
+    yield
+    stage.cluster.api.request("PATCH", path, {"metadata": {"labels": {label: None}}}, MERGE)
+
+
+@pytest.mark.usefixtures("looking_on")
+def test_a_claim_that_lost_its_device_is_evicted_and_the_next_pod_of_its_controller_runs(
+    stage: Stage, both: NodeAgent, by_hand: ByHand
+) -> None:
+    api, pods, claims = stage.cluster.api, stage.pods, stage.claims
+    holder = pods.run(simple("holder", STAY, {GPU: 1}))
+    wait_until("its hold is known", lambda: bool(held(both, "plugin")))
+    (device,) = held(both, "plugin")
+    everything = request(adminAccess=True, tolerations=TOLERANT, allocationMode="All")
+    del everything["exactly"]["count"]
+    claims.create(claim("looks-on", devices(everything)))
+    looker = pods.run(user("looks-on", STAY, of="looks-on"))
+    assert had_by(pods, both, "looks-on") == set(taints(claims.slices()))
+
+    by_hand.job("loser", user("loser", own="one", **GATE), **EVICTED_IS_NO_FAILURE)
+    first = by_hand.next_pod("loser")
+    by_hand.allocate(first, device)
+    name = by_hand.let_go(first)
+    found = pods.wait_event(name, "FailedPrepareDynamicResources", "held through the plugin door by default/holder")
+    assert device in found["message"], found
+    api.wait_gone(f"{PODS}/{name}")
+    second = by_hand.next_pod("loser", first)
+    name = by_hand.let_go(second)
+    pods.wait_phase(name, "Running")
+
+    (other,) = allocated(claims.of_pod(pods.get(name)))
+    assert other != device
+    runs_untouched(pods, "holder", holder["metadata"]["uid"])
+    runs_untouched(pods, "looks-on", looker["metadata"]["uid"])
+    wait_until("nobody else is evicted", lambda: taints(claims.slices())[device] == {OTHER_DOOR: "NoSchedule"})
+    reasons = [event["reason"] for event in both.ask("status")["events"]]
+    assert reasons.count("ClaimLostDevice") == 1, reasons
+    assert withheld(both, "dra")[device]["waits_for"] == "default/holder ends"
+
+
+@pytest.mark.timeout(300)
+def test_a_pod_that_lost_its_device_fails_with_the_claim_named_and_the_next_one_runs(
+    stage: Stage, by_hand: ByHand
+) -> None:
+    api, node, pods, claims = stage.cluster.api, stage.node, stage.pods, stage.claims
+    agent = stage.run_driver("l4-2", *two_of_many(stage), inventory={"recorded": "/etc/ostler/gpus.yaml"})
+    wait_until("both are offered", lambda: len(untainted(claims.slices())) == 2)
+    wait_allocatable(api, node, GPU, 2)
+    pods.run(simple("holder", STAY, {GPU: 1}))
+    wait_until("one is free", lambda: len(untainted(claims.slices())) == 1)
+    (device,) = untainted(claims.slices())
+    claims.create(template("one"))
+
+    winner, first, claim_name = lost_by_the_pod(stage, by_hand, device)
+    failed = pods.get(first["metadata"]["name"])
+    assert failed["status"]["reason"] == "UnexpectedAdmissionError"
+    assert f"device {device} is held through the dra door by default/{claim_name}" in failed["status"]["message"]
+    pods.wait_phase(winner["metadata"]["name"], "Running")
+    events = [event for event in agent.ask("status")["events"] if event["reason"] == "PodLostDevice"]
+    assert [f"default/{claim_name}" in event["message"] for event in events] == [True], events
+
+    job = first["metadata"]["labels"]["job"]
+    second = by_hand.next_pod(job, first)
+    wait_allocatable(api, node, GPU, 1)
+    name = by_hand.let_go(second)
+    pods.wait_event(name, "FailedScheduling", f"Insufficient {GPU}")
+    by_hand.delete(winner["metadata"]["labels"]["job"])
+    pods.wait_phase(name, "Running")
+    assert had_by(pods, agent, name) == {device}
+
+
+def lost_by_the_pod(stage: Stage, by_hand: ByHand, device: str) -> tuple[Object, Object, str]:
+    """A pod with a claim that has the device, one that was refused it, and the claim's name.
+
+    The kubelet hears in a fraction of a second that a claim has it, and until the API server has told the agent of that
+    pod the device is free: both are bound at once again and again until the second one comes in between.
+    """
+    pods = stage.pods
+    for attempt in range(TRIES):
+        by_hand.job(f"claims-{attempt}", user("claims", STAY, own="one", **GATE))
+        by_hand.job(f"asks-{attempt}", simple("asks", STAY, {GPU: 1}, **GATE))
+        winner, loser = by_hand.next_pod(f"claims-{attempt}"), by_hand.next_pod(f"asks-{attempt}")
+        claim_name = by_hand.allocate(winner, device)
+        pods.wait(by_hand.let_go(winner), "is bound", lambda one: "nodeName" in one["spec"])
+        name = by_hand.let_go(loser)
+        found = pods.wait(name, "was judged", lambda one: phase(one) in {"Running", "Failed"})
+        if "is held through the dra door" in found["status"].get("message", ""):
+            return winner, loser, claim_name
+        for job in (f"claims-{attempt}", f"asks-{attempt}"):
+            by_hand.delete(job)
+        wait_until("it is free again", lambda: untainted(stage.claims.slices()) == {device})
+        wait_allocatable(stage.cluster.api, stage.node, GPU, 2)
+    pytest.fail(f"in none of {TRIES} tries the claim was before the pod")
+
+
+def two_of_many(stage: Stage) -> tuple[Object, ...]:
+    """Two GPUs at both doors, on a node that has so many that the other door learns late of what one has given out."""
+    many_gpus(stage.node.folder / "etc-ostler" / "gpus.yaml", MANY)
+    two: Object = {"kind": "gpu", "uuid": [gpu_uuid(0), gpu_uuid(1)]}
+    return {**BOTH, "devices": two}, {"name": "ostler.dev/rest", "devices": {"kind": "gpu"}}
+
+
+def test_what_an_init_container_had_is_held_as_long_as_its_pod(stage: Stage, both: NodeAgent) -> None:
+    """The kubelet lists it no more, and would not give it to anybody else: its checkpoint alone knows."""
+    pods, claims = stage.pods, stage.claims
+    begins = container("begins", "true", {GPU: 1})
+    pods.run(pod("early", container("main", STAY), initContainers=[begins]))
+    wait_until("the checkpoint tells", lambda: [one["state"] for one in held(both).values()] == ["recorded"])
+    ((device, hold),) = held(both).items()
+    assert (hold["door"], hold["holder"]) == ("plugin", "default/early")
+    wait_until("it is withdrawn from claims", lambda: device not in untainted(claims.slices()))
+    (other,) = untainted(claims.slices())
+    found = pods.run(user("claims", STAY, own="one"))
+    assert allocated(claims.of_pod(found)) == [other]
+    pods.create(user("waits", STAY, own="one"))
+    pods.wait_event("waits", "FailedScheduling")
+    pods.delete("early")
+    assert allocated(claims.of_pod(pods.wait_phase("waits", "Running"))) == [device]

@@ -1,0 +1,24 @@
+"""Parts of a cluster that are killed while devices are given out, and started again."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.cluster.rig.agent import NodeAgent
+from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.node import Node
+
+VICTIMS = ("agent", "kubelet", "api")
+
+
+def kill(victim: str, cluster: Cluster, node: Node, agent: NodeAgent) -> None:
+    """Kill one part, and start it again."""
+    if victim == "agent":
+        agent.stop(signal.SIGKILL)
+        agent.start()
+    elif victim == "kubelet":
+        node.stop_kubelet(signal.SIGKILL)
+        node.start_kubelet()
+    else:
+        cluster.control_plane.stop_api_server()
+        cluster.control_plane.start_api_server()

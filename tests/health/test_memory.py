@@ -1,0 +1,203 @@
+"""What outlives a restart of the agent, and what a reboot ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.files import JsonValue
+from node.health.memory import Memory, from_data
+from node.health.signal import Condition, Trouble
+from node.health.state import Health, HealthState
+from node.inventory.model import Device, DeviceKind
+from tests.health.rig import A, B, C, Rig, gpu
+
+HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
+GONE = Health(UNHEALTHY, "gone from the PCI bus; it was removed", cause="lost")
+
+
+def restarted(rig: Rig, *devices: Device, boot: str = "boot-1") -> Rig:
+    """The next process: it reads what the former one has written, as it comes back from a disk."""
+    data: JsonValue = json.loads(json.dumps(rig.saved[-1])) if rig.saved else None
+    return Rig(devices or rig.devices.values(), boot=boot, memory=from_data(data, boot))
+
+
+def test_what_waits_for_a_reset_waits_on_after_a_restart_of_the_agent() -> None:
+    rig = Rig([A, B, C])
+    rig.xid(A.name, 95)
+    rig.xid(B.name, 13)
+    after = restarted(rig)
+    assert after.states() == {A.name: UNHEALTHY, B.name: HEALTHY, C.name: HEALTHY}
+    assert after.health(A.name).since == rig.health(A.name).since
+    assert after.health(A.name).reason == rig.health(A.name).reason
+    after.scan_health(A.name, GONE)
+    after.scan_health(A.name, Health())
+    after.time.forward(21)
+    assert after.state(A.name) is HEALTHY
+    assert restarted(after).state(A.name) is HEALTHY
+
+
+def later(rig: Rig, seconds: float) -> Rig:
+    """The next process, so many seconds after the first one began."""
+    after = Rig(rig.devices.values())
+    after.time.forward(seconds)
+    after.keeper.recall(from_data(json.loads(json.dumps(rig.saved[-1])), "boot-1"))
+    return after
+
+
+def test_a_quiet_time_goes_on_over_a_restart_of_the_agent() -> None:
+    rig = Rig([A, B])
+    rig.xid(A.name, 142)
+    rig.time.forward(100)
+    rig.xid(A.name, 142)
+    after = later(rig, 110)
+    after.time.forward(289)
+    assert (after.state(A.name), after.health(A.name).recovery) == (UNHEALTHY, "automatic")
+    after.time.forward(62)
+    assert after.state(A.name) is HEALTHY
+    assert after.saved[-1] == Rig([A]).keeper._data()
+
+
+def test_a_quiet_time_that_was_over_meanwhile_is_over_and_a_reboot_ends_it() -> None:
+    rig = Rig([A])
+    rig.xid(A.name, 142)
+    assert later(rig, 1000).state(A.name) is HEALTHY
+    assert later(rig, 100).state(A.name) is UNHEALTHY
+    assert restarted(rig, boot="boot-2").state(A.name) is HEALTHY
+
+
+def test_a_storm_of_events_is_written_once_a_minute_at_most() -> None:
+    rig = Rig([A])
+    for _ in range(1000):
+        rig.xid(A.name, 142)
+        rig.time.forward(0.1)
+    assert len(rig.saved) <= 3
+
+
+def test_a_word_that_was_said_later_than_now_holds_no_longer_than_it_was_meant_to() -> None:
+    rig = Rig([A])
+    rig.time.now += 86_400
+    rig.keeper.set(A.name, UNHEALTHY, "for an hour", 3600)
+    after = restarted(rig)
+    after.time.forward(3599)
+    assert after.state(A.name) is UNHEALTHY
+    after.time.forward(2)
+    assert after.state(A.name) is HEALTHY
+
+
+def test_a_reboot_is_a_reset_and_replaces_nothing() -> None:
+    rig = Rig([A, B, C])
+    rig.xid(A.name, 95)
+    rig.xid(B.name, 54)
+    rig.keeper.set(C.name, UNHEALTHY, "wait for the vendor")
+    after = restarted(rig, boot="boot-2")
+    assert after.states() == {A.name: HEALTHY, B.name: UNHEALTHY, C.name: UNHEALTHY}
+
+
+def test_where_boots_cannot_be_told_apart_nothing_is_taken_for_one() -> None:
+    rig = Rig([A], boot="")
+    rig.xid(A.name, 95)
+    assert restarted(rig, boot="").state(A.name) is UNHEALTHY
+
+
+def test_another_gpu_or_another_driver_after_a_restart_is_found_out() -> None:
+    rig = Rig([A, B])
+    rig.xid(A.name, 95)
+    rig.xid(B.name, 95)
+    after = restarted(rig, gpu(0x1A, uuid="GPU-other"), gpu(0x1B, driver="580.0.0"))
+    assert after.state(A.name) is HEALTHY
+    after.time.forward(21)
+    assert after.state(B.name) is HEALTHY
+
+
+def test_the_rest_of_a_words_time_counts_on() -> None:
+    rig = Rig([A])
+    rig.keeper.set(A.name, UNHEALTHY, "for a day", 86_400)
+    after = restarted(rig)
+    after.time.forward(86_399)
+    assert after.state(A.name) is UNHEALTHY
+    after.time.forward(2)
+    assert after.state(A.name) is HEALTHY
+    assert after.saved[-1] == Rig([A]).keeper._data()
+
+
+def test_a_brake_that_is_on_stays_on() -> None:
+    rig = Rig([A, B, C])
+    for device in (A, B):
+        rig.look(device.name, Condition(Trouble.LOST))
+    after = restarted(rig, A, B, C)
+    assert [brake.kind for brake, _ in after.keeper.brakes] == [DeviceKind.GPU]
+    after.scan_health(C.name, GONE)
+    after.time.forward(1000)
+    assert not after.health(C.name).evicts
+
+
+def test_what_was_said_meanwhile_goes_before_what_is_remembered() -> None:
+    rig = Rig([A, B])
+    rig.keeper.set(A.name, UNHEALTHY, "old")
+    rig.keeper.set(B.name, UNHEALTHY, "old")
+    standby = Rig([A, B])
+    standby.keeper.set(A.name, DEGRADED, "new")
+    standby.keeper.recall(from_data(rig.saved[-1], "boot-1"))
+    assert standby.states() == {A.name: DEGRADED, B.name: UNHEALTHY}
+
+
+def test_what_a_standby_saw_and_somebody_cleared_is_not_brought_back_by_it() -> None:
+    active, standby = Rig([A, B]), Rig([A, B])
+    for rig in (active, standby):
+        rig.xid(A.name, 95)
+        rig.time.forward(100)
+    active.keeper.clear(A.name)
+    for rig in (active, standby):
+        rig.xid(B.name, 95)
+    standby.keeper.recall(None)
+    assert standby.states() == {A.name: UNHEALTHY, B.name: UNHEALTHY}
+    standby.keeper.recall(from_data(active.saved[-1], "boot-1"))
+    assert standby.states() == {A.name: HEALTHY, B.name: UNHEALTHY}
+
+
+def test_what_a_gpu_waits_for_hits_the_instance_that_it_hit() -> None:
+    rig = Rig([A])
+    rig.xid(A.name, 95, (1, 2))
+    (_, track), *rest = from_data(rig.saved[-1], "boot-1").tracks
+    assert (track.instance, rest) == ((1, 2), [])
+
+
+def test_nothing_is_written_for_nothing() -> None:
+    rig = Rig([A])
+    rig.xid(A.name, 13)
+    rig.look(A.name, Condition(Trouble.CARRIER))
+    rig.scan_health(A.name, GONE)
+    assert rig.saved == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        [],
+        {"boot": 7, "troubles": "x", "words": [3], "brakes": {"kind": "gpu"}},
+        {"troubles": [{"device": "a", "kind": "xid", "action": "reset", "recovery": "reset", "since": True}]},
+        {"troubles": [{"device": "a", "kind": "xid", "action": "warn", "recovery": "automatic", "since": 1}]},
+        {"troubles": [{"device": "", "kind": "xid", "action": "replace", "recovery": "replace", "since": 1}]},
+        {"words": [{"device": "a", "state": "sad", "at": 1}, {"device": "a", "state": "healthy", "at": "now"}]},
+        {"brakes": [{"kind": "toaster", "since": 1}, {"kind": "gpu"}]},
+    ],
+)
+def test_what_is_not_as_it_should_be_is_left_out(data: JsonValue) -> None:
+    assert from_data(data, "") == Memory()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["boot", "troubles", "kind"]), inner),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_no_data_whatever_stops_the_agent(data: JsonValue) -> None:
+    from_data(data, "boot-1")

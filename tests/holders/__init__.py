@@ -1,0 +1,1 @@
+"""The node's pods and their claims, over real HTTP against the API server's stand-in."""

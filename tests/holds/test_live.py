@@ -1,0 +1,78 @@
+"""The whole way with an embedded kubelet: from Allocate to what the kubelet lists, in real time and on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from node.holds.loop import HoldsLoop
+from node.holds.observer import Outcome, Silent
+from node.holds.plugin_holds import NobodyKnown, PluginHolds
+from node.holds.reader import KubeletLook
+from node.ledger import HoldState
+from sandbox.kubelet.pods import Container, Pod
+from tests.holds.making import Events, grant
+from tests.kubelet.conftest import GPU, Node
+from tests.kubelet.scripted_plugin import device
+from tests.offer.making import gpu, snapshot
+from tests.waiting import eventually
+
+CARDS = tuple(gpu(number) for number in range(8))
+PODS = 100
+
+
+class Figures(Silent):
+    """Counts the readings."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def read(self, outcome: Outcome, seconds: float) -> None:
+        self.outcomes.append(outcome)
+
+
+async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_is_so(short_dir: Path) -> None:
+    node, figures, holds = Node(short_dir), Figures(), PluginHolds()
+    kubelet = await node.kubelet()
+    await node.plugin([device(card.uuid or "") for card in CARDS])
+    await kubelet.wait_for(GPU, healthy=len(CARDS))
+    holds.place(snapshot(*CARDS), (GPU,))
+    holds.barrier(time.monotonic())
+    loop = HoldsLoop(
+        KubeletLook(short_dir, short_dir / "device-plugins", clock=time.monotonic, unix=time.time_ns),
+        lambda reading: holds.read(reading, NobodyKnown(), 1000.0),
+        lambda: holds.unseen,
+        clock=time.monotonic,
+        random=lambda: 0.0,
+        events=Events(),
+        observer=figures,
+    )
+    task = asyncio.create_task(loop.run())
+    by_id = {card.uuid: card for card in CARDS}
+    last: list[str] = []
+    try:
+        for number in range(PODS):
+            pod = Pod(f"u{number}", f"p{number}", "team", (Container("c", "app", {GPU: 1}),))
+            assert (await kubelet.admit(pod)).admitted
+            (id_,) = kubelet.allocated(pod.uid, "c")[GPU]
+            holds.granted([grant(by_id[id_], GPU)], time.monotonic(), 1000.0)
+            loop.soon()
+            last.append(by_id[id_].name)
+            if number >= 3:
+                kubelet.terminate(f"u{number - 3}")
+            assert last[-1] in holds.wanted()
+        listed = set(last[-3:])
+        began = time.monotonic()
+        await eventually(
+            lambda: {n for n, h in holds.wanted().items() if h.state is HoldState.LISTED} == listed, within=5.0
+        )
+        assert time.monotonic() - began < 2.5
+        assert len(figures.outcomes) <= 6
+        assert set(figures.outcomes) == {Outcome.WHOLE}
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await node.close()

@@ -1,0 +1,1 @@
+"""What the kernel tells of devices' health: pure rules, files, sweeps, and Looks on a loop."""

@@ -1,0 +1,235 @@
+"""Our process: both doors' servicers and all that they stand on, wired as the agent does; what it meets is the model's.
+
+Sockets and threads are left out: calls come from the model's kubelet, news of pods from the model's API server, and
+what the DRA door shows reaches that by ``PublishedSlices``. Dead, the process leaves what is on the disk; another one
+begins from that, from readings and from the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from driver.devices.offered import DoorView
+from driver.observer import Silent as SilentDriver
+from driver.servicers.claim_calls import ClaimCalls
+from driver.servicers.dra_v1 import DraV1
+from node.doorway.record import KnownDoors
+from node.doorway.taint_support import Taints, TaintSupport
+from node.events import EventType
+from node.holds.standing import Standing
+from node.inventory.model import Snapshot
+from node.offer import Offer, OfferedDevice
+from node.rules import Rule
+from node.values import replace
+from ostler.bookkeeping import Bookkeeping
+from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettings, Settings
+from ostler.publisher import Publisher
+from ostler.second_door import SecondDoor
+from plugin.answer import renderer
+from plugin.door import PluginDoor
+from plugin.kubelet import KubeletFolders
+from plugin.observer import Silent as SilentPlugin
+from tests.model import hardware
+from tests.model.api import Api
+from tests.model.cluster import Cluster
+from tests.model.kubelet import Kubelet
+from tests.model.objects import POOL, Pod
+from tests.model.slices import PublishedSlices
+from tests.model.virtual_time import VirtualLoop
+
+
+class Events:
+    """What was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def emit(self, kind: EventType, reason: str, message: str) -> None:
+        self.told.append((reason, message))
+
+
+class Agent:
+    """``shown``: called with what both doors show, whenever that is decided anew."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        root: Path,
+        kubelet: Kubelet,
+        *,
+        cluster: Cluster,
+        processes: hardware.Processes,
+        rules: tuple[Rule, ...],
+        shown: Callable[[Agent], None],
+    ) -> None:
+        self.loop = loop
+        self.kubelet = kubelet
+        self.alive = True
+        self.events = Events()
+        self._shown = shown
+        self._served: set[str] = set()
+        folders = KubeletSettings(root / "kubelet/device-plugins", root / "kubelet/plugins_registry")
+        self.settings = Settings(
+            node_name=POOL,
+            kubelet=folders,
+            cdi=CdiSettings((root / "cdi",), root / "cdi"),
+            inventory=InventorySettings(recorded=root / "node.yaml"),
+            state_dir=root / "state",
+            rules=rules,
+        )
+        self.door = PluginDoor(
+            KubeletFolders(folders.device_plugin_dir, folders.registry_dir),
+            renderer,
+            events=self.events,
+            observer=SilentPlugin(),
+            clock=loop.time,
+            random=_half,
+            take=self._take,
+        )
+        self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
+        self.books = Bookkeeping(
+            self.settings,
+            processes,
+            events=self.events,
+            clock=loop.unix,
+            monotonic=loop.time,
+            random=_half,
+            changed=self._changed,
+        )
+        self.books._loop._reader = kubelet
+        self.books.draining.off = ""
+        self.keeper = self.books.keeper
+        self.second = _Second(
+            self.settings,
+            events=self.events,
+            clock=loop.unix,
+            monotonic=loop.time,
+            random=_half,
+            alive=lambda: True,
+            changed=lambda: None,
+            books=self.books,
+            wanted=self._changed,
+        )
+        self.second.meet(loop, cluster, self._applied)
+        self.claims = self.second._claims
+        self._dra = DraV1(ClaimCalls(self.claims, SilentDriver(), monotonic=loop.time))
+
+    # The kubelet's calls
+
+    def plugin_servicer(self, resource: str) -> Any:
+        return self.door._resources[resource].servicer
+
+    @property
+    def dra_servicer(self) -> Any:
+        return self._dra
+
+    # Life
+
+    def start(self) -> None:
+        """As the process does it: the plugin door is served at once, claims once they are recovered."""
+        self.books.begin(relieves=False)
+        self.kubelet.connect(self, self.books.kubelet_changed)
+        for work in (self.publisher.run(), self.books.run(), *self.second.parts()):
+            self.loop.create_task(work, name="agent").add_done_callback(self._ended)
+        self.publisher.submit(hardware.SNAPSHOT)
+
+    def _ended(self, part: asyncio.Task[None]) -> None:
+        """A part that ends takes the process with it; in the model, the test."""
+        if self.alive and not part.cancelled():
+            self.loop.faults.append({"message": "a part of the process has ended", "exception": part.exception()})
+
+    def die(self, others: set[asyncio.Task[Any]]) -> None:
+        """Killed: every task that is none of the others' ends, and nobody is told of anything any more."""
+        self.alive = False
+        self.kubelet.disconnect()
+        for task in asyncio.all_tasks(self.loop) - others:
+            task.cancel()
+
+    def use(self, rules: tuple[Rule, ...]) -> None:
+        """Other rules."""
+        self.settings = replace(self.settings, rules=rules)
+        self.publisher.use(self.settings)
+        self.publisher.submit(hardware.SNAPSHOT)
+
+    def pod_changed(self, pod: Pod, gone: bool) -> None:
+        """News of the watch on pods."""
+        if gone:
+            self.second.pods.deleted(pod.seen())
+        else:
+            self.second.pods.applied(pod.seen())
+
+    def pods_listed(self, pods: list[Pod]) -> None:
+        """What a watch begins with."""
+        self.second.pods.replaced([pod.seen() for pod in pods])
+
+    @property
+    def offer(self) -> Offer:
+        """What the plugin door shows."""
+        return self.publisher.shown[1]
+
+    @property
+    def view(self) -> DoorView:
+        """What the DRA door shows."""
+        return self.second._view
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return self.settings.rules
+
+    def _take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        self.books.allocate(resource, devices)
+
+    def _changed(self) -> None:
+        if self.alive:
+            self.publisher.held()
+
+    def _applied(self) -> None:
+        served = set(self.door._resources)
+        for resource in sorted(self._served - served):
+            self.kubelet.unregistered(resource)
+        for resource in sorted(served - self._served):
+            self.kubelet.registered(resource)
+        self._served = served
+        self._shown(self)
+
+
+class _Second(SecondDoor):
+    """The DRA door without sockets, and with the model's API server behind it."""
+
+    def meet(self, loop: VirtualLoop, cluster: Cluster, applied: Callable[[], None]) -> None:
+        self._api._make = lambda: Api(loop, cluster)  # type: ignore[assignment, return-value]
+        self._applied = applied
+        self._published = PublishedSlices(loop, cluster, self._shown)
+        self._slices = self._published  # type: ignore[assignment]
+        self._withdrawal._free = self._published.free
+        self._doors._known = KnownDoors(support=TaintSupport(Taints.KEPT, "the model keeps them"))
+        self.pods = self._holders._pods
+
+    def parts(self) -> Iterable[Coroutine[Any, Any, Any]]:
+        """What ``run`` begins, but for what has sockets or threads of its own."""
+        return (
+            self._recovered(),
+            self.pods._answer(),
+            self._holders._reservations.run(),
+            self._withdrawal.run(),
+            self._first_slices(),
+        )
+
+    def apply(self, snapshot: Snapshot, rules: Iterable[Rule], standing: Standing) -> None:
+        super().apply(snapshot, rules, standing)
+        self._applied()
+
+    async def _recovered(self) -> None:
+        await self._claims.recover()
+        await self._claims.run()
+
+    async def _first_slices(self) -> None:
+        await self._until_sure()
+        await self._published.run()
+
+
+def _half() -> float:
+    return 0.5

@@ -1,0 +1,71 @@
+"""The API server as our client has it: blocking calls, which take a moment and fail while the server is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kube.bodies import JsonObject
+from kube.collection import Listing
+from kube.errors import Unreachable
+from tests.model.cluster import Cluster
+from tests.model.objects import NAMESPACE, Pod
+from tests.model.virtual_time import VirtualLoop
+
+
+class Api:
+    """As much of ``driver.api.ResourceApi`` as is asked for here."""
+
+    def __init__(self, loop: VirtualLoop, cluster: Cluster) -> None:
+        self._loop = loop
+        self._cluster = cluster
+
+    def claim(self, namespace: str, name: str) -> JsonObject | None:
+        self._reach()
+        return self._cluster.claim_body(name)
+
+    def claims(self, read: Callable[[JsonObject], JsonObject]) -> Collected:
+        return Collected(self, lambda: [read(body) for body in self._cluster.named()])
+
+    def core(self, plural: str, query: Mapping[str, str], read: Callable[[JsonObject], JsonObject]) -> Collected:
+        assert plural == "pods"
+        return Collected(self, lambda: [_pod(pod) for pod in self._cluster.pods.values() if pod.bound])
+
+    def close(self) -> None:
+        pass
+
+    def _reach(self) -> None:
+        if not self._cluster.up:
+            raise Unreachable("GET", "/", "no route to host", sent=False)
+
+
+class Collected:
+    """A list that is made when it is asked for."""
+
+    path = "/"
+
+    def __init__(self, api: Api, objects: Callable[[], list[JsonObject]]) -> None:
+        self._api = api
+        self._objects = objects
+
+    def read_whole(self) -> Listing:
+        self._api._reach()
+        return Listing(tuple(self._objects()), "1")
+
+    def page(self, query: Mapping[str, str]) -> JsonObject:
+        self._api._reach()
+        return {"items": list(self._objects()), "metadata": {"resourceVersion": "1"}}
+
+    def read(self, body: JsonObject) -> JsonObject:
+        return body
+
+    def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Any:
+        raise AssertionError("nobody watches through this")
+
+
+def _pod(pod: Pod) -> JsonObject:
+    return {
+        "metadata": {"uid": pod.uid, "namespace": NAMESPACE, "name": pod.name},
+        "spec": {"resourceClaims": [{"name": name, "resourceClaimName": name} for name in pod.claims]},
+        "status": {"phase": pod.phase.value, "containerStatuses": [{"state": {"running": {}}}] if pod.alive else []},
+    }

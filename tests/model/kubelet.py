@@ -1,0 +1,358 @@
+"""The kubelet: its device manager, its DRA manager, the order of admission, and what it tells of all that.
+
+Its memory goes with a restart; the two checkpoints stay, and so do containers. ``pods`` are those of the API; what is
+true of containers is written into them, so that the truth does not depend on what anybody remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from node.holds.reading import Holding, Reading
+from protos.deviceplugin.v1beta1 import api_pb2
+from tests.model.calls import CallFailed, Context, answered
+from tests.model.claim_manager import RETRY, SLOWEST, ClaimManager, Plugin
+from tests.model.cluster import Cluster
+from tests.model.objects import NAMESPACE, Ask, Phase, Pod
+from tests.model.virtual_time import VirtualLoop
+
+Key = tuple[str, int, str]
+"""Pod UID, number of the container, resource."""
+
+
+@dataclass
+class Faults:
+    """What goes wrong until somebody says otherwise."""
+
+    listed: bool = False
+    recorded: bool = False
+    allocatable: bool = False
+    late: bool = False
+    """Readings tell what was true when they began, and not when they end."""
+
+    @property
+    def any(self) -> bool:
+        return self.listed or self.recorded or self.allocatable
+
+
+class Kubelet:
+    """``tick``: called after every change of what containers have."""
+
+    def __init__(self, loop: VirtualLoop, cluster: Cluster, root: Path, tick: Callable[[], None]) -> None:
+        self.loop = loop
+        self.cluster = cluster
+        self.faults = Faults()
+        self.written: dict[Key, tuple[str, ...]] = {}
+        """The checkpoint, which outlives a restart."""
+        self.refuse_admissions = 0
+        """So many pods are refused after their devices were allocated."""
+        self.admissions: list[tuple[float, Pod, str]] = []
+        self._tick = tick
+        self._plugin: Plugin | None = None
+        self._file_changed: Callable[[], None] = lambda: None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.claims = ClaimManager(cluster, root, lambda: self._plugin, tick)
+        cluster.bound = self._bound
+        cluster.deleting = self._deleting
+        self._forget()
+        self._begin()
+
+    # Our agent
+
+    def connect(self, plugin: Plugin, file_changed: Callable[[], None]) -> None:
+        """A process of ours is there. Its resources follow by ``registered``."""
+        self._plugin = plugin
+        self._file_changed = file_changed
+
+    def disconnect(self) -> None:
+        """It is gone, and with it its streams."""
+        self._plugin = None
+        self._file_changed = lambda: None
+        for stream in self._streams.values():
+            stream.cancel()
+        self._streams.clear()
+        for devices in self.lists.values():
+            devices.update(dict.fromkeys(devices, False))
+
+    def registered(self, resource: str) -> None:
+        """The process serves a resource; a second time is one with the first."""
+        if resource not in self._streams and self._plugin is not None:
+            self._streams[resource] = self._spawn(self._follow(resource, self._plugin.plugin_servicer(resource)))
+
+    def unregistered(self, resource: str) -> None:
+        """The process serves a resource no more: its stream ends."""
+        stream = self._streams.pop(resource, None)
+        if stream is not None:
+            stream.cancel()
+            self.lists.setdefault(resource, {}).update(dict.fromkeys(self.lists.get(resource, {}), False))
+
+    async def read(self) -> Reading:
+        """One look, as ``KubeletReader`` has it."""
+        began, faults, half = self.loop.time(), self.faults, self.cluster.lags.reading / 2
+        early = self._reading(began)
+        await asyncio.sleep(half)
+        middle = self._reading(began)
+        await asyncio.sleep(half)
+        late = early if faults.late else self._reading(began)
+        return Reading(
+            began,
+            None if faults.listed else early.listed,
+            None if faults.recorded else (early if faults.late else middle).recorded,
+            None if faults.allocatable else late.allocatable,
+            ("out of order",) if faults.any else (),
+        )
+
+    # Life and death
+
+    def restart(self) -> None:
+        """It ends, whatever it is about, and a new one begins."""
+        resources = list(self._streams)
+        for task in list(self._tasks):
+            task.cancel()
+        self._tasks.clear()
+        self._forget()
+        self._begin()
+        for resource in resources:
+            self.registered(resource)
+
+    def _forget(self) -> None:
+        self.records: dict[Key, tuple[str, ...]] = dict(self.written)
+        self.reserved: dict[Key, tuple[str, ...]] = {}
+        self.lists: dict[str, dict[str, bool]] = {}
+        self._streams: dict[str, asyncio.Task[Any]] = {}
+        self.claims.forget()
+        self._queue: asyncio.Queue[Pod] = asyncio.Queue()
+
+    def _begin(self) -> None:
+        self._spawn(self._admit_all())
+        self._spawn(self._report())
+        for pod in list(self.cluster.pods.values()):
+            if pod.bound and not pod.over:
+                if pod.deleted:
+                    self._deleting(pod)
+                elif pod.ended is not None:
+                    self._spawn(self._finish(pod, pod.ended))
+                else:
+                    self._queue.put_nowait(pod)
+        for uid in self.claims.users - self.cluster.pods.keys():
+            self._spawn(self._clean_up(uid))
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = self.loop.create_task(work, name="kubelet")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    @property
+    def given(self) -> dict[str, tuple[str, tuple[tuple[str, str], ...], bool]]:
+        """See ``ClaimManager``."""
+        return self.claims.given
+
+    @property
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        return self._tasks
+
+    # Lists
+
+    async def _follow(self, resource: str, servicer: Any) -> None:
+        stream = servicer.ListAndWatch(api_pb2.Empty(), Context())
+        try:
+            async for message in stream:
+                await asyncio.sleep(self.cluster.lags.listing)
+                self.lists[resource] = {device.ID: device.health == "Healthy" for device in message.devices}
+                self._checkpoint()
+        finally:
+            await stream.aclose()
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(0.5 if not self.cluster.allocatable else self.cluster.lags.status)
+            self.cluster.reported({name: sum(devices.values()) for name, devices in self.lists.items()})
+
+    def _checkpoint(self) -> None:
+        self.written = dict(self.records)
+        self._file_changed()
+
+    def _active(self, uid: str) -> bool:
+        pod = self.cluster.pods.get(uid)
+        return pod is not None and pod.ended is None
+
+    def _collect(self) -> None:
+        """UpdateAllocatedDevices: does not write the checkpoint."""
+        for key in [key for key in self.records if not self._active(key[0])]:
+            del self.records[key]
+
+    def _reading(self, began: float) -> Reading:
+        self._collect()
+        listed = []
+        for (uid, container, resource), ids in self.records.items():
+            pod = self.cluster.pods[uid]
+            if not pod.asks[container].ordinary:
+                listed += [Holding(resource, id_, f"c{container}", pod=f"{NAMESPACE}/{pod.name}") for id_ in ids]
+        recorded = [
+            Holding(resource, id_, f"c{container}", uid=uid)
+            for (uid, container, resource), ids in self.written.items()
+            for id_ in ids
+        ]
+        allocatable = {
+            (name, id_) for name, devices in self.lists.items() for id_, healthy in devices.items() if healthy
+        }
+        return Reading(began, tuple(listed), tuple(recorded), frozenset(allocatable))
+
+    # Admission
+
+    def _bound(self, pod: Pod) -> None:
+        self._queue.put_nowait(pod)
+
+    async def _admit_all(self) -> None:
+        while True:
+            pod = await self._queue.get()
+            await asyncio.sleep(self.cluster.lags.answering)
+            if pod.uid not in self.cluster.pods or pod.deleted or pod.ended is not None:
+                continue
+            try:
+                await self._admit(pod)
+            except CallFailed as error:
+                self._refused(pod, str(error))
+            else:
+                if self._active(pod.uid) and not pod.deleted:
+                    self._spawn(self._start(pod))
+
+    def _refused(self, pod: Pod, why: str) -> None:
+        self.admissions.append((self.loop.time(), pod, why))
+        self._finish_soon(pod, Phase.FAILED)
+
+    def _finish_soon(self, pod: Pod, phase: Phase) -> None:
+        pod.ended = phase
+        self._end_containers(pod)
+        self._spawn(self._finish(pod, phase))
+
+    async def _finish(self, pod: Pod, phase: Phase) -> None:
+        await self.claims.release(pod.uid)
+        self.cluster.over(pod, phase)
+
+    async def _admit(self, pod: Pod) -> None:
+        reusable: dict[str, tuple[str, ...]] = {}
+        order = sorted(range(len(pod.asks)), key=lambda number: not pod.asks[number].ordinary)
+        for number in order:
+            ask = pod.asks[number]
+            ids = await self._allocated(pod, number, ask, reusable.get(ask.resource, ()))
+            if ask.ordinary:
+                reusable[ask.resource] = tuple(dict.fromkeys((*reusable.get(ask.resource, ()), *ids)))
+            else:
+                left = tuple(id_ for id_ in reusable.get(ask.resource, ()) if id_ not in ids)
+                reusable[ask.resource] = left
+        if self.refuse_admissions and pod.asks and not pod.admitted:
+            self.refuse_admissions -= 1
+            raise CallFailed("OutOfcpu", "the node has no CPU left")
+
+    async def _allocated(self, pod: Pod, number: int, ask: Ask, reusable: tuple[str, ...]) -> tuple[str, ...]:
+        key: Key = (pod.uid, number, ask.resource)
+        self._collect()
+        before = self.records.get(key, ())
+        if before and pod.alive and not ask.ordinary:
+            return before  # Its container runs: nothing is asked of a restarted kubelet.
+        devices = self.lists.get(ask.resource)
+        if devices is None and not any(each[2] == ask.resource for each in self.records):
+            raise CallFailed("UnexpectedAdmissionError", f"{ask.resource} is not known here")
+        healthy = {id_ for id_, well in (devices or {}).items() if well}
+        if not healthy:
+            raise CallFailed("UnexpectedAdmissionError", "no healthy devices present")
+        if not healthy.issuperset(before):
+            raise CallFailed("UnexpectedAdmissionError", "previously allocated devices are no longer healthy")
+        if before:
+            return before
+        chosen = await self._chosen(ask, healthy, reusable)
+        self.reserved[key] = chosen
+        try:
+            await self._allocate(ask.resource, chosen)
+            await asyncio.sleep(self.cluster.lags.answering)
+            self.records[key] = chosen
+            self._checkpoint()
+        finally:
+            self.reserved.pop(key, None)
+        return chosen
+
+    async def _chosen(self, ask: Ask, healthy: set[str], reusable: tuple[str, ...]) -> tuple[str, ...]:
+        kept = tuple(id_ for id_ in reusable if id_ in healthy)[: ask.count]
+        if len(kept) == ask.count:
+            return kept
+        taken = {
+            id_ for key, ids in (*self.records.items(), *self.reserved.items()) if key[2] == ask.resource for id_ in ids
+        }
+        available = sorted(healthy - taken)
+        needed = ask.count - len(kept)
+        if len(available) < needed:
+            raise CallFailed("UnexpectedAdmissionError", "requested number of devices unavailable")
+        if len(available) == needed:
+            return (*kept, *available)
+        request = api_pb2.PreferredAllocationRequest()
+        request.container_requests.add(
+            available_deviceIDs=[*available, *kept], must_include_deviceIDs=kept, allocation_size=ask.count
+        )
+        response = await self._call_plugin(ask.resource, "GetPreferredAllocation", request)
+        preferred = [id_ for id_ in response.container_responses[0].deviceIDs if id_ in available]
+        return (*kept, *dict.fromkeys((*preferred, *available)))[: ask.count]
+
+    async def _allocate(self, resource: str, ids: tuple[str, ...]) -> None:
+        request = api_pb2.AllocateRequest()
+        request.container_requests.add(devices_ids=ids)
+        await self._call_plugin(resource, "Allocate", request)
+
+    async def _call_plugin(self, resource: str, method: str, request: Any) -> Any:
+        await asyncio.sleep(self.cluster.lags.answering)
+        if self._plugin is None or resource not in self._streams:
+            raise CallFailed("UNAVAILABLE", "nobody serves it")
+        servicer = self._plugin.plugin_servicer(resource)
+        return await answered(getattr(servicer, method)(request, Context()))
+
+    # Containers and claims
+
+    async def _start(self, pod: Pod) -> None:
+        pod.admitted = True
+        pod.devices = {
+            (key[2], id_): not pod.asks[key[1]].ordinary
+            for key, ids in sorted(self.records.items(), key=lambda item: item[0], reverse=True)
+            if key[0] == pod.uid
+            for id_ in ids
+        }
+        pod.alive = pod.alive or not pod.claims
+        self._tick()
+        wait = RETRY
+        while not pod.alive and not pod.deleted:
+            if await self.claims.prepare_all(pod):
+                pod.alive = True
+            else:
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, SLOWEST)
+        if pod.alive and pod.phase is Phase.PENDING:
+            pod.phase = Phase.RUNNING
+            self.cluster.changed(pod, False)
+        self._tick()
+
+    def _deleting(self, pod: Pod) -> None:
+        self._spawn(self._terminate(pod))
+
+    def end(self, pod: Pod) -> None:
+        """The pod's containers have done what they were for."""
+        if pod.alive and pod.ended is None and not pod.deleted:
+            self._finish_soon(pod, Phase.SUCCEEDED)
+
+    async def _terminate(self, pod: Pod) -> None:
+        if pod.alive:
+            await asyncio.sleep(self.cluster.lags.grace)
+        self._end_containers(pod)
+        await self.claims.release(pod.uid)
+        self.cluster.gone(pod)
+
+    async def _clean_up(self, uid: str) -> None:
+        await self.claims.release(uid)
+
+    def _end_containers(self, pod: Pod) -> None:
+        pod.alive = pod.admitted = False
+        pod.devices = {}
+        self._tick()

@@ -1,0 +1,331 @@
+"""One node in one cluster: the outside, our process on it, and what has to be true of both at every moment."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from node.holds.processes import Process
+from node.ledger import HoldState
+from node.offer import Cause
+from node.rules import Door, Doors, rule_for
+from tests.model import hardware
+from tests.model.agent import Agent
+from tests.model.cluster import Cluster, Lags
+from tests.model.kubelet import Kubelet
+from tests.model.objects import Pod
+from tests.model.slices import effects
+from tests.model.truth import Holder, conflicts, holders
+from tests.model.virtual_time import VirtualLoop
+
+TOLD = 30.0
+"""Seconds after which our process must not believe in a pod that has ended."""
+
+
+class World:
+    """``broken``: what was seen that may not be, with the time."""
+
+    def __init__(self, root: Path, doors: tuple[Doors, ...]) -> None:
+        self.root = root
+        (root / "state").mkdir()
+        self.loop = VirtualLoop()
+        self.lags = Lags()
+        self.doors = doors
+        self.broken: list[str] = []
+        self.processes = hardware.Processes()
+        self.released: set[str] = set()
+        """Devices that a person has given back although a process is left on them."""
+        self.at_rest = False
+        """Whether nothing goes wrong any more."""
+        self.leave_behind = False
+        """Whether the next GPUs that are given back have a process left on them."""
+        self.cluster = Cluster(self.loop, self.lags)
+        self.kubelet = self.loop.run(self._kubelet())
+        self.cluster.changed = self._pod_changed
+        self.agent: Agent | None = None
+        self._had: dict[str, set[str]] = {}
+        self._plugin_had: dict[str, float] = {}
+        """When a live pod had a device through the plugin door last; infinite: it has."""
+        self._plugin_has: set[str] = set()
+        self._sent = 0.0
+        self.excused: set[str] = set()
+        """Pods of which it is known that they share hardware; see ``_excused``."""
+
+    async def _kubelet(self) -> Kubelet:
+        return Kubelet(self.loop, self.cluster, self.root / "kubelet", self.tick)
+
+    # Our process
+
+    def start_agent(self) -> None:
+        if self.agent is None:
+            self.loop.run(self._start_agent())
+
+    async def _start_agent(self) -> None:
+        self.agent = Agent(
+            self.loop,
+            self.root,
+            self.kubelet,
+            cluster=self.cluster,
+            processes=self.processes,
+            rules=hardware.rules_with(self.doors),
+            shown=self.shown,
+        )
+        self.agent.start()
+        if self.cluster.up:
+            self._send_all()
+
+    def kill_agent(self) -> None:
+        if self.agent is not None:
+            agent, self.agent = self.agent, None
+            agent.die(self.kubelet.tasks)
+            self.loop.pass_time(0.0)
+
+    def use(self, doors: tuple[Doors, ...]) -> None:
+        """Rules get these doors."""
+        self.doors = doors
+        self.loop.run(self._use())
+
+    async def _use(self) -> None:
+        if self.agent is not None:
+            self.agent.use(hardware.rules_with(self.doors))
+
+    def release(self, device: str) -> None:
+        """A person says that the device is free, whatever runs on it."""
+        self.loop.run(self._release(device))
+
+    async def _release(self, device: str) -> None:
+        if self.agent is not None and self.agent.keeper.release(device):
+            self.released.add(device)
+
+    def live(self, pod: Pod, seconds: float, *, processes: bool = False) -> None:
+        """Its containers end by themselves after so long, or as soon as they have begun."""
+
+        def over() -> None:
+            if pod.uid in self.cluster.pods and not self.end(pod, processes=processes):
+                self.loop.call_later(2.0, over)
+
+        if seconds < math.inf:
+            self.loop.call_later(seconds, over)
+
+    def end(self, pod: Pod, *, processes: bool = False) -> bool:
+        """Its containers have done what they were for, and may leave a process behind on GPUs."""
+        self.leave_behind = processes and not self.at_rest
+        ended = pod.alive
+        self.kubelet.end(pod)
+        self.leave_behind = False
+        return ended
+
+    def restart_kubelet(self) -> None:
+        self.loop.run(self._restart_kubelet())
+
+    async def _restart_kubelet(self) -> None:
+        self.kubelet.restart()
+
+    def api(self, *, up: bool) -> None:
+        """Whether our process reaches the API server."""
+        back = up and not self.cluster.up
+        self.cluster.up = up
+        if back:
+            self._send_all()
+
+    def _send_all(self) -> None:
+        """The list that a watch begins with."""
+        pods = [pod for pod in self.cluster.pods.values() if pod.bound]
+        self._send(lambda agent: agent.pods_listed(pods))
+
+    def _pod_changed(self, pod: Pod, gone: bool) -> None:
+        if self.cluster.up:
+            self._send(lambda agent: agent.pod_changed(pod, gone))
+
+    def _send(self, tell: object) -> None:
+        """News travel a while, and never overtake each other."""
+        agent = self.agent
+        self._sent = max(self._sent + 1e-6, self.loop.time() + self.lags.watch)
+
+        def arrive() -> None:
+            if agent is not None and agent.alive and self.cluster.up:
+                tell(agent)  # type: ignore[operator]
+
+        self.loop.call_at(self._sent, arrive)
+
+    # What has to be true
+
+    def tick(self) -> None:
+        """Containers have other devices than before."""
+        now: dict[str, set[str]] = {}
+        for holder in holders(self.cluster, self.kubelet):
+            now.setdefault(holder.device, set()).add(holder.who)
+            used = holder.device in self.processes.left and holder.device not in self.released
+            if used and holder.claim and holder.who not in self._had.get(holder.device, ()):
+                self.wrong(f"{holder.who} was given {holder.device}, on which a process is left")
+        for device in self._had.keys() - now.keys():
+            self.released.discard(device)
+            if self.leave_behind and device.startswith(("gpu", "mig")):
+                self.processes.left[device] = Process(4711, "python3")
+        self._had = now
+        have = {hardware.NAMES[id_] for pod in self.cluster.pods.values() if pod.admitted for _, id_ in pod.devices}
+        for device in self._plugin_has - have:
+            self._plugin_had[device] = self.loop.time()
+        self._plugin_had |= dict.fromkeys(have, math.inf)
+        self._plugin_has = have
+        for one, other in conflicts(self.cluster, self.kubelet):
+            if not self._excused(one, other):
+                self.wrong(f"{one.device} has {one.who}, {other.device} has {other.who}")
+
+    def _excused(self, one: Holder, other: Holder) -> bool:
+        """A whole and its part, given out by the plugin door, one of them before its rule became another's.
+
+        As long as the kubelet cannot be read after a restart nobody can tell, and not knowing must not restrict that
+        door where only the other one gives what overlaps.
+        """
+        if one.claim or other.claim or one.device == other.device:
+            return False
+        unknown = self.agent is None or not self.agent.keeper.known
+        if unknown and not (self._is_at(one.device, Door.PLUGIN) and self._is_at(other.device, Door.PLUGIN)):
+            self.excused |= {one.who, other.who}
+        return {one.who, other.who} <= self.excused
+
+    def shown(self, agent: Agent) -> None:
+        """Our process has decided anew what both doors show."""
+        pods = [pod for pod in self.cluster.pods.values() if pod.admitted and pod.name not in self.excused]
+        held = {(resource, id_) for pod in pods for resource, id_ in pod.devices}
+        for resource in agent.offer.resources:
+            for item in resource.devices:
+                if item.cause is Cause.HOLDS_UNKNOWN:
+                    self.wrong(f"{item.device.name} is withheld from the plugin door for not knowing")
+                if (resource.resource, item.id) in held and not item.healthy:
+                    self.wrong(f"{item.device.name}, which a pod has, is shown unhealthy: {item.reason}")
+        self._look_at_evictions(agent)
+        self._look_at_processes(agent)
+
+    def _look_at_evictions(self, agent: Agent) -> None:
+        for each in agent.view.devices:
+            name = each.device.name
+            if not any(effect == "NoExecute" for effect in effects(each)):
+                continue
+            if not self._has_plugin_pod(name):
+                self.wrong(f"{name} evicts, though no pod has it through the plugin door")
+
+    def _has_plugin_pod(self, device: str) -> bool:
+        """Or had it as lately as our process can have been told."""
+        # Podresources lists pods that are being admitted, too, and those that are deleted before they began.
+        listed = {hardware.NAMES[id_] for ids in self.kubelet.records.values() for id_ in ids}
+        if any(hardware.overlap(name, device) for name in listed):
+            return True
+        lately = self.loop.time() - TOLD
+        return any(when >= lately and hardware.overlap(name, device) for name, when in self._plugin_had.items())
+
+    def _look_at_processes(self, agent: Agent) -> None:
+        """A device with a left-over process is offered nowhere, once our process can know that its holder has ended."""
+        for name in self.processes.left.keys() - self.released:
+            rule = rule_for(hardware.BY_NAME[name], agent.rules)
+            if rule is None or rule.door is not Doors.BOTH:
+                continue
+            held = [
+                hold for hold in agent.books.ledger.all if hold.device == name and hold.state is not HoldState.DRAINING
+            ]
+            if held:
+                continue
+            shown = agent.view.device(name)
+            if shown is not None and shown.healthy:
+                self.wrong(f"{name}, on which a process is left, is offered to claims")
+
+    def wrong(self, what: str) -> None:
+        line = f"{self.loop.time():.3f}: {what}"
+        self.broken.append(line)
+
+    # The end
+
+    def settle(self) -> list[str]:
+        """Let everything come to rest, with nothing out of order; what is not as it should be then."""
+        self.api(up=True)
+        self.kubelet.faults.__init__()  # type: ignore[misc]
+        self.kubelet.refuse_admissions = 0
+        self.processes.left.clear()
+        self.processes.silent = False
+        self.at_rest = True
+        for name, field in Lags.__dataclass_fields__.items():
+            setattr(self.lags, name, field.default)
+        self.start_agent()
+        self.loop.pass_time(90.0)
+        failures = self.cluster.failures
+        self.loop.pass_time(30.0)
+        return [*self._not_offered(), *self._not_ended(), *self._still_failing(failures)]
+
+    def _not_offered(self) -> list[str]:
+        agent = self.agent
+        assert agent is not None
+        used = {holder.device for holder in holders(self.cluster, self.kubelet)}
+        used |= {each.device for claim in self.cluster.claims.values() if not claim.admin for each in claim.allocation}
+        at_plugin = {item.device.name: item for resource in agent.offer.resources for item in resource.devices}
+        wrong = []
+        for device in hardware.DEVICES:
+            name = device.name
+            if any(hardware.overlap(name, other) for other in used):
+                continue
+            rule = rule_for(device, agent.rules)
+            assert rule is not None
+            if rule.door.has(Door.PLUGIN):
+                item = at_plugin.get(name)
+                if item is None or not item.healthy:
+                    wrong.append(f"{name} is free and not given by the plugin door: {item.reason if item else '-'}")
+            in_slice = dict(self.cluster.slice.devices).get(name)
+            if rule.door.has(Door.DRA) and device not in hardware.DIVIDED and in_slice != ():
+                shown = agent.view.device(name)
+                wrong.append(f"{name} is free and not given to claims: {shown.reason if shown else '-'} ({in_slice})")
+        for resource in agent.offer.resources:
+            wrong += [
+                f"{item.device.name} is {item.cause} at the plugin door: {item.reason}"
+                for item in resource.devices
+                if item.cause is Cause.HOLDS_UNKNOWN or (item.cause is Cause.MOVING and item.device.name not in used)
+            ]
+        return wrong
+
+    def _not_ended(self) -> list[str]:
+        return [
+            f"{pod} is bound and never began ({pod.phase}, deleted: {pod.deleted}, {self._waits(pod)})"
+            for pod in self.cluster.pods.values()
+            if pod.bound and not pod.alive and not self._may_wait(pod)
+        ]
+
+    def _may_wait(self, pod: Pod) -> bool:
+        """Nothing in a slice says that a function is part of a port, so claims can be allocated both; one waits.
+
+        Who only looks on is given devices that are being withdrawn, too, and may find them gone.
+        """
+        claims = [self.cluster.claims[name] for name in pod.claims]
+        wanted = {each.device for claim in claims for each in claim.allocation}
+        if any(claim.admin for claim in claims) and not all(self._is_at(name, Door.DRA) for name in wanted):
+            return True
+        return any(
+            holder.claim and holder.device != name and hardware.overlap(holder.device, name)
+            for holder in holders(self.cluster, self.kubelet)
+            for name in wanted
+        )
+
+    def _is_at(self, name: str, door: Door) -> bool:
+        rule = rule_for(hardware.BY_NAME[name], hardware.rules_with(self.doors))
+        return rule is not None and rule.door.has(door)
+
+    def _waits(self, pod: Pod) -> str:
+        agent = self.agent
+        assert agent is not None
+        words = []
+        for name in pod.claims:
+            claim = self.cluster.claims.get(name)
+            if claim is not None:
+                for each in claim.allocation:
+                    by = [
+                        hold.words + f" [{hold.state}]"
+                        for hold in agent.books.ledger.all
+                        if hardware.overlap(hold.device, each.device)
+                    ]
+                    words.append(f"{name} has {each.device}: {by}")
+        return "; ".join(words)
+
+    def _still_failing(self, failures: int) -> list[str]:
+        refused = self.cluster.failures - failures
+        return [f"{refused} pods were refused when all was settled: {self.kubelet.admissions[-1]}"] if refused else []
+
+    def close(self) -> None:
+        self.loop.discard()

@@ -1,0 +1,79 @@
+"""What the tour shows of each door and of both, on recorded nodes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.inventory.recordings.source import read
+from sandbox.configuration import configuration
+from sandbox.nodes import names, path
+
+
+@pytest.mark.parametrize("name", names())
+def test_agent_takes_the_configuration_of_every_node_and_offers_its_devices_at_both_doors(
+    name: str, tmp_path: Path
+) -> None:
+    assert read(path(name)).facts is not None
+    written = tmp_path / "ostler.yaml"
+    written.write_text(configuration(mig=True, both=True))
+    arguments = [sys.executable, "-m", "ostler", "devices", "--scan", "--config", str(written), "-o", "json"]
+    arguments += ["--node-name", name, "--recorded", str(path(name))]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    devices = json.loads(done.stdout)["devices"]
+    assert any(device.get("door") == "both" for device in devices), devices[0]
+    reasons = [str(device.get("offer_reason")) for device in devices]
+    wide = [str(device["host_use"]) for device in devices if device.get("host_use")]
+    assert not wide or any("the node itself uses it" in reason for reason in reasons)
+
+
+@cache
+def told(node: str) -> dict[str, Any]:
+    arguments = [sys.executable, "-m", "ostler", "sandbox", "--once", "--node", node]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("node", ["h100-sxm-8", "mi300x-8", "sriov-2"])
+def test_tour_tells_of_both_doors_and_leaves_nothing(node: str) -> None:
+    seen = told(node)
+    assert seen["claim"]["phase"] == "Running"
+    injected = seen["claim"]["containers"]["main"]["injected"]
+    assert injected.get("env") or injected.get("deviceNodes")
+    ((_, (claimed,)),) = seen["claim"]["claims"].items()
+    device = claimed.rpartition("/")[2]
+    assert device in seen["claim_failure"]["taints"]
+    assert "Unhealthy" in str(seen["claim_failure"]["podStatus"])
+    if node == "h100-sxm-8":
+        assert any(line.startswith(device) and "unhealthy" in line for line in seen["health"])
+    assert device not in seen["claim_recovery"]["taints"]
+    assert seen["released"] == {"claims": [], "specs": []}
+    published = {each["name"] for each in seen["devices"] if each.get("published") == "published"}
+    assert published == {each["name"] for one in seen["slices"] for each in one["devices"]}
+    if node in ("h100-sxm-8", "mi300x-8"):
+        ((_, pair),) = seen["claim_pair"]["claims"].items()
+        assert pair[0].rpartition("/")[2].startswith("gpu-")
+        assert len(pair) == 2
+        assert [pod["phase"] for pod in seen["islands"]] == ["Running", "Running", "Pending"]
+
+
+@pytest.mark.parametrize("node", ["h100-sxm-8", "sriov-2"])
+def test_tour_shows_what_one_door_keeps_from_the_other_until_it_is_free(node: str) -> None:
+    seen = told(node)
+    lines = seen["holds"][1:]
+    (by_pod,) = (line for line in lines if " default/pod-" in line and "held through the plugin door" in line)
+    (by_claim,) = (line for line in lines if " default/both-1-" in line and "held through the dra door" in line)
+    assert " listed " in by_pod
+    assert " prepared " in by_claim
+    ((resource, left),) = seen["withdrawn"]["allocatable"].items()
+    assert seen["withdrawn"]["taints"] == {by_pod.split()[0]: ["ostler.dev/other-door=plugin:NoSchedule"]}
+    assert seen["offered_again"] == {"allocatable": {resource: left + 1}, "taints": {}}

@@ -1,0 +1,121 @@
+"""A rule gets another door while the agent runs: what is asked and written, and that it ends right."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from node.rules import Doors
+from sandbox.apiserver.server import ApiServer
+from tests.holders.making import NODE, World
+from tests.second_door.making import Both, ended_at, gpus
+from tests.waiting import eventually
+
+
+async def test_a_thousand_devices_move_with_one_list_of_claims_and_few_writes(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    for n in range(600):
+        world.claim(f"c{n}", "elsewhere", pool="node-2")
+    both = Both(short_dir, server, gpus(1000), Doors.DRA)
+    async with both.running():
+        await ended_at(both, Doors.DRA)
+        assert len(server.requests.writes()) <= 16 + 1, "a slice each, and the dry run"
+        server.requests.clear()
+        both.use(Doors.PLUGIN)
+        await ended_at(both, Doors.PLUGIN)
+        lists = server.requests.of("list", "resourceclaims")
+        assert [bool(each.query.get("continue")) for each in lists] == [False, True], "two pages of one list"
+        assert len(server.requests.writes()) <= 2 * 16, "tainted, and left out"
+        server.requests.clear()
+        both.use(Doors.DRA)
+        await ended_at(both, Doors.DRA)
+        assert both.asked("list", "resourceclaims") == 0
+        assert len(server.requests.writes()) <= 2 * 16
+    assert both.asked("watch", "resourceclaims") == 0
+
+
+async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_who_looks_on_holds_nothing_up(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    both = Both(short_dir, server, gpus(3), Doors.DRA)
+    async with both.running():
+        await ended_at(both, Doors.DRA)
+        world.store.create(
+            "namespaces", {"metadata": {"name": "team", "labels": {"resource.kubernetes.io/admin-access": "true"}}}
+        )
+        world.claim("looks", "gpu-0001", adminAccess=True)
+        world.claim("has", "gpu-0002")
+        both.use(Doors.PLUGIN)
+        await eventually(lambda: both.at_plugin() == {"gpu-0000", "gpu-0001"})
+        assert both.effects("gpu-0002") == [("ostler.dev/moving", "NoSchedule")]
+        await eventually(lambda: both.second.leaving() == {"gpu-0002": "claim team/has names it"})
+        world.free("has")
+        await ended_at(both, Doors.PLUGIN)
+
+
+async def test_a_rule_that_flips_again_and_again_ends_where_it_was_last(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    """Slices are written late, and the kubelet's readings as well: one a second at most."""
+    both = Both(short_dir, server, gpus(8), Doors.PLUGIN)
+    async with both.running():
+        await ended_at(both, Doors.PLUGIN)
+        for turn, last in enumerate((Doors.DRA, Doors.PLUGIN, Doors.BOTH)):
+            server.faults.add("update", status=503, resource="resourceslices", count=2, retry_after=None)
+            for number in range(12):
+                both.use((Doors.PLUGIN, Doors.DRA, Doors.PLUGIN, Doors.BOTH)[number % 4])
+                await asyncio.sleep(0.03 * ((number * 7 + turn) % 5))
+            both.use(last)
+            await ended_at(both, last)
+
+
+async def test_the_label_of_the_node_moves_its_devices_and_a_node_made_anew_goes_by_its_own(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    def label(door: str | None) -> None:
+        world.store.patch("nodes", NODE, {"metadata": {"labels": {"ostler.dev/door": door}}})
+
+    both = Both(short_dir, server, gpus(2), Doors.PLUGIN)
+    async with both.running():
+        await ended_at(both, Doors.PLUGIN)
+        for door in ("dra", "both", "plugin", "dra"):
+            label(door)
+            await ended_at(both, Doors(door))
+        world.store.delete("nodes", NODE)
+        world.store.create("nodes", {"metadata": {"name": NODE, "labels": {"ostler.dev/door": "both"}}})
+        await ended_at(both, Doors.BOTH)
+        world.store.delete("nodes", NODE)
+        world.store.create("nodes", {"metadata": {"name": NODE}})
+        await ended_at(both, Doors.PLUGIN)
+
+
+async def test_without_the_api_server_a_device_stays_withdrawn_and_moves_when_it_is_back(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    both = Both(short_dir, server, gpus(2), Doors.DRA)
+    async with both.running():
+        await ended_at(both, Doors.DRA)
+        server.down()
+        both.use(Doors.PLUGIN)
+        await eventually(lambda: both.second.leaving() and both.second.problems())
+        assert both.at_plugin() == set()
+        assert both.marked()
+        server.up()
+        await ended_at(both, Doors.PLUGIN, within=30.0)
+
+
+async def test_a_process_that_begins_without_the_api_server_gives_nothing_to_pods_that_claims_were_shown(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    both = Both(short_dir, server, gpus(2), Doors.DRA)
+    async with both.running():
+        await ended_at(both, Doors.DRA)
+    server.down()
+    both = Both(short_dir, server, gpus(2), Doors.PLUGIN)
+    async with both.running():
+        # Until the kubelet has told what pods have, one may have it, and is not to be disturbed.
+        await eventually(lambda: len(both.second.leaving()) == 2 and both.at_plugin() == set())
+        assert both.marked()
+        server.up()
+        await ended_at(both, Doors.PLUGIN, within=30.0)

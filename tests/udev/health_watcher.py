@@ -1,0 +1,60 @@
+"""A process with live hardware on the machine that it sees: prints every Look at the health of its NICs.
+
+Each line is JSON: ``{"source": ..., "found": {device: [kinds]}, "generation": ...}``, and ``{"listening": ...}`` once
+events are listened to and there is a device. Given an address, it takes the PCI function there for a NIC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from node.health.signal import Look
+from node.inventory.diff import Diff
+from node.inventory.identity import IdentityStore
+from node.inventory.live.hardware import LiveHardware
+from node.inventory.live.reach import EventState, Reach
+from node.inventory.loop import Inventory
+from node.inventory.model import Device, DeviceKind, Snapshot
+from node.inventory.sysfs.source import SysfsSource
+from node.rules import Rule
+
+RULES = (Rule("example.com/nic", link_health=True),)
+
+
+async def watch(address: str | None) -> None:
+    inventory = Inventory((SysfsSource(),), IdentityStore(Path(tempfile.mkdtemp()) / "ids.json"), clock=time.time)
+
+    def looked(look: Look) -> None:
+        found = {name: [each.kind for each in troubles] for name, troubles in look.found.items()}
+        tell({"source": look.source, "found": found, "generation": inventory.snapshot.generation})
+
+    live = LiveHardware(inventory.wake, looked=looked, reach=lambda: Reach(EventState.KERNEL))
+
+    def published(snapshot: Snapshot, _: Diff) -> None:
+        live.observe(snapshot, RULES)
+
+    inventory.subscribe(published)
+    if address is not None:
+        device = Device("nic", DeviceKind.NIC, "some", pci_address=address)
+        live.observe(Snapshot(1, (device,)), RULES)
+    async with asyncio.TaskGroup() as group:
+        if address is None:
+            group.create_task(inventory.run())
+            await inventory.first.wait()
+        group.create_task(live.run())
+        while live.state is EventState.POLLING or not live.counts.sweeps:
+            await asyncio.sleep(0.01)
+        tell({"listening": live.state})
+
+
+def tell(shown: dict[str, object]) -> None:
+    print(json.dumps(shown), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(watch(next(iter(sys.argv[1:]), None)))
