@@ -110,7 +110,7 @@ async def test_watch_that_is_closed_is_taken_up_again_without_a_write(expired: b
         assert box.slice_writes() == before
         (stored,) = box.api.store.list("resourceslices")
         box.api.store.delete("resourceslices", stored["metadata"]["name"])
-        await eventually(lambda: bool(box.stored()), "the slice is back", within=5)
+        await eventually(lambda: bool(box.stored()), "the slice is back", within=20)
 
 
 def _watched_again(box: ClaimedNode, before: int) -> bool:

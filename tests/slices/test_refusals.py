@@ -163,7 +163,7 @@ def test_refusals_do_not_count_as_repairs_which_grow_slower(rig: Rig) -> None:
     rig.want(slice_of("a"), REFUSED)
     assert len(rig.errors) == 15
     rig.server.store.delete(SLICES, rig.server.store.list(SLICES)[0]["metadata"]["name"])
-    until(lambda: rig.stored == [("a",)], within=2.0)
+    until(lambda: rig.stored == [("a",)])
 
 
 def test_many_slices_are_deleted_side_by_side(rig: Rig) -> None:
