@@ -32,11 +32,15 @@ _RIGHT = "the verb list on resourceclaims of the API group resource.k8s.io"
 
 @value
 class Naming(Value):
-    """An allocation names a device of ours; ``admin``: for looking only, which is in nobody's way."""
+    """An allocation names a device of ours.
+
+    ``admin``: for looking only, which is in nobody's way; ``reserved``: for some pod, which uses it or is about to.
+    """
 
     device: str
     claim: ClaimReference
     admin: bool = False
+    reserved: bool = False
 
 
 class ClaimNames:
@@ -83,7 +87,10 @@ class ClaimNames:
         metadata = object_at(body, "metadata")
         return {
             "metadata": {key: metadata.get(key) for key in ("namespace", "name", "uid")},
-            "status": {"allocation": {"devices": {"results": results}}},
+            "status": {
+                "allocation": {"devices": {"results": results}},
+                "reservedFor": object_at(body, "status").get("reservedFor"),
+            },
         }
 
     def _names(self, body: JsonObject) -> Iterator[Naming]:
@@ -92,9 +99,10 @@ class ClaimNames:
             devices = allocated_devices(body, self._driver)
         except ClaimError as error:
             raise ClaimError(f"claim {claim}: {error}") from error
+        reserved = bool(object_at(body, "status").get("reservedFor"))
         for device in devices:
             if device.pool == self._pool:
-                yield Naming(device.device, claim, device.admin_access)
+                yield Naming(device.device, claim, device.admin_access, reserved)
 
 
 def _refused(error: Forbidden) -> str:

@@ -62,6 +62,9 @@ class HoldKeeper:
         self._monotonic = monotonic
         self._reserved: Mapping[str, tuple[Hold, ...]] = {}
         self._devices: tuple[tuple[Device, Rule], ...] = ()
+        self._wholes: Mapping[str, tuple[str, ...]] = {}
+        self._may_be_had: frozenset[str] = frozenset()
+        """Devices that the plugin door could give out when it was last known what pods have, or since then."""
         self._strangers: set[str] = set()
         """Devices that are or were held through a door that their rule has not (any more)."""
         self._last: dict[str, Door] = {}
@@ -98,7 +101,7 @@ class HoldKeeper:
         """
         if self.plugin.known(self._monotonic()):
             return
-        given = {device.name: wholes_of(device) for device, rule in self._devices if rule.door.has(Door.PLUGIN)}
+        given = {name: within for name, within in self._wholes.items() if name in self._may_be_had}
         for offered in devices:
             name, within = offered.device.name, wholes_of(offered.device)
             for other, its_wholes in given.items():
@@ -110,6 +113,7 @@ class HoldKeeper:
     def read(self, reading: Reading) -> None:
         """The kubelet said this."""
         self.plugin.read(reading, self.pods, self._clock())
+        self._remember_what_may_be_had()
         self.settle()
 
     def reserve(self, claims: Mapping[str, tuple[Hold, ...]]) -> None:
@@ -122,8 +126,15 @@ class HoldKeeper:
         rules = tuple(rules)
         found = ((device, rule_for(device, rules)) for device in snapshot.devices)
         self._devices = tuple((device, rule) for device, rule in found if rule is not None)
+        self._wholes = {device.name: wholes_of(device) for device in snapshot.devices}
+        self._remember_what_may_be_had()
         self.plugin.place(snapshot, {rule.resource_of(device) for device, rule in self._devices})
         self.settle()
+
+    def _remember_what_may_be_had(self) -> None:
+        """A rule that takes a device from the plugin door takes it from no pod; who has it must first be known."""
+        given = frozenset(device.name for device, rule in self._devices if rule.door.has(Door.PLUGIN))
+        self._may_be_had = given if self.plugin.known(self._monotonic()) else self._may_be_had | given
 
     def release(self, device: str) -> bool:
         """A person says that a draining device is free; False if it is not draining."""
@@ -225,8 +236,10 @@ class HoldKeeper:
 
     def _look_for_free_ones(self, held: tuple[Hold, ...]) -> None:
         now = self._monotonic()
-        if self.plugin.known(now):
+        if not self._began and self.plugin.known(now):
             self._began = True
+            # Wishes of before have reserved what nobody had looked at.
+            held = tuple(hold for hold in held if hold.state is not HoldState.RESERVED)
         given_back, self._given_back = self._given_back, ()
         if not self._began:
             # Nothing is known to be free, and the plugin door must not suffer from that.

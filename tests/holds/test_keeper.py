@@ -32,7 +32,7 @@ def mig(number: int, of: int) -> Device:
 class Node:
     """A keeper with clocks of its own; looks for processes find what ``left`` says."""
 
-    def __init__(self, *devices: Device, rule: Rule = BOTH) -> None:
+    def __init__(self, *devices: Device, rule: Rule = BOTH, read: bool = True) -> None:
         self.now = 100.0
         self.left: dict[str, tuple[Process, ...]] = {}
         self.changes = 0
@@ -50,7 +50,8 @@ class Node:
         self.devices = devices
         self.keeper.begin(0.0)
         self.keeper.place(Snapshot(1, devices), (rule,))
-        self.read()
+        if read:
+            self.read()
 
     def _changed(self) -> None:
         self.changes += 1
@@ -210,6 +211,20 @@ def test_nothing_is_looked_at_before_it_is_known_what_pods_have() -> None:
     assert fresh.ledger.all == ()
 
 
+def test_what_a_claim_waits_for_at_the_start_is_looked_at_as_soon_as_it_is_known_what_pods_have() -> None:
+    node = Node(gpu(0), read=False)
+    node.left["gpu-0"] = (Process(41, "python3"),)
+    node.keeper.reserve({"uid-claim": (claim(gpu(0), state=HoldState.RESERVED),)})
+    assert node.state(gpu(0)) == (Door.DRA, HoldState.RESERVED)
+    node.read()
+    node.look()
+    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+    node.left.clear()
+    node.now += 1.0
+    node.look()
+    assert node.state(gpu(0)) == (Door.DRA, HoldState.RESERVED)
+
+
 def test_a_part_is_not_given_out_while_it_is_not_known_whether_a_pod_has_the_whole() -> None:
     node = Node(gpu(0), mig(0, 0), gpu(1))
     node.now += 100.0
@@ -219,6 +234,23 @@ def test_a_part_is_not_given_out_while_it_is_not_known_whether_a_pod_has_the_who
     node.allocate(gpu(1))
     node.read()
     node.look()
+    node.allocate(mig(0, 0))
+
+
+def test_a_rule_that_takes_the_whole_from_the_plugin_door_does_not_free_its_parts_while_that_is_not_known() -> None:
+    node = Node(gpu(0), mig(0, 0))
+    parts, wholes = (Selector(kinds=(DeviceKind.MIG,)), Selector(kinds=(DeviceKind.GPU,)))
+    moved = (Rule("nvidia.com/mig", parts), Rule(GPU, wholes, Doors.DRA))
+    node.now += 100.0
+    for rules in (moved, moved[:1]):
+        node.keeper.place(Snapshot(1, node.devices), rules)
+        with pytest.raises(HeldError, match="part of gpu-0, is held through the plugin door by a pod, perhaps"):
+            node.allocate(mig(0, 0))
+    node.read()
+    node.look()
+    node.allocate(mig(0, 0))
+    # Known once, what happens to the kubelet later is no reason: nobody can have been given the whole since.
+    node.now += 100.0
     node.allocate(mig(0, 0))
 
 

@@ -48,6 +48,8 @@ class World:
         """When a live pod had a device through the plugin door last; infinite: it has."""
         self._plugin_has: set[str] = set()
         self._sent = 0.0
+        self._ever_at_plugin: frozenset[str] = frozenset()
+        """Devices that had the plugin door by any rule that the process of now has seen."""
         self.excused: set[str] = set()
         """Pods of which it is known that they share hardware; see ``_excused``."""
 
@@ -61,6 +63,7 @@ class World:
             self.loop.run(self._start_agent())
 
     async def _start_agent(self) -> None:
+        self._ever_at_plugin = self._at_plugin()
         self.agent = Agent(
             self.loop,
             self.root,
@@ -83,6 +86,7 @@ class World:
     def use(self, doors: tuple[Doors, ...]) -> None:
         """Rules get these doors."""
         self.doors = doors
+        self._ever_at_plugin |= self._at_plugin()
         self.loop.run(self._use())
 
     async def _use(self) -> None:
@@ -173,15 +177,15 @@ class World:
                 self.wrong(f"{one.device} has {one.who}, {other.device} has {other.who}")
 
     def _excused(self, one: Holder, other: Holder) -> bool:
-        """A whole and its part, given out by the plugin door, one of them before its rule became another's.
+        """A whole and its part, given out by the plugin door, one of them before a rule took it from that door.
 
-        As long as the kubelet cannot be read after a restart nobody can tell, and not knowing must not restrict that
-        door where only the other one gives what overlaps.
+        A process that begins after that, and cannot read the kubelet, has never seen that rule; and not knowing must
+        not restrict that door where only the other one gives what overlaps.
         """
         if one.claim or other.claim or one.device == other.device:
             return False
         unknown = self.agent is None or not self.agent.keeper.known
-        if unknown and not (self._is_at(one.device, Door.PLUGIN) and self._is_at(other.device, Door.PLUGIN)):
+        if unknown and not self._ever_at_plugin.issuperset((one.device, other.device)):
             self.excused |= {one.who, other.who}
         return {one.who, other.who} <= self.excused
 
@@ -289,19 +293,16 @@ class World:
         ]
 
     def _may_wait(self, pod: Pod) -> bool:
-        """Nothing in a slice says that a function is part of a port, so claims can be allocated both; one waits.
-
-        Who only looks on is given devices that are being withdrawn, too, and may find them gone.
-        """
-        claims = [self.cluster.claims[name] for name in pod.claims]
-        wanted = {each.device for claim in claims for each in claim.allocation}
-        if any(claim.admin for claim in claims) and not all(self._is_at(name, Door.DRA) for name in wanted):
-            return True
+        """Nothing in a slice says that a function is part of a port, so claims can be allocated both; one waits."""
+        wanted = {each.device for name in pod.claims for each in self.cluster.claims[name].allocation}
         return any(
             holder.claim and holder.device != name and hardware.overlap(holder.device, name)
             for holder in holders(self.cluster, self.kubelet)
             for name in wanted
         )
+
+    def _at_plugin(self) -> frozenset[str]:
+        return frozenset(device.name for device in hardware.DEVICES if self._is_at(device.name, Door.PLUGIN))
 
     def _is_at(self, name: str, door: Door) -> bool:
         rule = rule_for(hardware.BY_NAME[name], hardware.rules_with(self.doors))
