@@ -195,7 +195,8 @@ class Agent:
         self._counters.config.notes = dict(notes)
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
-        """Scan now; the generation afterwards and what changed."""
+        """Scan now, and have the drivers asked how devices are; the generation after the scan and what changed."""
+        self._health.look()
         return await self._quiescence.rescan()
 
     async def reload(self) -> tuple[str, ...]:

@@ -78,6 +78,11 @@ class HealthWatch:
             # After the keeper, which is told then of what happened to a device before it was known.
             self._nvml.observe(snapshot)
 
+    def look(self) -> None:
+        """Have what only getters tell looked at soon."""
+        if self._nvml is not None:
+            self._nvml.look()
+
     def use(self, settings: Settings) -> None:
         """Follow other rules, and another policy."""
         self._settings, self._rules = settings, settings.rules

@@ -47,7 +47,8 @@ class HoldsStatus(Value):
 
     What is not as it should be, in words and empty when it is: ``kubelet``: what containers have through the plugin
     door is not known in whole; ``api_server``: which claims the pods of this node have is not known; ``both``: why
-    rules with door both act as plugin; ``processes``: why processes left on devices are not looked for.
+    rules with door both act as plugin; ``doors``: what the Node says of doors means nothing, or may be old;
+    ``processes``: why processes left on devices are not looked for.
     """
 
     by_plugin: int = 0
@@ -58,12 +59,8 @@ class HoldsStatus(Value):
     kubelet: str = ""
     api_server: str = ""
     both: str = ""
+    doors: str = ""
     processes: str = ""
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What is not as it should be; that processes cannot be looked for restricts nobody and is none."""
-        return tuple(problem for problem in (self.kubelet, self.api_server, self.both) if problem)
 
 
 @value

@@ -44,6 +44,7 @@ class HoldsDesk:
             kubelet=kubelet,
             api_server="; ".join(second.problems()),
             both=second.held_back(),
+            doors="; ".join(second.problems_of_doors()),
             processes=self._books.draining.off,
         )
         return holds_report(

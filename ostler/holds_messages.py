@@ -57,5 +57,6 @@ def holds_status_message(status: HoldsStatus) -> agent_pb2.HoldsStatus:
         kubelet=status.kubelet,
         api_server=status.api_server,
         both=status.both,
+        doors=status.doors,
         processes=status.processes,
     )

@@ -318,6 +318,10 @@ class SecondDoor:
         """What the API server does not tell about this node's pods and claims, one line each."""
         return self._holders.problems
 
+    def problems_of_doors(self) -> tuple[str, ...]:
+        """What the Node says of doors and means nothing, or may be old, one line each."""
+        return (*self._doors.problems, *self._doors.failing)
+
     def held_back(self) -> str:
         """Why rules for both doors act as plugin, empty where none does."""
         return self._held_back

@@ -125,6 +125,10 @@ class Draining:
         self._free[device] = "released by a person"
         return True
 
+    def found_free(self, device: str) -> bool:
+        """Whether nobody has held the device since it was found free, or released by a person."""
+        return device in self._free
+
     def left(self, device: str) -> tuple[Process, ...]:
         """Processes that the last look found on a draining device."""
         drain = self._drains.get(device)

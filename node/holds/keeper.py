@@ -63,10 +63,16 @@ class HoldKeeper:
         self._reserved: Mapping[str, tuple[Hold, ...]] = {}
         self._devices: tuple[tuple[Device, Rule], ...] = ()
         self._wholes: Mapping[str, tuple[str, ...]] = {}
+        self._given: frozenset[str] = frozenset()
+        """Devices that the plugin door may give out by the rules of now."""
         self._may_be_had: frozenset[str] = frozenset()
         """Devices that the plugin door could give out when it was last known what pods have, or since then."""
         self._strangers: set[str] = set()
-        """Devices that are or were held through a door that their rule has not (any more)."""
+        """Devices of one door that the other may have left processes on, as long as no look has found them free.
+
+        They are or were held through a door that their rule has not (any more), a rule has just taken them from the
+        plugin door, or claims may get them and nobody knows what was before this process began.
+        """
         self._last: dict[str, Door] = {}
         """The door through which each device was held last."""
         self._told: frozenset[tuple[str, str]] = frozenset()
@@ -134,6 +140,8 @@ class HoldKeeper:
     def _remember_what_may_be_had(self) -> None:
         """A rule that takes a device from the plugin door takes it from no pod; who has it must first be known."""
         given = frozenset(device.name for device, rule in self._devices if rule.door.has(Door.PLUGIN))
+        self._strangers |= self._given - given
+        self._given = given
         self._may_be_had = given if self.plugin.known(self._monotonic()) else self._may_be_had | given
 
     def release(self, device: str) -> bool:
@@ -238,6 +246,7 @@ class HoldKeeper:
         now = self._monotonic()
         if not self._began and self.plugin.known(now):
             self._began = True
+            self._strangers.update(device.name for device, rule in self._devices if rule.door.has(Door.DRA))
             # Wishes of before have reserved what nobody had looked at.
             held = tuple(hold for hold in held if hold.state is not HoldState.RESERVED)
         given_back, self._given_back = self._given_back, ()
@@ -253,6 +262,7 @@ class HoldKeeper:
     def _shared(self, held: Iterable[Hold]) -> list[Device]:
         """Devices that both doors may give out, by their rule or because a rule has changed."""
         rules = {device.name: rule for device, rule in self._devices}
+        self._strangers = {name for name in self._strangers if not self.draining.found_free(name)}
         for hold in held:
             rule = rules.get(hold.device)
             if rule is not None and hold.door is not None and not rule.door.has(hold.door):

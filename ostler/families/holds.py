@@ -57,7 +57,7 @@ def _conflicts(figures: HoldsFigures) -> Iterator[Metric]:
     counts = figures.counters
     yield counters(
         "ostler_hold_conflicts",
-        "Times that a device could not be given through a door (the one that lost), because the other had given it.",
+        "Times that a door (the one that lost) could not give a device, because it or what overlaps it was held.",
         ("door",),
         [((door.value,), number) for door, number in dict(counts.conflicts).items()],
     )

@@ -121,8 +121,8 @@ async def test_with_one_door_a_hold_ends_when_the_pod_has_and_the_whole_is_given
 async def test_with_one_door_a_kubelet_that_does_not_tell_is_named(tmp_path: Path) -> None:
     async with Node(tmp_path, WHOLE) as node:
         node.kubelet.faults = ("/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there",)
-        problems = await eventually(lambda: node.desk.holds().status.problems, "it is told")
-        assert problems[0].startswith("the kubelet has not told yet which devices containers have")
+        problem = await eventually(lambda: node.desk.holds().status.kubelet, "it is told")
+        assert problem.startswith("the kubelet has not told yet which devices containers have")
 
 
 async def test_what_is_not_there_or_does_not_drain_is_not_released(tmp_path: Path) -> None:

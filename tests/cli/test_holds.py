@@ -181,13 +181,16 @@ async def test_a_standby_says_that_it_serves_nobody(short_dir: Path, capsys: pyt
     [
         (HoldsStatus(by_plugin=2), ["devices held: 2 through the plugin door"]),
         (
-            HoldsStatus(1, 3, draining=1, moving=2, losers=1, both="no taints", processes="not looked for"),
+            HoldsStatus(
+                1, 3, draining=1, moving=2, losers=1, both="no taints", doors="no door", processes="not looked for"
+            ),
             [
                 (
                     "devices held: 1 through the plugin door, 3 through the DRA door, 1 draining, 2 moving, "
                     "1 claim lost its device"
                 ),
                 "  no taints",
+                "  no door",
                 "  not looked for",
             ],
         ),

@@ -254,9 +254,15 @@ def test_a_rule_that_takes_the_whole_from_the_plugin_door_does_not_free_its_part
     node.allocate(mig(0, 0))
 
 
-def test_a_device_of_one_door_is_free_at_once() -> None:
+def test_a_device_of_claims_alone_is_looked_at_once_and_free_at_once_from_then_on() -> None:
     node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.DRA))
+    node.left["gpu-0"] = (Process(41, "python3"),)
+    node.look()
+    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+    node.left.clear()
+    node.look()
     assert node.state(gpu(0)) is None
+    node.left["gpu-0"] = (Process(42, "python3"),)
     node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.keeper.ledger.release("uid-claim")
     assert node.state(gpu(0)) is None
@@ -271,6 +277,14 @@ def test_a_device_that_a_rule_has_moved_is_looked_at_before_the_other_door_has_i
     assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.DRAINING)
     node.look()
     assert node.state(gpu(0)) is None
+
+
+def test_a_device_that_nobody_had_when_a_rule_moved_it_is_looked_at_all_the_same() -> None:
+    node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.PLUGIN))
+    node.left["gpu-0"] = (Process(41, "python3"),)
+    node.keeper.place(Snapshot(1, node.devices), (Rule(GPU, Selector(), Doors.DRA),))
+    node.look()
+    assert node.state(gpu(0)) == (None, HoldState.DRAINING)
 
 
 def test_a_claim_that_came_and_went_after_its_rule_had_is_looked_after_all_the_same() -> None:

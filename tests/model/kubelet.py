@@ -51,6 +51,8 @@ class Kubelet:
         self.refuse_admissions = 0
         """So many pods are refused after their devices were allocated."""
         self.admissions: list[tuple[float, Pod, str]] = []
+        self.told: dict[str, float] = {}
+        """When each id was last listed, or recorded for a pod that there is."""
         self._tick = tick
         self._plugin: Plugin | None = None
         self._file_changed: Callable[[], None] = lambda: None
@@ -198,6 +200,8 @@ class Kubelet:
             for (uid, container, resource), ids in self.written.items()
             for id_ in ids
         ]
+        there = [holding for holding in recorded if holding.uid in self.cluster.pods]
+        self.told |= {holding.id: self.loop.time() for holding in (*listed, *there)}
         allocatable = {
             (name, id_) for name, devices in self.lists.items() for id_, healthy in devices.items() if healthy
         }

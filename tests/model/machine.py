@@ -166,9 +166,7 @@ class Doorways(RuleBasedStateMachine):
 
     @rule(kind=KINDS, door=DOORS, then=THEN)
     def rule_gets_another_door(self, kind: int, door: Doors, then: float) -> None:
-        doors = list(self.world.doors)
-        doors[kind] = door
-        self.world.use(tuple(doors))
+        self._use(kind, door)
         self.world.loop.pass_time(then)
 
     @precondition(lambda self: self.world.processes.left)
@@ -180,10 +178,13 @@ class Doorways(RuleBasedStateMachine):
 
     # Faults
 
-    @rule(seconds=st.sampled_from([0.0, 0.5, 5.0]))
-    def our_process_dies_and_begins_again(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([0.0, 0.5, 5.0]), kind=KINDS, door=st.none() | DOORS)
+    def our_process_dies_and_begins_again(self, seconds: float, kind: int, door: Doors | None) -> None:
+        """With another configuration, perhaps."""
         self.world.kill_agent()
         self.world.loop.pass_time(seconds)
+        if door is not None:
+            self._use(kind, door)
         self.world.start_agent()
 
     @rule()
@@ -240,6 +241,11 @@ class Doorways(RuleBasedStateMachine):
             if world is not None:
                 world.close()
             shutil.rmtree(self.root, ignore_errors=True)
+
+    def _use(self, kind: int, door: Doors) -> None:
+        doors = list(self.world.doors)
+        doors[kind] = door
+        self.world.use(tuple(doors))
 
     def _pod(self, which: int, *, running: bool = False) -> Pod | None:
         pods = [

@@ -211,13 +211,11 @@ class World:
                 self.wrong(f"{name} evicts, though no pod has it through the plugin door")
 
     def _has_plugin_pod(self, device: str) -> bool:
-        """Or had it as lately as our process can have been told."""
-        # Podresources lists pods that are being admitted, too, and those that are deleted before they began.
-        listed = {hardware.NAMES[id_] for ids in self.kubelet.records.values() for id_ in ids}
-        if any(hardware.overlap(name, device) for name in listed):
-            return True
+        """Or had it as lately as our process can have been told, were it only for an admission that failed."""
         lately = self.loop.time() - TOLD
-        return any(when >= lately and hardware.overlap(name, device) for name, when in self._plugin_had.items())
+        told = {hardware.NAMES[id_]: when for id_, when in self.kubelet.told.items()}
+        had = {name for times in (told, self._plugin_had) for name, when in times.items() if when >= lately}
+        return any(hardware.overlap(name, device) for name in had)
 
     def _look_at_processes(self, agent: Agent) -> None:
         """A device with a left-over process is offered nowhere, once our process can know that its holder has ended."""

@@ -469,7 +469,7 @@ class Withholding(_message.Message):
     def __init__(self, door: _Optional[str] = ..., cause: _Optional[str] = ..., why: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
 
 class HoldsStatus(_message.Message):
-    __slots__ = ("by_plugin", "by_dra", "draining", "moving", "losers", "kubelet", "api_server", "both", "processes")
+    __slots__ = ("by_plugin", "by_dra", "draining", "moving", "losers", "kubelet", "api_server", "both", "processes", "doors")
     BY_PLUGIN_FIELD_NUMBER: _ClassVar[int]
     BY_DRA_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -479,6 +479,7 @@ class HoldsStatus(_message.Message):
     API_SERVER_FIELD_NUMBER: _ClassVar[int]
     BOTH_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    DOORS_FIELD_NUMBER: _ClassVar[int]
     by_plugin: int
     by_dra: int
     draining: int
@@ -488,7 +489,8 @@ class HoldsStatus(_message.Message):
     api_server: str
     both: str
     processes: str
-    def __init__(self, by_plugin: _Optional[int] = ..., by_dra: _Optional[int] = ..., draining: _Optional[int] = ..., moving: _Optional[int] = ..., losers: _Optional[int] = ..., kubelet: _Optional[str] = ..., api_server: _Optional[str] = ..., both: _Optional[str] = ..., processes: _Optional[str] = ...) -> None: ...
+    doors: str
+    def __init__(self, by_plugin: _Optional[int] = ..., by_dra: _Optional[int] = ..., draining: _Optional[int] = ..., moving: _Optional[int] = ..., losers: _Optional[int] = ..., kubelet: _Optional[str] = ..., api_server: _Optional[str] = ..., both: _Optional[str] = ..., processes: _Optional[str] = ..., doors: _Optional[str] = ...) -> None: ...
 
 class ReleaseHoldRequest(_message.Message):
     __slots__ = ("device",)

@@ -129,7 +129,7 @@ class AgentServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Rescan(self, request, context):
-        """Scans now and answers when that scan is published.
+        """Scans now and answers when that scan is published; drivers are asked how their devices are meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,7 +151,8 @@ class AgentServicer(object):
 
     def Quiesce(self, request, context):
         """Lets go of NVML and all device files, so that the driver can be replaced; devices are shown unhealthy meanwhile.
-        Answers when everything is closed. Outlives a restart of the agent, but not one of the node.
+        Answers when everything is closed; INTERNAL where that cannot be, and nothing new is begun with the driver all the
+        same. Outlives a restart of the agent, but not one of the node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,15 +166,16 @@ class AgentServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSlices(self, request, context):
-        """What is published for the scheduler through DRA, and what would be. FAILED_PRECONDITION where no resource has door
-        dra.
+        """What is published for the scheduler through DRA, and what would be. FAILED_PRECONDITION where no resource has the
+        door dra or both.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListClaims(self, request, context):
-        """Resource claims that hold devices of this node or were refused them lately. FAILED_PRECONDITION where no resource has door dra.
+        """Resource claims that hold devices of this node or were refused them lately. FAILED_PRECONDITION where no resource
+        has the door dra or both.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
