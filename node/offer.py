@@ -23,7 +23,7 @@ from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.retention import is_gone
 from node.ledger import Hold, HoldState
 from node.names import explain_resource_name
-from node.rules import Door, Rule, offered_id, rule_for
+from node.rules import Door, Doors, Rule, offered_id, rule_for
 from node.values import Value, value
 
 
@@ -238,16 +238,21 @@ def _at_plugin_door(device: Device, rule: Rule, standing: Standing) -> _Why:
 
 def _at_dra_door(device: Device, rule: Rule, standing: Standing) -> _Why:
     """What of both doors keeps the device from new claims."""
-    why = _obstructed(device, standing, Door.DRA)
+    why, still_there = _obstructed(device, standing, Door.DRA), _still_at_plugin_door(device, rule, standing)
     if why is not None:
-        return why
+        # Of the steps that are to come the first one is told: a look at what has just begun to move is soon over.
+        return still_there if still_there is not None and why[1] is Cause.DRAINING else why
     if not rule.door.has(Door.DRA):
         return f"its rule offers it through the {rule.door} door", Cause.MOVING
     if standing.held(device, Door.DRA) is not None:
         return None
     if not standing.known or (rule.door.has(Door.PLUGIN) and not standing.settled):
         return "the kubelet has not told what the plugin door has given out", Cause.HOLDS_UNKNOWN
-    if device.name in standing.at_kubelet and not rule.door.has(Door.PLUGIN):
+    return still_there
+
+
+def _still_at_plugin_door(device: Device, rule: Rule, standing: Standing) -> _Why:
+    if device.name in standing.at_kubelet and rule.door is Doors.DRA:
         return "the kubelet still counts it as allocatable through the plugin door", Cause.MOVING
     return None
 

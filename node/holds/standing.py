@@ -40,12 +40,15 @@ class Standing(Value):
     contested: frozenset[str] = _NONE
 
     def held(self, device: Device, door: Door) -> Hold | None:
-        """The first hold of the device itself through this door; looking on is none."""
+        """The first hold of the device itself through this door; looking on and draining are none."""
         return next(
             (
                 hold
                 for hold in self.holds.get(device.name, ())
-                if hold.device == device.name and hold.door is door and not hold.admin
+                if hold.device == device.name
+                and hold.door is door
+                and not hold.admin
+                and hold.state is not HoldState.DRAINING
             ),
             None,
         )

@@ -203,6 +203,8 @@ class World:
         self._look_at_processes(agent)
 
     def _look_at_evictions(self, agent: Agent) -> None:
+        if not self.cluster.up:
+            return  # What is decided reaches nobody, and nothing tells which pods have ended.
         for each in agent.view.devices:
             name = each.device.name
             if not any(effect == "NoExecute" for effect in effects(each)):

@@ -44,9 +44,9 @@ def claim(device: Device, uid: str = "uid-1", state: HoldState = HoldState.PREPA
     return Hold(device.name, Door.DRA, "team/claim", 1.0, uid, admin=admin, within=wholes_of(device), state=state)
 
 
-def draining(device: Device) -> Hold:
+def draining(device: Device, door: Door | None = None) -> Hold:
     owner = draining_owner(device.name)
-    return Hold(device.name, None, "process 41", 1.0, owner, within=wholes_of(device), state=HoldState.DRAINING)
+    return Hold(device.name, door, "process 41", 1.0, owner, within=wholes_of(device), state=HoldState.DRAINING)
 
 
 def standing(*holds: Hold, known: bool = True, **more: object) -> Standing:
@@ -174,7 +174,15 @@ def test_what_an_instance_before_may_still_give_out_is_withheld_from_claims() ->
         (standing(pod(ONE), at_kubelet=[ONE], listed=[ONE]), GIVEN, (False, Cause.OTHER_DOOR)),
         # Held, and this instance has not listed anything yet.
         (standing(pod(ONE)), GIVEN, (False, Cause.OTHER_DOOR)),
-        (standing(draining(ONE), at_kubelet=[ONE], listed=[ONE]), (False, Cause.DRAINING), (False, Cause.DRAINING)),
+        (standing(draining(ONE), at_kubelet=[ONE], listed=[ONE]), (False, Cause.DRAINING), (False, Cause.MOVING)),
+        (standing(draining(ONE)), None, (False, Cause.DRAINING)),
+        # A pod has given it back, and it is being looked at.
+        (
+            standing(draining(ONE, Door.PLUGIN), at_kubelet=[ONE], listed=[ONE]),
+            (False, Cause.MOVING),
+            (False, Cause.MOVING),
+        ),
+        (standing(draining(ONE, Door.PLUGIN)), None, (False, Cause.DRAINING)),
         (standing(claim(ONE), at_kubelet=[ONE]), None, GIVEN),
     ],
 )
@@ -197,6 +205,8 @@ def test_a_resource_of_another_plugin_is_not_shown_for_what_a_pod_has_of_it() ->
         # What it gave out already it goes on to give: it was free of claims then, or both doors had it.
         (standing(at_scheduler=[ONE], offered=[ONE]), GIVEN, (False, Cause.MOVING)),
         (standing(pod(ONE), at_scheduler=[ONE]), GIVEN, (False, Cause.OTHER_DOOR)),
+        # Looked at after it came from claims, so that no pod has it yet.
+        (standing(draining(ONE, Door.PLUGIN), at_scheduler=[ONE]), (False, Cause.MOVING), (False, Cause.DRAINING)),
         # It may be a pod's: Allocate has the last word.
         (standing(at_scheduler=[ONE], known=False), GIVEN, (False, Cause.MOVING)),
         (standing(claim(ONE), at_scheduler=[ONE]), (False, Cause.OTHER_DOOR), (False, Cause.MOVING)),
