@@ -1,0 +1,55 @@
+"""Claims of this node's pods, read one by one while pods come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from driver.api import ResourceApi
+from driver.async_api import AsyncResourceApi
+from driver.holders.pods import NodePod
+from driver.holders.reservations import Reservations
+from kube.backoff import BackoffPolicy
+from sandbox.apiserver.server import ApiServer
+from tests.driver_api.conftest import client_of
+from tests.holders.making import DRIVER, NODE, TEAM, World
+from tests.waiting import eventually
+
+T = TypeVar("T")
+
+
+class Slow(AsyncResourceApi):
+    """Answers are on their way until ``gate`` is open."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(lambda: ResourceApi(client_of(server.url, connections=2)))
+        self.gate = asyncio.Event()
+
+    async def call(self, ask: Callable[[ResourceApi], T], *, patience: float | None = None) -> T:
+        answer = await super().call(ask, patience=patience)
+        await self.gate.wait()
+        return answer
+
+
+async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more(
+    server: ApiServer, world: World
+) -> None:
+    world.claim("c", "gpu-0", users=("uid-1",))
+    api, seldom = Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
+    found = Reservations(api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, policy=seldom)
+    one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
+    task = asyncio.create_task(found.run())
+    try:
+        found.apply((one,))
+        await eventually(lambda: world.asked("get", "resourceclaims") == 1)
+        world.free("c")
+        world.allocate("c", "gpu-1", users=("uid-1", "uid-2"))
+        found.apply((one, two))
+        api.gate.set()
+        await eventually(lambda: [hold.device for holds in found.holds().values() for hold in holds] == ["gpu-1"])
+        assert world.asked("get", "resourceclaims") == 2
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        api.close()
