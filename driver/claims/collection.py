@@ -79,7 +79,8 @@ class Collector:
         """Look until cancelled; once closed, only wait for that."""
         options = self._options
         await self._wait(0.0 if self.rebuild else options.collect_first * self._random())
-        retry = options.rebuild_after
+        # A claim that only the kubelet knew may have been about to be forgotten there, too: looked at soon, again.
+        retry = options.rebuild_after if self.rebuild else math.inf
         while not self._closed:
             self._looking = asyncio.create_task(self.look())
             try:
@@ -89,9 +90,9 @@ class Collector:
             if not self._looking.cancelled():
                 self._looking.result()
             every = options.collect_every * (0.8 + 0.4 * self._random())
-            retry = retry * 2 if self.rebuild else options.rebuild_after
             await asyncio.sleep(min(options.collect_spacing, every))
-            await self._wait(min(every, retry) if self.rebuild else every)
+            await self._wait(min(every, retry))
+            retry *= 2
         await asyncio.Event().wait()
 
     async def close(self) -> None:

@@ -201,6 +201,23 @@ async def test_a_claim_is_prepared_again_when_the_api_server_is_back(node: Node)
     await asyncio.wait([collecting])
 
 
+async def test_a_claim_that_the_kubelet_was_about_to_forget_when_it_was_taken_up_is_released_soon(node: Node) -> None:
+    node.with_options(rebuild_after=0.01, collect_spacing=0.01, collect_every=3600.0)
+    await _prepared(node)
+    node.kubelet_knows(1, devices={1: (GPU0,)})
+    node.record_path(1).unlink()
+    service = await node.started()
+    collecting = asyncio.create_task(service.run())
+    await eventually(lambda: [record.state for record in service.records()] == [ClaimState.COMPLETED])
+    # Its release was answered by the process before, which the kubelet writes down only now.
+    node.kubelet_knows()
+    node.reader.claims.clear()
+    await eventually(lambda: service.records() == () and service.ledger.all == ())
+    await service.close()
+    collecting.cancel()
+    await asyncio.wait([collecting])
+
+
 async def test_a_claim_is_prepared_again_less_and_less_often(node: Node) -> None:
     node.with_options(rebuild_after=0.02, collect_spacing=0.0)
     node.kubelet_knows(1, devices={1: (GPU0,)})
