@@ -7,6 +7,7 @@ need.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import os
@@ -16,6 +17,7 @@ from typing import Protocol
 
 from ostler import __version__
 from ostler.cli.exits import CommandFailed, Exit, complain
+from ostler.openssl import left_out
 
 COMMANDS = {
     "run": "run the agent on this node",
@@ -93,7 +95,8 @@ def command_line(chosen: str | None) -> argparse.ArgumentParser:
 
 
 def _module(name: str) -> Command:
-    module: Command = importlib.import_module(f"ostler.cli.{name}")
+    with left_out() if name == "run" else contextlib.nullcontext():
+        module: Command = importlib.import_module(f"ostler.cli.{name}")
     return module
 
 

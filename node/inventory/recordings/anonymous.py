@@ -9,8 +9,8 @@ back.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 
@@ -28,7 +28,7 @@ def anonymize(facts: NodeFacts, salt: str | None = None) -> NodeFacts:
     Zeros mean none and stay. IPv4 addresses become ones in 10.0.0.0/8, IPv6 addresses ones in 2001:db8::/32; prefix
     lengths, the vendor's part of MAC addresses, firmware's names and versions stay.
     """
-    disguise = Disguise(secrets.token_hex(16) if salt is None else salt)
+    disguise = Disguise(os.urandom(16).hex() if salt is None else salt)
     serials = _Serials(disguise, facts)
     facts = replace(
         facts,
