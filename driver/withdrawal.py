@@ -4,9 +4,8 @@ A device whose rule has moved it to the plugin door stays in its slice with a ta
 Before that door may give it out it takes, in this order, each of them true at once for some seconds (a scheduler may
 decide by what it saw a moment ago): the API server's slices have it tainted or not at all, and no write is under way
 that says otherwise; no claim is prepared with it here; and one list of all claims, begun after that, names it in no
-allocation, other than for pods that only look on and have been given it already. Then it leaves the record
-(``driver.shown``), and with that the slice. Killed between any two of these, the next process begins anew with whatever
-the record has.
+allocation. Then it leaves the record (``driver.shown``), and with that the slice. Killed between any two of these, the
+next process begins anew with whatever the record has.
 
 One list answers for all devices that are ready for it. It is repeated, ever more rarely, only while claims name some of
 them or the API server does not answer.
@@ -56,7 +55,6 @@ class Withdrawal:
         *,
         free: Callable[[], frozenset[str] | None],
         taken: Callable[[], Mapping[str, str]],
-        prepared: Callable[[str], bool],
         events: EventSink,
         changed: Callable[[], None],
         quiet: float = QUIET,
@@ -66,14 +64,12 @@ class Withdrawal:
     ) -> None:
         """``free``: devices that some slice in the API offers, None while that may change (``SlicePublisher.free``).
 
-        ``taken``: devices that claims hold here, and in words who. ``prepared``: whether the claim of that UID is
-        prepared here. ``changed``: told when a device was forgotten.
+        ``taken``: devices that claims hold here, and in words who. ``changed``: told when a device was forgotten.
         """
         self._shown = shown
         self._claims_naming = claims_naming
         self._free = free
         self._taken = taken
-        self._prepared = prepared
         self._events = events
         self._changed = changed
         self._quiet = quiet
@@ -128,7 +124,7 @@ class Withdrawal:
             names = await self._claims_naming(settled)
         except Unavailable as error:
             return self._later(settled, f"whether a claim names it is not known: {error}", told=True)
-        named = {each.device: each.claim for each in names if not each.admin or self._is_about_to_look(each)}
+        named = {each.device: each.claim for each in names if not each.admin}
         self._why |= {name: f"claim {claim} names it" for name, claim in named.items()}
         await self._forget(settled - named.keys(), as_of)
         self._told = ""
@@ -136,10 +132,6 @@ class Withdrawal:
             return self._later(frozenset(), "", told=False)
         self._backoff.reset()
         return LOOK
-
-    def _is_about_to_look(self, naming: Naming) -> bool:
-        """Who looks on is in nobody's way, but can be given only what is shown."""
-        return naming.reserved and not self._prepared(naming.claim.uid)
 
     def _ready(self, now: float) -> frozenset[str]:
         """What slices and claims of this node do not stand in the way of any more."""

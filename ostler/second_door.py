@@ -187,7 +187,6 @@ class SecondDoor:
             self._holders.claims_naming,
             free=self._slices.free,
             taken=self._claims.taken,
-            prepared=self._claims.prepared,
             events=events,
             changed=wanted,
             monotonic=monotonic,

@@ -103,7 +103,7 @@ def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection
     place = f"request {device.request}: device {device.device}"
     if device.pool != pool:
         raise ClaimError(f"{place} is of pool {device.pool}, this node's pool is {pool}")
-    offered = view.device(device.device)
+    offered = view.device_for(device.device, looking=device.admin_access)
     if offered is None:
         raise ClaimError(f"{place} is not offered on this node (any more): ask 'ostler slices' for what is")
     if offered.cause in OF_DOORS:

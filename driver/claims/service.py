@@ -154,10 +154,6 @@ class ClaimService:
             hold.device: f"claim {hold.holder}" for hold in self.ledger.all if hold.door is Door.DRA and not hold.admin
         }
 
-    def prepared(self, uid: str) -> bool:
-        """Whether the claim of that UID has been given its devices here."""
-        return uid in self._book.records
-
     def apply(self, view: DoorView) -> None:
         """Prepare from these devices from now on."""
         self._preparation.view = view

@@ -30,13 +30,22 @@ class DraDevice(Value):
 class DoorView(Value):
     """Everything that answers need: the devices that are offered, in the order of the slices, and the host.
 
-    ``generation``: of the snapshot it was made from.
+    ``generation``: of the snapshot it was made from. ``others``: what rules offer through the plugin door alone. No
+    slice has them, but a claim that only looks on may have been allocated one in the moment in which its rule changed.
     """
 
     devices: tuple[DraDevice, ...] = ()
     host: Host = Host()
     generation: int = 0
+    others: tuple[DraDevice, ...] = ()
 
     def device(self, name: str) -> DraDevice | None:
         """The device of that name, which is its name in the slices, too."""
         return next((offered for offered in self.devices if offered.device.name == name), None)
+
+    def device_for(self, name: str, *, looking: bool) -> DraDevice | None:
+        """The device for a claim that was allocated it; ``looking``: with ``adminAccess``."""
+        found = self.device(name)
+        if found is None and looking:
+            return next((other for other in self.others if other.device.name == name), None)
+        return found

@@ -9,7 +9,7 @@ the back: the plugin door takes its devices from the front.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from driver.claims.edits import by_cdi
 from driver.devices.offered import DoorView, DraDevice
@@ -56,7 +56,14 @@ def view_of(snapshot: Snapshot, shown: Offer, standing: Standing, rules: Iterabl
         )
         for rule, item in _sorted(found, placed)
     )
-    return DoorView(devices, snapshot.host, snapshot.generation)
+    return DoorView(devices, snapshot.host, snapshot.generation, tuple(_others(shown, ours)))
+
+
+def _others(shown: Offer, rules: tuple[Rule, ...]) -> Iterator[DraDevice]:
+    for each in shown.withheld:
+        rule = rule_for(each.device, rules) if each.cause is Cause.OTHER_DOOR else None
+        if rule is not None:
+            yield DraDevice(each.device, rule, False, each.reason, each.cause)
 
 
 def without_holds(offered: DraDevice, host: Host) -> DraDevice:

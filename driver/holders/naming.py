@@ -32,15 +32,11 @@ _RIGHT = "the verb list on resourceclaims of the API group resource.k8s.io"
 
 @value
 class Naming(Value):
-    """An allocation names a device of ours.
-
-    ``admin``: for looking only, which is in nobody's way; ``reserved``: for some pod, which uses it or is about to.
-    """
+    """An allocation names a device of ours; ``admin``: for looking only, which is in nobody's way."""
 
     device: str
     claim: ClaimReference
     admin: bool = False
-    reserved: bool = False
 
 
 class ClaimNames:
@@ -87,10 +83,7 @@ class ClaimNames:
         metadata = object_at(body, "metadata")
         return {
             "metadata": {key: metadata.get(key) for key in ("namespace", "name", "uid")},
-            "status": {
-                "allocation": {"devices": {"results": results}},
-                "reservedFor": object_at(body, "status").get("reservedFor"),
-            },
+            "status": {"allocation": {"devices": {"results": results}}},
         }
 
     def _names(self, body: JsonObject) -> Iterator[Naming]:
@@ -99,10 +92,9 @@ class ClaimNames:
             devices = allocated_devices(body, self._driver)
         except ClaimError as error:
             raise ClaimError(f"claim {claim}: {error}") from error
-        reserved = bool(object_at(body, "status").get("reservedFor"))
         for device in devices:
             if device.pool == self._pool:
-                yield Naming(device.device, claim, device.admin_access, reserved)
+                yield Naming(device.device, claim, device.admin_access)
 
 
 def _refused(error: Forbidden) -> str:

@@ -37,7 +37,7 @@ def device_options(allocation: Allocation, view: DoorView) -> dict[DeviceKey, Ed
     decoded = [(config, decode(config)) for config in _in_order(allocation.configs)]
     options: dict[DeviceKey, EditOptions] = {}
     for allocated in allocation.devices:
-        offered = view.device(allocated.device)
+        offered = view.device_for(allocated.device, looking=allocated.admin_access)
         if offered is not None:
             options[allocated.key] = _options_of(allocated, offered, decoded, view)
     return options

@@ -26,6 +26,12 @@ def test_only_devices_of_rules_for_this_door_are_shown() -> None:
     assert [item.device.name for item in shown.devices] == [gpu(1).name]
     assert shown.device(gpu(1).name) is not None
     assert shown.device(gpu(0).name) is None
+    looked_at = shown.device_for(gpu(0).name, looking=True)
+    assert looked_at is not None
+    assert without_holds(looked_at, shown.host).healthy
+    assert shown.device_for(gpu(0).name, looking=False) is None
+    assert shown.device_for(gpu(1).name, looking=True) is shown.device(gpu(1).name)
+    assert shown.device_for("gpu-none", looking=True) is None
 
 
 def test_host_and_generation_are_the_snapshots() -> None:

@@ -28,7 +28,7 @@ async def test_one_list_says_which_claims_name_the_devices(world: World, names: 
     world.claim("free")
     world.claim("elsewhere", "gpu-0", users=("b",), pool="node-2")
     found = await names.claims_naming({"gpu-0", "gpu-2"})
-    assert found == (Naming("gpu-0", ClaimReference(TEAM, "one", one), reserved=True),)
+    assert found == (Naming("gpu-0", ClaimReference(TEAM, "one", one)),)
     assert await names.claims_naming(["gpu-2"]) == ()
     assert world.asked("list", "resourceclaims") == 2
     assert all(each.namespace == "" for each in world.server.requests.of("list"))
@@ -38,12 +38,7 @@ async def test_a_claim_that_only_looks_on_is_told_as_such(world: World, names: C
     label = {"resource.kubernetes.io/admin-access": "true"}
     world.store.create("namespaces", {"metadata": {"name": TEAM, "labels": label}})
     world.claim("watcher", "gpu-0", users=("a",), adminAccess=True)
-    world.claim("unused", "gpu-0", adminAccess=True)
-    found = await names.claims_naming(["gpu-0"])
-    assert {each.claim.name: (each.admin, each.reserved) for each in found} == {
-        "unused": (True, False),
-        "watcher": (True, True),
-    }
+    assert [each.admin for each in await names.claims_naming(["gpu-0"])] == [True]
 
 
 async def test_many_claims_come_in_pages_and_other_drivers_claims_do_not_matter(

@@ -81,14 +81,7 @@ class Process:
             shown=self.shown,
         )
         self.withdrawal = Withdrawal(
-            self.shown,
-            self._naming,
-            free=self.slices.free,
-            taken=dict,
-            prepared=lambda _: False,
-            events=Told(),
-            changed=self.apply,
-            quiet=0.01,
+            self.shown, self._naming, free=self.slices.free, taken=dict, events=Told(), changed=self.apply, quiet=0.01
         )
 
     def use(self, door: Doors) -> None:

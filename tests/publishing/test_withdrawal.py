@@ -35,7 +35,6 @@ class Rig:
         self.doors = {A: Doors.DRA, B: Doors.DRA}
         self.free: frozenset[str] | None = frozenset({A, B})
         self.taken: dict[str, str] = {}
-        self.prepared: set[str] = set()
         self.named: list[Naming] = []
         self.fault = ""
         self.asked: list[frozenset[str]] = []
@@ -59,7 +58,6 @@ class Rig:
             self._claims_naming,
             free=self._free,
             taken=lambda: self.taken,
-            prepared=lambda uid: uid in self.prepared,
             events=self.events,
             changed=self._changed,
             quiet=quiet,
@@ -220,7 +218,7 @@ async def test_a_scheduler_gets_time_to_see_that_a_device_is_withdrawn(rig: Rig)
 
 async def test_a_device_that_some_claim_of_the_cluster_names_stays_until_none_does(rig: Rig) -> None:
     rig.free = frozenset()
-    rig.named = [Naming(A, CLAIM)]
+    rig.named = [Naming(A, CLAIM), Naming(B, CLAIM, admin=True)]
     rig.apply(a=Doors.PLUGIN, b=Doors.PLUGIN)
     async with rig.running():
         await eventually(lambda: rig.left == {A})
@@ -228,17 +226,6 @@ async def test_a_device_that_some_claim_of_the_cluster_names_stays_until_none_do
         rig.named = []
         await eventually(lambda: not rig.left)
     assert rig.events.events == []
-
-
-async def test_who_only_looks_on_is_waited_for_until_it_is_prepared(rig: Rig) -> None:
-    rig.free = frozenset()
-    rig.named = [Naming(A, CLAIM, admin=True, reserved=True), Naming(B, CLAIM, admin=True)]
-    rig.apply(a=Doors.PLUGIN, b=Doors.PLUGIN)
-    async with rig.running():
-        await eventually(lambda: rig.left == {A})
-        await eventually(lambda: rig.made.waiting_for() == {A: "claim team/one names it"})
-        rig.prepared = {CLAIM.uid}
-        await eventually(lambda: not rig.left)
 
 
 async def test_what_cannot_be_known_is_told_once_and_asked_again(rig: Rig) -> None:

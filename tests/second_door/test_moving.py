@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from driver.claims.errors import ClaimError
+from driver.claims.model import ClaimReference
 from node.rules import Doors
 from sandbox.apiserver.server import ApiServer
 from tests.holders.making import NODE, World
@@ -44,7 +48,7 @@ async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_wh
         world.store.create(
             "namespaces", {"metadata": {"name": "team", "labels": {"resource.kubernetes.io/admin-access": "true"}}}
         )
-        world.claim("looks", "gpu-0001", adminAccess=True)
+        looks = world.claim("looks", "gpu-0001", users=("uid-1",), adminAccess=True)
         world.claim("has", "gpu-0002")
         both.use(Doors.PLUGIN)
         await eventually(lambda: both.at_plugin() == {"gpu-0000", "gpu-0001"})
@@ -52,6 +56,11 @@ async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_wh
         await eventually(lambda: both.second.leaving() == {"gpu-0002": "claim team/has names it"})
         world.free("has")
         await ended_at(both, Doors.PLUGIN)
+        # Allocated before the device left its slice, and prepared after that.
+        assert await both.second._claims.prepare(ClaimReference("team", "looks", looks))
+        uid = world.claim("late", "gpu-0002", users=("uid-1",))
+        with pytest.raises(ClaimError, match="device gpu-0002 is not offered on this node"):
+            await both.second._claims.prepare(ClaimReference("team", "late", uid))
 
 
 async def test_a_rule_that_flips_again_and_again_ends_where_it_was_last(
