@@ -20,8 +20,12 @@ from bench.process import Measured, ProcessFailed
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 from protos.deviceplugin.v1beta1 import api_pb2
 
-BETWEEN_SCANS = 0.6
-"""Seconds to leave between two changes: the inventory scans twice a second at most."""
+BETWEEN_SCANS = 1.7
+"""Seconds to leave between two changes.
+
+The inventory scans twice a second at most, and once more when NVML's events are listened to anew, a second after a GPU
+was lost.
+"""
 
 
 class Plugin(ABC):

@@ -39,6 +39,8 @@ have a device is the ledger's word, which holds at once; but what the other door
 pod, so it is no longer than it has to be. On nodes with many devices ``_PER_DEVICE`` makes it longer.
 """
 _PER_DEVICE = 0.0002
+ALONE = 0.2
+"""The same where there is one door: no other scheduler waits for it, and the kubelet's calls need not."""
 
 
 class Publisher:
@@ -82,8 +84,9 @@ class Publisher:
     def held(self) -> None:
         """Have what is shown follow what is held, soon; for the event loop."""
         if self._looking is None:
-            devices = len(self.shown[0].devices)
-            self._looking = asyncio.get_running_loop().call_later(max(HOLDS, devices * _PER_DEVICE), self._look)
+            seconds = ALONE if self._second() is None else HOLDS
+            seconds = max(seconds, len(self.shown[0].devices) * _PER_DEVICE)
+            self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def use(self, settings: Settings) -> None:
         """Follow other rules from the next snapshot on."""
