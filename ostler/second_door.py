@@ -333,12 +333,14 @@ class SecondDoor:
 
     def _is_sure(self, rules: Iterable[Rule], standing: Standing) -> bool:
         """Whether nothing in what is shown waits for what is known in a moment."""
-        if not (standing.known and standing.settled):
+        if not standing.known:
             return False
         if any(_is_looked_at(hold) for holds in standing.holds.values() for hold in holds):
             return False
         asks = self._doors.support.taints is Taints.UNKNOWN
-        return not (asks and any(rule.door is Doors.BOTH for rule in self.rules_of_plugin_door(rules)))
+        if standing.settled and not asks:
+            return True
+        return all(rule.door is not Doors.BOTH for rule in self.rules_of_plugin_door(rules))
 
     def _within(self, device: str) -> tuple[str, ...]:
         return self._wholes.get(device, ())
