@@ -74,6 +74,11 @@ class Rig:
         self.controller.update(pool(*slices))
         assert self.controller.wait_idle(10.0, ahead=0.1)
 
+    def find(self, name: str, spec: Json) -> None:
+        """Have it find this slice, which somebody has made before."""
+        self.server.store.create(SLICES, {"metadata": {"name": name}, "spec": spec})
+        until(lambda: name in self.controller.known_versions())
+
     @property
     def stored(self) -> Names:
         """Names of devices by index."""
@@ -130,7 +135,7 @@ def test_of_a_generation_that_never_was_complete_no_old_content_stays(rig: Rig, 
 @EITHER
 def test_what_is_older_goes_when_something_newer_is_stored_though_a_slice_is_refused(rig: Rig, bad: Slice) -> None:
     spec: Json = {"driver": DRIVER, "pool": {"name": "p", "generation": 3, "resourceSliceCount": 1}, "allNodes": True}
-    rig.server.store.create(SLICES, {"metadata": {"name": "old-layout"}, "spec": spec})
+    rig.find("old-layout", spec)
     rig.want(slice_of("a"), bad)
     assert rig.stored == [("a",)]
 
@@ -144,7 +149,7 @@ def test_what_stands_beside_what_should_be_there_goes_though_a_slice_is_refused(
 
 def test_what_is_there_stays_as_long_as_nothing_else_can_be_stored(rig: Rig) -> None:
     spec: Json = {"driver": DRIVER, "pool": {"name": "p", "generation": 3, "resourceSliceCount": 1}, "allNodes": True}
-    rig.server.store.create(SLICES, {"metadata": {"name": "old-layout"}, "spec": {**spec, "devices": [{"name": "a"}]}})
+    rig.find("old-layout", {**spec, "devices": [{"name": "a"}]})
     rig.want(BAD, slice_of("b"))
     assert rig.stored == [("a",)]
 
@@ -186,7 +191,7 @@ def test_what_was_found_in_order_is_ours_and_changed_when_it_falls_behind(rig: R
     pool_of = {"name": "p", "generation": 1, "resourceSliceCount": 2}
     for index, name in enumerate(("a", "b")):
         spec: Json = {"driver": DRIVER, "pool": pool_of, "allNodes": True, "devices": [{"name": name}]}
-        rig.server.store.create(SLICES, {"metadata": {"name": f"{index:05x}-before"}, "spec": spec})
+        rig.find(f"{index:05x}-before", spec)
     rig.want(slice_of("a"), slice_of("b"))
     rig.server.faults.add("update", "status", 500, skip=1, resource=SLICES)
     rig.want(slice_of("c"), slice_of("d"))
