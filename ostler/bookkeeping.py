@@ -8,7 +8,7 @@ matters to people, and to what overlaps: it is read less often then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from node.events import EventSink, EventType
 from node.holds.draining import Draining
@@ -17,11 +17,11 @@ from node.holds.lookout import Lookout
 from node.holds.loop import HoldsLoop, Pace
 from node.holds.plugin_holds import PluginHolds, PodsKnown
 from node.holds.processes import UNSEEN, ComputeProcesses, sees_processes
-from node.holds.reader import KubeletLook, KubeletReader
+from node.holds.reader import KubeletLook, KubeletSource
 from node.holds.reading import Reading
 from node.holds.standing import NOTHING_HELD, Standing
 from node.inventory.model import Snapshot
-from node.ledger import HeldError, Ledger
+from node.ledger import HeldError, Hold, HoldState, Ledger
 from node.offer import Offer, OfferedDevice
 from node.rules import Door, Rule
 from node.values import replace
@@ -50,9 +50,10 @@ class Bookkeeping:
         monotonic: Callable[[], float],
         random: Callable[[], float],
         changed: Callable[[], None],
-        reader: KubeletReader | None = None,
+        reader: KubeletSource | None = None,
     ) -> None:
         """``reader``: looks at the kubelet in place of what the settings' folders give."""
+        self._clock = clock
         self._monotonic = monotonic
         self._changed = changed
         self._events = events
@@ -66,14 +67,14 @@ class Bookkeeping:
             Ledger(), self.plugin, self.draining, clock=clock, monotonic=monotonic, changed=self._ledger_changed
         )
         observer, folders = self.counters, settings.kubelet
+        self._reader = reader or KubeletLook(
+            folders.registry_dir.parent,
+            folders.device_plugin_dir,
+            clock=monotonic,
+            unix=lambda: int(clock() * 1e9),
+        )
         self._loop = HoldsLoop(
-            reader
-            or KubeletLook(
-                folders.registry_dir.parent,
-                folders.device_plugin_dir,
-                clock=monotonic,
-                unix=lambda: int(clock() * 1e9),
-            ),
+            self._reader,
             self._read,
             lambda: self.plugin.unseen,
             clock=monotonic,
@@ -110,16 +111,44 @@ class Bookkeeping:
         """Who has what."""
         return self.keeper.ledger
 
+    def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
+        """The kubelet's record, where a pod has one of these by what is known; see ``plugin.taking.Taking``.
+
+        A pod that came before may have ended a moment ago, or the kubelet may have forgotten that it has given the
+        device: its map of allocated ids is made anew by anybody's question what pods have, without what is being
+        allocated at that moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
+        """
+        self._loop.allocating()
+        known = self.plugin.known(self._monotonic())
+        again = {each.id: each for each in devices if not known or self.plugin.has(resource, each.id)}
+        return self._look_up(resource, again) if again else None
+
+    async def _look_up(self, resource: str, devices: Mapping[str, OfferedDevice]) -> None:
+        holding = await self._reader.holding(resource, devices)
+        if holding is None:
+            return
+        device, now = devices[holding.id].device.name, self._clock()
+        holder = f"{holding.pod}, for which the kubelet has it on record"
+        error = HeldError(
+            Hold(device, Door.PLUGIN, f"a pod that asked for {resource}", now),
+            Hold(device, Door.PLUGIN, holder, now, state=HoldState.LISTED),
+        )
+        self._lost(resource, error)
+        raise error
+
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Have the plugin door give these out; raises HeldError. See ``plugin.servicer.Take``."""
+        """Have the plugin door give these out; raises HeldError. See ``plugin.taking.Taking``."""
         try:
             self.keeper.allocate(resource, devices)
         except HeldError as error:
-            self.counters.lost(Door.PLUGIN)
-            self._tell(resource, error)
+            self._lost(resource, error)
             raise
         if self._running:
             self._loop.soon()
+
+    def _lost(self, resource: str, error: HeldError) -> None:
+        self.counters.lost(Door.PLUGIN)
+        self._tell(resource, error)
 
     def _tell(self, resource: str, error: HeldError) -> None:
         """Controllers make a pod after the other; the metric counts each of them."""

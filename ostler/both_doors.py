@@ -66,7 +66,7 @@ class BothDoors:
             clock=edges.monotonic,
             random=edges.random,
             changed=around.changed,
-            take=self._take,
+            taking=self,
             folder_changed=self._kubelet_changed,
         )
         self._books: Bookkeeping | None = None
@@ -144,8 +144,12 @@ class BothDoors:
         """The second door's, for metrics."""
         return None if self.second is None else self.second.figures()
 
-    def _take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Give devices out through the plugin door; raises HeldError."""
+    def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
+        """See ``plugin.taking.Taking``."""
+        return self._opened_books().doubted(resource, devices)
+
+    def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """See ``plugin.taking.Taking``."""
         self._opened_books().allocate(resource, devices)
 
     def _kubelet_changed(self) -> None:

@@ -28,7 +28,8 @@ from plugin.preferred import Ground
 from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
 from plugin.registration import Predecessors, RegistrationState, RegistrationStatus
-from plugin.servicer import DevicePluginServicer, Render, Take, take_freely
+from plugin.servicer import DevicePluginServicer, Render
+from plugin.taking import Taking, TakingFreely
 
 log = logging.getLogger("ostler.plugin")
 
@@ -58,7 +59,7 @@ class PluginDoor:
     """Serves the offers handed to ``apply`` for as long as ``run`` runs.
 
     ``render_for`` gives, for a resource, the function that makes a container's answer. ``changed`` is called when a
-    stream opens or ends, for readiness. ``take`` enters what Allocate gives out in the ledger, or refuses it.
+    stream opens or ends, for readiness. ``taking`` enters what Allocate gives out in the ledger, or refuses it.
     ``folder_changed`` is called when anything in the kubelet's folders has changed.
     """
 
@@ -74,11 +75,11 @@ class PluginDoor:
         changed: Callable[[], None] = lambda: None,
         open_watch: Callable[[], Inotify] = open_inotify,
         pace: Pace | None = None,
-        take: Take = take_freely,
+        taking: Taking = TakingFreely(),  # noqa: B008 - it has no state
         folder_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder_changed = folder_changed
-        self._take = take
+        self._taking = taking
         self._folders = folders
         self._render_for = render_for
         self._events = events
@@ -186,7 +187,7 @@ class PluginDoor:
             self._changed()
 
         listing = Listing(offer.resource, streams_changed)
-        servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent, self._take)
+        servicer = DevicePluginServicer(listing, self._render_for(offer), self._observer, self._recent, self._taking)
         registrar = Registrar(
             offer.resource,
             self._folders,

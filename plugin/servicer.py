@@ -1,9 +1,10 @@
-"""The DevicePlugin service of one resource: every answer comes from memory alone.
+"""The DevicePlugin service of one resource: answers come from memory alone.
 
 No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of what was handed
 out, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a pod
-ends. Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error refuses a
-pod for good, so only requests that name devices that cannot be given are refused.
+ends. The one exception is an Allocate for what a pod has by all that is known: then the kubelet is asked. Faults
+become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error refuses a pod for good, so
+only requests that name devices that cannot be given are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import grpc
@@ -26,6 +27,7 @@ from plugin.listing import Listing
 from plugin.observer import Observer
 from plugin.preferred import Ground, Preference
 from plugin.recent import RecentGrants
+from plugin.taking import Taking, TakingFreely
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 log = logging.getLogger("ostler.plugin")
@@ -34,14 +36,6 @@ Answer = TypeVar("Answer")
 Context = grpc.aio.ServicerContext[object, object]
 Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
 """Makes one container's answer of its devices, in the order of the request; pure."""
-Take = Callable[[str, Sequence[OfferedDevice]], None]
-"""Enters devices of a resource that are given out now, all or none; raises ``HeldError``. Does not wait."""
-
-
-def take_freely(resource: str, devices: Sequence[OfferedDevice]) -> None:
-    """For a door that nobody shares its devices with."""
-
-
 OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
 """What Register announces and GetDevicePluginOptions answers: old kubelets read the one, new ones the other."""
 
@@ -49,7 +43,7 @@ OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_al
 class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     """Serves one resource: its ``listing``, ``render`` for what a container gets, ``recent`` shared with the others.
 
-    ``take`` has the last word: between it and the answer nothing waits.
+    ``taking`` has the last word: between it and the answer nothing waits.
 
     ``use`` is to be called whenever the listing's devices or the topology have changed.
     """
@@ -60,10 +54,10 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         render: Render,
         observer: Observer,
         recent: RecentGrants,
-        take: Take = take_freely,
+        taking: Taking = TakingFreely(),  # noqa: B008 - it has no state
     ) -> None:
         self.render = render
-        self._take = take
+        self._taking = taking
         self.leaving = False
         """Whether no kubelet may begin with us any more."""
         self._listing = listing
@@ -101,7 +95,10 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self, request: api_pb2.AllocateRequest, context: Context
     ) -> api_pb2.AllocateResponse:
         """What each container gets; INVALID_ARGUMENT names ids that cannot be given."""
-        return await self._answered("Allocate", context, lambda: self._allocate(request))
+        listed = self._listing.devices
+        asked = [listed[id_] for each in request.container_requests for id_ in each.devices_ids if id_ in listed]
+        doubted = self._taking.doubted(self._listing.resource, asked)
+        return await self._answered("Allocate", context, lambda: self._allocate(request), doubted)
 
     async def PreStartContainer(  # noqa: N802
         self, request: api_pb2.PreStartContainerRequest, context: Context
@@ -130,7 +127,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     def _allocate(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
         asked = [self._checked(list(wanted.devices_ids)) for wanted in request.container_requests]
-        self._take_all([device for devices in asked for device in devices])
+        self._taking.take(self._listing.resource, [device for devices in asked for device in devices])
         for devices in asked:
             ids = [device.id for device in devices]
             response.container_responses.append(self.render(devices))
@@ -138,12 +135,6 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             # Told after the answer is on its way: a log line takes as long as the answer itself.
             asyncio.get_running_loop().call_soon(self._tell_given, ids)
         return response
-
-    def _take_all(self, devices: Sequence[OfferedDevice]) -> None:
-        try:
-            self._take(self._listing.resource, devices)
-        except HeldError as error:
-            raise DeviceTaken(self._listing.resource, str(error)) from error
 
     def _remember(self, ids: Sequence[str]) -> None:
         """GPUs for the NICs that may follow, and NICs for the GPUs."""
@@ -169,15 +160,20 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             raise BadDevices(self._listing.resource, unknown, duplicated, unhealthy)
         return [devices[id_] for id_ in ids]
 
-    async def _answered(self, method: str, context: Context, answer: Callable[[], Answer]) -> Answer:
-        """Run ``answer``, measure it, and turn its faults into status codes."""
+    async def _answered(
+        self, method: str, context: Context, answer: Callable[[], Answer], first: Awaitable[None] | None = None
+    ) -> Answer:
+        """Run ``answer``, after ``first`` if that is anything, measure it, and turn its faults into status codes."""
         began = time.perf_counter()
         code, fault = grpc.StatusCode.OK, ""
         try:
+            if first is not None:
+                await first
             return answer()
+        except HeldError as error:
+            code, fault = self._refused(method, DeviceTaken(self._listing.resource, str(error)))
         except CallError as error:
-            code, fault = error.code, str(error)
-            log.warning("call refused", extra={"resource": self._listing.resource, "method": method, "reason": fault})
+            code, fault = self._refused(method, error)
         except Exception as error:  # a bug of ours: the kubelet learns of it, and the log says where
             code, fault = grpc.StatusCode.INTERNAL, f"{self._listing.resource}: {method} failed: {error!r}"
             log.exception("call failed", extra={"resource": self._listing.resource, "method": method})
@@ -185,3 +181,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             self._observer.called(self._listing.resource, method, code.name, time.perf_counter() - began)
         await context.abort(code, fault)
         raise AssertionError("abort returned")  # It always raises; this line is for the type checker.
+
+    def _refused(self, method: str, error: CallError) -> tuple[grpc.StatusCode, str]:
+        fault = str(error)
+        log.warning("call refused", extra={"resource": self._listing.resource, "method": method, "reason": fault})
+        return error.code, fault

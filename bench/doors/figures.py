@@ -21,7 +21,11 @@ REPLICA_SET, JOB, CLAIM = "replicaset", "job", "claim"
 LOSERS = (REPLICA_SET, JOB, CLAIM)
 """Whose pod loses: a pod of the device plugin that a ReplicaSet or a Job has made, or a pod with a claim of a Job."""
 IDLE = 30.0
-"""Most seconds that a device may be free while pods wait for it."""
+"""Most seconds that a device may be free while pods wait that it fits.
+
+A device that is allocated to a claim is not free; how long it is in no container is the figure ``unused``. Of that the
+kubelet's own pace is a part: it tries a pod whose claim could not be prepared again after 10 to 15 s.
+"""
 
 
 def _storm(kind: str) -> tuple[Figure, ...]:
@@ -30,6 +34,7 @@ def _storm(kind: str) -> tuple[Figure, ...]:
         Figure(f"{PREFIX}{kind}_doubles", at_most=0, against=f"{PREFIX}{ALONE}_doubles"),
         Figure(f"{PREFIX}{kind}_unfinished_jobs", at_most=0),
         Figure(f"{PREFIX}{kind}_idle_worst_s", at_most=IDLE),
+        Figure(f"{PREFIX}{kind}_unused_worst_s"),
         Figure(f"{PREFIX}{kind}_failed_pods"),
         Figure(f"{PREFIX}{kind}_evicted_pods"),
         Figure(f"{PREFIX}{kind}_whole_s"),
@@ -61,6 +66,7 @@ def storm_figures(kind: str, jobs: int, outcome: Outcome) -> dict[str, float]:
         **alone,
         f"{start}_unfinished_jobs": len(outcome.unfinished),
         f"{start}_idle_worst_s": outcome.idle,
+        f"{start}_unused_worst_s": outcome.unused,
         f"{start}_failed_pods": outcome.failed.total(),
         f"{start}_evicted_pods": outcome.evicted,
         f"{start}_whole_s": outcome.seconds,

@@ -4,6 +4,10 @@ Level-triggered: whoever wakes the loop says how soon, never what happened, and 
 API takes 100 questions a second from all clients of the node together, and a reading is two, so wakes are brought
 together: urgent ones are at least ``Pace.least`` apart, those after grants and file events ``Pace.soon``, and what
 fails is tried again later each time. Without any reason the kubelet is looked at every ``Pace.every``.
+
+A kubelet that is asked what pods have while it allocates a device may forget that it has (1.36, kubernetes#137534), and
+give it to the next pod. So no reading begins while the plugin door is being asked for devices, nor at the moment when a
+pod is bound, which is when the kubelet begins to.
 """
 
 from __future__ import annotations
@@ -39,6 +43,8 @@ class Pace(Value):
     """Between readings when nothing happens, and the longest wait after failures."""
     again: float = 1.0
     """The first wait after a failure; doubled each time, and cut by up to a quarter at random."""
+    allocating: float = 0.05
+    """After a call of Allocate, in which no reading begins: far more than the kubelet needs to enter a device."""
     quiet: float = 600.0
     """How long a fault that was told is not told again."""
 
@@ -74,12 +80,17 @@ class HoldsLoop:
         self._unseen_readings = 0
         self._due = clock()
         self._not_before = self._due
+        self._allocating_until = self._due
         self._last = -1e9
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Look now: something ended or changed (a pod is gone, a claim was unprepared, a barrier was set)."""
-        self._want(self._last + self._pace.least)
+        """Look in a moment: a pod is bound or gone."""
+        self._want(max(self._clock() + self._pace.settle, self._last + self._pace.least))
+
+    def allocating(self) -> None:
+        """The kubelet is being given a device."""
+        self._allocating_until = self._clock() + self._pace.allocating
 
     def soon(self) -> None:
         """Look in a moment: a device was granted, or the kubelet's file changed; many of these make one reading."""
@@ -99,13 +110,18 @@ class HoldsLoop:
         """Read until cancelled."""
         while True:
             self._woken.clear()
-            left = max(self._due, self._not_before) - self._clock()
+            left = self._next() - self._clock()
             if left > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await self._woken.wait()
             else:
                 await self._read()
+
+    def _next(self) -> float:
+        """When the next reading begins; a kubelet that is given devices all the time does not put it off for ever."""
+        due = max(self._due, self._not_before)
+        return max(due, min(self._allocating_until, due + self._pace.soon))
 
     def _want(self, due: float) -> None:
         if due < self._due:

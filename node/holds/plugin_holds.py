@@ -183,6 +183,10 @@ class PluginHolds:
         """Whether a reading that read both sources began at this time (monotonic) or later."""
         return self._good >= when
 
+    def has(self, resource: str, id_: str) -> bool:
+        """Whether a pod has this id, by what is known."""
+        return (resource, id_) in self._since
+
     @property
     def unseen(self) -> int:
         """Grants that no source shows yet."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +24,7 @@ from node.podresources import OPTIONS, TIMEOUT, PodResourcesRefused, ids_by_reso
 from node.sockets import FileId, is_socket
 
 if TYPE_CHECKING:
-    from protos.podresources.v1 import api_pb2
+    from protos.podresources.v1 import api_pb2, api_pb2_grpc
 
 RACY_NS = 2_000_000_000
 """A file that was modified less than this before it was read may be replaced by one that looks the same: nanoseconds.
@@ -45,6 +46,14 @@ class KubeletReader(Protocol):
 
     async def read(self) -> Reading:
         """One look, begun now; never raises for what the kubelet does."""
+        ...
+
+
+class KubeletSource(KubeletReader, Protocol):
+    """Whoever can also look up one thing."""
+
+    async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
+        """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown."""
         ...
 
 
@@ -85,6 +94,22 @@ class KubeletLook:
             faults.append(str(error))
         return Reading(began, listed, recorded, allocatable, tuple(faults))
 
+    async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
+        """What a sidecar or app container has of these ids at this moment by the kubelet's record.
+
+        The checkpoint is written with every allocation, so what it lacks need not be asked for.
+        """
+        wanted = {(resource, id_) for id_ in ids}
+        try:
+            recorded = await self._checkpoint()
+            if wanted.isdisjoint((item.resource, item.id) for item in recorded):
+                return None
+            listed = await list_pods(self._socket, self._seconds)
+        except (CheckpointFault, PodResourcesRefused):
+            # Who reads regularly meets the same and tells it.
+            return None
+        return next((item for item in listed if (item.resource, item.id) in wanted), None)
+
     async def _checkpoint(self) -> Holdings:
         from node.checkpoint import FILE_NAME  # Here and not above: first the kubelet is registered with.
 
@@ -106,16 +131,12 @@ async def ask(
 
     Raises ``PodResourcesRefused`` where there is nobody to ask.
     """
-    from protos.podresources.v1 import api_pb2, api_pb2_grpc  # As above.
+    from protos.podresources.v1 import api_pb2  # As above.
 
-    if not is_socket(socket):
-        raise PodResourcesRefused(socket, grpc.StatusCode.UNAVAILABLE, "no socket is there")
     listed, allocatable = None, None
-    async with grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
-        lister = api_pb2_grpc.PodResourcesListerStub(channel)
+    async with _lister(socket) as lister:
         try:
-            pods = await lister.List(api_pb2.ListPodResourcesRequest(), timeout=seconds)
-            listed = holdings(readable(socket, pods))
+            listed = await _list(lister, socket, seconds)
             healthy = await lister.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=seconds)
             found = ids_by_resource(readable(socket, healthy))
             allocatable = frozenset((name, id_) for name, ids in found.items() for id_ in ids)
@@ -124,6 +145,32 @@ async def ask(
         except grpc.aio.AioRpcError as error:
             faults.append(str(PodResourcesRefused(socket, error.code(), error.details() or "")))
     return listed, allocatable
+
+
+async def list_pods(socket: Path, seconds: float) -> Holdings:
+    """What containers have; raises ``PodResourcesRefused``."""
+    async with _lister(socket) as lister:
+        return await _list(lister, socket, seconds)
+
+
+@asynccontextmanager
+async def _lister(socket: Path) -> AsyncIterator[api_pb2_grpc.PodResourcesListerStub]:
+    from protos.podresources.v1 import api_pb2_grpc  # As above.
+
+    if not is_socket(socket):
+        raise PodResourcesRefused(socket, grpc.StatusCode.UNAVAILABLE, "no socket is there")
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
+        yield api_pb2_grpc.PodResourcesListerStub(channel)
+
+
+async def _list(lister: api_pb2_grpc.PodResourcesListerStub, socket: Path, seconds: float) -> Holdings:
+    from protos.podresources.v1 import api_pb2  # As above.
+
+    try:
+        pods = await lister.List(api_pb2.ListPodResourcesRequest(), timeout=seconds)
+    except grpc.aio.AioRpcError as error:
+        raise PodResourcesRefused(socket, error.code(), error.details() or "") from error
+    return holdings(readable(socket, pods))
 
 
 def holdings(answer: api_pb2.ListPodResourcesResponse) -> Holdings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,11 @@ class Kubelet:
         self.allocatable: frozenset[tuple[str, str]] = frozenset()
         self.faults: tuple[str, ...] = ()
         self.broken = False
+        self.looked_up: list[tuple[str, ...]] = []
+
+    async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
+        self.looked_up.append(tuple(ids))
+        return next((item for item in self.listed if item.resource == resource and item.id in ids), None)
 
     async def read(self) -> Reading:
         self.asked.append(round(now(), 3))
@@ -121,6 +126,11 @@ def play(story: Story, *devices: Device, rule: Rule = BOTH, relieves: bool = Fal
     return made[0]
 
 
+async def wait_for(doubted: Awaitable[None] | None) -> None:
+    assert doubted is not None
+    await doubted
+
+
 async def _nothing() -> None:
     await asyncio.Event().wait()
 
@@ -145,7 +155,7 @@ def test_when_another_door_opens_the_kubelet_is_read_at_once_and_more_often_from
     assert play(story, gpu(0)).kubelet.asked == [LATER, 0.5, 30.0, 40.0, 50.0]
 
 
-def test_a_grant_is_looked_for_in_a_moment_and_a_pod_that_is_gone_at_once() -> None:
+def test_a_grant_is_looked_for_in_a_moment_and_a_pod_that_is_gone() -> None:
     async def story(desk: Desk) -> None:
         await asyncio.sleep(5)
         desk.books.allocate(GPU, offered(gpu(0)))
@@ -156,7 +166,7 @@ def test_a_grant_is_looked_for_in_a_moment_and_a_pod_that_is_gone_at_once() -> N
         desk.books.kubelet_changed()
         await asyncio.sleep(1)
 
-    assert play(story, gpu(0)).kubelet.asked == [LATER, 0.5, 5.3, 10.0, 11.3]
+    assert play(story, gpu(0)).kubelet.asked == [LATER, 0.5, 5.3, 10.3, 11.3]
 
 
 def test_while_nobody_reads_nothing_is_said_to_be_unknown_and_nothing_is_woken() -> None:
@@ -294,6 +304,31 @@ def test_a_pod_that_lost_is_counted_each_time_and_told_of_once_a_minute() -> Non
         "(uid-claim); its controller makes a new one"
     )
     assert desk.events.told == [(EventType.WARNING, "PodLostDevice", text)] * 2
+
+
+def test_a_device_that_a_pod_has_by_all_that_is_known_is_looked_up_before_it_is_given_again() -> None:
+    one, other = offered(gpu(0)), offered(gpu(1))
+
+    async def story(desk: Desk) -> None:
+        # What came before this process is not known yet.
+        await wait_for(desk.books.doubted(GPU, one))
+        await asyncio.sleep(20)
+        assert desk.books.doubted(GPU, [*one, *other]) is None
+        desk.books.allocate(GPU, one)
+        # Its pod may have ended, or it is the same pod's init container.
+        await wait_for(desk.books.doubted(GPU, [*one, *other]))
+        desk.kubelet.listed = (Holding(GPU, "GPU-0", "c", pod="team/first"),)
+        with pytest.raises(HeldError, match="gpu-0 is held through the plugin door by team/first, for which"):
+            await wait_for(desk.books.doubted(GPU, [*one, *other]))
+
+    desk = play(story, gpu(0), gpu(1))
+    assert desk.kubelet.looked_up == [("GPU-0",)] * 3
+    assert desk.books.counters.conflicts == {Door.PLUGIN: 1, Door.DRA: 0}
+    text = (
+        "a pod that asked for nvidia.com/gpu was refused: device gpu-0 is held through the plugin door by team/first, "
+        "for which the kubelet has it on record; its controller makes a new one"
+    )
+    assert desk.events.told == [(EventType.WARNING, "PodLostDevice", text)]
 
 
 def test_a_storm_of_pods_that_lost_does_not_push_everything_else_out_of_sight() -> None:

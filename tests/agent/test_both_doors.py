@@ -69,8 +69,8 @@ async def test_the_first_allocate_is_answered_by_books_that_know_what_overlaps(s
     async with serving(short_dir, WHOLE, PART, OTHER) as doors:
         assert doors.holds_status() is None, "nobody had to know so far"
         with pytest.raises(HeldError, match="by a pod, perhaps: the kubelet has not told"):
-            doors._take(GPU, offered(PART))
-        doors._take(GPU, offered(OTHER))
+            doors.take(GPU, offered(PART))
+        doors.take(GPU, offered(OTHER))
         status = doors.holds_status()
         assert status is not None
         assert status.by_plugin == 0, "what is shown follows in a moment"

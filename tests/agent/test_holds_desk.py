@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ class Kubelet:
     async def read(self) -> Reading:
         began = asyncio.get_running_loop().time()
         return Reading(began, None if self.faults else self.listed, (), frozenset(), self.faults)
+
+    async def holding(self, resource: str, ids: Collection[str]) -> None:
+        """Nothing is on record."""
 
 
 class Node:

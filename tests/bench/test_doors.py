@@ -23,6 +23,7 @@ from bench.doors.figures import (
 )
 from bench.results import Benchmark
 from bench.table import HEADINGS, rows
+from tests.cluster.ledger.idleness import Idleness
 from tests.cluster.ledger.storm import Outcome, why
 from tests.cluster.rig.api import Object
 
@@ -32,6 +33,7 @@ OUTCOME = Outcome(
     failed=Counter({"its device is held": 2, "exit": 1}),
     evicted=4,
     idle=11.5,
+    unused=14.0,
     seconds=90.0,
 )
 
@@ -50,6 +52,24 @@ def test_a_device_that_is_given_twice_misses_the_target_and_stands_beside_two_th
     doubles, idle = shown[f"doors_{kind}_doubles"], shown[f"doors_{kind}_idle_worst_s"]
     assert (doubles["ostler"], doubles["floor"], doubles["reached"]) == ("1", "3", "no")
     assert idle["reached"] == "yes"
+
+
+def test_a_device_is_idle_only_while_two_that_fit_wait_and_nobody_has_it() -> None:
+    idle, ended = Idleness(["a", "b"]), {"a": 0.0, "b": 0.0}
+    idle.look(100.0, [1, 2], {"a"}, ended)
+    idle.look(110.0, [1, 2], {"a"}, ended)
+    assert idle.worst == 0.0, "only one of them fits"
+    idle.look(120.0, [1, 1], {"a"}, ended)
+    idle.look(125.0, [1, 1], {"a"}, ended)
+    assert idle.worst == 5.0
+    idle.look(130.0, [1, 1], {"a", "b"}, ended)
+    idle.look(134.0, [1, 1], {"a"}, ended)
+    assert idle.worst == 5.0, "it was given meanwhile"
+    idle.look(138.0, [1, 1], {"a"}, {"a": 0.0, "b": 137.0})
+    assert idle.worst == 5.0, "a container had it between two looks"
+    idle.nobody_waits()
+    idle.look(150.0, [1, 1], {"a"}, ended)
+    assert idle.worst == 5.0
 
 
 def test_failed_pods_are_counted_for_each_conflict() -> None:

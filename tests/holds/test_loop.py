@@ -87,7 +87,7 @@ def test_it_is_looked_at_once_at_the_start_and_then_every_ten_seconds() -> None:
     assert node.outcomes == [Outcome.WHOLE] * 4
 
 
-def test_an_urgent_wake_is_answered_at_once_but_not_more_than_five_times_a_second() -> None:
+def test_a_wake_is_answered_when_the_kubelet_has_begun_what_it_was_for_and_many_of_them_together() -> None:
     async def story(node: Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(5)
         for _ in range(100):
@@ -95,7 +95,27 @@ def test_an_urgent_wake_is_answered_at_once_but_not_more_than_five_times_a_secon
             await asyncio.sleep(0.01)
         await asyncio.sleep(1)
 
-    assert play(story).began == [0.0, 5.0, 5.2, 5.4, 5.6, 5.8, 6.0]
+    assert play(story).began == [0.0, 5.3, 5.61, 5.92, 6.23]
+
+
+def test_no_reading_begins_while_the_kubelet_is_given_a_device() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(9.98)
+        loop.allocating()
+        await asyncio.sleep(1)
+
+    assert play(story).began == [0.0, 10.03]
+
+
+def test_a_kubelet_that_is_given_devices_all_the_time_is_read_all_the_same() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(9.5)
+        for _ in range(200):
+            loop.allocating()
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+
+    assert play(story).began == [0.0, 11.0]
 
 
 def test_a_grant_is_looked_for_within_a_second() -> None:
@@ -155,10 +175,10 @@ def test_failures_are_tried_again_later_each_time_whatever_wakes() -> None:
         node.faults = ()
         await asyncio.sleep(10)
         loop.wake()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
 
     node = play(story)
-    assert node.began == [0.0, 10.0, 11.0, 13.0, 17.0, 25.0, 35.0, 45.0, 50.5]
+    assert node.began == [0.0, 10.0, 11.0, 13.0, 17.0, 25.0, 35.0, 45.0, 50.8]
     assert set(node.outcomes) == {Outcome.WHOLE, Outcome.PARTIAL}
 
 

@@ -296,3 +296,37 @@ async def test_a_checkpoint_of_another_kind_than_a_file_does_not_hang(short_dir:
         reading = await _look(short_dir).read()
     assert reading.recorded is None
     assert "is no file" in reading.faults[-1]
+
+
+async def test_what_the_kubelet_has_on_record_for_an_app_container_is_found_and_an_init_containers_is_not(
+    node: Node,
+) -> None:
+    kubelet = await node.kubelet()
+    await node.plugin(devices("d", 3))
+    await kubelet.wait_for(GPU, healthy=3)
+    first = Pod("one", "one", "team", (Container("i", "init", {GPU: 1}), Container("c", "app")))
+    second = Pod("two", "two", "team", (Container("c", "app", {GPU: 1}),))
+    for pod in (first, second):
+        assert (await kubelet.admit(pod)).admitted
+    look = _look(node.root)
+    recorded = {item.uid: item.id for item in (await look.read()).recorded or ()}
+    assert await look.holding(GPU, [recorded["one"]]) is None
+    found = await look.holding(GPU, sorted(recorded.values()))
+    assert (found and found.pod, found and found.id) == ("team/two", recorded["two"])
+    assert await look.holding("other/gpu", [recorded["two"]]) is None
+
+
+async def test_pods_are_not_asked_for_where_the_checkpoint_lacks_the_device(short_dir: Path) -> None:
+    _checkpoint(short_dir, "a")
+    assert await _look(short_dir).holding(GPU, ["b"]) is None  # There is nobody to ask.
+
+
+async def test_nothing_is_known_of_a_device_while_the_kubelet_cannot_be_asked(short_dir: Path) -> None:
+    _checkpoint(short_dir, "a")
+    look = _look(short_dir)
+    assert await look.holding(GPU, ["a"]) is None
+    async with _answering(short_dir) as answering:
+        answering.codes["List"] = (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many")
+        assert await look.holding(GPU, ["a"]) is None
+    (short_dir / "device-plugins" / FILE).write_bytes(b"garbage")
+    assert await look.holding(GPU, ["a"]) is None

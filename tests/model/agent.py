@@ -8,7 +8,7 @@ begins from that, from readings and from the API server.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ class Agent:
             observer=SilentPlugin(),
             clock=loop.time,
             random=_half,
-            take=self._take,
+            taking=self,
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
         self.books = Bookkeeping(
@@ -98,8 +98,8 @@ class Agent:
             monotonic=loop.time,
             random=_half,
             changed=self._changed,
+            reader=kubelet,
         )
-        self.books._loop._reader = kubelet
         self.books.draining.off = ""
         self.keeper = self.books.keeper
         self.second = _Second(
@@ -179,7 +179,12 @@ class Agent:
     def rules(self) -> tuple[Rule, ...]:
         return self.settings.rules
 
-    def _take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+    def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
+        """See ``plugin.taking.Taking``."""
+        return self.books.doubted(resource, devices)
+
+    def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """See ``plugin.taking.Taking``."""
         self.books.allocate(resource, devices)
 
     def _changed(self) -> None:

@@ -7,7 +7,7 @@ true of containers is written into them, so that the truth does not depend on wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,11 @@ class Faults:
     allocatable: bool = False
     late: bool = False
     """Readings tell what was true when they began, and not when they end."""
+    asked: bool = False
+    """Somebody else lists pods whenever a device is being allocated: kubelets forget that device then.
+
+    Where our process cannot ask what is recorded either, nobody can tell, and the kubelet has its way.
+    """
 
     @property
     def any(self) -> bool:
@@ -108,6 +113,18 @@ class Kubelet:
             ("out of order",) if faults.any else (),
         )
 
+    async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
+        """As ``KubeletReader`` has it."""
+        began, half = self.loop.time(), self.cluster.lags.reading / 2
+        await asyncio.sleep(half)
+        recorded = self._reading(began).recorded or ()
+        await asyncio.sleep(half)
+        listed = self._reading(began).listed or ()
+        wanted = {(resource, id_) for id_ in ids}
+        if self.faults.any or wanted.isdisjoint((item.resource, item.id) for item in recorded):
+            return None
+        return next((item for item in listed if (item.resource, item.id) in wanted), None)
+
     # Life and death
 
     def restart(self) -> None:
@@ -123,7 +140,7 @@ class Kubelet:
 
     def _forget(self) -> None:
         self.records: dict[Key, tuple[str, ...]] = dict(self.written)
-        self.reserved: dict[Key, tuple[str, ...]] = {}
+        self._count_taken()
         self.lists: dict[str, dict[str, bool]] = {}
         self._streams: dict[str, asyncio.Task[Any]] = {}
         self.claims.forget()
@@ -184,9 +201,18 @@ class Kubelet:
         return pod is not None and pod.ended is None
 
     def _collect(self) -> None:
-        """UpdateAllocatedDevices: does not write the checkpoint."""
-        for key in [key for key in self.records if not self._active(key[0])]:
+        """UpdateAllocatedDevices: does not write the checkpoint, and forgets what is being allocated."""
+        over = [key for key in self.records if not self._active(key[0])]
+        for key in over:
             del self.records[key]
+        if over:
+            self._count_taken()
+
+    def _count_taken(self) -> None:
+        """``allocatedDevices``, from which kubelets choose: a pod that is not recorded yet is not among them."""
+        self.taken: dict[str, set[str]] = {}
+        for (_, _, resource), ids in self.records.items():
+            self.taken.setdefault(resource, set()).update(ids)
 
     def _reading(self, began: float) -> Reading:
         self._collect()
@@ -271,24 +297,24 @@ class Kubelet:
         if before:
             return before
         chosen = await self._chosen(ask, healthy, reusable)
-        self.reserved[key] = chosen
+        self.taken.setdefault(ask.resource, set()).update(chosen)
         try:
             await self._allocate(ask.resource, chosen)
-            await asyncio.sleep(self.cluster.lags.answering)
-            self.records[key] = chosen
-            self._checkpoint()
-        finally:
-            self.reserved.pop(key, None)
+        except CallFailed:
+            self._count_taken()
+            raise
+        await asyncio.sleep(self.cluster.lags.answering)
+        if self.faults.asked and not self.faults.any:
+            self._collect()
+        self.records[key] = chosen
+        self._checkpoint()
         return chosen
 
     async def _chosen(self, ask: Ask, healthy: set[str], reusable: tuple[str, ...]) -> tuple[str, ...]:
         kept = tuple(id_ for id_ in reusable if id_ in healthy)[: ask.count]
         if len(kept) == ask.count:
             return kept
-        taken = {
-            id_ for key, ids in (*self.records.items(), *self.reserved.items()) if key[2] == ask.resource for id_ in ids
-        }
-        available = sorted(healthy - taken)
+        available = sorted(healthy - self.taken.get(ask.resource, set()))
         needed = ask.count - len(kept)
         if len(available) < needed:
             raise CallFailed("UnexpectedAdmissionError", "requested number of devices unavailable")

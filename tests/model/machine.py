@@ -200,11 +200,14 @@ class Doorways(RuleBasedStateMachine):
         recorded=st.booleans(),
         allocatable=st.booleans(),
         late=st.booleans(),
+        asked=st.booleans(),
         all_well=st.booleans(),
     )
-    def kubelet_tells(self, listed: bool, recorded: bool, allocatable: bool, late: bool, all_well: bool) -> None:
+    def kubelet_tells(
+        self, *, listed: bool, recorded: bool, allocatable: bool, late: bool, asked: bool, all_well: bool
+    ) -> None:
         faults = self.world.kubelet.faults
-        faults.late = late
+        faults.late, faults.asked = late, asked
         faults.listed = listed and not all_well
         faults.recorded = recorded and not all_well
         faults.allocatable = allocatable and not all_well

@@ -8,7 +8,6 @@ without a person. Nothing here knows how ostler decides.
 from __future__ import annotations
 
 import http.client
-import math
 import shutil
 import threading
 import time
@@ -20,7 +19,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.cluster.dra.claims import CLAIMS, devices, request, template
+from tests.cluster.dra.claims import CLAIMS, SLICES, devices, request, template
+from tests.cluster.ledger.idleness import Idleness
 from tests.cluster.rig.api import Api, Object, Refused
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.pods import PODS, container, phase
@@ -51,7 +51,8 @@ for device in $mine; do touch /storm/used/$device; rmdir /storm/held/$device; do
 class Outcome:
     """What was seen. ``doubles``: a device and who came second; ``failed``: pods by their reason.
 
-    ``idle``: most seconds that a device was in no container while pods waited; ``evicted``: pods that taints evicted.
+    ``idle``: most seconds that a device was free while pods waited, in no container and allocated to no claim;
+    ``unused``: the same with devices whose claim's pod has not started yet; ``evicted``: pods that taints evicted.
     """
 
     ran: int = 0
@@ -59,12 +60,16 @@ class Outcome:
     failed: Counter[str] = field(default_factory=Counter)
     evicted: int = 0
     idle: float = 0.0
+    unused: float = 0.0
     seconds: float = 0.0
     unfinished: list[str] = field(default_factory=list)
 
 
 class Storm:
-    """A folder of the node for what containers tell, and Jobs that use it."""
+    """A folder of the node for what containers tell, and Jobs that use it.
+
+    The GPUs' device files are numbered as their names are sorted, as in the recordings that are used here.
+    """
 
     def __init__(self, api: Api, node: Node, gpus: int) -> None:
         self._api = api
@@ -73,8 +78,9 @@ class Storm:
         self._stopped = threading.Event()
         self._failed: dict[str, str] = {}
         self._evicted: set[str] = set()
-        self._waited_since = math.inf
-        self._worst = 0.0
+        self._ended: dict[str, float] = {}
+        self._names: set[str] = set()
+        self._idle, self._unused = Idleness(self._gpus), Idleness(self._gpus)
         shutil.rmtree(self._folder, ignore_errors=True)
         for name in ("held", "used"):
             (self._folder / name).mkdir(parents=True)
@@ -153,7 +159,8 @@ class Storm:
             doubles=_lines(self._folder / "doubles"),
             failed=Counter(self._failed.values()),
             evicted=len(self._evicted),
-            idle=self._worst,
+            idle=self._idle.worst,
+            unused=self._unused.worst,
         )
 
     def remove(self) -> None:
@@ -169,13 +176,15 @@ class Storm:
         while not self._stopped.wait(0.5):
             try:
                 pods = self._api.items(f"{PODS}?labelSelector=storm&fieldSelector=status.phase!=Succeeded")
+                claimed = self._claimed()
             except AWAY:
                 # The API server is away: nobody can be scheduled, and no device is kept from anybody.
-                self._waited_since = math.inf
+                self._unused.nobody_waits()
+                self._idle.nobody_waits()
                 continue
-            self._look(pods)
+            self._look(pods, claimed)
 
-    def _look(self, pods: list[Object]) -> None:
+    def _look(self, pods: list[Object], claimed: set[str]) -> None:
         for one in pods:
             status = one.get("status", {})
             if phase(one) == "Failed":
@@ -184,22 +193,28 @@ class Storm:
                 condition.get("reason") == "DeletionByDeviceTaintManager" for condition in status.get("conditions", ())
             ):
                 self._evicted.add(one["metadata"]["uid"])
-        self._look_at_devices(time.time(), [one for one in pods if _waits(one)])
+        self._look_at_devices(time.time(), [one for one in pods if _waits(one)], claimed)
 
-    def _look_at_devices(self, now: float, waiting: list[Object]) -> None:
-        """By the folders' times: most containers come and go between two looks."""
+    def _claimed(self) -> set[str]:
+        """Device files of what claims are allocated."""
+        self._names |= {d["name"] for one in self._api.items(SLICES) for d in one["spec"].get("devices") or ()}
+        number = {name: f"nvidia{number}" for number, name in enumerate(sorted(self._names))}
+        return {
+            number[result["device"]]
+            for claim in self._api.items(CLAIMS)
+            for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+            if result["device"] in number
+        }
+
+    def _look_at_devices(self, now: float, waiting: list[Object], claimed: set[str]) -> None:
+        counts = [int(one["metadata"]["labels"]["gpus"]) for one in waiting]
         held = {entry.name for entry in (self._folder / "held").iterdir()}
-        free = len(self._gpus) - len(held)
-        # One alone may be on its way; and who wants two does not wait for the one that is free.
-        if sum(int(one["metadata"]["labels"]["gpus"]) <= free for one in waiting) < 2:
-            self._waited_since = math.inf
-            return
-        self._waited_since = min(self._waited_since, now)
         for device in self._gpus:
             used = self._folder / "used" / device
-            if device not in held:
-                last = used.stat().st_mtime if used.exists() else 0.0
-                self._worst = max(self._worst, now - max(last, self._waited_since))
+            # By the folders' times: most containers come and go between two looks.
+            self._ended[device] = used.stat().st_mtime if used.exists() else 0.0
+        self._unused.look(now, counts, held, self._ended)
+        self._idle.look(now, counts, held | claimed, self._ended)
 
 
 def _waits(pod: Object) -> bool:
