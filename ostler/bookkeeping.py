@@ -25,7 +25,8 @@ from node.ledger import HeldError, Hold, HoldState, Ledger
 from node.offer import Offer, OfferedDevice
 from node.rules import Door, Rule
 from node.values import replace
-from ostler.config.settings import Settings
+from ostler.config.settings import KubeletSettings, Settings
+from ostler.edges import Edges
 from ostler.handover import LINGER
 from ostler.holds_counters import HoldsCounters
 
@@ -43,18 +44,15 @@ class Bookkeeping:
     def __init__(
         self,
         settings: Settings,
+        edges: Edges,
         processes: ComputeProcesses,
         *,
         events: EventSink,
-        clock: Callable[[], float],
-        monotonic: Callable[[], float],
-        random: Callable[[], float],
         changed: Callable[[], None],
         reader: KubeletSource | None = None,
     ) -> None:
         """``reader``: looks at the kubelet in place of what the settings' folders give."""
-        self._clock = clock
-        self._monotonic = monotonic
+        self._clock, self._monotonic = clock, monotonic = edges.clock, edges.monotonic
         self._changed = changed
         self._events = events
         self.counters = HoldsCounters(clock)
@@ -66,30 +64,19 @@ class Bookkeeping:
         self.keeper = HoldKeeper(
             Ledger(), self.plugin, self.draining, clock=clock, monotonic=monotonic, changed=self._ledger_changed
         )
-        observer, folders = self.counters, settings.kubelet
-        self._reader = reader or KubeletLook(
-            folders.registry_dir.parent,
-            folders.device_plugin_dir,
-            clock=monotonic,
-            unix=lambda: int(clock() * 1e9),
-        )
+        self._reader = reader or _look_at_kubelet(settings.kubelet, edges)
         self._loop = HoldsLoop(
             self._reader,
             self._read,
             lambda: self.plugin.unseen,
             clock=monotonic,
-            random=random,
+            random=edges.random,
             events=events,
-            observer=observer,
+            observer=self.counters,
             pace=ALONE,
         )
         self._lookout = Lookout(
-            self.draining,
-            processes,
-            self.keeper.settle,
-            clock=monotonic,
-            events=events,
-            observer=observer,
+            self.draining, processes, self.keeper.settle, clock=monotonic, events=events, observer=self.counters
         )
         self.keeper.drains = self._lookout.wake
         self._listed: frozenset[str] = frozenset()
@@ -261,3 +248,12 @@ class Bookkeeping:
         until = self.keeper.relieved
         if self._running and not self.plugin.read_since(until):
             self._loop.look_at(until)
+
+
+def _look_at_kubelet(folders: KubeletSettings, edges: Edges) -> KubeletLook:
+    return KubeletLook(
+        folders.registry_dir.parent,
+        folders.device_plugin_dir,
+        clock=edges.monotonic,
+        unix=lambda: int(edges.clock() * 1e9),
+    )

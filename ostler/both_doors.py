@@ -161,14 +161,11 @@ class BothDoors:
         if self._books is None:
             from ostler.bookkeeping import Bookkeeping
 
-            edges = self._around.edges
             self._books = Bookkeeping(
                 self._settings,
+                self._around.edges,
                 compute_processes(self._sources, self._settings.roots.proc),
                 events=self._around.events,
-                clock=edges.clock,
-                monotonic=edges.monotonic,
-                random=edges.random,
                 changed=self.publisher.held,
             )
             self._books.begin(relieves=self.relieves)
@@ -189,15 +186,12 @@ class BothDoors:
         # Here and not above: a node without claims does not pay for it.
         from ostler.second_door import SecondDoor
 
-        around, edges = self._around, self._around.edges
-        books = self._opened_books()
+        around, books = self._around, self._opened_books()
         books.shared()
         self.second = SecondDoor(
             self._settings,
+            around.edges,
             events=around.events,
-            clock=edges.clock,
-            monotonic=edges.monotonic,
-            random=edges.random,
             alive=around.alive,
             changed=around.changed,
             books=books,

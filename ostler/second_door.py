@@ -16,9 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from driver.async_api import AsyncResourceApi
 from driver.claim_status import ClaimStatus
@@ -29,12 +27,10 @@ from driver.devices.view import door_offer, view_of
 from driver.door import DraDoor
 from driver.doorway.keeper import NodeDoorsKeeper
 from driver.holders.service import NodeHolders
-from driver.parameters.doubled import pairs
 from driver.publishing import SlicePublisher, controller_maker
 from driver.registration import DoorOptions, DoorStatus
 from driver.shown import ShownDevices
 from driver.withdrawal import Withdrawal
-from kube.bodies import JsonObject
 from node.boot import boot_id
 from node.doorway.acting import Acting, effective
 from node.doorway.taint_support import Taints
@@ -46,27 +42,20 @@ from node.offer import Cause, Offer
 from node.overlap import wholes_of
 from node.rules import Door, Doors, Rule
 from node.values import replace
-from ostler import __version__
 from ostler.bookkeeping import Bookkeeping
+from ostler.claims_api import CALLS, NodeCheck, api_maker, node_check
 from ostler.config.settings import Settings
 from ostler.dra import ClaimView, DraStatus, SlicesView
 from ostler.dra_counters import DraCounters
 from ostler.dra_views import claim_views, door_summary, slices_view
+from ostler.edges import Edges
 from ostler.eventlog import FromThreads
 from ostler.figures import DraFigures
 
-if TYPE_CHECKING:
-    from driver.api import ResourceApi
-
 log = logging.getLogger("ostler.dra")
 
-CALLS = 32
-"""Questions to the API server at once; the slices' writer and its watch have a connection each besides."""
 FIRST_SLICES = 5.0
 """Most seconds that the first slices wait for what the kubelet and the API server have to say."""
-CONNECT, WHOLE = 3.0, 10.0
-"""Seconds to a connection, and for one attempt: two of them fit into what the kubelet gives a call."""
-
 _KEEPS = {Taints.KEPT: True, Taints.DROPPED: False, Taints.UNKNOWN: None}
 _NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
 """Why a device is none of this door's: nobody has to be told why it is not published."""
@@ -82,20 +71,19 @@ class SecondDoor:
     def __init__(
         self,
         settings: Settings,
+        edges: Edges,
         *,
         events: EventSink,
-        clock: Callable[[], float],
-        monotonic: Callable[[], float],
-        random: Callable[[], float],
         alive: Callable[[], bool],
         changed: Callable[[], None],
         books: Bookkeeping,
         wanted: Callable[[], None],
     ) -> None:
         self._settings = settings
-        self._random = random
+        self._edges = edges
         self._events = events
         self._books = books
+        self._wanted = wanted
         self._devices: tuple[Device, ...] = ()
         self._wholes: dict[str, tuple[str, ...]] = {}
         """What devices are parts of, by name, of those that are."""
@@ -104,97 +92,128 @@ class SecondDoor:
         self._contested: frozenset[str] = frozenset()
         self._held_back = ""
         self._began = False
+        self._sure = asyncio.Event()
+        """Set once what is shown would not be another in a moment."""
         self._view = DoorView()
         self.offer = Offer()
         """What the door makes of the snapshot that is shown."""
-        self.counters = DraCounters(clock, lost=lambda: books.counters.lost(Door.DRA))
-        self._api = AsyncResourceApi(self._made_api, threads=CALLS)
-        name, kubelet = settings.dra.driver_name, settings.kubelet
-        self._status = ClaimStatus(name, self._api, events=events, clock=clock, random=random)
-        self._claims = ClaimService(
-            ClaimOptions(
-                name,
-                settings.node_name,
-                settings.state_dir,
-                settings.cdi.directory,
-                kubelet.registry_dir.parent,
-            ),
-            self._api,
-            events=events,
-            observer=self.counters,
-            boot=boot_id(settings.roots.proc),
-            clock=clock,
-            monotonic=monotonic,
-            random=random,
-            ledger=books.ledger,
-            known=lambda: books.keeper.known,
-            changed=wanted,
+        self.counters = DraCounters(edges.clock, lost=lambda: books.counters.lost(Door.DRA))
+        self._api = AsyncResourceApi(api_maker(settings, edges.random), threads=CALLS)
+        self._shown = self._shown_before()
+        check = node_check(settings)
+        self._status = ClaimStatus(
+            settings.dra.driver_name, self._api, events=events, clock=edges.clock, random=edges.random
         )
-        check = self._node_check()
-        self._holders = NodeHolders(
-            self._api,
-            name,
-            settings.node_name,
-            within=self._within,
-            random=random,
-            check=check,
-            changed=self._holders_changed,
-            clock=clock,
-            monotonic=monotonic,
-        )
-        self._doors = NodeDoorsKeeper(
-            self._api,
-            name,
+        self._claims = self._made_claims()
+        self._holders = self._made_holders(check)
+        self._doors = self._made_doors(check)
+        self._door = self._made_door(alive, changed)
+        self._slices = self._made_slices(check)
+        self._withdrawal = self._made_withdrawal()
+        books.know(self._holders)
+        books.keeper.refused = self._claims.lost
+        books.told = self._claims.freed
+
+    def _shown_before(self) -> ShownDevices:
+        shown = ShownDevices(self._settings.state_dir)
+        problem = shown.load()
+        if problem:
+            self._events.emit(EventType.WARNING, "ShownDevicesUnknown", problem)
+        return shown
+
+    def _made_claims(self) -> ClaimService:
+        settings, edges, books = self._settings, self._edges, self._books
+        options = ClaimOptions(
+            settings.dra.driver_name,
             settings.node_name,
             settings.state_dir,
-            events=events,
-            random=random,
+            settings.cdi.directory,
+            settings.kubelet.registry_dir.parent,
+        )
+        return ClaimService(
+            options,
+            self._api,
+            events=self._events,
+            observer=self.counters,
+            boot=boot_id(settings.roots.proc),
+            clock=edges.clock,
+            monotonic=edges.monotonic,
+            random=edges.random,
+            ledger=books.ledger,
+            known=lambda: books.keeper.known,
+            changed=self._wanted,
+        )
+
+    def _made_holders(self, check: NodeCheck | None) -> NodeHolders:
+        edges = self._edges
+        return NodeHolders(
+            self._api,
+            self._settings.dra.driver_name,
+            self._settings.node_name,
+            within=self._within,
+            random=edges.random,
+            check=check,
+            changed=self._holders_changed,
+            clock=edges.clock,
+            monotonic=edges.monotonic,
+        )
+
+    def _made_doors(self, check: NodeCheck | None) -> NodeDoorsKeeper:
+        settings = self._settings
+        return NodeDoorsKeeper(
+            self._api,
+            settings.dra.driver_name,
+            settings.node_name,
+            settings.state_dir,
+            events=self._events,
+            random=self._edges.random,
             by_node=settings.kubernetes.door_by_node,
             check=check,
-            changed=wanted,
+            changed=self._wanted,
         )
-        self._sure = asyncio.Event()
-        """Set once what is shown would not be another in a moment."""
-        self._door = DraDoor(
-            DoorOptions(name, settings.node_name, settings.dra.plugins_dir, kubelet.registry_dir),
+
+    def _made_door(self, alive: Callable[[], bool], changed: Callable[[], None]) -> DraDoor:
+        settings, edges = self._settings, self._edges
+        return DraDoor(
+            DoorOptions(
+                settings.dra.driver_name, settings.node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir
+            ),
             self._claims,
-            events=events,
+            events=self._events,
             observer=self.counters,
-            clock=clock,
-            monotonic=monotonic,
-            random=random,
+            clock=edges.clock,
+            monotonic=edges.monotonic,
+            random=edges.random,
             changed=changed,
             alive=alive,
             reporter=self._status,
         )
-        self._shown = ShownDevices(settings.state_dir)
-        problem = self._shown.load()
-        if problem:
-            events.emit(EventType.WARNING, "ShownDevicesUnknown", problem)
-        loop = asyncio.get_running_loop()
-        self._slices = SlicePublisher(
-            settings.node_name,
-            controller_maker(self._api.made, name, settings.node_name, random, check=check),
-            events=FromThreads(events, loop),
+
+    def _made_slices(self, check: NodeCheck | None) -> SlicePublisher:
+        settings, edges, loop = self._settings, self._edges, asyncio.get_running_loop()
+        name, node_name = settings.dra.driver_name, settings.node_name
+        return SlicePublisher(
+            node_name,
+            controller_maker(self._api.made, name, node_name, edges.random, check=check),
+            events=FromThreads(self._events, loop),
             peers=settings.dra.peers,
-            monotonic=monotonic,
-            random=random,
+            monotonic=edges.monotonic,
+            random=edges.random,
             shown=self._shown,
             doubted=lambda: _on_loop(loop, self._doors.doubt),
         )
-        self._withdrawal = Withdrawal(
+
+    def _made_withdrawal(self) -> Withdrawal:
+        return Withdrawal(
             self._shown,
             self._holders.claims_naming,
             free=self._slices.free,
             taken=self._claims.taken,
-            events=events,
-            changed=wanted,
-            monotonic=monotonic,
-            random=random,
+            events=self._events,
+            changed=self._wanted,
+            monotonic=self._edges.monotonic,
+            random=self._edges.random,
         )
-        books.know(self._holders)
-        books.keeper.refused = self._claims.lost
-        books.told = self._claims.freed
 
     @property
     def at_scheduler(self) -> frozenset[str]:
@@ -352,36 +371,6 @@ class SecondDoor:
             self._claims.settled(uid)
         self._books.keeper.reserve(claims)
         self._books.pods_changed()
-
-    def _node_check(self) -> Callable[[JsonObject], None] | None:
-        """What proves that the Node is this machine; a recorded node is nobody's."""
-        if self._settings.inventory.recorded is not None:
-            return None
-
-        def check(node: JsonObject) -> None:
-            from kube.node_identity import check_node, read_machine
-
-            check_node(node, self._settings.node_name, read_machine(sys=self._settings.roots.sys))
-
-        return check
-
-    def _made_api(self) -> ResourceApi:
-        """In a thread: the client library is loaded here. Raises ``kube.errors.KubeError``."""
-        from driver.api import ResourceApi
-        from kube.client import Client, Limits
-        from ostler.api_server import api_access
-
-        access = api_access(self._settings.kubernetes.kubeconfig, os.environ)
-        log.info("the API server is asked for claims", extra={"server": access.server, "by": access.origin})
-        client = Client(
-            access,
-            random=self._random,
-            user_agent=f"ostler/{__version__}",
-            limits=Limits(connect=CONNECT, whole=WHOLE, attempts=2),
-            connections=CALLS + 2,
-            pairs=pairs,
-        )
-        return ResourceApi(client)
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[], None]) -> None:

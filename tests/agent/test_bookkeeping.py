@@ -18,6 +18,7 @@ from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors, Rule, Selector
 from ostler.bookkeeping import ALONE, QUIET, TOLD, Bookkeeping
 from ostler.config.settings import InventorySettings, Settings
+from ostler.edges import Edges
 from tests.holds.making import Events
 from tests.holds.virtual import START, beside, now
 
@@ -91,11 +92,9 @@ class Desk:
         self.changes: list[float] = []
         self.books = Bookkeeping(
             Settings(inventory=InventorySettings(recorded=Path("/nowhere"))),
+            Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0),
             self.processes,
             events=self.events,
-            clock=lambda: 1e9 + loop.time(),
-            monotonic=loop.time,
-            random=lambda: 0.0,
             changed=lambda: self.changes.append(round(now(), 3)),
             reader=self.kubelet,
         )

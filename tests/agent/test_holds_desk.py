@@ -16,6 +16,7 @@ from node.rules import Door, Doors, Rule
 from node.values import replace
 from ostler.bookkeeping import Bookkeeping
 from ostler.config.settings import InventorySettings, Settings
+from ostler.edges import Edges
 from ostler.holds import HoldsStatus, NotReleasable, UnknownDevice, Withholding
 from ostler.holds_desk import HoldsDesk
 from ostler.publisher import Publisher
@@ -68,11 +69,9 @@ class Node:
         self.publisher = Publisher(settings, door, self.events, lambda: None, lambda: self.books)
         self.books = Bookkeeping(
             settings,
+            Edges(lambda: 1000.0, loop.time, lambda: 0.0),
             NotImplemented,
             events=self.events,
-            clock=lambda: 1000.0,
-            monotonic=loop.time,
-            random=lambda: 0.0,
             changed=self.publisher.held,
             reader=self.kubelet,
         )

@@ -26,6 +26,7 @@ from node.rules import Rule
 from node.values import replace
 from ostler.bookkeeping import Bookkeeping
 from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettings, Settings
+from ostler.edges import Edges
 from ostler.publisher import Publisher
 from ostler.second_door import SecondDoor
 from plugin.answer import renderer
@@ -90,13 +91,12 @@ class Agent:
             taking=self,
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
+        edges = Edges(loop.unix, loop.time, _half)
         self.books = Bookkeeping(
             self.settings,
+            edges,
             processes,
             events=self.events,
-            clock=loop.unix,
-            monotonic=loop.time,
-            random=_half,
             changed=self._changed,
             reader=kubelet,
         )
@@ -104,10 +104,8 @@ class Agent:
         self.keeper = self.books.keeper
         self.second = _Second(
             self.settings,
+            edges,
             events=self.events,
-            clock=loop.unix,
-            monotonic=loop.time,
-            random=_half,
             alive=lambda: True,
             changed=lambda: None,
             books=self.books,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ostler.config.settings import (
     KubernetesSettings,
     Settings,
 )
+from ostler.edges import Edges
 from ostler.publisher import Publisher
 from ostler.second_door import SecondDoor
 from plugin.answer import renderer
@@ -61,6 +62,9 @@ class Kubelet:
         counted = frozenset((RESOURCE, f"GPU-{name[-4:]}") for name in self.both.at_plugin())
         held = tuple(Holding(RESOURCE, f"GPU-{name[-4:]}", "c", pod=pod) for name, pod in self.pods.items())
         return Reading(began, held, (), counted)
+
+    async def holding(self, resource: str, ids: Collection[str]) -> None:
+        """Nobody is asked again for what a pod has."""
 
 
 class Nothing:
@@ -117,23 +121,19 @@ class Both:
             random=_half,
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
+        edges = Edges(random=_half)
         self.books = Bookkeeping(
             self.settings,
+            edges,
             Nothing(),
             events=self.events,
-            clock=time.time,
-            monotonic=time.monotonic,
-            random=_half,
             changed=self.publisher.held,
+            reader=self.kubelet,
         )
-        reader: Any = self.kubelet
-        self.books._loop._reader = reader
         self.second = SecondDoor(
             self.settings,
+            edges,
             events=self.events,
-            clock=time.time,
-            monotonic=time.monotonic,
-            random=_half,
             alive=lambda: True,
             changed=lambda: None,
             books=self.books,
