@@ -108,7 +108,7 @@ class Bookkeeping:
         self._loop.allocating()
         known = self.plugin.known(self._monotonic())
         again = {each.id: each for each in devices if not known or self.plugin.has(resource, each.id)}
-        return self._look_up(resource, again) if again else None
+        return self._look_up(resource, again) if again and self._reader.has_records else None
 
     async def _look_up(self, resource: str, devices: Mapping[str, OfferedDevice]) -> None:
         holding = await self._reader.holding(resource, devices)

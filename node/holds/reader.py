@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -51,6 +52,11 @@ class KubeletReader(Protocol):
 
 class KubeletSource(KubeletReader, Protocol):
     """Whoever can also look up one thing."""
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the kubelet has anything on record; at once."""
+        ...
 
     async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
         """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown."""
@@ -94,6 +100,11 @@ class KubeletLook:
             faults.append(str(error))
         return Reading(began, listed, recorded, allocatable, tuple(faults))
 
+    @property
+    def has_records(self) -> bool:
+        """Whether the kubelet has written a checkpoint, which it does with its first allocation."""
+        return os.path.lexists(self._file)
+
     async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
         """What a sidecar or app container has of these ids at this moment by the kubelet's record.
 
@@ -110,10 +121,14 @@ class KubeletLook:
             return None
         return next((item for item in listed if (item.resource, item.id) in wanted), None)
 
-    async def _checkpoint(self) -> Holdings:
+    @cached_property
+    def _file(self) -> Path:
         from node.checkpoint import FILE_NAME  # Here and not above: first the kubelet is registered with.
 
-        path = self._folder / FILE_NAME
+        return self._folder / FILE_NAME
+
+    async def _checkpoint(self) -> Holdings:
+        path = self._file
         seen = FileId.of(path)
         if self._last is not None and seen == self._last[0]:
             return self._last[1]

@@ -56,6 +56,8 @@ class Kubelet:
         self.broken = False
         self.looked_up: list[tuple[str, ...]] = []
 
+    has_records = True
+
     async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
         self.looked_up.append(tuple(ids))
         return next((item for item in self.listed if item.resource == resource and item.id in ids), None)

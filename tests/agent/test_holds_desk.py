@@ -45,6 +45,8 @@ class Kubelet:
         began = asyncio.get_running_loop().time()
         return Reading(began, None if self.faults else self.listed, (), frozenset(), self.faults)
 
+    has_records = True
+
     async def holding(self, resource: str, ids: Collection[str]) -> None:
         """Nothing is on record."""
 

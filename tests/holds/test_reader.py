@@ -330,3 +330,10 @@ async def test_nothing_is_known_of_a_device_while_the_kubelet_cannot_be_asked(sh
         assert await look.holding(GPU, ["a"]) is None
     (short_dir / "device-plugins" / FILE).write_bytes(b"garbage")
     assert await look.holding(GPU, ["a"]) is None
+
+
+def test_a_kubelet_that_has_allocated_nothing_yet_has_no_records(short_dir: Path) -> None:
+    look = _look(short_dir)
+    assert not look.has_records
+    _checkpoint(short_dir, "a")
+    assert look.has_records

@@ -113,6 +113,8 @@ class Kubelet:
             ("out of order",) if faults.any else (),
         )
 
+    has_records = True
+
     async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
         """As ``KubeletReader`` has it."""
         began, half = self.loop.time(), self.cluster.lags.reading / 2

@@ -63,6 +63,8 @@ class Kubelet:
         held = tuple(Holding(RESOURCE, f"GPU-{name[-4:]}", "c", pod=pod) for name, pod in self.pods.items())
         return Reading(began, held, (), counted)
 
+    has_records = True
+
     async def holding(self, resource: str, ids: Collection[str]) -> None:
         """Nobody is asked again for what a pod has."""
 
