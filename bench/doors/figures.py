@@ -23,8 +23,9 @@ LOSERS = (REPLICA_SET, JOB, CLAIM)
 IDLE = 30.0
 """Most seconds that a device may be free while pods wait that it fits.
 
-A device that is allocated to a claim is not free; how long it is in no container is the figure ``unused``. Of that the
-kubelet's own pace is a part: it tries a pod whose claim could not be prepared again after 10 to 15 s.
+A device that is allocated to a claim, or that a bound pod is to get, is not free; how long it is in no container is the
+figure ``unused``. That has the kubelet's own pace in it: it tries a pod whose claim could not be prepared again after
+10 to 15 s, and after a restart it may tell late of pods that have ended.
 """
 
 

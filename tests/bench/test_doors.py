@@ -72,6 +72,15 @@ def test_a_device_is_idle_only_while_two_that_fit_wait_and_nobody_has_it() -> No
     assert idle.worst == 5.0
 
 
+def test_a_device_that_is_promised_to_a_bound_pod_is_not_idle_and_is_the_one_that_was_free_for_longest() -> None:
+    idle, ended = Idleness(["a", "b"]), {"a": 0.0, "b": 106.0}
+    idle.look(100.0, [1, 1], set(), ended, promised=1)
+    idle.look(110.0, [1, 1], set(), ended, promised=1)
+    assert idle.worst == 4.0
+    idle.look(120.0, [1, 1], set(), ended, promised=2)
+    assert idle.worst == 4.0
+
+
 def test_failed_pods_are_counted_for_each_conflict() -> None:
     figures = {
         name: value for loser in LOSERS for name, value in cost_figures(loser, [1, 2, 6], [3.0, 1.0, 9.0]).items()

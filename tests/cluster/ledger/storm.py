@@ -51,8 +51,8 @@ for device in $mine; do touch /storm/used/$device; rmdir /storm/held/$device; do
 class Outcome:
     """What was seen. ``doubles``: a device and who came second; ``failed``: pods by their reason.
 
-    ``idle``: most seconds that a device was free while pods waited, in no container and allocated to no claim;
-    ``unused``: the same with devices whose claim's pod has not started yet; ``evicted``: pods that taints evicted.
+    ``idle``: most seconds that a device was free while pods waited: in no container, allocated to no claim, not given
+    to a bound pod; ``unused``: of those that are only in no container. ``evicted``: pods that taints evicted.
     """
 
     ran: int = 0
@@ -193,7 +193,8 @@ class Storm:
                 condition.get("reason") == "DeletionByDeviceTaintManager" for condition in status.get("conditions", ())
             ):
                 self._evicted.add(one["metadata"]["uid"])
-        self._look_at_devices(time.time(), [one for one in pods if _waits(one)], claimed)
+        given = sum(_count(one) for one in pods if _is_given(one))
+        self._look_at_devices(time.time(), [_count(one) for one in pods if _waits(one)], claimed, given)
 
     def _claimed(self) -> set[str]:
         """Device files of what claims are allocated."""
@@ -206,19 +207,31 @@ class Storm:
             if result["device"] in number
         }
 
-    def _look_at_devices(self, now: float, waiting: list[Object], claimed: set[str]) -> None:
-        counts = [int(one["metadata"]["labels"]["gpus"]) for one in waiting]
+    def _look_at_devices(self, now: float, waiting: list[int], claimed: set[str], given: int) -> None:
         held = {entry.name for entry in (self._folder / "held").iterdir()}
         for device in self._gpus:
             used = self._folder / "used" / device
             # By the folders' times: most containers come and go between two looks.
             self._ended[device] = used.stat().st_mtime if used.exists() else 0.0
-        self._unused.look(now, counts, held, self._ended)
-        self._idle.look(now, counts, held | claimed, self._ended)
+        self._unused.look(now, waiting, held, self._ended)
+        taken = held | claimed
+        unclaimed, untaken = len(self._gpus) - len(claimed), len(self._gpus) - len(taken)
+        # Who has begun holds its devices, and of the others nobody knows which they get.
+        self._idle.look(now, waiting, taken, self._ended, min(untaken, max(0, untaken - unclaimed + given)))
 
 
 def _waits(pod: Object) -> bool:
     return phase(pod) == "Pending" and not pod["spec"].get("nodeName")
+
+
+def _count(pod: Object) -> int:
+    return int(pod["metadata"]["labels"]["gpus"])
+
+
+def _is_given(pod: Object) -> bool:
+    """Whether the scheduler counts devices of the plugin's as the pod's: it is bound and not told to be over."""
+    by_claim = pod["spec"].get("resourceClaims") or pod["status"].get("extendedResourceClaimStatus")
+    return phase(pod) in {"Pending", "Running"} and "nodeName" in pod["spec"] and not by_claim
 
 
 def why(status: Object) -> str:
