@@ -21,6 +21,8 @@ log = logging.getLogger("ostler.directories")
 
 POLL = 0.25
 """Seconds between looks at a folder that inotify does not watch."""
+HIDDEN = 5.0
+"""Seconds between looks at one that it watches."""
 
 _CREATE, _DELETE, _MOVED_FROM, _MOVED_TO = 0x100, 0x200, 0x40, 0x80
 _DELETE_SELF, _MOVE_SELF, _ATTRIB = 0x400, 0x800, 0x4
@@ -109,7 +111,7 @@ class DirectoryWatcher:
                     self._changed()
                 # Watched folders only need a look in case they were hidden by a mount, which inotify does not tell.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(POLL if self.polled else 10 * POLL):
+                    async with asyncio.timeout(POLL if self.polled else HIDDEN):
                         await self._woken.wait()
         finally:
             if self._inotify is not None:

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Hashable
 
-from node.inventory.sysfs.small_file import Unreadable, read_text
+from node.inventory.sysfs.small_file import KeptFile, Unreadable, read_text
 
 Signature = Callable[[], Hashable]
 
@@ -45,7 +45,7 @@ def infiniband_ports(sys: str) -> Signature:
     follow the physical one's: those are hundreds on a large node and each reading may be a command to the firmware.
     """
     base = f"{sys}/class/infiniband"
-    known: dict[str, tuple[int, tuple[str, ...]]] = {}
+    known: dict[str, tuple[int, tuple[KeptFile, ...]]] = {}
 
     def read() -> Hashable:
         seen = _inodes(base)
@@ -55,7 +55,7 @@ def infiniband_ports(sys: str) -> Signature:
         for name, inode in sorted(seen.items()):
             if name not in known or known[name][0] != inode:
                 known[name] = (inode, _infiniband_states(f"{base}/{name}"))
-            states += [_text(path) for path in known[name][1]]
+            states += [file.read() for file in known[name][1]]
         return tuple(states)
 
     return read
@@ -141,13 +141,13 @@ def interfaces(sys: str) -> Signature:
     return read
 
 
-def _infiniband_states(device: str) -> tuple[str, ...]:
-    """Paths of the states that are worth reading."""
+def _infiniband_states(device: str) -> tuple[KeptFile, ...]:
+    """The states that are worth reading."""
     if os.path.lexists(f"{device}/device/physfn"):
         return ()
     ports = sorted(_names(f"{device}/ports"))
     infiniband = (port for port in ports if _text(f"{device}/ports/{port}/link_layer") == "InfiniBand")
-    return tuple(f"{device}/ports/{port}/state" for port in infiniband)
+    return tuple(KeptFile(f"{device}/ports/{port}/state") for port in infiniband)
 
 
 def _matches(wanted: re.Pattern[str] | None, name: str) -> bool:

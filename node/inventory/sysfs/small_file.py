@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+_HOW = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _LIMIT = 4096
 """Bytes: sysfs hands out one page per attribute at most."""
 
@@ -33,11 +34,15 @@ def read_now(path: str) -> str:
 
     Raises OSError. A FIFO or terminal in the place of an attribute does not block.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    handle = os.open(path, _HOW)
     try:
-        return os.read(handle, _LIMIT).decode(errors="backslashreplace").strip()
+        return _text_of(os.read(handle, _LIMIT))
     finally:
         os.close(handle)
+
+
+def _text_of(content: bytes) -> str:
+    return content.decode(errors="backslashreplace").strip()
 
 
 def read_text(path: str) -> str:
@@ -46,6 +51,36 @@ def read_text(path: str) -> str:
         return read_now(path)
     except OSError as error:
         raise Unreadable(path, error.strerror or str(error)) from error
+
+
+class KeptFile:
+    """An attribute that is read again and again: open from the first reading on, which is most of what one costs.
+
+    Of attributes of sysfs alone: there a file is never replaced, and one that is open keeps nothing from going away, it
+    only cannot be read any more. Not for several threads.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._handle = -1
+
+    def read(self) -> str:
+        """As ``read_now``; empty where it cannot be read, and opened anew the next time."""
+        try:
+            if self._handle < 0:
+                self._handle = os.open(self._path, _HOW)
+            return _text_of(os.pread(self._handle, _LIMIT, 0))
+        except OSError:
+            self.close()
+            return ""
+
+    def close(self) -> None:
+        """Let go of it; it may be read again."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    __del__ = close
 
 
 def entries(folder: str, errors: list[str], *, absent_is_fine: bool = False) -> list[os.DirEntry[str]]:
