@@ -20,6 +20,8 @@ from tests.model.virtual_time import VirtualLoop
 
 TOLD = 30.0
 """Seconds after which our process must not believe in a pod that has ended."""
+LOOKED = 1.0
+"""Seconds from news of pods to the look at the kubelet that follows, which takes its own time."""
 
 
 class World:
@@ -48,6 +50,8 @@ class World:
         """When a live pod had a device through the plugin door last; infinite: it has."""
         self._plugin_has: set[str] = set()
         self._sent = 0.0
+        self._caught_up = 0.0
+        """When our process has looked at the kubelet after it heard from the API server again."""
         self._ever_at_plugin: frozenset[str] = frozenset()
         """Devices that had the plugin door by any rule that the process of now has seen."""
         self.excused: set[str] = set()
@@ -131,6 +135,7 @@ class World:
         self.cluster.up = up
         if back:
             self._send_all()
+            self._caught_up = self._sent + LOOKED + self.lags.reading
 
     def _send_all(self) -> None:
         """The list that a watch begins with."""
@@ -203,8 +208,8 @@ class World:
         self._look_at_processes(agent)
 
     def _look_at_evictions(self, agent: Agent) -> None:
-        if not self.cluster.up:
-            return  # What is decided reaches nobody, and nothing tells which pods have ended.
+        if not self.cluster.up or self.loop.time() < self._caught_up:
+            return  # What is decided reaches nobody, and nothing tells which pods have ended, or has just told.
         for each in agent.view.devices:
             name = each.device.name
             if not any(effect == "NoExecute" for effect in effects(each)):
