@@ -49,7 +49,8 @@ class Hold(Value):
     ``plugin/<device>`` for all that pods have of a device through the plugin door, ``draining/<device>``.
     ``share``: the share id where a device is given to several claims, else empty. ``admin``: for looking only, beside
     whoever holds the device. ``within``: names of the devices it is a part of. ``resource``: the extended resource that
-    the plugin door gave it out as. ``bound``: the API server has the pod on this node.
+    the plugin door gave it out as; ``ids``: resource and id of everything that means it there. ``bound``: the API
+    server has the pod on this node.
     """
 
     device: str
@@ -63,6 +64,7 @@ class Hold(Value):
     state: HoldState = HoldState.PREPARED
     resource: str = ""
     bound: bool = False
+    ids: tuple[tuple[str, str], ...] = ()
 
     @property
     def live(self) -> bool:

@@ -34,7 +34,7 @@ class Cause(StrEnum):
     OTHER_DOOR = "other_door"
     """Its rule offers it through the other door, or it is held through that one."""
     OVERLAP = "overlap"
-    """What it is a part of, or a part of it, is held through the same door."""
+    """What it is a part of, a part of it, or itself under another id or resource, is held through the same door."""
     DRAINING = "draining"
     """Nobody holds it, but a process was left on it."""
     HOLDS_UNKNOWN = "holds_unknown"
@@ -219,9 +219,11 @@ def _is_held(device: Device, standing: Standing) -> bool:
 
 def _at_plugin_door(device: Device, rule: Rule, standing: Standing) -> _Why:
     """What of both doors keeps the device from new pods through the device plugin API."""
-    if standing.held(device, Door.PLUGIN) is not None:
-        # The kubelet knows that it is taken, and would count it as ill.
-        return None
+    hold = standing.held(device, Door.PLUGIN)
+    if hold is not None:
+        # The kubelet knows of an id that it is taken, and would count it as ill; of another id it knows nothing.
+        own = not hold.ids or (rule.resource_of(device), offered_id(rule, device)) in hold.ids
+        return None if own else (f"{hold.words} as {hold.ids[0][1]} of {hold.ids[0][0]}", Cause.OVERLAP)
     why = _obstructed(device, standing, Door.PLUGIN)
     if why is not None:
         return why

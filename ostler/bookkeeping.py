@@ -101,21 +101,30 @@ class Bookkeeping:
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """The kubelet's record, where a pod has one of these by what is known; see ``plugin.taking.Taking``.
 
+        By whatever id: a device may have had another resource or another id when the pod got it.
+
         A pod that came before may have ended a moment ago, or the kubelet may have forgotten that it has given the
         device: its map of allocated ids is made anew by anybody's question what pods have, without what is being
         allocated at that moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
         """
         self._loop.allocating()
+        if not self._reader.has_records:
+            return None
         known = self.plugin.known(self._monotonic())
-        again = {each.id: each for each in devices if not known or self.plugin.has(resource, each.id)}
-        return self._look_up(resource, again) if again and self._reader.has_records else None
+        asked: dict[tuple[str, str], OfferedDevice] = {}
+        for each in devices:
+            asked |= dict.fromkeys(self.plugin.ids_of(each.device.name), each)
+            if not known:
+                asked[resource, each.id] = each
+        return self._look_up(resource, asked) if asked else None
 
-    async def _look_up(self, resource: str, devices: Mapping[str, OfferedDevice]) -> None:
-        holding = await self._reader.holding(resource, devices)
+    async def _look_up(self, resource: str, ids: Mapping[tuple[str, str], OfferedDevice]) -> None:
+        holding = await self._reader.holding(ids.keys(), self.keeper.pods.gone)
         if holding is None:
             return
-        device, now = devices[holding.id].device.name, self._clock()
-        holder = f"{holding.pod}, for which the kubelet has it on record"
+        device, now = ids[holding.resource, holding.id].device.name, self._clock()
+        other = "" if holding.resource == resource else f" as {holding.resource}"
+        holder = f"{holding.pod}{other}, for which the kubelet has it on record"
         error = HeldError(
             Hold(device, Door.PLUGIN, f"a pod that asked for {resource}", now),
             Hold(device, Door.PLUGIN, holder, now, state=HoldState.LISTED),
@@ -130,6 +139,7 @@ class Bookkeeping:
         except HeldError as error:
             self._lost(resource, error)
             raise
+        self._loop.allocating()
         if self._running:
             self._loop.soon()
 

@@ -95,10 +95,9 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self, request: api_pb2.AllocateRequest, context: Context
     ) -> api_pb2.AllocateResponse:
         """What each container gets; INVALID_ARGUMENT names ids that cannot be given."""
-        listed = self._listing.devices
-        asked = [listed[id_] for each in request.container_requests for id_ in each.devices_ids if id_ in listed]
-        doubted = self._taking.doubted(self._listing.resource, asked)
-        return await self._answered("Allocate", context, lambda: self._allocate(request), doubted)
+        return await self._answered(
+            "Allocate", context, lambda: self._allocate(request), lambda: self._doubted(request)
+        )
 
     async def PreStartContainer(  # noqa: N802
         self, request: api_pb2.PreStartContainerRequest, context: Context
@@ -123,6 +122,11 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         if not self._preference.nics:
             return nics
         return recent.gpus(resource) or recent.expected.gpus(wanted.allocation_size, nics)
+
+    def _doubted(self, request: api_pb2.AllocateRequest) -> Awaitable[None] | None:
+        listed = self._listing.devices
+        asked = [listed[id_] for wanted in request.container_requests for id_ in wanted.devices_ids if id_ in listed]
+        return self._taking.doubted(self._listing.resource, asked)
 
     def _allocate(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
@@ -161,14 +165,19 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         return [devices[id_] for id_ in ids]
 
     async def _answered(
-        self, method: str, context: Context, answer: Callable[[], Answer], first: Awaitable[None] | None = None
+        self,
+        method: str,
+        context: Context,
+        answer: Callable[[], Answer],
+        first: Callable[[], Awaitable[None] | None] | None = None,
     ) -> Answer:
-        """Run ``answer``, after ``first`` if that is anything, measure it, and turn its faults into status codes."""
+        """Run ``answer``, after what ``first`` has to wait for, measure it, and turn faults into status codes."""
         began = time.perf_counter()
         code, fault = grpc.StatusCode.OK, ""
         try:
-            if first is not None:
-                await first
+            doubt = first() if first is not None else None
+            if doubt is not None:
+                await doubt
             return answer()
         except HeldError as error:
             code, fault = self._refused(method, DeviceTaken(self._listing.resource, str(error)))

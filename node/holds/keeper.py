@@ -93,7 +93,8 @@ class HoldKeeper:
         holds = []
         for offered in devices:
             name, within = offered.device.name, wholes_of(offered.device)
-            holds.append(Hold(name, door, holder, at, plugin_owner(name), "", False, within, state, resource))
+            own, ids = plugin_owner(name), ((resource, offered.id),)
+            holds.append(Hold(name, door, holder, at, own, "", False, within, state, resource, False, ids))
         self.ledger.take_each(holds)
         grants = [Grant(offered.device, resource, offered.id) for offered in devices]
         self.plugin.granted(grants, self._monotonic(), at)

@@ -2,12 +2,12 @@
 
 Level-triggered: whoever wakes the loop says how soon, never what happened, and a reading says everything. The kubelet's
 API takes 100 questions a second from all clients of the node together, and a reading is two, so wakes are brought
-together: urgent ones are at least ``Pace.least`` apart, those after grants and file events ``Pace.soon``, and what
+together: readings are at least ``Pace.least`` apart, those after grants and file events ``Pace.soon``, and what
 fails is tried again later each time. Without any reason the kubelet is looked at every ``Pace.every``.
 
 A kubelet that is asked what pods have while it allocates a device may forget that it has (1.36, kubernetes#137534), and
-give it to the next pod. So no reading begins while the plugin door is being asked for devices, nor at the moment when a
-pod is bound, which is when the kubelet begins to.
+give it to the next pod. So no reading begins just after the plugin door was asked for devices, nor at the moment when a
+pod is bound, which is when the kubelet begins to ask.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class HoldsLoop:
 
     def wake(self) -> None:
         """Look in a moment: a pod is bound or gone."""
-        self._want(max(self._clock() + self._pace.settle, self._last + self._pace.least))
+        self._want(self._clock() + self._pace.settle)
 
     def allocating(self) -> None:
         """The kubelet is being given a device."""

@@ -106,6 +106,8 @@ class PluginHolds:
         self._since: dict[Id, float] = {}
         self._places: dict[Id, tuple[_Place, ...]] = {}
         """Of ids that are held: where they were placed last, also when that device is gone meanwhile."""
+        self._ids: dict[str, dict[Id, None]] = {}
+        """The same by device."""
         self._index = DeviceIndex(())
         self._ours: frozenset[str] = frozenset()
         self._allocatable: frozenset[Id] = frozenset()
@@ -130,7 +132,7 @@ class PluginHolds:
             id_ = (grant.resource, grant.id)
             self._granted[id_] = _Granted(now)
             self._since[id_] = at
-            self._places[id_] = (_Place(grant.device.name, wholes_of(grant.device)),)
+            self._put(id_, (_Place(grant.device.name, wholes_of(grant.device)),))
         self._wanted = None
 
     def place(self, snapshot: Snapshot, resources: Collection[str] = ()) -> None:
@@ -183,9 +185,9 @@ class PluginHolds:
         """Whether a reading that read both sources began at this time (monotonic) or later."""
         return self._good >= when
 
-    def has(self, resource: str, id_: str) -> bool:
-        """Whether a pod has this id, by what is known."""
-        return (resource, id_) in self._since
+    def ids_of(self, device: str) -> Collection[Id]:
+        """Every id as which pods have the device, by what is known."""
+        return self._ids.get(device, {}).keys()
 
     @property
     def unseen(self) -> int:
@@ -213,11 +215,7 @@ class PluginHolds:
     def wanted(self) -> Mapping[str, Hold]:
         """By device the hold that pods have of it; the same object until something changes."""
         if self._wanted is None:
-            ids: dict[str, list[Id]] = {}
-            for id_ in sorted(self._since):
-                for place in self._places.get(id_, ()):
-                    ids.setdefault(place.device, []).append(id_)
-            self._wanted = {device: self._hold(device, those) for device, those in sorted(ids.items())}
+            self._wanted = {device: self._hold(device, sorted(ids)) for device, ids in sorted(self._ids.items())}
         return self._wanted
 
     def _judge(self, began: float, listed: Collection[Id], recorded: Collection[Id], *, whole: bool) -> None:
@@ -244,7 +242,7 @@ class PluginHolds:
         held = self._listed.keys() | self._recorded.keys() | self._granted.keys()
         for id_ in self._since.keys() - held:
             del self._since[id_]
-            self._places.pop(id_, None)
+            self._put(id_, ())
         for id_ in held - self._since.keys():
             self._since[id_] = at
             self._place(id_)
@@ -252,7 +250,18 @@ class PluginHolds:
     def _place(self, id_: Id) -> None:
         meant = self._meant(id_)
         if meant:
-            self._places[id_] = tuple(_Place(device.name, wholes_of(device)) for device in meant)
+            self._put(id_, tuple(_Place(device.name, wholes_of(device)) for device in meant))
+
+    def _put(self, id_: Id, places: tuple[_Place, ...]) -> None:
+        for place in self._places.pop(id_, ()):
+            ids = self._ids.get(place.device, {})
+            ids.pop(id_, None)
+            if not ids:
+                self._ids.pop(place.device, None)
+        if places:
+            self._places[id_] = places
+        for place in places:
+            self._ids.setdefault(place.device, {})[id_] = None
 
     def _meant(self, id_: Id) -> tuple[Device, ...]:
         resource, name = id_
@@ -270,6 +279,7 @@ class PluginHolds:
             within=within,
             state=state,
             resource=ids[0][0],
+            ids=tuple(ids),
             bound=state is HoldState.RECORDED and self._is_bound(ids),
         )
 

@@ -8,6 +8,8 @@ checkpoint is replaced as a whole by a rename, so it is read (in a thread) only 
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Collection
@@ -27,6 +29,8 @@ from node.sockets import FileId, is_socket
 if TYPE_CHECKING:
     from protos.podresources.v1 import api_pb2, api_pb2_grpc
 
+log = logging.getLogger("ostler.holds")
+
 RACY_NS = 2_000_000_000
 """A file that was modified less than this before it was read may be replaced by one that looks the same: nanoseconds.
 
@@ -35,7 +39,14 @@ Kernels take the time of modification from a coarse clock, and give the inode nu
 MAX_CHECKPOINT = 64 << 20
 """Bytes of a checkpoint; a hundred times what a node full of devices needs."""
 
+LOOKED_UP_WITHIN = 1.0
+"""Seconds for which an Allocate waits for what the kubelet has on record."""
+AGAIN = 0.05
+"""Seconds until a kubelet that had too many questions is asked again."""
+
 Holdings = tuple[Holding, ...]
+Id = tuple[str, str]
+"""Resource and id."""
 
 
 class CheckpointFault(Exception):
@@ -58,8 +69,11 @@ class KubeletSource(KubeletReader, Protocol):
         """Whether the kubelet has anything on record; at once."""
         ...
 
-    async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
-        """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown."""
+    async def holding(self, ids: Collection[Id], gone: Callable[[str], bool]) -> Holding | None:
+        """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown.
+
+        ``gone``: whether the pod of a UID is known to have ended.
+        """
         ...
 
 
@@ -105,21 +119,31 @@ class KubeletLook:
         """Whether the kubelet has written a checkpoint, which it does with its first allocation."""
         return os.path.lexists(self._file)
 
-    async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
-        """What a sidecar or app container has of these ids at this moment by the kubelet's record.
+    async def holding(self, ids: Collection[Id], gone: Callable[[str], bool]) -> Holding | None:
+        """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown.
 
-        The checkpoint is written with every allocation, so what it lacks need not be asked for.
+        The checkpoint is written with every allocation, so pods are asked for only where it has one of the ids for a
+        pod that is not known to have ended. The kubelet is answering too many at times; it is asked again then.
         """
-        wanted = {(resource, id_) for id_ in ids}
         try:
-            recorded = await self._checkpoint()
-            if wanted.isdisjoint((item.resource, item.id) for item in recorded):
-                return None
-            listed = await list_pods(self._socket, self._seconds)
-        except (CheckpointFault, PodResourcesRefused):
-            # Who reads regularly meets the same and tells it.
+            async with asyncio.timeout(LOOKED_UP_WITHIN):
+                recorded = await self._checkpoint()
+                if not any((item.resource, item.id) in ids and not gone(item.uid) for item in recorded):
+                    return None
+                listed = await self._listed_in_time()
+        except (CheckpointFault, PodResourcesRefused, TimeoutError) as error:
+            log.warning("not known whether a pod has what is asked for", extra={"reason": str(error) or "no answer"})
             return None
-        return next((item for item in listed if (item.resource, item.id) in wanted), None)
+        return next((item for item in listed if (item.resource, item.id) in ids), None)
+
+    async def _listed_in_time(self) -> Holdings:
+        while True:
+            try:
+                return await list_pods(self._socket, self._seconds)
+            except PodResourcesRefused as error:
+                if error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise
+            await asyncio.sleep(AGAIN)
 
     @cached_property
     def _file(self) -> Path:

@@ -54,13 +54,13 @@ class Kubelet:
         self.allocatable: frozenset[tuple[str, str]] = frozenset()
         self.faults: tuple[str, ...] = ()
         self.broken = False
-        self.looked_up: list[tuple[str, ...]] = []
+        self.looked_up: list[list[tuple[str, str]]] = []
 
     has_records = True
 
-    async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
-        self.looked_up.append(tuple(ids))
-        return next((item for item in self.listed if item.resource == resource and item.id in ids), None)
+    async def holding(self, ids: Collection[tuple[str, str]], gone: Callable[[str], bool]) -> Holding | None:
+        self.looked_up.append(sorted(ids))
+        return next((item for item in self.listed if (item.resource, item.id) in ids), None)
 
     async def read(self) -> Reading:
         self.asked.append(round(now(), 3))
@@ -323,13 +323,29 @@ def test_a_device_that_a_pod_has_by_all_that_is_known_is_looked_up_before_it_is_
             await wait_for(desk.books.doubted(GPU, [*one, *other]))
 
     desk = play(story, gpu(0), gpu(1))
-    assert desk.kubelet.looked_up == [("GPU-0",)] * 3
+    assert desk.kubelet.looked_up == [[(GPU, "GPU-0")]] * 3
     assert desk.books.counters.conflicts == {Door.PLUGIN: 1, Door.DRA: 0}
     text = (
         "a pod that asked for nvidia.com/gpu was refused: device gpu-0 is held through the plugin door by team/first, "
         "for which the kubelet has it on record; its controller makes a new one"
     )
     assert desk.events.told == [(EventType.WARNING, "PodLostDevice", text)]
+
+
+def test_a_device_that_a_pod_has_under_another_id_or_resource_is_looked_up_by_that() -> None:
+    renamed = [OfferedDevice("gpu-0", gpu(0), healthy=True)]
+
+    async def story(desk: Desk) -> None:
+        desk.kubelet.listed = (Holding(GPU, "GPU-0", "c", pod="team/first"),)
+        await asyncio.sleep(20)
+        for resource, words in (
+            (GPU, "team/first, for which"),
+            ("corp/gpu", "team/first as nvidia.com/gpu, for which"),
+        ):
+            with pytest.raises(HeldError, match=words):
+                await wait_for(desk.books.doubted(resource, renamed))
+
+    assert play(story, gpu(0)).kubelet.looked_up == [[(GPU, "GPU-0")]] * 2
 
 
 def test_a_storm_of_pods_that_lost_does_not_push_everything_else_out_of_sight() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ class Kubelet:
 
     has_records = True
 
-    async def holding(self, resource: str, ids: Collection[str]) -> None:
+    async def holding(self, ids: object, gone: object) -> None:
         """Nothing is on record."""
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -48,13 +49,17 @@ class Answering(api_pb2_grpc.PodResourcesListerServicer):
     def __init__(self) -> None:
         self.listed = api_pb2.ListPodResourcesResponse()
         self.codes: dict[str, tuple[grpc.StatusCode, str]] = {}
+        self.lists = 0
+        self.refusals = math.inf
+        """Lists that ``codes`` is for, from the first on."""
 
     async def List(
         self,
         request: api_pb2.ListPodResourcesRequest,
         context: grpc.aio.ServicerContext[api_pb2.ListPodResourcesRequest, api_pb2.ListPodResourcesResponse],
     ) -> api_pb2.ListPodResourcesResponse:
-        if "List" in self.codes:
+        self.lists += 1
+        if "List" in self.codes and self.lists <= self.refusals:
             await context.abort(*self.codes["List"])
         return self.listed
 
@@ -310,26 +315,47 @@ async def test_what_the_kubelet_has_on_record_for_an_app_container_is_found_and_
         assert (await kubelet.admit(pod)).admitted
     look = _look(node.root)
     recorded = {item.uid: item.id for item in (await look.read()).recorded or ()}
-    assert await look.holding(GPU, [recorded["one"]]) is None
-    found = await look.holding(GPU, sorted(recorded.values()))
+    ids = {uid: (GPU, id_) for uid, id_ in recorded.items()}
+    assert await look.holding([ids["one"]], _gone()) is None
+    found = await look.holding(sorted(ids.values()), _gone())
     assert (found and found.pod, found and found.id) == ("team/two", recorded["two"])
-    assert await look.holding("other/gpu", [recorded["two"]]) is None
+    assert await look.holding([("other/gpu", recorded["two"])], _gone()) is None
 
 
-async def test_pods_are_not_asked_for_where_the_checkpoint_lacks_the_device(short_dir: Path) -> None:
-    _checkpoint(short_dir, "a")
-    assert await _look(short_dir).holding(GPU, ["b"]) is None  # There is nobody to ask.
-
-
-async def test_nothing_is_known_of_a_device_while_the_kubelet_cannot_be_asked(short_dir: Path) -> None:
+async def test_pods_are_asked_for_only_where_the_checkpoint_has_the_device_for_one_that_lives(short_dir: Path) -> None:
     _checkpoint(short_dir, "a")
     look = _look(short_dir)
-    assert await look.holding(GPU, ["a"]) is None
+    async with _answering(short_dir) as answering:
+        assert await look.holding([(GPU, "b")], _gone()) is None
+        assert await look.holding([(GPU, "a")], _gone("uid-a")) is None
+        assert answering.lists == 0
+        assert await look.holding([(GPU, "a")], _gone()) is None
+        assert answering.lists == 1
+
+
+async def test_a_kubelet_that_has_too_many_questions_is_asked_again(short_dir: Path) -> None:
+    _checkpoint(short_dir, "a")
     async with _answering(short_dir) as answering:
         answering.codes["List"] = (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many")
-        assert await look.holding(GPU, ["a"]) is None
+        answering.refusals = 2
+        pod = answering.listed.pod_resources.add(name="pod", namespace="team")
+        pod.containers.add(name="c").devices.add(resource_name=GPU, device_ids=["a"])
+        found = await _look(short_dir).holding([(GPU, "a")], _gone())
+        assert (found and found.pod, answering.lists) == ("team/pod", 3)
+
+
+async def test_nothing_is_known_of_a_device_while_the_kubelet_cannot_be_asked_and_that_is_told(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _checkpoint(short_dir, "a")
+    look = _look(short_dir)
+    assert await look.holding([(GPU, "a")], _gone()) is None
+    async with _answering(short_dir) as answering:
+        answering.codes["List"] = (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many")
+        assert await look.holding([(GPU, "a")], _gone()) is None
     (short_dir / "device-plugins" / FILE).write_bytes(b"garbage")
-    assert await look.holding(GPU, ["a"]) is None
+    assert await look.holding([(GPU, "a")], _gone()) is None
+    assert [record.getMessage() for record in caplog.records] == ["not known whether a pod has what is asked for"] * 3
 
 
 def test_a_kubelet_that_has_allocated_nothing_yet_has_no_records(short_dir: Path) -> None:
@@ -337,3 +363,7 @@ def test_a_kubelet_that_has_allocated_nothing_yet_has_no_records(short_dir: Path
     assert not look.has_records
     _checkpoint(short_dir, "a")
     assert look.has_records
+
+
+def _gone(*uids: str) -> Callable[[str], bool]:
+    return uids.__contains__

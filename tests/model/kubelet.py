@@ -115,17 +115,16 @@ class Kubelet:
 
     has_records = True
 
-    async def holding(self, resource: str, ids: Collection[str]) -> Holding | None:
-        """As ``KubeletReader`` has it."""
+    async def holding(self, ids: Collection[tuple[str, str]], gone: Callable[[str], bool]) -> Holding | None:
+        """As ``KubeletSource`` has it."""
         began, half = self.loop.time(), self.cluster.lags.reading / 2
         await asyncio.sleep(half)
         recorded = self._reading(began).recorded or ()
         await asyncio.sleep(half)
         listed = self._reading(began).listed or ()
-        wanted = {(resource, id_) for id_ in ids}
-        if self.faults.any or wanted.isdisjoint((item.resource, item.id) for item in recorded):
+        if self.faults.any or not any((item.resource, item.id) in ids and not gone(item.uid) for item in recorded):
             return None
-        return next((item for item in listed if (item.resource, item.id) in wanted), None)
+        return next((item for item in listed if (item.resource, item.id) in ids), None)
 
     # Life and death
 

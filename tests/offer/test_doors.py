@@ -13,7 +13,7 @@ from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger import Hold, HoldState, draining_owner, plugin_owner
 from node.offer import Cause, Offer, OfferedDevice, offer
 from node.overlap import wholes_of
-from node.rules import Door, Doors, Rule, Selector, rule_for
+from node.rules import Door, Doors, Rule, Selector, offered_id, rule_for
 from node.values import replace
 from tests.offer.making import gpu, mig, snapshot
 
@@ -388,3 +388,15 @@ def test_with_nothing_held_and_all_known_a_device_is_given_by_the_doors_of_its_r
 def test_an_empty_node_has_nothing_at_either_door() -> None:
     for door in Door:
         assert offer(Snapshot(1), (rule(Doors.BOTH),), standing(pod(ONE), claim(OTHER)), door) == Offer()
+
+
+def test_a_device_that_a_pod_has_under_another_id_or_resource_is_not_given_to_another_pod() -> None:
+    at_plugin = rule(Doors.PLUGIN)
+    own = (GPU, offered_id(at_plugin, ONE))
+    for ids, healthy in (((own,), True), ((("corp/gpu", own[1]),), False), (((GPU, "0"), own), True)):
+        hold = replace(pod(ONE, resource=ids[0][0]), ids=ids)
+        found = items(offer(snapshot(ONE), (at_plugin,), standing(hold), Door.PLUGIN))[ONE.name]
+        assert found.healthy is healthy
+        if not healthy:
+            assert found.cause is Cause.OVERLAP
+            assert found.reason == f"held through the plugin door by team/pod as {own[1]} of corp/gpu"

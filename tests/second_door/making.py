@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ class Kubelet:
 
     has_records = True
 
-    async def holding(self, resource: str, ids: Collection[str]) -> None:
+    async def holding(self, ids: object, gone: object) -> None:
         """Nobody is asked again for what a pod has."""
 
 
