@@ -7,6 +7,7 @@ that is gone or that no container could be given stays so, whatever somebody say
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from node.health.action import Action
@@ -26,6 +27,8 @@ SCAN = "scan"
 EVENT = "event"
 _UNSEEN = 3600.0
 """Seconds after which what is held against a device that no scan knows is forgotten."""
+_ABSENT = 30 * 24 * 3600.0
+"""The same where a person has to end it: longer than a node waits for its driver, or a GPU for its vendor."""
 _SENTENCES = {
     Trouble.ECC: "uncorrectable memory errors",
     Trouble.ROW_REMAP: "a memory row waits to be remapped at the next reset",
@@ -69,6 +72,8 @@ class Board:
         self._scans: dict[str, Track] = {}
         self._held: dict[str, Health] = {}
         """What the scan found last of a device that it finds well now, as long as that is not over."""
+        self._known: dict[str, float] = {}
+        """When a scan knew a device last against which something is held, or when that was recalled."""
 
     def concerns(self, name: str) -> bool:
         """Whether anything is or was lately held against a device."""
@@ -84,21 +89,22 @@ class Board:
             for track in tracks.values():
                 yield name, track
 
-    def restore(self, name: str, track: Track) -> None:
+    def restore(self, name: str, track: Track, now: float) -> None:
         """Hold again what was held before a restart."""
         self._tracks.setdefault(name, {}).setdefault(_key(track), track)
+        self._known[name] = now
 
     def forget_waiting(self, before: float) -> set[str]:
         """Forget what waits for a reset or a person since before that time; the devices that it was about."""
         names = set()
         for name, tracks in self._tracks.items():
-            for key in [key for key, track in tracks.items() if _waits(track) and track.last < before]:
+            for key in [key for key, track in tracks.items() if track.waits and track.last < before]:
                 del tracks[key]
                 names.add(name)
         return names
 
-    def event(self, event: HealthEvent, device: Device | None, now: float) -> Track | None:
-        """Something happened; None where the policy ignores it."""
+    def event(self, event: HealthEvent, device: Device | None, mark: str, now: float) -> Track | None:
+        """Something happened under a driver of that mark; None where the policy ignores it."""
         action = self.policy.action(event.kind, event.code)
         if action is Action.IGNORE:
             return None
@@ -115,9 +121,10 @@ class Board:
             code=event.code,
             instance=instance_of(event.instance),
             uuid=(device.uuid or "") if device is not None else "",
-            mark=driver_mark(device),
         )
-        return self._came(event.device, track, now)
+        known = self._came(event.device, track, now)
+        known.happened(mark)
+        return known
 
     def looked(self, look: Look, devices: Mapping[str, Device], now: float) -> set[str]:
         """A source looked; the devices of which it told something that may matter."""
@@ -193,6 +200,7 @@ class Board:
         for track in (*(track for _, track in self.all_tracks()), *self._scans.values()):
             track.shift(seconds)
         self.words = {name: word.shifted(seconds) for name, word in self.words.items()}
+        self._known = {name: known + seconds for name, known in self._known.items()}
 
     def tidy(self, known: Iterable[str], now: float) -> None:
         """Forget what does not count any more, and what is held against devices that no scan knows."""
@@ -201,13 +209,22 @@ class Board:
             tracks = self._tracks[name]
             for key in [key for key, track in tracks.items() if track.forgettable(now, pace)]:
                 del tracks[key]
-            unseen = name not in names and all(not 0 <= now - track.last <= _UNSEEN for track in tracks.values())
-            if not tracks or unseen:
+            if name in names:
+                self._known[name] = now
+            if not tracks or self._unseen(name, now):
                 del self._tracks[name]
+        self._known = {name: known for name, known in self._known.items() if name in self._tracks}
         for name, track in tuple(self._scans.items()):
             if name not in names or track.forgettable(now, pace):
                 del self._scans[name]
                 self._held.pop(name, None)
+
+    def _unseen(self, name: str, now: float) -> bool:
+        known = self._known.get(name, -math.inf)
+        return all(
+            now - max(known, track.last) > (_ABSENT if track.waits_for_person else _UNSEEN)
+            for track in self.tracks(name)
+        )
 
     def findings(self, device: Device, wholes: Iterable[Device], parts: Iterable[Device]) -> list[Finding]:
         """All that speaks against a device: its own, its wholes' and, bounded, its parts'."""
@@ -295,11 +312,6 @@ class Board:
         )
 
 
-def driver_mark(device: Device | None) -> str:
-    """What tells one driver from the next one at the same device."""
-    return "" if device is None else str(device.attribute("driverVersion") or "")
-
-
 def condition_reason(condition: Condition) -> str:
     """One sentence."""
     if condition.kind is Trouble.RECOVERY and not condition.detail:
@@ -324,10 +336,6 @@ def _recovery(kind: Trouble, action: Action) -> Recovery:
     if kind is Trouble.ROW_REMAP and action is Action.WARN:
         return Recovery.RESET
     return action.recovery
-
-
-def _waits(track: Track) -> bool:
-    return track.waits_for_reset or track.waits_for_person
 
 
 def _passed(track: Track) -> bool:

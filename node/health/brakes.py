@@ -2,12 +2,15 @@
 
 Pure. A brake is on for a kind from the moment at which more than half of its devices, and at least two, have gone bad
 within ``Pace.together`` seconds, if one of them might evict; it stays on until a person or the configuration says
-otherwise, since only people can tell a dead node from a driver that lies.
+otherwise, since only people can tell a dead node from a driver that lies. A device goes bad when it becomes unhealthy,
+and once more when its trouble becomes one that evicts. One that was unhealthy when its kind's brake was let go is
+excused: until it was well it puts no brake on, also after a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 
 from node.health.policy import Policy
 from node.inventory.model import DeviceKind
@@ -42,16 +45,41 @@ class Brakes:
         self._on: dict[DeviceKind, Brake] = {}
         self._fell: dict[str, float] = {}
         """When a device that is unhealthy became so."""
+        self._struck: dict[str, float] = {}
+        """When a device that would evict by the policy began to."""
         self._kinds: dict[str, DeviceKind] = {}
+        """Of those that are unhealthy."""
+        self._excused: set[str] = set()
+        self._recovered: set[str] = set()
+        """Those that are excused and were well when looked at last."""
+        self._told = -math.inf
+        """When everybody who sees a device's trouble has told it after a restart."""
 
     @property
     def on(self) -> tuple[Brake, ...]:
         """Those that are on, by kind."""
         return tuple(self._on[kind] for kind in sorted(self._on)) if self.policy.brake else ()
 
-    def restore(self, brake: Brake) -> None:
-        """Put on again what was on before a restart."""
-        self._on[brake.kind] = brake
+    @property
+    def excused(self) -> tuple[str, ...]:
+        """Devices that put no brake on until they were well."""
+        return tuple(sorted(self._excused))
+
+    def use(self, policy: Policy) -> None:
+        """Follow another policy; one without brakes lets go of all that are on."""
+        self.policy = policy
+        # What evicts only by the new policy went bad when it did by the former one.
+        self._struck = dict.fromkeys(self._kinds, -math.inf) | self._struck
+        if not policy.brake:
+            self._on.clear()
+            self._excused |= self._kinds.keys()
+
+    def restore(self, brakes: Iterable[Brake], excused: Iterable[str], now: float) -> None:
+        """Put on again what was on before a restart, and excuse who was excused."""
+        if self.policy.brake:
+            self._on |= {brake.kind: brake for brake in brakes}
+        self._excused.update(excused)
+        self._told = now + self.policy.pace.together
 
     def holds(self, kind: DeviceKind) -> bool:
         """Whether devices of a kind may not evict."""
@@ -61,30 +89,46 @@ class Brakes:
         """Let a brake go; None where it is not on. Devices that are bad now do not put it on again."""
         brake = self._on.pop(kind, None)
         if brake is not None:
-            self._fell |= {name: float("-inf") for name, other in self._kinds.items() if other is kind}
+            # Without those that are in no scan any more, so that they do not add up.
+            self._excused = {name for name, other in self._kinds.items() if other is kind or name in self._excused}
         return brake
 
     def shift(self, seconds: float) -> None:
         """The clock jumped by so many seconds."""
         self._fell = {name: fell + seconds for name, fell in self._fell.items()}
+        self._struck = {name: struck + seconds for name, struck in self._struck.items()}
+        self._told += seconds
 
-    def see(self, sick: Iterable[Sick], counts: Mapping[DeviceKind, int], now: float) -> tuple[Brake, ...]:
-        """These devices are unhealthy now, of so many of each kind; the brakes that this put on."""
+    def see(
+        self, sick: Iterable[Sick], known: Collection[str], counts: Mapping[DeviceKind, int], now: float
+    ) -> tuple[Brake, ...]:
+        """These devices are unhealthy now, of those known and of so many of each kind; the brakes that this put on."""
         sick = tuple(sick)
         self._fell = {device.name: min(self._fell.get(device.name, now), now) for device in sick}
+        self._struck = {device.name: min(self._struck.get(device.name, now), now) for device in sick if device.evicts}
         self._kinds = {device.name: device.kind for device in sick}
+        self._excuse(known, now)
         if not self.policy.brake:
             return ()
         found = []
         for kind in sorted({device.kind for device in sick if device.evicts} - self._on.keys()):
-            fallen = [
-                device
-                for device in sick
-                if device.kind is kind and now - self._fell[device.name] <= self.policy.pace.together
-            ]
+            fallen = [device for device in sick if device.kind is kind and self._went_bad(device.name, now)]
             if len(fallen) >= _FEWEST and 2 * len(fallen) > counts.get(kind, 0):
                 seconds = f"{self.policy.pace.together:g} s"
                 reason = f"{len(fallen)} of {counts.get(kind, 0)} devices of kind {kind} went bad within {seconds}"
                 self._on[kind] = Brake(kind, now, reason)
                 found.append(self._on[kind])
         return tuple(found)
+
+    def _excuse(self, known: Collection[str], now: float) -> None:
+        """Excuse nobody any more who is well, or was at the last look; a device that no scan knows is neither."""
+        if now >= self._told:
+            self._excused -= self._recovered
+        self._recovered = {name for name in self._excused if name in known and name not in self._kinds}
+        if now >= self._told:
+            self._excused -= self._recovered
+
+    def _went_bad(self, name: str, now: float) -> bool:
+        """Whether it did so just now."""
+        last = max(self._fell[name], self._struck.get(name, -math.inf))
+        return name not in self._excused and now - last <= self.policy.pace.together

@@ -2,17 +2,18 @@
 
 A device was reset since its trouble came when, after that, it was away (gone from the bus, lost, without a driver, its
 driver not loaded or let go of by ``ostler quiesce``) and a scan finds it usable again; when its driver is another one;
-or when the driver had named a recovery action and names none any more. Another boot is a reset as well (``memory``),
-and another UUID another device. A driver's library that was away for a while, as while a container that brings it is
-replaced, proves nothing: the module may have stayed, and if it did not, its functions had no driver. The agent cannot
-see a reset that happens while it does not run and leaves no other trace: then a person has to say so.
+or when the driver had named a recovery action and names none any more. Of an event that comes again only what follows
+the last one counts: one that comes while the newest scan still has the device away may come from the driver that is
+back. Another boot is a reset as well (``memory``), and another UUID another device. A driver's library that was away
+for a while, as while a container that brings it is replaced, proves nothing: the module may have stayed, and if it did
+not, its functions had no driver. The agent cannot see a reset that happens while it does not run and leaves no other
+trace: then a person has to say so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.health.board import driver_mark
 from node.health.signal import Trouble
 from node.health.track import Track
 from node.inventory.model import Device, Snapshot, SourceState
@@ -37,16 +38,22 @@ def is_away(device: Device, snapshot: Snapshot) -> bool:
     return device.vendor == "nvidia" and waiting
 
 
+def mark_of(device: Device | None, snapshot: Snapshot) -> str:
+    """What tells the device's driver from the next one; empty while it is away, since the next one is not known yet."""
+    return "" if device is None or is_away(device, snapshot) else str(device.attribute("driverVersion") or "")
+
+
 def note(tracks: Iterable[Track], device: Device, snapshot: Snapshot, now: float) -> bool:
     """Take down what a scan says about resets since each of the tracks came; whether one was freed."""
-    away, freed = is_away(device, snapshot), False
+    away, mark, freed = is_away(device, snapshot), mark_of(device, snapshot), False
     for track in tracks:
         if not track.waits_for_reset:
             continue
         track.away = track.away or away
-        other = bool(track.mark and driver_mark(device) and track.mark != driver_mark(device))
-        if (track.away or other) and not away and device.health.usable:
-            track.freed, freed = now, True
+        track.mark = track.mark or mark
+        if (track.away or track.mark != (mark or track.mark)) and not away and device.health.usable:
+            track.free(now, mark)
+            freed = True
     return freed
 
 
@@ -62,5 +69,6 @@ def end(tracks: Iterable[Track], ended: Iterable[Track]) -> bool:
     freed = False
     for track in tracks:
         if gone and track.waits_for_reset and track.last <= max(gone):
-            track.freed, freed = max(gone), True
+            track.free(max(gone))
+            freed = True
     return freed

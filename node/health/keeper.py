@@ -133,12 +133,11 @@ class HealthKeeper:
         board, now = self._ward.board, self._now()
         names = board.forget_waiting(now - _WRITTEN_WITHIN)
         for name, track in memory.tracks:
-            board.restore(name, track)
+            board.restore(name, track, now)
         # Said later than now: the clock was set back since, and a word holds no longer for that.
         said = {name: word.shifted(min(0.0, now - word.at)) for name, word in memory.words}
         board.words |= {name: word for name, word in said.items() if name not in board.words}
-        for brake in memory.brakes:
-            self._ward.brakes.restore(brake)
+        self._ward.brakes.restore(memory.brakes, memory.excused, now)
         names |= {name for name, _ in (*memory.tracks, *memory.words)} | self._ward.advance(now)
         self._done(self._ward.touched(names, now))
 
@@ -339,7 +338,7 @@ class HealthKeeper:
 
     def _data(self) -> JsonValue:
         board = self._ward.board
-        return to_data(board.all_tracks(), board.words, self._ward.brakes.on, self._boot, self.policy.pace)
+        return to_data(board.all_tracks(), board.words, self._ward.brakes, self._boot, self.policy.pace)
 
 
 def _word(state: HealthState, reason: str, seconds: float | None, now: float) -> Word:

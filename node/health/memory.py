@@ -1,4 +1,4 @@
-"""What outlives a restart: people's words, troubles that nobody tells again, brakes. As plain JSON. Pure.
+"""What outlives a restart: people's words, troubles that nobody tells again, brakes, excuses. As plain JSON. Pure.
 
 Those are what waits for a reset or for a person, and events that ask for a drain, until their quiet time is over; the
 rest is told again by whoever sees it. What is no person's matter is forgotten with the boot, since a boot is a reset.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from node.files import JsonValue
 from node.health.action import Action
 from node.health.board import EVENT, Word
-from node.health.brakes import Brake
+from node.health.brakes import Brake, Brakes
 from node.health.policy import Pace
 from node.health.signal import Trouble
 from node.health.state import HealthState, Recovery
@@ -28,15 +28,16 @@ _STEP = 60.0
 
 @value
 class Memory(Value):
-    """What is remembered: tracks and words by the device's name."""
+    """What is remembered: tracks and words by the device's name; ``excused``: devices that put no brake on."""
 
     tracks: tuple[tuple[str, Track], ...] = ()
     words: tuple[tuple[str, Word], ...] = ()
     brakes: tuple[Brake, ...] = ()
+    excused: tuple[str, ...] = ()
 
 
 def to_data(
-    tracks: Iterable[tuple[str, Track]], words: Mapping[str, Word], brakes: Iterable[Brake], boot: str, pace: Pace
+    tracks: Iterable[tuple[str, Track]], words: Mapping[str, Word], brakes: Brakes, boot: str, pace: Pace
 ) -> JsonValue:
     """The record's data; the same for the same state, and hardly changed by a trouble that is only told again."""
     lasting = [(name, track) for name, track in tracks if _lasts(track)]
@@ -47,8 +48,11 @@ def to_data(
         {"device": name, "state": word.state.value, "reason": word.reason, "at": word.at, "until": word.until}
         for name, word in sorted(words.items())
     ]
-    on: list[JsonValue] = [{"kind": brake.kind.value, "since": brake.since, "reason": brake.reason} for brake in brakes]
-    return {"boot": boot, "troubles": troubles, "words": said, "brakes": on}
+    on: list[JsonValue] = [
+        {"kind": brake.kind.value, "since": brake.since, "reason": brake.reason} for brake in brakes.on
+    ]
+    excused: list[JsonValue] = [*brakes.excused]
+    return {"boot": boot, "troubles": troubles, "words": said, "brakes": on, "excused": excused}
 
 
 def from_data(data: JsonValue, boot: str) -> Memory:
@@ -60,6 +64,7 @@ def from_data(data: JsonValue, boot: str) -> Memory:
         tuple((name, track) for name, track in tracks if same or track.action is Action.REPLACE),
         tuple(said for entry in _entries(found.get("words")) if (said := _word(entry)) is not None),
         tuple(brake for entry in _entries(found.get("brakes")) if (brake := _brake(entry)) is not None),
+        _names(found.get("excused")),
     )
 
 
@@ -134,6 +139,10 @@ def _brake(entry: dict[str, JsonValue]) -> Brake | None:
 
 def _entries(data: JsonValue) -> list[dict[str, JsonValue]]:
     return [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
+
+
+def _names(data: JsonValue) -> tuple[str, ...]:
+    return tuple(name for name in data if isinstance(name, str) and name) if isinstance(data, list) else ()
 
 
 def _text(entry: dict[str, JsonValue], key: str) -> str:

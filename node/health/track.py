@@ -27,9 +27,9 @@ class Track(Record):
 
     ``event``: it happened, and no look will find it gone. ``base``: its quiet time while it does not flap. ``needs``:
     looks in a row that must find it gone (0: time alone counts). ``last``: when it was last seen or happened.
-    ``clean``: since when it is gone, None while it is bad or an event. ``uuid``, ``mark``: of the device and of its
-    driver when it came. ``away``: the device was away since then, as it is while it is reset. ``freed``: for one that
-    waits for a reset, when there was one.
+    ``clean``: since when it is gone, None while it is bad or an event. ``uuid``, ``mark``: of the device when it came
+    and of its driver when it came last, empty where that is not known. ``away``: the device was away since then, as it
+    is while it is reset. ``freed``: for one that waits for a reset, when there was one.
     """
 
     kind: Trouble
@@ -70,6 +70,11 @@ class Track(Record):
         """Whether it stays until a person says so."""
         return self.active and self.action is Action.REPLACE
 
+    @property
+    def waits(self) -> bool:
+        """Whether time does not end it: it stays until a reset or a person does."""
+        return self.waits_for_reset or self.waits_for_person
+
     def came(self, reason: str, code: int | None, now: float, pace: Pace) -> None:
         """It is bad (again)."""
         if self.ended is not None:
@@ -84,6 +89,14 @@ class Track(Record):
         if self.freed is not None:
             self.freed, self.away = None, False
         self.last, self.clean, self.looks = now, None, 0
+
+    def happened(self, mark: str) -> None:
+        """It came as an event, under this driver: what was seen of the device before that is no sign of a reset."""
+        self.away, self.mark = False, mark
+
+    def free(self, now: float, mark: str = "") -> None:
+        """The device was reset, and has this driver now (empty: as before); a sign of a reset counts once."""
+        self.freed, self.away, self.mark = now, False, mark or self.mark
 
     def went(self, now: float, pace: Pace) -> None:
         """A look finds it gone; only for conditions."""

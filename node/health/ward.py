@@ -118,7 +118,8 @@ class Ward:
 
     def event(self, event: HealthEvent, now: float) -> Outcome:
         """Something happened."""
-        if self.board.event(event, self._devices.get(event.device), now) is None:
+        device = self._devices.get(event.device)
+        if self.board.event(event, device, evidence.mark_of(device, self.scanned), now) is None:
             return Outcome()
         return self._settle({event.device} | self.advance(now), now)
 
@@ -143,7 +144,8 @@ class Ward:
 
     def use(self, policy: Policy, now: float) -> Outcome:
         """Follow another policy; what happened before was judged by the former one."""
-        self.board.policy = self.brakes.policy = policy
+        self.board.policy = policy
+        self.brakes.use(policy)
         return self._settle({*self._devices}, now)
 
     def advance(self, now: float) -> set[str]:
@@ -178,7 +180,8 @@ class Ward:
         self._counts = Counter(device.kind for device in self.scanned.devices if not is_gone(device))
 
     def _evidence(self, now: float) -> set[str]:
-        waiting = {name for name, track in self.board.all_tracks() if track.waits_for_reset}
+        """What waits for a reset or a person ends where another device is in the place; the devices concerned."""
+        waiting = {name for name, track in self.board.all_tracks() if track.waits}
         for name in waiting & self._devices.keys():
             device = self._devices[name]
             if any(track.uuid and device.uuid and track.uuid != device.uuid for track in self.board.tracks(name)):
@@ -192,7 +195,7 @@ class Ward:
         affected = {name for name in touched if name in self._devices}
         affected |= {part for name in touched for part in self._parts.get(name, ()) if part in self._devices}
         changes = [change for name in sorted(affected) if (change := self._judge(name, now)) is not None]
-        put_on = self.brakes.see(self._sick.values(), self._counted(), now)
+        put_on = self.brakes.see(self._sick.values(), self._devices.keys(), self._counted(), now)
         affected |= {name for name in self._may_evict if self._evict(name, now)}
         dirty = False
         for name in affected:

@@ -223,6 +223,68 @@ def test_kinds_do_not_brake_each_other() -> None:
     assert list(braked(rig)) == [DeviceKind.NIC]
 
 
+def test_devices_that_are_bad_for_long_and_leave_the_bus_together_brake() -> None:
+    rig = Rig([A, B, C, D])
+    for device in (A, B, C, D):
+        rig.xid(device.name, 119)
+    rig.time.forward(61)
+    for device in (A, B, C, D):
+        rig.look(device.name, LOST)
+    rig.time.forward(11)
+    assert evicting(rig) == []
+    assert braked(rig) == {DeviceKind.GPU: (A.name, B.name, C.name, D.name)}
+    assert rig.told.reasons[-1] == "HealthBrakeOn"
+
+
+def test_devices_that_were_bad_when_a_brake_was_released_do_not_put_it_on_again_however_they_get_worse() -> None:
+    rig = Rig([A, B, C, D])
+    for device in (C, D):
+        rig.xid(device.name, 119)
+    for device in (A, B):
+        rig.look(device.name, LOST)
+    rig.keeper.release_brake("gpu")
+    for device in (C, D):
+        rig.look(device.name, LOST)
+    rig.time.forward(11)
+    assert evicting(rig) == [A.name, B.name, C.name, D.name]
+    assert braked(rig) == {}
+
+
+def test_devices_that_the_configuration_lets_evict_did_not_go_bad_with_it() -> None:
+    rig = Rig([A, B, C, D])
+    for device in (A, B, C):
+        rig.xid(device.name, 119)
+        rig.time.forward(1200)
+    rig.keeper.use(EVERYTHING)
+    rig.time.forward(11)
+    assert evicting(rig) == [A.name, B.name, C.name]
+    assert braked(rig) == {}
+
+
+def test_released_devices_that_were_well_and_go_bad_again_brake_again() -> None:
+    rig = Rig([A, B, C, D])
+    rig.scan(*(replace(device, health=GONE) for device in (A, B, C)))
+    rig.keeper.release_brake("gpu")
+    rig.scan(A, B, C)
+    rig.time.forward(30)
+    rig.scan(*(replace(device, health=GONE) for device in (A, B, C)))
+    rig.time.forward(11)
+    assert evicting(rig) == []
+    assert list(braked(rig)) == [DeviceKind.GPU]
+
+
+def test_a_brake_that_the_configuration_let_go_does_not_come_back_with_it() -> None:
+    rig = Rig([A, B, C, D])
+    rig.scan(*(replace(device, health=GONE) for device in (A, B, C)))
+    rig.time.forward(11)
+    rig.keeper.use(Policy(brake=False))
+    assert evicting(rig) == [A.name, B.name, C.name]
+    rig.keeper.use(Policy())
+    rig.time.forward(100)
+    assert evicting(rig) == [A.name, B.name, C.name]
+    assert braked(rig) == {}
+
+
 DESTROYED = Health(UNHEALTHY, "gone from its GPU; it was destroyed, or made anew")
 
 

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from node.files import JsonValue
 from node.health.memory import Memory, from_data
+from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState
 from node.inventory.model import Device, DeviceKind
-from tests.health.rig import A, B, C, Rig, gpu
+from node.values import replace
+from tests.health.rig import A, B, C, D, Rig, gpu, nic
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 GONE = Health(UNHEALTHY, "gone from the PCI bus; it was removed", cause="lost")
@@ -135,6 +137,97 @@ def test_a_brake_that_is_on_stays_on() -> None:
     assert not after.health(C.name).evicts
 
 
+def test_a_gpu_that_the_first_scans_do_not_show_is_still_to_be_replaced_when_it_is_there() -> None:
+    rig = Rig([A, B])
+    rig.xid(A.name, 54)
+    after = Rig([nic(1)], boot="boot-2")
+    after.time.forward(2 * 3600)
+    after.keeper.recall(from_data(json.loads(json.dumps(rig.saved[-1])), "boot-2"))
+    after.scan(nic(2))
+    after.time.forward(20 * 86_400)
+    after.scan(A, B)
+    assert after.states()[A.name] is UNHEALTHY
+    after.scan(gone=[A.name])
+    after.time.forward(20 * 86_400)
+    after.scan(A)
+    assert (after.state(A.name), after.health(A.name).recovery) == (UNHEALTHY, "replace")
+
+
+def test_what_waits_for_a_reset_is_not_forgotten_with_the_first_scan_that_does_not_show_it() -> None:
+    rig = Rig([A, B])
+    rig.xid(A.name, 95)
+    after = Rig([nic(1)])
+    after.time.forward(2 * 3600)
+    after.keeper.recall(from_data(json.loads(json.dumps(rig.saved[-1])), "boot-1"))
+    after.scan(nic(2))
+    after.scan(A, B)
+    assert after.states()[A.name] is UNHEALTHY
+
+
+def test_a_gpu_that_no_scan_shows_for_a_month_is_not_remembered_for_ever() -> None:
+    rig = Rig([A, B])
+    rig.xid(A.name, 54)
+    rig.scan(gone=[A.name])
+    rig.time.forward(31 * 86_400)
+    rig.scan(replace(B, index="9"))
+    assert rig.saved[-1] == Rig([B]).keeper._data()
+
+
+@pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
+def test_another_gpu_after_a_restart_is_not_the_one_that_was_to_be_replaced(boot: str) -> None:
+    rig = Rig([A, B, C])
+    rig.xid(A.name, 54)
+    rig.poll(B.name, Condition(Trouble.ROW_REMAP, code=1))
+    rig.xid(C.name, 54)
+    after = restarted(rig, gpu(0x1A, uuid="GPU-new-a"), gpu(0x1B, uuid="GPU-new-b"), C, boot=boot)
+    assert after.states() == {A.name: HEALTHY, B.name: HEALTHY, C.name: UNHEALTHY}
+    assert restarted(after, boot=boot).states() == after.states()
+
+
+def lost(*devices: Device) -> tuple[Device, ...]:
+    return tuple(replace(device, health=GONE) for device in devices)
+
+
+def evicting(rig: Rig) -> list[str]:
+    return [device.name for device in rig.keeper.judged.devices if device.health.evicts]
+
+
+@pytest.mark.parametrize("by", ["scan", "kernel"])
+def test_a_brake_that_was_released_stays_off_after_a_restart(by: str) -> None:
+    rig = Rig([A, B, C, D])
+    rig.scan(*lost(A, B, C))
+    rig.time.forward(11)
+    rig.keeper.release_brake("gpu")
+    assert evicting(rig) == [A.name, B.name, C.name]
+    after = restarted(rig, *(lost(A, B, C) if by == "scan" else (A, B, C)), D)
+    for device in (A, B, C):
+        after.look(device.name, Condition(Trouble.LOST))
+    after.time.forward(11)
+    assert (evicting(after), after.keeper.brakes) == ([A.name, B.name, C.name], ())
+
+
+def test_a_release_holds_over_a_restart_only_for_those_that_were_bad_and_until_they_are_well() -> None:
+    rig = Rig([A, B, C, D])
+    rig.scan(*lost(A, B, C))
+    rig.keeper.release_brake("gpu")
+    after = restarted(rig, A, B, C, D)
+    after.time.forward(3600)
+    after.scan(*lost(A, B, C))
+    after.time.forward(11)
+    assert evicting(after) == []
+    assert [brake.kind for brake, _ in after.keeper.brakes] == [DeviceKind.GPU]
+    assert from_data(after.saved[-1], "boot-1").excused == ()
+
+
+def test_a_brake_from_before_a_restart_is_let_go_by_a_configuration_without_brakes() -> None:
+    rig = Rig([A, B, C])
+    rig.scan(*lost(A, B))
+    after = Rig(rig.devices.values(), Policy(brake=False), memory=from_data(rig.saved[-1], "boot-1"))
+    after.time.forward(100)
+    after.keeper.use(Policy())
+    assert (evicting(after), after.keeper.brakes) == ([A.name, B.name], ())
+
+
 def test_what_was_said_meanwhile_goes_before_what_is_remembered() -> None:
     rig = Rig([A, B])
     rig.keeper.set(A.name, UNHEALTHY, "old")
@@ -185,6 +278,8 @@ def test_nothing_is_written_for_nothing() -> None:
         {"troubles": [{"device": "", "kind": "xid", "action": "replace", "recovery": "replace", "since": 1}]},
         {"words": [{"device": "a", "state": "sad", "at": 1}, {"device": "a", "state": "healthy", "at": "now"}]},
         {"brakes": [{"kind": "toaster", "since": 1}, {"kind": "gpu"}]},
+        {"excused": ["", 3, None]},
+        {"excused": "gpu"},
     ],
 )
 def test_what_is_not_as_it_should_be_is_left_out(data: JsonValue) -> None:

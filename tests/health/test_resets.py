@@ -121,6 +121,55 @@ def test_another_version_of_the_driver_is_another_driver() -> None:
     settles(rig)
 
 
+def newer(device: Device, driver: str = "580.0.0") -> Device:
+    return replace(device, attributes=sorted_attributes([("driverVersion", driver), ("migEnabled", False)]))
+
+
+def test_a_sign_of_a_reset_ends_nothing_that_comes_after_it() -> None:
+    rig = sick(119)
+    rig.scan(newer(A))
+    rig.time.forward(5)
+    rig.xid(A.name, 119)
+    rig.scan(replace(newer(A), index="9"))
+    rig.time.forward(10_000)
+    assert rig.state(A.name) is UNHEALTHY
+    rig.scan(newer(A, "590.0.0"))
+    settles(rig)
+
+
+@pytest.mark.parametrize("driver", ["570.1.2", "580.0.0"])
+def test_what_comes_before_the_scan_that_finds_the_device_back_waits_for_another_reset(driver: str) -> None:
+    rig = sick(119)
+    rig.scan_health(A.name, UNBOUND)
+    rig.xid(A.name, 119)
+    rig.scan(newer(A, driver))
+    rig.time.forward(10_000)
+    assert rig.state(A.name) is UNHEALTHY
+    rig.scan(newer(A, "590.0.0"))
+    settles(rig)
+
+
+def test_what_comes_while_the_device_is_lost_ends_when_it_is_not_any_more() -> None:
+    rig = sick(79)
+    rig.scan_health(A.name, LOST)
+    rig.poll(A.name, Condition(Trouble.LOST))
+    rig.xid(A.name, 79)
+    rig.poll(A.name, Condition(Trouble.LOST))
+    rig.scan_health(A.name, Health())
+    rig.poll(A.name, times=5)
+    assert rig.state(A.name) is HEALTHY
+
+
+def test_a_condition_that_is_told_while_the_device_is_away_takes_no_sign_of_a_reset_away() -> None:
+    rig = Rig([A], Policy(actions=((Trouble.PCIE_LINK, Action.RESET),)))
+    rig.poll(A.name, Condition(Trouble.PCIE_LINK), source="sysfs")
+    rig.driver(SourceState.WAITING)
+    rig.poll(A.name, Condition(Trouble.PCIE_LINK), source="sysfs")
+    rig.look(A.name, source="sysfs")
+    rig.driver(SourceState.OK)
+    settles(rig)
+
+
 def test_a_recovery_action_that_the_driver_takes_back_was_done() -> None:
     rig = sick()
     rig.poll(A.name, Condition(Trouble.RECOVERY, code=1))
