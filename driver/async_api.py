@@ -88,7 +88,7 @@ class AsyncResourceApi:
         done, _ = await asyncio.wait((work,), timeout=seconds)
         if not done:
             text = f"the API server has not answered within {seconds:g} s; look at its load and at the network"
-            raise Unavailable(f"{text}; it is asked again when the kubelet tries again")
+            raise Unavailable(f"{text}; it is asked again later")
         if work.cancelled():
             raise Unavailable(_ENDING)
         return work.result()

@@ -8,7 +8,11 @@ allocation. Then it leaves the record (``driver.shown``), and with that the slic
 next process begins anew with whatever the record has.
 
 One list answers for all devices that are ready for it. It is repeated, ever more rarely, only while claims name some of
-them or the API server does not answer.
+them or the API server does not answer; a device that becomes ready meanwhile is asked for at once. What changes at
+other devices has no part in this: neither are claims listed more often for it, nor does a device begin anew.
+
+Claims are listed for nothing but a handover. A device that the DRA door just does not show any more (it is gone, or no
+rule gives it to pods alone) stays in the record until a list for another one answers for it as well.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from driver.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from node.chance import chance
 from node.events import EventSink, EventType
-from node.rules import Door
+from node.inventory.model import Device
+from node.rules import Door, Rule, rule_for
 
 log = logging.getLogger("ostler.dra")
 
@@ -77,34 +82,47 @@ class Withdrawal:
         self._backoff = Backoff(policy, random)
         self._devices: frozenset[str] = frozenset()
         self._offered: frozenset[str] = frozenset()
+        self._for_pods: frozenset[str] = frozenset()
+        """Devices that rules give to the plugin door alone, which it gives out only when they are forgotten here."""
         self._applied = False
         self._woken = asyncio.Event()
         self._since: dict[str, float] = {}
+        """When each was first seen to be withdrawn; it was not seen otherwise, nor was it offered, after that."""
+        self._in_vain: frozenset[str] = frozenset()
+        """What the last list did not free, and nothing has happened to since then."""
         self._not_before = 0.0
         self._why: dict[str, str] = {}
         self._told = ""
 
-    def apply(self, devices: Iterable[str], view: DoorView) -> None:
-        """``devices``: names of all that the node has; ``view``: what the DRA door shows of them from now on."""
-        offered = frozenset(each.device.name for each in view.devices if each.rule.door.has(Door.DRA))
-        self._devices, before = frozenset(devices), (self._applied, self._offered)
-        self._offered, self._applied = offered, True
-        if before != (True, offered) or self.leaving():
+    def apply(self, devices: Iterable[Device], rules: Iterable[Rule], view: DoorView) -> None:
+        """``devices``: all that the node has; ``view``: what the DRA door shows of them by these rules from now on."""
+        known, acting = tuple(devices), tuple(rules)
+        self._devices = frozenset(device.name for device in known)
+        self._for_pods = frozenset(device.name for device in known if _is_for_pods(device, acting))
+        self._offered = frozenset(each.device.name for each in view.devices if each.rule.door.has(Door.DRA))
+        self._applied = True
+        moving = self.moving()
+        self._since = {name: since for name, since in self._since.items() if moving and name not in self._offered}
+        if moving:
             self._woken.set()
 
     def leaving(self) -> frozenset[str]:
-        """Devices that are being withdrawn."""
+        """Devices that are not offered to claims any more, and in the record still."""
         return self._shown.among(self._devices) - self._offered if self._applied else frozenset()
 
+    def moving(self) -> frozenset[str]:
+        """Those of them that the plugin door waits for: what claims are listed for."""
+        return self.leaving() & self._for_pods
+
     def waiting_for(self) -> Mapping[str, str]:
-        """For every device that is being withdrawn: what is still to come, in words."""
-        return {name: self._why.get(name, "its slice is being written") for name in self.leaving()}
+        """For every device that moves to the plugin door: what is still to come, in words."""
+        return {name: self._why.get(name, "its slice is being written") for name in self.moving()}
 
     async def run(self) -> None:
         """Confirm until cancelled."""
         while True:
             self._woken.clear()
-            wait = await self._look() if self.leaving() else None
+            wait = await self._look() if self.moving() else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._woken.wait()
@@ -113,47 +131,54 @@ class Withdrawal:
         """Do what can be done; seconds after which to look again at the latest."""
         now, as_of = self._monotonic(), self._shown.serial
         ready = self._ready(now)
+        wanted = ready & self.moving()
         settled = frozenset(name for name in ready if now - self._since[name] >= self._quiet)
-        if not settled:
-            return HELD if self.leaving() <= self._taken().keys() else LOOK
-        if settled != ready:
+        if not wanted:
+            return HELD if self.moving() <= self._taken().keys() else LOOK
+        if not wanted <= settled:
             return min(LOOK, self._quiet)
+        if not wanted <= self._in_vain:
+            # Something else is ready than what was asked for in vain.
+            self._not_before = 0.0
+            self._backoff.reset()
         if now < self._not_before:
             return self._not_before - now
         try:
             names = await self._claims_naming(settled)
         except Unavailable as error:
-            return self._later(settled, f"whether a claim names it is not known: {error}", told=True)
+            return self._unanswered(settled, error)
         named = {each.device: each.claim for each in names if not each.admin}
         self._why |= {name: f"claim {claim} names it" for name, claim in named.items()}
         await self._forget(settled - named.keys(), as_of)
         self._told = ""
-        if named:
-            return self._later(frozenset(), "", told=False)
+        if wanted & named.keys():
+            return self._later(frozenset(named))
         self._backoff.reset()
         return LOOK
 
     def _ready(self, now: float) -> frozenset[str]:
-        """What slices and claims of this node do not stand in the way of any more."""
+        """What slices and claims of this node do not stand in the way of any more.
+
+        While slices are written that is nothing, and what was withdrawn before is so all the same: the newest view
+        withdraws it, too.
+        """
         leaving, free, taken = self.leaving(), self._free(), self._taken()
+        ready = leaving - (free or frozenset()) - taken.keys()
+        since = {name: since for name, since in self._since.items() if name in ready}
+        self._in_vain &= since.keys()
         self._why = {name: why for name, why in self._why.items() if name in leaving}
-        for name in leaving:
-            if free is None:
-                self._why[name] = "its slice is being written"
-            elif name in free:
-                self._why[name] = "its slice offers it to claims"
-            elif name in taken:
-                self._why[name] = f"held by {taken[name]}"
-        ready = frozenset() if free is None else leaving - free - taken.keys()
-        new = ready - self._since.keys()
-        self._since = {name: self._since.get(name, now) for name in ready}
-        for name in new:
-            self._why[name] = "schedulers may not have seen yet that it is withdrawn"
-        if new:
-            # Something else is ready than what was asked for in vain.
-            self._not_before = 0.0
-            self._backoff.reset()
-        return ready
+        for name in leaving - since.keys():
+            self._why[name] = self._obstacle(name, free, taken)
+        self._since = since if free is None else dict.fromkeys(ready, now) | since
+        return frozenset() if free is None else ready
+
+    def _obstacle(self, name: str, free: frozenset[str] | None, taken: Mapping[str, str]) -> str:
+        """What stands in the way of a device that was not withdrawn before."""
+        if free is None:
+            return "its slice is being written"
+        if name in free:
+            return "its slice offers it to claims"
+        return f"held by {taken[name]}" if name in taken else "schedulers may not have seen yet that it is withdrawn"
 
     async def _forget(self, names: frozenset[str], as_of: int) -> None:
         """Have the record without them, unless something has changed meanwhile."""
@@ -168,12 +193,24 @@ class Withdrawal:
         log.info("devices withdrawn from claims", extra={"devices": sorted(forgotten)})
         self._changed()
 
-    def _later(self, devices: frozenset[str], why: str, *, told: bool) -> float:
+    def _unanswered(self, devices: frozenset[str], error: Unavailable) -> float:
+        """Nobody could say whether claims name them: have that told, once; seconds after which to ask again."""
+        why = f"whether a claim names it is not known: {error}"
         self._why |= dict.fromkeys(devices, why)
-        if told and why != self._told:
+        moving = devices & self.moving()
+        if moving and why != self._told:
             self._told = why
-            text = f"the plugin door cannot have {', '.join(sorted(devices))} yet: {why}"
+            text = f"the plugin door cannot have {', '.join(sorted(moving))} yet: {why}"
             self._events.emit(EventType.WARNING, "WithdrawalNotConfirmed", text)
+        return self._later(devices)
+
+    def _later(self, in_vain: frozenset[str]) -> float:
+        self._in_vain = in_vain
         wait = self._backoff.delay()
         self._not_before = self._monotonic() + wait
         return wait
+
+
+def _is_for_pods(device: Device, rules: tuple[Rule, ...]) -> bool:
+    rule = rule_for(device, rules)
+    return rule is not None and not rule.door.has(Door.DRA)

@@ -255,7 +255,7 @@ class SecondDoor:
         self._door.apply(view)
         self._status.apply(view)
         self._slices.apply(view, keeps_taints=_KEEPS[self._doors.support.taints])
-        self._withdrawal.apply((device.name for device in snapshot.devices), view)
+        self._withdrawal.apply(snapshot.devices, acting.rules, view)
         if self._is_sure(rules, standing):
             self._sure.set()
 

@@ -20,6 +20,10 @@ from node.values import Value, value
 
 _UNKNOWN = "the kubelet has not told yet which devices pods have through the plugin door, so these may be in use"
 _UNKNOWN_ADVICE = "'ostler holds' says what is missing; the kubelet asks again"
+_EVICTED = "the pod of this claim is evicted, so that its controller makes one that is scheduled anew"
+_NOT_EVICTED = (
+    "where the API server drops device taints it waits until the other pod ends, or is deleted to be scheduled anew"
+)
 
 
 @value
@@ -74,6 +78,6 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> Refusal:
 
 
 def _advice_on_pod(error: HeldError) -> str:
-    if error.by.state is HoldState.LISTED:
-        return "the pod of this claim is evicted, so that its controller makes one that is scheduled anew"
-    return "as soon as the kubelet lists that pod, the pod of this claim is evicted and its controller makes a new one"
+    """Whether taints are kept is not known here, so that what is said is true where they are dropped as well."""
+    when = "" if error.by.live else "as soon as that pod is known to live, "
+    return f"{when}{_EVICTED}; {_NOT_EVICTED}"

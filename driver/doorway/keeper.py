@@ -101,6 +101,8 @@ class NodeDoorsKeeper:
         self._doors, self._problems = self._known.words.parsed()
         self._not_ours = ""
         self._asked_of = ""
+        self._doubts = 0
+        """So many so far; an answer that was under way at the last of them does not settle it."""
         self._unanswered = ""
         self._dirty = asyncio.Event()
         self._look = asyncio.Event()
@@ -145,6 +147,7 @@ class NodeDoorsKeeper:
 
     def doubt(self) -> None:
         """Ask the server anew what it keeps: a slice came back without a taint that it was sent with."""
+        self._doubts += 1
         self._asked_of = ""
         self._look.set()
 
@@ -211,18 +214,20 @@ class NodeDoorsKeeper:
         backoff = Backoff(self._policy, self._random)
         while True:
             self._look.clear()
+            doubts = self._doubts
             support = await self._support()
             if support is not None and support.taints is Taints.UNKNOWN:
                 wait = backoff.delay()
             else:
                 backoff.reset()
                 wait = self._look_every * (0.8 + 0.4 * self._random())
-            self._learn(support)
+            self._learn(support, doubts)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._look.wait()
 
-    def _learn(self, support: TaintSupport | None) -> None:
+    def _learn(self, support: TaintSupport | None, doubts: int) -> None:
+        """``doubts``: how many there were when the server was asked."""
         if support is None:
             self._unanswered = ""
             return
@@ -232,7 +237,9 @@ class NodeDoorsKeeper:
                 # The last answer counts.
                 return
         else:
-            self._unanswered, self._asked_of = "", support.server
+            self._unanswered = ""
+            if doubts == self._doubts:
+                self._asked_of = support.server
         if support == self.support:
             return
         log.info("device taints", extra={"answer": support.taints.value, "text": support.text})

@@ -60,23 +60,30 @@ async def test_what_else_is_wrong_with_a_device_that_was_held_is_no_matter_for_t
 
 
 @pytest.mark.parametrize(
-    ("state", "advice"),
+    ("hold", "when"),
     [
-        (HoldState.LISTED, "the pod of this claim is evicted, so that its controller makes one that is scheduled anew"),
-        (HoldState.ALLOCATED, "as soon as the kubelet lists that pod, the pod of this claim is evicted"),
-        (HoldState.RECORDED, "as soon as the kubelet lists that pod, the pod of this claim is evicted"),
+        (pods(GPU0), ""),
+        (replace(pods(GPU0, HoldState.RECORDED), bound=True), ""),
+        (pods(GPU0, HoldState.ALLOCATED), "as soon as that pod is known to live, "),
+        (pods(GPU0, HoldState.RECORDED), "as soon as that pod is known to live, "),
     ],
 )
-async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod(
-    node: Node, state: HoldState, advice: str
+async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_which_of_them_goes(
+    node: Node, hold: Hold, when: str
 ) -> None:
     node.with_options(device_wait=30.0)
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
-    service.ledger.take(plugin_owner(GPU0), [pods(GPU0, state)])
+    service.ledger.take(plugin_owner(GPU0), [hold])
     async with asyncio.timeout(5):
-        with pytest.raises(Unavailable, match=f"device {GPU0} is held through the plugin door by team/pod; {advice}"):
+        with pytest.raises(Unavailable) as caught:
             await service.prepare(reference())
+    assert str(caught.value) == (
+        f"device {GPU0} is held through the plugin door by team/pod; {when}the pod of this claim is evicted, so that "
+        "its controller makes one that is scheduled anew; where the API server drops device taints it waits until the "
+        "other pod ends, or is deleted to be scheduled anew"
+    )
+    assert (service.contested() == {GPU0}) is (when == "")
     assert service.records() == ()
     assert not (node.root / "cdi").exists()
 

@@ -250,6 +250,26 @@ async def test_who_doubts_has_the_server_asked_again(server: ApiServer, api: Asy
         assert keeper.support.kept
 
 
+async def test_a_doubt_that_comes_while_the_server_is_asked_has_it_asked_again(
+    api: AsyncResourceApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, times = threading.Event(), 0
+
+    def asked(_api: object, _driver: str, _node: str, server: str) -> TaintSupport:
+        nonlocal times
+        times += 1
+        assert answers.wait(30)
+        return TaintSupport(Taints.KEPT, "kept", server)
+
+    monkeypatch.setattr("driver.doorway.keeper.asked", asked)
+    async with keeping(api, tmp_path, Told()) as keeper:
+        await eventually(lambda: times == 1)
+        keeper.doubt()
+        answers.set()
+        await eventually(lambda: times == 2)
+        assert keeper.support.kept
+
+
 async def test_a_refusal_does_not_undo_what_is_known(server: ApiServer, api: AsyncResourceApi, tmp_path: Path) -> None:
     save(tmp_path, KnownDoors(NodeWords(), TaintSupport(Taints.KEPT, "kept", "v1")))
     server.faults.add("create", status=403, count=-1, message="no")

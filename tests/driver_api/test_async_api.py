@@ -184,8 +184,7 @@ async def test_a_call_does_not_last_longer_than_its_patience(words: Scripted) ->
     with pytest.raises(Unavailable) as caught:
         await api.claim("team", "c")
     assert str(caught.value) == (
-        "the API server has not answered within 0.3 s; look at its load and at the network; "
-        "it is asked again when the kubelet tries again"
+        "the API server has not answered within 0.3 s; look at its load and at the network; it is asked again later"
     )
     api.close()
 

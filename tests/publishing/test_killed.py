@@ -98,7 +98,7 @@ class Process:
                 devices.append(DraDevice(device, rule, False, "moving", Cause.MOVING))
         view = DoorView(tuple(devices))
         self.slices.apply(view)
-        self.withdrawal.apply(NAMES, view)
+        self.withdrawal.apply(DEVICES, [rule], view)
 
     async def _naming(self, devices: Collection[str]) -> Iterable[Naming]:
         self._reached("withdrawn")

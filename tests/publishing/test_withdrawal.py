@@ -18,7 +18,7 @@ from driver.shown import ShownDevices
 from driver.withdrawal import Withdrawal
 from kube.backoff import BackoffPolicy
 from node.offer import Cause
-from node.rules import Doors, Rule
+from node.rules import Doors, Rule, Selector
 from tests.edits.making import gpu
 from tests.publishing.controllers import Told
 from tests.waiting import eventually
@@ -33,6 +33,9 @@ class Rig:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.doors = {A: Doors.DRA, B: Doors.DRA}
+        self.withheld: set[str] = set()
+        """What the view leaves out, whatever its rule; ``gone`` is not on the node, either."""
+        self.gone: set[str] = set()
         self.free: frozenset[str] | None = frozenset({A, B})
         self.taken: dict[str, str] = {}
         self.named: list[Naming] = []
@@ -70,14 +73,22 @@ class Rig:
         """Other rules, and the view that they make."""
         self.doors |= {{"a": A, "b": B}[name]: door for name, door in doors.items()}
         shown = self.shown.among([A, B])
+        rules = [Rule("nvidia.com/gpu", Selector(names=(name,)), door=door) for name, door in self.doors.items()]
         devices = []
-        for number, name in enumerate((A, B)):
-            rule = Rule("nvidia.com/gpu", door=self.doors[name])
-            if self.doors[name] is not Doors.PLUGIN:
+        for number, (name, rule) in enumerate(zip((A, B), rules, strict=True)):
+            if name in self.withheld:
+                continue
+            if rule.door is not Doors.PLUGIN:
                 devices.append(DraDevice(gpu(number), rule, True))
             elif name in shown:
                 devices.append(DraDevice(gpu(number), rule, False, "moving", Cause.MOVING))
-        self.made.apply([A, B], DoorView(tuple(devices)))
+        self.made.apply([gpu(n) for n in range(2) if gpu(n).name not in self.gone], rules, DoorView(tuple(devices)))
+
+    async def looked(self) -> None:
+        """Hand the view in once more, and return when that was looked at."""
+        looks = self.looks
+        self.apply()
+        await eventually(lambda: self.looks > looks)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -206,6 +217,96 @@ async def test_what_a_claim_has_for_weeks_is_not_looked_at_all_the_time(
         await eventually(lambda: rig.left == {B})
 
 
+class OtherDevices:
+    """Devices whose every change has slices written for a while."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.rig = rig
+        self.seconds = 0.0
+        monkeypatch.setattr(driver.withdrawal, "LOOK", 0.001)
+        rig.made._monotonic = lambda: self.seconds
+
+    async def change(self) -> None:
+        """One of them changes, half a second after the last one did, and is written."""
+        self.seconds += 0.5
+        for free in (None, self.rig.free):
+            self.rig.free = free
+            await self.rig.looked()
+
+
+async def test_changes_of_other_devices_do_not_begin_the_time_for_schedulers_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.withdrawal(quiet=2.0)
+    others = OtherDevices(rig, monkeypatch)
+    rig.free = frozenset()
+    rig.apply(a=Doors.PLUGIN)
+    async with rig.running():
+        for _ in range(5):
+            await others.change()
+        await eventually(lambda: rig.left == {B})
+    assert rig.asked == [{A}]
+
+
+async def test_changes_of_other_devices_do_not_have_claims_listed_more_often(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.withdrawal(again=3600.0)
+    others = OtherDevices(rig, monkeypatch)
+    rig.free, rig.named = frozenset(), [Naming(A, CLAIM)]
+    rig.apply(a=Doors.PLUGIN)
+    async with rig.running():
+        await eventually(lambda: rig.made.waiting_for()[A] == "claim team/one names it")
+        for _ in range(5):
+            await others.change()
+        assert rig.made.waiting_for() == {A: "claim team/one names it"}
+    assert rig.asked == [{A}]
+
+
+async def test_a_device_that_was_asked_for_in_vain_is_asked_for_at_once_when_its_claim_has_been_here_and_gone(
+    rig: Rig,
+) -> None:
+    rig.withdrawal(again=3600.0)
+    rig.free, rig.named = frozenset(), [Naming(A, CLAIM)]
+    rig.apply(a=Doors.PLUGIN)
+    async with rig.running():
+        await eventually(lambda: rig.made.waiting_for()[A] == "claim team/one names it")
+        rig.taken, rig.named = {A: "claim team/one"}, []
+        rig.apply()
+        await eventually(lambda: rig.made.waiting_for()[A] == "held by claim team/one")
+        rig.taken = {}
+        rig.apply()
+        await eventually(lambda: rig.left == {B})
+    assert rig.asked == [{A}, {A}]
+
+
+@pytest.mark.parametrize("seen", ["free", "taken", "offered"])
+async def test_a_device_that_was_not_withdrawn_meanwhile_begins_the_time_for_schedulers_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    rig.withdrawal(quiet=2.0)
+    others = OtherDevices(rig, monkeypatch)
+    rig.free = frozenset()
+    rig.apply(a=Doors.PLUGIN)
+    async with rig.running():
+        for _ in range(3):
+            await others.change()
+        if seen == "offered":
+            rig.apply(a=Doors.BOTH)
+            rig.apply(a=Doors.PLUGIN)
+        else:
+            rig.free, rig.taken = (frozenset({A}), {}) if seen == "free" else (frozenset(), {A: "claim team/one"})
+            rig.apply()
+            await eventually(lambda: "schedulers" not in rig.made.waiting_for()[A])
+            rig.free, rig.taken = frozenset(), {}
+        for _ in range(3):
+            await others.change()
+        assert rig.asked == []
+        for _ in range(2):
+            await others.change()
+        await eventually(lambda: rig.left == {B})
+
+
 async def test_a_scheduler_gets_time_to_see_that_a_device_is_withdrawn(rig: Rig) -> None:
     rig.withdrawal(quiet=3600.0)
     rig.free = frozenset()
@@ -280,11 +381,50 @@ async def test_a_claim_that_is_prepared_while_claims_are_listed_keeps_its_device
     assert rig.left == {A, B}
 
 
-async def test_a_device_that_the_node_lost_is_forgotten_as_well(rig: Rig) -> None:
-    rig.free = frozenset()
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "in MIG mode"])
+async def test_a_device_that_only_vanishes_from_the_view_has_no_claims_listed_and_is_said_to_wait_for_nothing(
+    rig: Rig, *, gone: bool
+) -> None:
+    rig.free, rig.fault = frozenset(), "the API server does not let us list claims"
+    rig.withheld = {A}
+    rig.gone = {A} if gone else set()
     async with rig.running():
-        rig.made.apply([B], DoorView((DraDevice(gpu(1), Rule("nvidia.com/gpu", door=Doors.DRA), True),)))
-        await eventually(lambda: rig.left == {B})
+        for _ in range(3):
+            rig.apply()
+            await asyncio.sleep(0)
+    assert (rig.asked, rig.made.waiting_for(), rig.events.events) == ([], {}, [])
+    assert rig.left == {A, B}
+
+
+async def test_the_list_for_a_handover_answers_for_devices_that_vanished_as_well(rig: Rig) -> None:
+    rig.free, rig.withheld, rig.gone = frozenset(), {A}, {A}
+    rig.apply(b=Doors.PLUGIN)
+    async with rig.running():
+        await eventually(lambda: not rig.left)
+    assert rig.asked == [{A, B}]
+
+
+async def test_a_device_that_vanished_and_that_a_claim_names_has_no_claims_listed_again(rig: Rig) -> None:
+    rig.withdrawal(again=0.0)
+    rig.free, rig.withheld, rig.named = frozenset(), {A}, [Naming(A, CLAIM)]
+    rig.apply(b=Doors.PLUGIN)
+    async with rig.running():
+        await eventually(lambda: rig.left == {A} and rig.changes)
+        looks = rig.looks
+        rig.apply()
+        await asyncio.sleep(0)
+    assert rig.asked == [{A, B}]
+    assert rig.looks == looks
+
+
+async def test_only_devices_that_move_are_told_of_when_claims_cannot_be_listed(rig: Rig) -> None:
+    rig.free, rig.withheld, rig.fault = frozenset(), {A}, "the API server does not let us list claims"
+    rig.apply(b=Doors.PLUGIN)
+    async with rig.running():
+        await eventually(lambda: rig.events.events)
+        ((_, _, message),) = rig.events.events
+        assert message.startswith(f"the plugin door cannot have {B} yet: ")
+        assert rig.made.waiting_for().keys() == {B}
 
 
 async def test_a_disk_that_does_not_forget_keeps_nobody_from_the_device_and_is_told(rig: Rig) -> None:

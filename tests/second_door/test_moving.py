@@ -9,6 +9,7 @@ import pytest
 
 from driver.claims.errors import ClaimError
 from driver.claims.model import ClaimReference
+from node.inventory.model import Snapshot
 from node.rules import Doors
 from sandbox.apiserver.server import ApiServer
 from tests.holders.making import NODE, World
@@ -61,6 +62,23 @@ async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_wh
         uid = world.claim("late", "gpu-0002", users=("uid-1",))
         with pytest.raises(ClaimError, match="device gpu-0002 is not offered on this node"):
             await both.second._claims.prepare(ClaimReference("team", "late", uid))
+
+
+async def test_a_device_that_vanishes_has_no_claims_listed_and_the_next_handover_answers_for_it(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    both = Both(short_dir, server, gpus(3), Doors.DRA)
+    async with both.running():
+        await ended_at(both, Doors.DRA)
+        both.snapshot = Snapshot(2, gpus(2))
+        both.publisher.submit(both.snapshot)
+        await ended_at(both, Doors.DRA)
+        assert both.withdrawal.leaving() == {"gpu-0002"}
+        assert both.second.leaving() == {}
+        both.use(Doors.PLUGIN)
+        await ended_at(both, Doors.PLUGIN)
+        assert both.asked("list", "resourceclaims") == 1
+    assert both.events.of("WithdrawalNotConfirmed") == []
 
 
 async def test_a_rule_that_flips_again_and_again_ends_where_it_was_last(
