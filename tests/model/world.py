@@ -168,7 +168,8 @@ class World:
             if used and holder.claim and holder.who not in self._had.get(holder.device, ()):
                 self.wrong(f"{holder.who} was given {holder.device}, on which a process is left")
         for device in self._had.keys() - now.keys():
-            self.released.discard(device)
+            if self._is_at_both(device):
+                self.released.discard(device)
             if self.leave_behind and device.startswith(("gpu", "mig")):
                 self.processes.left[device] = Process(4711, "python3")
         self._had = now
@@ -180,6 +181,11 @@ class World:
         for one, other in conflicts(self.cluster, self.kubelet):
             if not self._excused(one, other):
                 self.wrong(f"{one.device} has {one.who}, {other.device} has {other.who}")
+
+    def _is_at_both(self, device: str) -> bool:
+        """What claims alone get is looked at at the start and after a move, and not each time that it is given back."""
+        rule = rule_for(hardware.BY_NAME[device], hardware.rules_with(self.doors))
+        return rule is not None and rule.door is Doors.BOTH
 
     def _excused(self, one: Holder, other: Holder) -> bool:
         """A whole and its part, given out by the plugin door, one of them before a rule took it from that door.
