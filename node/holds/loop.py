@@ -43,6 +43,8 @@ class Pace(Value):
     """Between readings when nothing happens, and the longest wait after failures."""
     again: float = 1.0
     """The first wait after a failure; doubled each time, and cut by up to a quarter at random."""
+    bound: float = 0.1
+    """From news of a pod to the reading: the kubelet hears of its binding as early, and asks for its devices at once."""
     allocating: float = 0.05
     """After a call of Allocate, in which no reading begins: far more than the kubelet needs to enter a device."""
     quiet: float = 600.0
@@ -86,7 +88,7 @@ class HoldsLoop:
 
     def wake(self) -> None:
         """Look in a moment: a pod is bound or gone."""
-        self._want(self._clock() + self._pace.settle)
+        self._want(max(self._clock() + self._pace.bound, self._last + self._pace.least))
 
     def allocating(self) -> None:
         """The kubelet is being given a device."""

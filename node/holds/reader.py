@@ -123,7 +123,7 @@ class KubeletLook:
         """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown.
 
         The checkpoint is written with every allocation, so pods are asked for only where it has one of the ids for a
-        pod that is not known to have ended. The kubelet is answering too many at times; it is asked again then.
+        pod that is not known to have ended. A kubelet that has too many questions at the time is asked again.
         """
         try:
             async with asyncio.timeout(LOOKED_UP_WITHIN):

@@ -167,7 +167,7 @@ def test_a_grant_is_looked_for_in_a_moment_and_a_pod_that_is_gone() -> None:
         desk.books.kubelet_changed()
         await asyncio.sleep(1)
 
-    assert play(story, gpu(0)).kubelet.asked == [LATER, 0.5, 5.3, 10.3, 11.3]
+    assert play(story, gpu(0)).kubelet.asked == [LATER, 0.5, 5.3, 10.1, 11.3]
 
 
 def test_while_nobody_reads_nothing_is_said_to_be_unknown_and_nothing_is_woken() -> None:

@@ -81,7 +81,7 @@ spec:
 
 def test_prompt_tells_who_has_what_and_how_devices_are() -> None:
     typed = [
-        "holds", "give nvidia.com/gpu 1", "claim", "holds", "slices", "capacity",
+        "holds", "give nvidia.com/gpu 1", "claim", "slices", "holds", "capacity",
         "end pod-8", "end claim-pod-1", "holds",
         "fail 0", "health --faults", "heal 0", "health --faults",
         'health set gpu-0000-df-00-0 unhealthy --reason "a noise"', "slices gpu-0000-df-00-0", "capacity",
@@ -91,10 +91,10 @@ def test_prompt_tells_who_has_what_and_how_devices_are() -> None:
     said = dict(zip(enumerate(typed), answers, strict=True))
     nobody = "   nobody holds a device, and none is withheld from a door because of a hold\n"
     assert said[0, "holds"] == said[8, "holds"] == nobody
-    held = said[3, "holds"]
+    held = said[4, "holds"]
     assert "held through the plugin door by default/pod-8" in held
     assert "held through the dra door by default/claim-pod-1-" in held
-    assert said[4, "slices"].count("taint ostler.dev/other-door=plugin:NoSchedule") == 1
+    assert said[3, "slices"].count("taint ostler.dev/other-door=plugin:NoSchedule") == 1
     assert "nvidia.com/gpu:\n     capacity: 8\n     allocatable: 7\n" in said[5, "capacity"]
     assert "  unhealthy  lost   " in said[10, "health --faults"]
     assert said[12, "health --faults"] == "   every device is healthy\n"
