@@ -44,7 +44,7 @@ class Pace(Value):
     again: float = 1.0
     """The first wait after a failure; doubled each time, and cut by up to a quarter at random."""
     bound: float = 0.1
-    """From news of a pod to the reading: the kubelet hears of its binding as early, and asks for its devices at once."""
+    """From news of a pod to the reading: the kubelet hears of its binding as early, and asks for devices at once."""
     allocating: float = 0.05
     """After a call of Allocate, in which no reading begins: far more than the kubelet needs to enter a device."""
     quiet: float = 600.0
