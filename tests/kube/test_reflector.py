@@ -260,7 +260,7 @@ def test_a_fault_of_the_handler_is_told_and_it_gets_everything_anew(caplog: pyte
             with caplog.at_level(logging.WARNING, "ostler.kube"):
                 collection.send(event("ADDED", thing("a", 11)))
                 heard(notes, "replaced  @10", "applied a", "replaced  @10")
-                until(lambda: len(collection.queries(watch=True)) == 2)
+                until(lambda: collection.begun == 2)
             collection.send(event("ADDED", thing("b", 12)))
             heard(notes, "replaced  @10", "applied a", "replaced  @10", "applied b")
     (fault,) = told

@@ -39,7 +39,8 @@ def line(body: object) -> bytes:
 class Watched:
     """``lists`` and ``watches`` are answers for the next requests; without them a list has ``things``.
 
-    A watch without an answer of its own waits for what ``send`` is given; None ends it.
+    A watch without an answer of its own waits for what ``send`` is given; None ends it. Only the newest of these is
+    given anything; ``begun`` counts them.
     """
 
     def __init__(self, server: ApiServer) -> None:
@@ -51,7 +52,7 @@ class Watched:
         self.every_watch: Answer | None = None
         self._changed = threading.Condition()
         self._events: deque[object] = deque()
-        self._newest = 0
+        self.begun = 0
 
     def send(self, *events: object) -> None:
         with self._changed:
@@ -81,11 +82,11 @@ class Watched:
 
     def _feed(self, send: Send) -> bool:
         with self._changed:
-            self._newest += 1
-            number = self._newest
+            self.begun += 1
+            number = self.begun
         while True:
             with self._changed:
-                if self.server.closing.is_set() or number != self._newest:
+                if self.server.closing.is_set() or number != self.begun:
                     # Nobody is there any more to whom the events could be given.
                     return False
                 if not self._events:
