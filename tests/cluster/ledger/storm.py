@@ -1,8 +1,8 @@
 """Many pods and claims that want the same devices at once, and what becomes of them.
 
-The truth about who has a device is told by the containers: each makes a folder on the host for every GPU that it sees,
-which only one of them can make, and removes it when it ends. Pods belong to Jobs, so that whoever loses is made anew
-without a person. Nothing here knows how ostler decides.
+The truth about who has a device is told by the containers: each locks a file on the host for every GPU that it sees,
+which only one of them can. Pods belong to Jobs, so that whoever loses is made anew without a person. Nothing here knows
+how ostler decides.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.cluster.dra.claims import CLAIMS, SLICES, devices, request, template
+from tests.cluster.ledger.holding import PROGRAM, Holding
 from tests.cluster.ledger.idleness import Idleness
 from tests.cluster.rig.api import Api, Object, Refused
 from tests.cluster.rig.node import Node
@@ -32,19 +32,7 @@ PLUGIN, CLAIM, NAME = "plugin", "claim", "name"
 AWAY = (OSError, http.client.HTTPException, Refused)
 """What an API server that is away, or has just started, answers."""
 
-_SCRIPT = """
-mine=''
-for node in /dev/nvidia[0-9]*; do
-  device=${node##*/}
-  if mkdir /storm/held/$device 2>/dev/null
-  then mine="$mine $device"
-  else echo "$device $HOSTNAME" >> /storm/doubles
-  fi
-done
-echo "$HOSTNAME$mine" >> /storm/ran
-sleep SECONDS
-for device in $mine; do touch /storm/used/$device; rmdir /storm/held/$device; done
-"""
+_GPUS = "/dev/nvidia[0-9]*"
 
 
 @dataclass(slots=True)
@@ -73,22 +61,21 @@ class Storm:
 
     def __init__(self, api: Api, node: Node, gpus: int) -> None:
         self._api = api
-        self._folder = node.folder / "storm"
         self._gpus = [f"nvidia{number}" for number in range(gpus)]
         self._stopped = threading.Event()
         self._failed: dict[str, str] = {}
         self._evicted: set[str] = set()
-        self._ended: dict[str, float] = {}
         self._names: set[str] = set()
         self._idle, self._unused = Idleness(self._gpus), Idleness(self._gpus)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        for name in ("held", "used"):
-            (self._folder / name).mkdir(parents=True)
+        folder = node.folder / "storm"
+        shutil.rmtree(folder, ignore_errors=True)
+        self._holding = Holding(folder, self._gpus)
 
     def job(self, name: str, how: str, seconds: float, count: int = 1, **spec: Any) -> Object:
         """A Job of one pod that has ``count`` GPUs for so long."""
         asked = {GPU: count} if how != CLAIM else {}
-        main = container("main", _SCRIPT.replace("SECONDS", f"{seconds:.1f}"), asked)
+        main = container("main", resources=asked)
+        main["command"] = [f"/storm/{PROGRAM}", _GPUS, "/storm", f"{seconds:.1f}"]
         main["volumeMounts"] = [{"name": "storm", "mountPath": "/storm"}]
         pod: Object = {
             "automountServiceAccountToken": False,
@@ -96,7 +83,7 @@ class Storm:
             "dnsPolicy": "Default",
             "restartPolicy": "Never",
             "containers": [main],
-            "volumes": [{"name": "storm", "hostPath": {"path": str(self._folder)}}],
+            "volumes": [{"name": "storm", "hostPath": {"path": str(self._holding.folder)}}],
         }
         if how == CLAIM:
             main["resources"]["claims"] = [{"name": "gpu"}]
@@ -155,8 +142,8 @@ class Storm:
     def outcome(self) -> Outcome:
         """What was seen."""
         return Outcome(
-            ran=len(_lines(self._folder / "ran")),
-            doubles=_lines(self._folder / "doubles"),
+            ran=len(self._holding.ran()),
+            doubles=self._holding.doubles(),
             failed=Counter(self._failed.values()),
             evicted=len(self._evicted),
             idle=self._idle.worst,
@@ -208,16 +195,13 @@ class Storm:
         }
 
     def _look_at_devices(self, now: float, waiting: list[int], claimed: set[str], given: int) -> None:
-        held = {entry.name for entry in (self._folder / "held").iterdir()}
-        for device in self._gpus:
-            used = self._folder / "used" / device
-            # By the folders' times: most containers come and go between two looks.
-            self._ended[device] = used.stat().st_mtime if used.exists() else 0.0
-        self._unused.look(now, waiting, held, self._ended)
+        # By the files' times as well: most containers come and go between two looks.
+        held, ended = self._holding.held(), self._holding.last_used()
+        self._unused.look(now, waiting, held, ended)
         taken = held | claimed
         unclaimed, untaken = len(self._gpus) - len(claimed), len(self._gpus) - len(taken)
         # Who has begun holds its devices, and of the others nobody knows which they get.
-        self._idle.look(now, waiting, taken, self._ended, min(untaken, max(0, untaken - unclaimed + given)))
+        self._idle.look(now, waiting, taken, ended, min(untaken, max(0, untaken - unclaimed + given)))
 
 
 def _waits(pod: Object) -> bool:
@@ -243,7 +227,3 @@ def why(status: Object) -> str:
     if "requested number of devices unavailable" in status.get("message", "").lower():
         return "no device is left"
     return str(status.get("reason", "exit"))
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
