@@ -16,6 +16,7 @@ from typing import Protocol
 
 from node.libraries import found_by_soname
 from node.sockets import FileId
+from node.ticks import until_tick
 
 log = logging.getLogger("ostler.directories")
 
@@ -111,7 +112,7 @@ class DirectoryWatcher:
                     self._changed()
                 # Watched folders only need a look in case they were hidden by a mount, which inotify does not tell.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(POLL if self.polled else HIDDEN):
+                    async with asyncio.timeout(POLL if self.polled else until_tick(HIDDEN, loop.time())):
                         await self._woken.wait()
         finally:
             if self._inotify is not None:

@@ -20,6 +20,7 @@ from node.inventory.model import Device, Snapshot, SourceStatus, Version
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors
 from node.sockets import SocketError, make_private_directory
+from node.ticks import until_tick
 from ostler.device_calls import DeviceCalls, DeviceViews
 from ostler.dra import DraStatus, DraView
 from ostler.errors import DriverNotFree, ReloadFailed, ResumeFailed
@@ -182,7 +183,7 @@ async def serve_admin(path: Path, view: AgentView, events: EventLog) -> None:
         while True:
             if endpoint is None or not endpoint.intact:
                 endpoint = await _replaced(endpoint, path, view, events)
-            await asyncio.sleep(CHECK)
+            await asyncio.sleep(until_tick(CHECK, asyncio.get_running_loop().time()))
     finally:
         if endpoint is not None:
             await endpoint.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from node.ticks import until_tick
 from ostler.counters import Pulse
 from ostler.systemd import Notifier
 
@@ -36,10 +37,11 @@ class Heartbeat:
         try:
             while True:
                 self._last = self._monotonic()
+                rest = until_tick(interval, self._last)
                 self._pulse.last = self._clock()
                 if self._notifier.watchdog_interval is not None:
                     self._notifier.send("WATCHDOG=1")
-                await asyncio.sleep(interval)
-                self._pulse.delays.add(max(0.0, self._monotonic() - self._last - interval))
+                await asyncio.sleep(rest)
+                self._pulse.delays.add(max(0.0, self._monotonic() - self._last - rest))
         finally:
             self._notifier.stopping()

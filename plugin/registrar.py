@@ -19,6 +19,7 @@ from pathlib import Path
 
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
+from node.ticks import until_tick
 from plugin.backoff import Backoff
 from plugin.contest import Contest
 from plugin.kubelet import KubeletFolders, RegisterRefused, RegistrationPath, register
@@ -191,7 +192,7 @@ class Registrar:
             # Where the devices are the same, the kubelet may go on hearing from us how they are.
             return self._begin_contest(self._possession.found, hold=not self._possession.agrees)
         self._say(RegistrationState.REGISTERED)
-        return CHECK
+        return until_tick(CHECK, now)
 
     async def _serve(self, now: float) -> float:
         """Serve on a new socket; 0 on success, else the seconds after which to try again."""

@@ -46,6 +46,31 @@ def test_an_infiniband_ports_state_is_seen(tmp_path: Path) -> None:
     assert changes(read, lambda: shutil.rmtree(tmp_path / "class/infiniband/mlx5_0"))
 
 
+class Told:
+    """Somebody who tells of hardware that comes and goes, as uevents do."""
+
+    def __init__(self) -> None:
+        self.count: int | None = 0
+
+    def __call__(self) -> int | None:
+        return self.count
+
+    def tell(self) -> None:
+        assert self.count is not None
+        self.count += 1
+
+
+def test_ports_that_come_are_seen_when_hardware_was_told_of(tmp_path: Path) -> None:
+    state, told = port(tmp_path, "mlx5_0", "InfiniBand"), Told()
+    read = signatures.infiniband_ports(str(tmp_path), told)
+    assert changes(read, lambda: state.write_text("1: DOWN\n"))
+    assert not changes(read, lambda: port(tmp_path, "mlx5_1", "InfiniBand"))
+    assert changes(read, told.tell)
+    assert changes(read, lambda: port(tmp_path, "mlx5_1", "InfiniBand").write_text("1: DOWN\n"))
+    told.count = None
+    assert changes(read, lambda: port(tmp_path, "mlx5_2", "InfiniBand"))
+
+
 def test_ports_that_follow_something_else_are_not_asked(tmp_path: Path) -> None:
     roce, virtual = port(tmp_path, "mlx5_0", "Ethernet"), port(tmp_path, "mlx5_1", "InfiniBand")
     write(tmp_path / "class/infiniband/mlx5_1/device/physfn")
@@ -70,6 +95,14 @@ def test_another_nvidia_module_is_seen(tmp_path: Path) -> None:
     assert changes(read, lambda: (tmp_path / "module/nvidia").mkdir(parents=True))
     assert changes(read, lambda: write(tmp_path / "driver/nvidia/version", "550.54.15\n"))
     assert changes(read, lambda: write(tmp_path / "driver/nvidia/version", "570.86.10\n"))
+
+
+def test_the_modules_version_is_read_when_hardware_was_told_of(tmp_path: Path) -> None:
+    told, version = Told(), tmp_path / "driver/nvidia/version"
+    read = signatures.nvidia_module(str(tmp_path), str(tmp_path), told)
+    assert changes(read, lambda: (tmp_path / "module/nvidia").mkdir(parents=True))
+    assert not changes(read, lambda: write(version, "550.54.15\n"))
+    assert changes(read, told.tell)
 
 
 def test_compute_partitions_are_seen(tmp_path: Path) -> None:

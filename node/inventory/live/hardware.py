@@ -98,9 +98,9 @@ class LiveHardware:
         self._polls = Polls(
             self._polled,
             (
-                signatures.infiniband_ports(str(sys)),
+                signatures.infiniband_ports(str(sys), self._news),
                 signatures.mig_instances(str(proc)),
-                signatures.nvidia_module(str(sys), str(proc)),
+                signatures.nvidia_module(str(sys), str(proc), self._news),
                 signatures.compute_partitions(str(sys)),
                 signatures.device_files(str(dev_root).rstrip("/")),
             ),
@@ -187,6 +187,9 @@ class LiveHardware:
 
     def _without_uevents(self) -> bool:
         return self._uevents.state is EventState.POLLING or bool(self._uevents.missed)
+
+    def _news(self) -> tuple[int, int] | None:
+        return None if self._without_uevents() else (self._uevents.events, self._uevents.overflows)
 
     async def _supervise(self, part: Part) -> None:
         loop = asyncio.get_running_loop()

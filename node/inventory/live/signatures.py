@@ -15,6 +15,8 @@ from collections.abc import Callable, Hashable
 from node.inventory.sysfs.small_file import KeptFile, Unreadable, read_text
 
 Signature = Callable[[], Hashable]
+News = Callable[[], Hashable]
+"""Something that changes when hardware has come or gone; None where nobody would tell of it."""
 
 _DEVICE_FOLDERS = (
     ("dev", re.compile(r"nvidia.*|kfd|gdrdrv|vhost-net|uio[0-9]+|iommu")),
@@ -38,25 +40,32 @@ _HARDWARE_FOLDERS = (
 _DRIVERS = ("nvidia", "amdgpu", "i915", "xe", "vfio-pci", "mlx5_core", "mlx4_core", "ice", "iavf", "bnxt_en")
 
 
-def infiniband_ports(sys: str) -> Signature:
-    """State of every InfiniBand port of a physical function.
+def silence() -> None:
+    """Nobody tells of hardware that comes and goes."""
+
+
+def infiniband_ports(sys: str, news: News = silence) -> Signature:
+    """State of every InfiniBand port of a physical function; the ports are listed again with ``news``.
 
     Ports whose link layer is Ethernet follow their interface, which rtnetlink tells of, and ports of virtual functions
     follow the physical one's: those are hundreds on a large node and each reading may be a command to the firmware.
     """
     base = f"{sys}/class/infiniband"
     known: dict[str, tuple[int, tuple[KeptFile, ...]]] = {}
+    files: list[KeptFile] = []
+    fresh = _Fresh(news)
 
     def read() -> Hashable:
-        seen = _inodes(base)
-        for name in known.keys() - seen.keys():
-            del known[name]
-        states = []
-        for name, inode in sorted(seen.items()):
-            if name not in known or known[name][0] != inode:
-                known[name] = (inode, _infiniband_states(f"{base}/{name}"))
-            states += [file.read() for file in known[name][1]]
-        return tuple(states)
+        if fresh():
+            seen = _inodes(base)
+            for name in known.keys() - seen.keys():
+                del known[name]
+            files.clear()
+            for name, inode in sorted(seen.items()):
+                if name not in known or known[name][0] != inode:
+                    known[name] = (inode, _infiniband_states(f"{base}/{name}"))
+                files.extend(known[name][1])
+        return tuple([file.read() for file in files])
 
     return read
 
@@ -84,11 +93,16 @@ def mig_instances(proc: str) -> Signature:
     return read
 
 
-def nvidia_module(sys: str, proc: str) -> Signature:
-    """The loaded NVIDIA kernel module: which, and whether it was loaded anew."""
+def nvidia_module(sys: str, proc: str, news: News = silence) -> Signature:
+    """The loaded NVIDIA kernel module: which, and whether it was loaded anew; its version is read with ``news``."""
+    version = ""
+    fresh = _Fresh(news)
 
     def read() -> Hashable:
-        return _inode(f"{sys}/module/nvidia"), _text(f"{proc}/driver/nvidia/version")
+        nonlocal version
+        if fresh():
+            version = _text(f"{proc}/driver/nvidia/version")
+        return _inode(f"{sys}/module/nvidia"), version
 
     return read
 
@@ -139,6 +153,18 @@ def interfaces(sys: str) -> Signature:
         return tuple((name, _text(f"{base}/{name}/operstate"), _text(f"{base}/{name}/mtu")) for name in real)
 
     return read
+
+
+class _Fresh:
+    """Whether there was news since it was last asked; always, where nobody tells any."""
+
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self._last: Hashable = None
+
+    def __call__(self) -> bool:
+        before, self._last = self._last, self._news()
+        return self._last is None or self._last != before
 
 
 def _infiniband_states(device: str) -> tuple[KeptFile, ...]:

@@ -1,0 +1,20 @@
+"""Common times for what is looked at every few seconds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.ticks import until_tick
+
+TIMES = st.integers(0, 10**9).map(lambda count: count / 1024)
+
+
+@given(st.sampled_from([0.5, 1.0, 2.5, 5.0, 10.0, 30.0]), TIMES)
+def test_the_next_tick_is_never_now_and_never_later_than_an_interval(interval: float, now: float) -> None:
+    assert 0 < until_tick(interval, now) <= interval
+
+
+@given(TIMES)
+def test_who_looks_every_second_time_wakes_with_who_looks_each_time(now: float) -> None:
+    assert until_tick(10.0, now) % 5.0 - until_tick(5.0, now) % 5.0 == 0
