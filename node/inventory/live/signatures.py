@@ -121,13 +121,18 @@ def device_files(dev_root: str) -> Signature:
     known: dict[str, tuple[Hashable, Hashable]] = {}
 
     def read() -> Hashable:
-        found = []
+        found, unwritten = [], set[str]()
         for folder, wanted in _DEVICE_FOLDERS:
             path = f"{dev_root}/{folder}"
-            written = _written(path)
-            if path not in known or known[path][0] != written:
-                inodes = _inodes(path)
-                known[path] = (written, frozenset(item for item in inodes.items() if _matches(wanted, item[0])))
+            before = known.get(path)
+            # A folder that was missing cannot have come while nothing was written to the one that it would be in.
+            missed = before is not None and before[0] is None and folder.rpartition("/")[0] in unwritten
+            written = None if missed else _written(path)
+            if before is None or before[0] != written:
+                items = _inodes(path).items()
+                known[path] = (written, frozenset(item for item in items if _matches(wanted, item[0])))
+            else:
+                unwritten.add(folder)
             found.append(known[path][1])
         return tuple(found)
 

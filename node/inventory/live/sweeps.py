@@ -19,11 +19,12 @@ from node.health.signal import Condition
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.model import Snapshot
 from node.rules import Rule
+from node.ticks import until_tick
 
 log = logging.getLogger("ostler.live")
 
 INTERVAL = 9.5
-"""Seconds between two sweeps: what is polled is known within ten, and a judge may count looks ten seconds apart."""
+"""Seconds between two sweeps, at ticks that NVML's polls have as well: what is polled is known within ten."""
 SOON = 1.0
 """Least seconds between two sweeps when something was hinted at."""
 HANGS = 2.0
@@ -85,7 +86,7 @@ class Sweeps:
             self._hinted.clear()
             await self._sweep()
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(began + self._interval):
+                async with asyncio.timeout_at(began + until_tick(self._interval, began)):
                     await self._hinted.wait()
             await asyncio.sleep(max(began + self._soon - loop.time(), 0.0))
 

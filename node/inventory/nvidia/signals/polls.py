@@ -16,9 +16,10 @@ from node.inventory.nvidia.nvml_binding import Binding, CallFailed
 from node.inventory.nvidia.signals.conditions import conditions
 from node.inventory.nvidia.signals.gpus import GpuId, SessionGpus
 from node.inventory.nvidia.signals.vitals import Vitals, VitalsReader
+from node.ticks import until_tick
 
 INTERVAL = 9.5
-"""Seconds from look to look: what is polled is known within ten, with the time that a look takes."""
+"""Seconds from look to look, by ticks: what is polled is known within ten, with the time that a look takes."""
 PAUSE = 0.25
 """Least seconds between two looks that were asked for, so that a storm of events is no storm of looks."""
 
@@ -90,7 +91,8 @@ class Polls:
             asked = self._taken()
             whole = GpuId() in asked or time.monotonic() >= due
             if whole:
-                due = time.monotonic() + self._interval
+                now = time.monotonic()
+                due = now + until_tick(self._interval, now)
             if whole or asked:
                 self._look(None if whole else asked)
             if asked:
