@@ -279,12 +279,19 @@ class Binding:
 
     def event(self, call: str, event_set: Handle, timeout: int) -> NvmlEvent | None:
         """The next event, waited for so many milliseconds; None when there was none."""
-        try:
-            data = self._invoke(call, event_set, timeout)
-        except CallFailed as failed:
-            if failed.error == "TIMEOUT":
-                return None
-            raise
+        data = self._module.c_nvmlEventData_t()
+
+        def wait(handle: object) -> bool:
+            # Its own call raises when there was none, which is how nearly all of these end for as long as it runs.
+            function = self._module._nvmlGetFunctionPointer(call)  # noqa: SLF001
+            code = function(handle, ctypes.byref(data), ctypes.c_uint(timeout))
+            if code == self._module.NVML_ERROR_TIMEOUT:
+                return False
+            self._module._nvmlCheckReturn(code)  # noqa: SLF001
+            return True
+
+        if not self._run(call, wait, event_set):
+            return None
         return NvmlEvent(
             _address(data.device),
             int(data.eventType),
