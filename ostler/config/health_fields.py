@@ -93,9 +93,7 @@ EFFECTS: dict[Trouble, Field[TaintEffect]] = {
 }
 
 LOOKS = Field("looks", _Number(1, 100, 5), _PACE.looks, "Looks in a row that must find a condition gone.")
-APART = Field(
-    "apart", Duration("1s", "10m"), _PACE.apart, "Least time between two such looks; the first and the last span it."
-)
+APART = Field("apart", Duration("1s", "10m"), _PACE.apart, "Least time between two such looks.")
 WARN = Field("warn", Duration("1s", _DAY), _PACE.warn, "Time after an event that asks for warn.")
 DRAIN = Field("drain", Duration("1s", _DAY), _PACE.drain, "Time after an event that asks for drain.")
 QUIET = section("quiet", Section(LOOKS, APART, WARN, DRAIN), "How long it must be quiet until a device is well again.")
