@@ -10,7 +10,7 @@ unhealthy and with the reason, for an hour or until it is back. To the kubelet, 
 the status of the pod that holds it, and one that vanishes while it is being allocated is looked up without a check; an
 id that is unhealthy is told in the pod's status and is allocated to nobody. After the hour nothing is being allocated
 any more, and what is gone for good should not count as capacity for ever. Which devices pods hold is not known here, so
-all are treated alike; a restart of the agent ends it as well. An instance made anew in the same place is another
+all are treated alike; a restart of the agent ends it as well. An instance made anew in the same place is
 another device: the former one is kept under a name of its own, because its id is another.
 
 What left the bus is told from what was taken down, since the former may cost pods that have it: a virtual function that
