@@ -258,18 +258,24 @@ class SandboxNode:
 
         What it has not seen stays held for some seconds after its pod has ended.
         """
-        await self._until_none_is("not seen at the kubelet yet", lambda hold: hold.state == "allocated")
+        await self._until_none_is(
+            "not seen at the kubelet yet", lambda device: any(hold.state == "allocated" for hold in device.holds)
+        )
 
     async def freed(self, pod: str) -> None:
         """Wait until what that pod, or a claim made for it, had is offered again; raises TimeoutError."""
         own = f"default/{pod}"
-        await self._until_none_is(
-            f"still held though pod {pod} has ended",
-            lambda hold: hold.state == "draining" or hold.holder == own or hold.holder.startswith(f"{own}-"),
-        )
+
+        def has(device: agent_pb2.DeviceHolds) -> bool:
+            # What is withheld follows what is held within moments.
+            words = [hold.holder for hold in device.holds] + [withheld.why for withheld in device.withheld]
+            states = {hold.state for hold in device.holds} | {withheld.cause for withheld in device.withheld}
+            return "draining" in states or any(each.endswith(own) or f"{own}-" in each for each in words)
+
+        await self._until_none_is(f"still held though pod {pod} has ended", has)
         await self.registered()
 
-    async def _until_none_is(self, problem: str, held: Callable[[agent_pb2.Hold], bool]) -> None:
+    async def _until_none_is(self, problem: str, held: Callable[[agent_pb2.DeviceHolds], bool]) -> None:
         """Where there is one door, nobody waits for what the agent knows of holds: it looks at the kubelet seldom."""
         if await self.agent.slices() is None:
             return
@@ -277,7 +283,7 @@ class SandboxNode:
         deadline = loop.time() + REGISTRATION_TIMEOUT
         while True:
             devices = (await self.agent.holds()).devices
-            found = [device.device for device in devices if any(map(held, device.holds))]
+            found = [device.device for device in devices if held(device)]
             if not found:
                 return
             if loop.time() > deadline:

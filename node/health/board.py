@@ -38,7 +38,6 @@ _SENTENCES = {
     Trouble.POWER: "it is slowed down because of its power",
     Trouble.CARRIER: "its link is down",
     Trouble.PORT: "its RDMA port is not active",
-    Trouble.FLAPPING: "its link comes and goes",
     Trouble.UNBOUND: "no driver is bound to it",
     Trouble.NODE: "its device node does not exist",
     Trouble.AER: "PCIe errors that were not correctable",

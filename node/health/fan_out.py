@@ -15,7 +15,7 @@ ALL = 0xFFFFFFFF
 
 _OF_GPUS = frozenset(Trouble) - {Trouble.SCAN, Trouble.SILENT}
 # A virtual function has device nodes, a driver and, where a rule asks for it, a link of its own.
-_OF_NICS = _OF_GPUS - {Trouble.NODE, Trouble.UNBOUND, Trouble.CARRIER, Trouble.PORT, Trouble.FLAPPING}
+_OF_NICS = _OF_GPUS - {Trouble.NODE, Trouble.UNBOUND, Trouble.CARRIER, Trouble.PORT}
 
 
 def reaches(kind: Trouble, part: Device) -> bool:

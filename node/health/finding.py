@@ -30,7 +30,6 @@ _ORDER = (
     Trouble.NODE,
     Trouble.CARRIER,
     Trouble.PORT,
-    Trouble.FLAPPING,
     Trouble.SCAN,
     Trouble.NVLINK,
     Trouble.PCIE_LINK,

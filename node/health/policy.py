@@ -26,7 +26,6 @@ DEFAULT_ACTIONS: dict[Trouble, Action] = {
     Trouble.POWER: Action.WARN,
     Trouble.CARRIER: Action.DRAIN,
     Trouble.PORT: Action.DRAIN,
-    Trouble.FLAPPING: Action.DRAIN,
     Trouble.UNBOUND: Action.DRAIN,
     Trouble.NODE: Action.DRAIN,
     Trouble.AER: Action.DRAIN,

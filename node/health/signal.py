@@ -32,7 +32,6 @@ class Trouble(StrEnum):
     """The link of a NIC is down."""
     PORT = "port"
     """The RDMA port is not active."""
-    FLAPPING = "flapping"
     UNBOUND = "unbound"
     """No driver is bound to it."""
     NODE = "node"

@@ -24,7 +24,7 @@ from node.inventory.retention import is_gone
 from node.overlap import wholes_of
 from node.values import Value, replace, value
 
-_LINK_TROUBLES = frozenset({Trouble.CARRIER, Trouble.PORT, Trouble.FLAPPING})
+_LINK_TROUBLES = frozenset({Trouble.CARRIER, Trouble.PORT})
 _WELL = Verdict(Health())
 
 

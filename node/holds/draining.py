@@ -57,8 +57,8 @@ class Draining:
         self._ignore = tuple(ignore)
         self._numbers = 0
         self._drains: dict[str, _Drain] = {}
-        self._free: dict[str, str] = {}
-        """Devices that may be given out, and why nobody looked where that is so."""
+        self._free: set[str] = set()
+        """Devices that were found free, or nobody can look at, or somebody has released."""
 
     def update(self, devices: Iterable[Device], holds: Iterable[Hold], now: float, at: float) -> None:
         """Compare the devices that both doors may offer with what is held; ``now`` is monotonic, ``at`` Unix seconds.
@@ -87,7 +87,7 @@ class Draining:
                 self._drains[name] = _Drain(Order(device, self._numbers), at, now)
         # Held ones, and those that are not both doors' any more, are looked at anew when that changes.
         self._drains = {name: drain for name, drain in self._drains.items() if name in seen}
-        self._free = {name: why for name, why in self._free.items() if name in seen}
+        self._free &= seen
 
     def due(self, now: float) -> tuple[Order, ...]:
         """Looks to be made now."""
@@ -108,7 +108,7 @@ class Draining:
             drain.left, drain.problem = left, ""
         else:
             del self._drains[order.device.name]
-            self._free[order.device.name] = "its driver does not tell of processes" if processes is None else ""
+            self._free.add(order.device.name)
         return left
 
     def failed(self, order: Order, problem: str, now: float) -> None:
@@ -122,7 +122,7 @@ class Draining:
         """A person says that the device is free, until it is held the next time; False if it is not draining."""
         if self._drains.pop(device, None) is None:
             return False
-        self._free[device] = "released by a person"
+        self._free.add(device)
         return True
 
     def found_free(self, device: str) -> bool:
@@ -133,10 +133,6 @@ class Draining:
         """Processes that the last look found on a draining device."""
         drain = self._drains.get(device)
         return () if drain is None else drain.left
-
-    def unlooked(self) -> Mapping[str, str]:
-        """Devices that are free although no look found them so, and why."""
-        return {name: why for name, why in self._free.items() if why}
 
     def wanted(self) -> Mapping[str, Hold]:
         """The holds of draining devices, by device."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
 from node.events import EventSink, EventType
@@ -16,6 +17,8 @@ from node.holds.observer import HoldsObserver, Silent
 from node.holds.processes import ComputeProcesses, Process
 from node.inventory.live.passing import in_passing
 from node.values import Value, value
+
+log = logging.getLogger("ostler.holds")
 
 
 @value
@@ -48,6 +51,7 @@ class Lookout:
         self._events = events
         self._observer = observer
         self._named: dict[str, tuple[Process, ...]] = {}
+        self._untold: set[str] = set()
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -89,6 +93,9 @@ class Lookout:
             return
         left = self._draining.looked(order, finding.processes, now)
         self._observer.looked(len(left))
+        if finding.processes is None and name not in self._untold:
+            self._untold.add(name)
+            log.warning("left-over processes are not looked for: the driver tells of none", extra={"device": name})
         before = self._named.pop(name, ())
         if left:
             self._named[name] = left

@@ -73,9 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Say how a device is; that goes before everything that is measured, for its parts, too. 'healthy' overrules\n"
-        "what signals say, not what a scan finds: a device that is gone stays so. It outlives a restart of the agent\n"
-        "and of the node."
+        "Say how a device is; that goes before everything that is measured of it, also for its parts; what is\n"
+        "measured of a part stays. 'healthy' overrules signals, but no scan that finds the device unhealthy (it is gone)\n"
+        "or unknown. It outlives a restart of the agent and of the node."
     )
     parser.add_argument("name", metavar="DEVICE", help="name or UUID of a device")
     parser.add_argument("state", choices=STATES, help="how it is")

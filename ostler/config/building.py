@@ -236,7 +236,7 @@ def _check_dra(values: Values, rules: tuple[Rule, ...], problems: list[ConfigErr
     if any(rule.door is Doors.BOTH for rule in rules):
         text = (
             "door both needs an API server that keeps device taints and the kubelet's pod resources; "
-            "where one is missing, the rule acts as plugin, and 'ostler status' says why"
+            "where one is missing, devices are offered through the plugin door alone, and 'ostler status' says why"
         )
         notes.append(Note(NoteKind.REMARK, values.place(schema.RESOURCES), text))
     kubelet = values.section(schema.KUBELET)

@@ -61,7 +61,6 @@ _WHAT = {
     Trouble.POWER: "slowed down by the power supply's brake",
     Trouble.CARRIER: "a link that is down, where a rule has linkHealth",
     Trouble.PORT: "an RDMA port that is not active, where a rule has linkHealth",
-    Trouble.FLAPPING: "a link that is reported to come and go",
     Trouble.UNBOUND: "no driver is bound",
     Trouble.NODE: "a device node that does not exist",
     Trouble.AER: "PCIe errors that were not correctable; too many corrected ones warn",

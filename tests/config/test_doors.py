@@ -21,7 +21,7 @@ from tests.edits.making import gpu
 HEADER = "apiVersion: ostler.dev/v1alpha1\nkind: Config\nnodeName: a\nresources:\n"
 BOTH_NEEDS = (
     "f:4: resources: door both needs an API server that keeps device taints and the kubelet's pod resources; where one "
-    "is missing, the rule acts as plugin, and 'ostler status' says why"
+    "is missing, devices are offered through the plugin door alone, and 'ostler status' says why"
 )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+import pytest
 
 from node.events import EventType
 from node.holds.draining import Draining
@@ -83,6 +86,24 @@ def test_devices_are_free_after_one_look_at_each() -> None:
     assert driver.asked == [ONE.name, TWO.name]
     assert (driver.told, driver.found, driver.events.told) == (1, [0, 0], [])
     assert not driver.draining.wanted()
+
+
+def test_a_driver_that_tells_of_no_processes_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Driver()
+    driver.processes[ONE.name] = None
+
+    async def story(lookout: Lookout) -> None:
+        for devices in ((ONE,), (), (ONE,)):
+            _update(driver, lookout, *devices)
+            await asyncio.sleep(100)
+
+    with caplog.at_level(logging.WARNING, "ostler.holds"):
+        play(driver, story)
+    assert driver.asked == [ONE.name, ONE.name]
+    assert not driver.draining.wanted()
+    assert [(record.message, vars(record)["device"]) for record in caplog.records] == [
+        ("left-over processes are not looked for: the driver tells of none", ONE.name)
+    ]
 
 
 def test_a_left_over_process_is_told_once_and_its_end_too() -> None:
