@@ -69,6 +69,11 @@ class World:
         status: JsonObject = {"allocation": None, "reservedFor": None}
         self.store.patch("resourceclaims", name, {"status": status}, namespace=TEAM, part="status")
 
+    def admin_namespace(self) -> None:
+        """Make the team's namespace, whose claims may have administrator's access."""
+        labels: JsonObject = {"resource.kubernetes.io/admin-access": "true"}
+        self.store.create("namespaces", {"metadata": {"name": TEAM, "labels": labels}})
+
     def asked(self, verb: str, resource: str) -> int:
         """How often that was asked."""
         return len(self.server.requests.of(verb, resource))

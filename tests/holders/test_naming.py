@@ -35,8 +35,7 @@ async def test_one_list_says_which_claims_name_the_devices(world: World, names: 
 
 
 async def test_a_claim_that_only_looks_on_is_told_as_such(world: World, names: ClaimNames) -> None:
-    label = {"resource.kubernetes.io/admin-access": "true"}
-    world.store.create("namespaces", {"metadata": {"name": TEAM, "labels": label}})
+    world.admin_namespace()
     world.claim("watcher", "gpu-0", users=("a",), adminAccess=True)
     assert [each.admin for each in await names.claims_naming(["gpu-0"])] == [True]
 

@@ -159,9 +159,7 @@ def test_a_claim_that_is_reserved_for_a_group_of_pods_may_be_used_by_pods_it_doe
 
 
 async def test_admin_access_is_told_as_such(world: World, api: AsyncResourceApi) -> None:
-    world.store.create(
-        "namespaces", {"metadata": {"name": TEAM, "labels": {"resource.kubernetes.io/admin-access": "true"}}}
-    )
+    world.admin_namespace()
     world.claim("c", users=())
     world.store.patch(
         "resourceclaims",

@@ -8,13 +8,12 @@ import pytest
 
 from sandbox.apiserver.server import ApiServer
 from tests.holders.making import World
-from tests.second_door.making import node
+from tests.second_door.making import api_server
 
 
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
-    with ApiServer() as running:
-        running.store.create("nodes", node())
+    with api_server() as running:
         yield running
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from driver.validation.gates import DEFAULT, Gates
 from driver.withdrawal import Withdrawal
-from kube.bodies import Json, JsonObject
 from node.events import EventType
 from node.holds.processes import Process
 from node.holds.reading import Holding, Reading
@@ -39,6 +39,16 @@ from tests.offer.making import gpu
 from tests.waiting import eventually
 
 RESOURCE = "nvidia.com/gpu"
+WITHDRAWN = [("ostler.dev/other-door", "NoSchedule")]
+"""The taint of what the other door has given out."""
+
+
+@contextmanager
+def api_server(gates: Gates = DEFAULT) -> Iterator[ApiServer]:
+    """A stand-in with the Node of this machine."""
+    with ApiServer(gates) as running:
+        running.store.create("nodes", {"metadata": {"name": NODE, "labels": {}}})
+        yield running
 
 
 def gpus(count: int) -> tuple[Device, ...]:
@@ -166,6 +176,16 @@ class Both:
         self.publisher.use(self.settings)
         self.publisher.submit(self.snapshot)
 
+    def pod_gets(self, device: str) -> None:
+        """A pod has the device, which the kubelet tells when it is asked."""
+        self.kubelet.pods[device] = "team/plugin"
+        self.books.pods_changed()
+
+    def pod_ends(self, device: str) -> None:
+        """The pod that has the device ends."""
+        del self.kubelet.pods[device]
+        self.books.pods_changed()
+
     def at_plugin(self) -> set[str]:
         """What the plugin door lists as healthy."""
         listing = self.door._resources.get(RESOURCE)
@@ -217,13 +237,18 @@ async def ended_at(both: Both, doors: Doors, within: float = 15.0) -> None:
         raise AssertionError(f"{error}: {[*map(len, state)]} {both.events.told}") from error
 
 
+@asynccontextmanager
+async def begun(folder: Path, server: ApiServer, count: int, door: Doors) -> AsyncIterator[Both]:
+    """A node with so many GPUs that runs, and whose rule has what it asks for already."""
+    both = Both(folder, server, gpus(count), door)
+    async with both.running():
+        await ended_at(both, door)
+        yield both
+
+
 async def _at_once() -> None:
     return
 
 
 def _half() -> float:
     return 0.5
-
-
-def node(**labels: Json) -> JsonObject:
-    return {"metadata": {"name": NODE, "labels": dict(labels)}}

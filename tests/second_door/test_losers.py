@@ -11,39 +11,30 @@ from driver.claims.model import ClaimReference
 from node.rules import Doors
 from sandbox.apiserver.server import ApiServer
 from tests.holders.making import TEAM, World
-from tests.second_door.making import Both, ended_at, gpus
+from tests.second_door.making import WITHDRAWN, Both, begun, ended_at, gpus
 from tests.waiting import eventually
 
 DEVICE = "gpu-0000"
 EVICTS = [("ostler.dev/other-door", "NoExecute")]
-WITHDRAWN = [("ostler.dev/other-door", "NoSchedule")]
 
 
 def lose(both: Both, world: World) -> str:
     """A pod gets the device, and a claim is allocated it in the same moment; the claim's UID."""
-    both.kubelet.pods[DEVICE] = "team/plugin"
-    both.books.pods_changed()
+    both.pod_gets(DEVICE)
     return world.claim("c", DEVICE, users=(world.pod("p", "c"),))
-
-
-def plugin_pod_ends(both: Both) -> None:
-    del both.kubelet.pods[DEVICE]
-    both.books.pods_changed()
 
 
 @pytest.mark.parametrize("ends", ["its pod", "its pod is over", "the other pod", "the claim"])
 async def test_a_loser_is_evicted_for_as_long_as_both_are_there(
     short_dir: Path, server: ApiServer, world: World, ends: str
 ) -> None:
-    both = Both(short_dir, server, gpus(2), Doors.BOTH)
-    async with both.running():
-        await ended_at(both, Doors.BOTH)
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
         lose(both, world)
         await eventually(lambda: both.effects(DEVICE) == EVICTS)
         assert both.second.losers() == {DEVICE: (f"{TEAM}/c",)}
         assert len(both.events.of("ClaimLostDevice")) == 1
         if ends == "the other pod":
-            plugin_pod_ends(both)
+            both.pod_ends(DEVICE)
             await eventually(lambda: both.books.ledger.by_device()[DEVICE].holder == f"{TEAM}/c")
             await eventually(lambda: both.effects(DEVICE) == [])
             await eventually(lambda: both.at_plugin() == {"gpu-0001"})
@@ -56,7 +47,7 @@ async def test_a_loser_is_evicted_for_as_long_as_both_are_there(
                 world.free("c")
                 world.store.delete("resourceclaims", "c", namespace=TEAM)
             await eventually(lambda: both.effects(DEVICE) == WITHDRAWN)
-            plugin_pod_ends(both)
+            both.pod_ends(DEVICE)
             await ended_at(both, Doors.BOTH)
         assert both.second.losers() == {}
     assert both.asked("list", "resourceclaims") == both.asked("watch", "resourceclaims") == 0
@@ -65,9 +56,7 @@ async def test_a_loser_is_evicted_for_as_long_as_both_are_there(
 async def test_a_loser_is_found_again_by_the_next_process_and_so_is_its_end(
     short_dir: Path, server: ApiServer, world: World
 ) -> None:
-    both = Both(short_dir, server, gpus(2), Doors.BOTH)
-    async with both.running():
-        await ended_at(both, Doors.BOTH)
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
         lose(both, world)
         await eventually(lambda: both.effects(DEVICE) == EVICTS)
     again = Both(short_dir, server, gpus(2), Doors.BOTH)
@@ -85,9 +74,7 @@ async def test_a_loser_is_found_again_by_the_next_process_and_so_is_its_end(
 async def test_a_loser_at_a_rule_that_is_no_more_for_claims_is_evicted_as_well(
     short_dir: Path, server: ApiServer, world: World
 ) -> None:
-    both = Both(short_dir, server, gpus(2), Doors.PLUGIN)
-    async with both.running():
-        await ended_at(both, Doors.PLUGIN)
+    async with begun(short_dir, server, 2, Doors.PLUGIN) as both:
         lose(both, world)
         await eventually(lambda: both.effects(DEVICE) == EVICTS)
         assert both.at_plugin() == {DEVICE, "gpu-0001"}
@@ -96,9 +83,7 @@ async def test_a_loser_at_a_rule_that_is_no_more_for_claims_is_evicted_as_well(
 
 
 async def test_a_claim_that_is_being_released_evicts_nobody(short_dir: Path, server: ApiServer, world: World) -> None:
-    both = Both(short_dir, server, gpus(2), Doors.BOTH)
-    async with both.running():
-        await ended_at(both, Doors.BOTH)
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
         uid = lose(both, world)
         claim = ClaimReference(TEAM, "c", uid)
         await eventually(lambda: both.effects(DEVICE) == EVICTS)
@@ -115,20 +100,15 @@ async def test_a_claim_that_is_being_released_evicts_nobody(short_dir: Path, ser
 async def test_who_only_looks_on_neither_loses_nor_is_in_the_way(
     short_dir: Path, server: ApiServer, world: World
 ) -> None:
-    world.store.create(
-        "namespaces", {"metadata": {"name": TEAM, "labels": {"resource.kubernetes.io/admin-access": "true"}}}
-    )
-    both = Both(short_dir, server, gpus(2), Doors.BOTH)
-    async with both.running():
-        await ended_at(both, Doors.BOTH)
+    world.admin_namespace()
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
         uid = world.claim("looks", DEVICE, users=(world.pod("p", "looks"),), adminAccess=True)
         await eventually(lambda: uid in both.books.ledger.owners)
         assert both.at_plugin() == {DEVICE, "gpu-0001"}
         assert len(await both.second._claims.prepare(ClaimReference(TEAM, "looks", uid))) == 1
-        both.kubelet.pods[DEVICE] = "team/plugin"
-        both.books.pods_changed()
+        both.pod_gets(DEVICE)
         await eventually(lambda: both.effects(DEVICE) == WITHDRAWN)
         assert both.second.losers() == {}
-        plugin_pod_ends(both)
+        both.pod_ends(DEVICE)
         both.use(Doors.PLUGIN)
         await ended_at(both, Doors.PLUGIN)

@@ -13,7 +13,7 @@ from node.inventory.model import Snapshot
 from node.rules import Doors
 from sandbox.apiserver.server import ApiServer
 from tests.holders.making import NODE, World
-from tests.second_door.making import Both, ended_at, gpus
+from tests.second_door.making import Both, begun, ended_at, gpus
 from tests.waiting import eventually
 
 
@@ -22,9 +22,7 @@ async def test_a_thousand_devices_move_with_one_list_of_claims_and_few_writes(
 ) -> None:
     for n in range(600):
         world.claim(f"c{n}", "elsewhere", pool="node-2")
-    both = Both(short_dir, server, gpus(1000), Doors.DRA)
-    async with both.running():
-        await ended_at(both, Doors.DRA)
+    async with begun(short_dir, server, 1000, Doors.DRA) as both:
         assert len(server.requests.writes()) <= 16 + 1, "a slice each, and the dry run"
         server.requests.clear()
         both.use(Doors.PLUGIN)
@@ -43,12 +41,8 @@ async def test_a_thousand_devices_move_with_one_list_of_claims_and_few_writes(
 async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_who_looks_on_holds_nothing_up(
     short_dir: Path, server: ApiServer, world: World
 ) -> None:
-    both = Both(short_dir, server, gpus(3), Doors.DRA)
-    async with both.running():
-        await ended_at(both, Doors.DRA)
-        world.store.create(
-            "namespaces", {"metadata": {"name": "team", "labels": {"resource.kubernetes.io/admin-access": "true"}}}
-        )
+    async with begun(short_dir, server, 3, Doors.DRA) as both:
+        world.admin_namespace()
         looks = world.claim("looks", "gpu-0001", users=("uid-1",), adminAccess=True)
         world.claim("has", "gpu-0002")
         both.use(Doors.PLUGIN)
@@ -67,9 +61,7 @@ async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_wh
 async def test_a_device_that_vanishes_has_no_claims_listed_and_the_next_handover_answers_for_it(
     short_dir: Path, server: ApiServer, world: World
 ) -> None:
-    both = Both(short_dir, server, gpus(3), Doors.DRA)
-    async with both.running():
-        await ended_at(both, Doors.DRA)
+    async with begun(short_dir, server, 3, Doors.DRA) as both:
         both.snapshot = Snapshot(2, gpus(2))
         both.publisher.submit(both.snapshot)
         await ended_at(both, Doors.DRA)
@@ -85,9 +77,7 @@ async def test_a_rule_that_flips_again_and_again_ends_where_it_was_last(
     short_dir: Path, server: ApiServer, world: World
 ) -> None:
     """Slices are written late, and the kubelet's readings as well: one a second at most."""
-    both = Both(short_dir, server, gpus(8), Doors.PLUGIN)
-    async with both.running():
-        await ended_at(both, Doors.PLUGIN)
+    async with begun(short_dir, server, 8, Doors.PLUGIN) as both:
         for turn, last in enumerate((Doors.DRA, Doors.PLUGIN, Doors.BOTH)):
             server.faults.add("update", status=503, resource="resourceslices", count=2, retry_after=None)
             for number in range(12):
@@ -103,9 +93,7 @@ async def test_the_label_of_the_node_moves_its_devices_and_a_node_made_anew_goes
     def label(door: str | None) -> None:
         world.store.patch("nodes", NODE, {"metadata": {"labels": {"ostler.dev/door": door}}})
 
-    both = Both(short_dir, server, gpus(2), Doors.PLUGIN)
-    async with both.running():
-        await ended_at(both, Doors.PLUGIN)
+    async with begun(short_dir, server, 2, Doors.PLUGIN) as both:
         for door in ("dra", "both", "plugin", "dra"):
             label(door)
             await ended_at(both, Doors(door))
@@ -124,9 +112,7 @@ async def test_the_label_of_the_node_moves_its_devices_and_a_node_made_anew_goes
 async def test_without_the_api_server_a_device_stays_withdrawn_and_moves_when_it_is_back(
     short_dir: Path, server: ApiServer, world: World
 ) -> None:
-    both = Both(short_dir, server, gpus(2), Doors.DRA)
-    async with both.running():
-        await ended_at(both, Doors.DRA)
+    async with begun(short_dir, server, 2, Doors.DRA) as both:
         server.down()
         both.use(Doors.PLUGIN)
         await eventually(lambda: both.second.leaving() and both.second.problems())
@@ -139,9 +125,8 @@ async def test_without_the_api_server_a_device_stays_withdrawn_and_moves_when_it
 async def test_a_process_that_begins_without_the_api_server_gives_nothing_to_pods_that_claims_were_shown(
     short_dir: Path, server: ApiServer, world: World
 ) -> None:
-    both = Both(short_dir, server, gpus(2), Doors.DRA)
-    async with both.running():
-        await ended_at(both, Doors.DRA)
+    async with begun(short_dir, server, 2, Doors.DRA) as before:
+        assert before.marked()
     server.down()
     both = Both(short_dir, server, gpus(2), Doors.PLUGIN)
     async with both.running():

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from driver.validation.gates import DEFAULT
 from node.rules import Doors
-from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.second_door.making import Both, ended_at, gpus, node
+from sandbox.apiserver.server import GATES_OFF
+from tests.second_door.making import WITHDRAWN, Both, api_server, begun, ended_at, gpus
 from tests.waiting import eventually
 
 
 async def test_where_taints_are_dropped_both_acts_as_plugin_and_devices_move_all_the_same(short_dir: Path) -> None:
-    with ApiServer(GATES_OFF) as server:
-        server.store.create("nodes", node())
+    with api_server(GATES_OFF) as server:
         both = Both(short_dir, server, gpus(3), Doors.BOTH)
         async with both.running():
             await eventually(lambda: "drops device taints" in both.second.held_back())
@@ -29,8 +28,7 @@ async def test_where_taints_are_dropped_both_acts_as_plugin_and_devices_move_all
 
 
 async def test_a_gate_that_is_turned_on_is_found_at_the_next_look(short_dir: Path) -> None:
-    with ApiServer(GATES_OFF) as server:
-        server.store.create("nodes", node())
+    with api_server(GATES_OFF) as server:
         both = Both(short_dir, server, gpus(3), Doors.BOTH)
         both.second._doors._look_every = 0.2
         async with both.running():
@@ -41,26 +39,21 @@ async def test_a_gate_that_is_turned_on_is_found_at_the_next_look(short_dir: Pat
 
 
 async def test_a_gate_that_is_turned_off_is_found_with_the_first_taint_that_is_lost(short_dir: Path) -> None:
-    with ApiServer() as server:
-        server.store.create("nodes", node())
-        both = Both(short_dir, server, gpus(3), Doors.BOTH)
-        async with both.running():
-            await ended_at(both, Doors.BOTH)
+    with api_server() as server:
+        async with begun(short_dir, server, 3, Doors.BOTH) as both:
             server.gates(GATES_OFF)
-            both.kubelet.pods["gpu-0000"] = "team/pod"
-            both.books.pods_changed()
+            both.pod_gets("gpu-0000")
             await eventually(lambda: "drops device taints" in both.second.held_back())
             await ended_at(both, Doors.PLUGIN)
             server.gates(DEFAULT)
             both.second._doors.doubt()
             await eventually(lambda: both.in_slices() == {"gpu-0001", "gpu-0002"})
-            assert both.effects("gpu-0000") == [("ostler.dev/other-door", "NoSchedule")]
+            assert both.effects("gpu-0000") == WITHDRAWN
 
 
 async def test_where_one_server_of_several_drops_taints_they_are_tried_again(short_dir: Path) -> None:
     """The one that is asked keeps taints already, or still, when the one that is written to does not."""
-    with ApiServer() as server:
-        server.store.create("nodes", node())
+    with api_server() as server:
         both = Both(short_dir, server, gpus(3), Doors.BOTH)
         taints = both.second._slices._taints
         async with both.running():
@@ -68,8 +61,7 @@ async def test_where_one_server_of_several_drops_taints_they_are_tried_again(sho
             asked = len(server.requests.of("create"))
             server.gates(GATES_OFF)
             server.faults.add("create", status=503, count=-1)
-            both.kubelet.pods["gpu-0000"] = "team/pod"
-            both.books.pods_changed()
+            both.pod_gets("gpu-0000")
             await eventually(lambda: len(server.requests.of("create")) > asked, "it is doubted")
             await eventually(lambda: both.in_slices() == {"gpu-0001", "gpu-0002"})
             assert taints.unsure
@@ -81,6 +73,6 @@ async def test_where_one_server_of_several_drops_taints_they_are_tried_again(sho
             server.gates(DEFAULT)
             server.faults.clear()
             taints._wait = 0.1
-            await eventually(lambda: both.effects("gpu-0000") == [("ostler.dev/other-door", "NoSchedule")])
+            await eventually(lambda: both.effects("gpu-0000") == WITHDRAWN)
             assert taints.withdraw
             assert both.second.held_back() == ""
