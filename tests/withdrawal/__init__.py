@@ -1,0 +1,1 @@
+"""Devices that leave the DRA door."""
