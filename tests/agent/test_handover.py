@@ -19,6 +19,7 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.process import AgentProcess
+from tests.background import background
 from tests.waiting import eventually
 
 GPU = "nvidia.com/gpu"
@@ -57,12 +58,9 @@ def handover(folder: Path, *, relieves: bool = True, linger: float = 5.0) -> tup
 
 @asynccontextmanager
 async def waiting(standby: Handover) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(standby.wait())
-    await asyncio.sleep(0)
-    yield task
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    async with background(standby.wait()) as task:
+        await asyncio.sleep(0)
+        yield task
 
 
 async def test_what_ends_is_handed_over_when_a_standby_waits_and_the_lock_is_free_before_the_kubelet_is_waited_for(

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -25,6 +25,7 @@ from sandbox.kubelet.pods import Container, Pod
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.process import AgentProcess
+from tests.background import background
 from tests.waiting import eventually
 
 GPU = "nvidia.com/gpu"
@@ -45,13 +46,8 @@ def settings(root: Path) -> Settings:
 async def agent(root: Path, name: str = "h100-sxm-8") -> AsyncIterator[Agent]:
     """An agent in this process."""
     made = Agent(settings(root), [RecordedSource(path(name))], lambda: settings(root), Edges(notifier=Notifier({})))
-    task = asyncio.create_task(made.run())
-    try:
+    async with background(made.run()):
         yield made
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_active_and_standby_swap_fifty_times_and_the_kubelet_always_gets_its_devices(short_dir: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ from ostler.bookkeeping import Bookkeeping
 from ostler.config.settings import Settings
 from ostler.publisher import Publisher
 from plugin.door import PluginDoor
+from tests.background import background
 from tests.offer.making import gpu, snapshot
 from tests.waiting import eventually
 
@@ -59,13 +59,8 @@ class NoEvents:
 async def publishing(door: Window, state: Path, books: Books) -> AsyncIterator[Publisher]:
     settings = replace(Settings(), state_dir=state, rules=(Rule("nvidia.com/gpu", door=Doors.BOTH),))
     publisher = Publisher(settings, door, NoEvents(), lambda: None, lambda: books)
-    task = asyncio.create_task(publisher.run())
-    try:
+    async with background(publisher.run()):
         yield publisher
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_changes_of_what_is_held_are_shown_together(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from node.sockets import is_socket
 from protos.dra.v1 import api_pb2 as dra
 from protos.dra.v1 import api_pb2_grpc as dra_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from tests.background import background
 
 LOCAL = (("grpc.use_local_subchannel_pool", 1),)
 LOOK = 0.05
@@ -44,13 +45,10 @@ class Kubelet:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Kubelet]:
         """Look until the end of the block."""
-        task = asyncio.create_task(self._run())
         try:
-            yield self
+            async with background(self._run()):
+                yield self
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
             for _, connection in self.instances.values():
                 await connection.close()
             self.instances.clear()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from kube.errors import Conflict, Forbidden, Invalid, NotFound
 from node.events import EventType
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
+from tests.background import background
 from tests.driver_door.making import Told, offered
 from tests.waiting import eventually
 
@@ -116,13 +117,8 @@ async def running(api: Api, view: DoorView | None = VIEW) -> AsyncIterator[Runni
     made = Running(api)
     if view is not None:
         made.status.apply(view)
-    task = asyncio.create_task(made.status.run())
-    try:
+    async with background(made.status.run()):
         yield made
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_a_nic_gets_an_entry_that_says_what_is_and_what_is_not() -> None:

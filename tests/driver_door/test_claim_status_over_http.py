@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from driver.devices.offered import DoorView, DraDevice
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
 from sandbox.apiserver.server import ApiServer
+from tests.background import background
 from tests.driver_api.conftest import client_of
 from tests.driver_door.making import Told
 from tests.waiting import eventually
@@ -55,13 +55,10 @@ async def writing(server: ApiServer) -> AsyncIterator[ClaimStatus]:
     api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, connections=8)), threads=8)
     status = ClaimStatus("ostler.dev", api, events=Told(), clock=lambda: 1_800_000_000.0, random=lambda: 0.5)
     status.apply(VIEW)
-    task = asyncio.create_task(status.run())
     try:
-        yield status
+        async with background(status.run()):
+            yield status
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
         api.close()
 
 

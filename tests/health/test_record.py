@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,19 +15,15 @@ from node.files import read_record, write_record
 from node.health.memory import SCHEMA, Memory
 from node.health.state import HealthState
 from ostler.health_record import HealthRecord
+from tests.background import background
 from tests.health.rig import A, Rig, Told
 from tests.waiting import eventually
 
 
 @asynccontextmanager
 async def running(record: HealthRecord) -> AsyncIterator[None]:
-    task = asyncio.create_task(record.run())
-    try:
+    async with background(record.run()):
         yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def made(path: Path, told: Told | None = None, boot: str = "boot-1") -> HealthRecord:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from node.holds.loop import HoldsLoop
@@ -13,6 +11,7 @@ from node.holds.plugin_holds import NobodyKnown, PluginHolds
 from node.holds.reader import KubeletLook
 from node.ledger import HoldState
 from sandbox.kubelet.pods import Container, Pod
+from tests.background import background
 from tests.holds.making import Events, grant
 from tests.kubelet.conftest import GPU, Node
 from tests.kubelet.scripted_plugin import device
@@ -49,26 +48,23 @@ async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_
         events=Events(),
         observer=figures,
     )
-    task = asyncio.create_task(loop.run())
     by_id = {card.uuid: card for card in CARDS}
     last: list[str] = []
     try:
-        for number in range(PODS):
-            pod = Pod(f"u{number}", f"p{number}", "team", (Container("c", "app", {GPU: 1}),))
-            assert (await kubelet.admit(pod)).admitted
-            (id_,) = kubelet.allocated(pod.uid, "c")[GPU]
-            holds.granted([grant(by_id[id_], GPU)], time.monotonic(), 1000.0)
-            loop.soon()
-            last.append(by_id[id_].name)
-            if number >= 3:
-                kubelet.terminate(f"u{number - 3}")
-            assert last[-1] in holds.wanted()
-        listed = set(last[-3:])
-        await eventually(lambda: {n for n, h in holds.wanted().items() if h.state is HoldState.LISTED} == listed)
-        assert len(figures.outcomes) <= 6
-        assert set(figures.outcomes) == {Outcome.WHOLE}
+        async with background(loop.run()):
+            for number in range(PODS):
+                pod = Pod(f"u{number}", f"p{number}", "team", (Container("c", "app", {GPU: 1}),))
+                assert (await kubelet.admit(pod)).admitted
+                (id_,) = kubelet.allocated(pod.uid, "c")[GPU]
+                holds.granted([grant(by_id[id_], GPU)], time.monotonic(), 1000.0)
+                loop.soon()
+                last.append(by_id[id_].name)
+                if number >= 3:
+                    kubelet.terminate(f"u{number - 3}")
+                assert last[-1] in holds.wanted()
+            listed = set(last[-3:])
+            await eventually(lambda: {n for n, h in holds.wanted().items() if h.state is HoldState.LISTED} == listed)
+            assert len(figures.outcomes) <= 6
+            assert set(figures.outcomes) == {Outcome.WHOLE}
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
         await node.close()

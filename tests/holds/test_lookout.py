@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import pytest
 
@@ -17,6 +16,7 @@ from node.holds.lookout import Lookout
 from node.holds.observer import Silent
 from node.holds.processes import Process
 from node.inventory.model import Device
+from tests.background import background
 from tests.holds.making import Events
 from tests.holds.virtual import beside
 from tests.offer.making import gpu
@@ -157,15 +157,12 @@ async def test_a_driver_that_hangs_does_not_hold_up_the_loop() -> None:
     driver.compute_processes = hang  # type: ignore[method-assign]
     lookout = driver.lookout(time.monotonic)
     driver.draining.update((ONE,), (), time.monotonic(), 1000.0)
-    task = asyncio.create_task(lookout.run())
-    began = time.monotonic()
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert time.monotonic() - began < 1.0
-    assert driver.draining.wanted()
-    going_on.set()
-    await eventually(lambda: not driver.draining.wanted())
-    assert threading.current_thread().name not in driver.threads
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    async with background(lookout.run()):
+        began = time.monotonic()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert time.monotonic() - began < 1.0
+        assert driver.draining.wanted()
+        going_on.set()
+        await eventually(lambda: not driver.draining.wanted())
+        assert threading.current_thread().name not in driver.threads

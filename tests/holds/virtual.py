@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
-from contextlib import suppress
 from typing import Any, TypeVar
+
+from tests.background import background
 
 T = TypeVar("T")
 START = 1000.0
@@ -52,15 +53,10 @@ def beside(running: Callable[[], Coroutine[Any, Any, None]], story: Callable[[],
     """Play ``story`` while ``running`` runs, in virtual time."""
 
     async def play() -> None:
-        task = asyncio.create_task(running())
-        try:
+        async with background(running()) as task:
             await story()
             if task.done():
                 task.result()
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     loop = VirtualLoop()
     try:

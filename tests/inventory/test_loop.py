@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from node.inventory.model import Snapshot, SourceState
 from node.inventory.places import places_of
 from node.inventory.source import DriverHeld
 from node.topology.build import topology_of
+from tests.background import background
 from tests.inventory.making import a100, gpu, mig, node, uuid
 from tests.waiting import eventually
 
@@ -73,6 +74,7 @@ async def running(
     min_interval: float = 0.0,
     store: IdentityStore | None = None,
     jitter: Callable[[], float] = lambda: 1.0,
+    quiesced: Callable[[], str | None] = lambda: None,
 ) -> AsyncIterator[Inventory]:
     inventory = Inventory(
         sources,
@@ -81,14 +83,12 @@ async def running(
         max_interval=max_interval,
         min_interval=min_interval,
         jitter=jitter,
+        quiesced=quiesced,
     )
-    task = asyncio.create_task(inventory.run())
     try:
-        yield inventory
+        async with background(inventory.run()):
+            yield inventory
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
         await inventory.close()
 
 
@@ -414,11 +414,7 @@ class Holding(Scripted):
 
 async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
     source, reasons = Holding(node(gpu(0)), "nvml"), [""]
-    inventory = Inventory(
-        [source], IdentityStore(None), clock=Clock(), min_interval=0.0, quiesced=lambda: reasons[0] or None
-    )
-    task = asyncio.create_task(inventory.run())
-    try:
+    async with running(source, quiesced=lambda: reasons[0] or None) as inventory:
         await inventory.rescan()
         reasons[0] = "driver 580"
         source.fault = DriverHeld("a call does not return")
@@ -439,8 +435,3 @@ async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(caplog: pyt
         reasons[0] = ""
         await inventory.rescan()
         assert inventory.held == "", "nobody wants it to be let go of"
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await inventory.close()

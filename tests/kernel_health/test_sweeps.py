@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -18,6 +16,7 @@ from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.sweeps import Found, Sweeps
 from node.inventory.sysfs.small_file import read_now
 from node.rules import Rule
+from tests.background import background
 from tests.kernel_health.making import CARING, address_of, gpu, nic, snapshot
 from tests.waiting import eventually
 
@@ -40,13 +39,8 @@ async def sweeping(
     found: list[Found] = []
     sweeps = Sweeps(files, lambda _, troubles: found.append(troubles), interval=interval, hangs=hangs, soon=0.0)
     sweeps.show(snapshot(gpu(), nic()), rules)
-    running = asyncio.create_task(sweeps.run())
-    try:
+    async with background(sweeps.run()):
         yield sweeps, found
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
 
 
 async def test_every_device_is_in_every_look(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import threading
@@ -22,6 +21,7 @@ from node.inventory.live.sweeps import Sweeps
 from node.inventory.live.udev_stream import UeventsUnavailable
 from node.inventory.live.uevent import Uevent
 from node.inventory.model import SourceState
+from tests.background import background
 from tests.kernel_health.making import CARING, gpu, snapshot
 from tests.live.streams import FakeStream
 from tests.waiting import eventually
@@ -41,14 +41,9 @@ async def live(
         open_stream=stream.open,
     )
     assert hardware.status().state is SourceState.WAITING
-    running = asyncio.create_task(hardware.run())
-    await eventually(lambda: woken)
-    try:
+    async with background(hardware.run()):
+        await eventually(lambda: woken)
         yield hardware, woken
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
 
 
 async def test_it_wakes_once_when_it_begins_and_soon_after_an_event(tmp_path: Path) -> None:
@@ -111,8 +106,7 @@ async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: 
     )
     device = gpu()
     hardware.observe(snapshot(device), CARING)
-    running = asyncio.create_task(hardware.run())
-    try:
+    async with background(hardware.run()):
         await eventually(lambda: hardware.state is EventState.UDEV and hardware.counts.sweeps >= 1)
         await eventually(lambda: ("looked", "sysfs", Look("sysfs", 7.0, {device.name: ()})) in told)
         told.clear()
@@ -120,10 +114,6 @@ async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: 
         await eventually(lambda: ("woken", "", Look("", 0.0)) in told)
         unbound = Condition(Trouble.UNBOUND, "no driver is bound to it")
         assert told[0] == ("looked", "kernel", Look("kernel", 7.0, {device.name: (unbound,)}))
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
 
 
 async def test_where_nobody_judges_health_nothing_is_swept(tmp_path: Path) -> None:

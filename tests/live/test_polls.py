@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +14,7 @@ import pytest
 from node.inventory.live import signatures
 from node.inventory.live.polls import Polls
 from node.inventory.live.signatures import Signature
+from tests.background import background
 from tests.waiting import eventually
 
 
@@ -143,13 +143,8 @@ def test_virtual_interfaces_are_not_compared(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def polling(polls: Polls) -> AsyncIterator[asyncio.Task[None]]:
-    running = asyncio.create_task(polls.run())
-    try:
+    async with background(polls.run()) as running:
         yield running
-    finally:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
 
 
 async def test_a_difference_is_a_hint_on_the_loop() -> None:

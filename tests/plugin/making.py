@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from node.directories import Inotify, open_inotify
@@ -20,6 +19,7 @@ from plugin.kubelet_view import Pace
 from plugin.observer import Observer, Silent
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2
+from tests.background import background
 
 BOTH = (RegistrationPath.REGISTRY, RegistrationPath.REGISTER)
 QUICK = Pace(soon=0.1, again=0.1, sure=0.2, every=1.0, alive=0.05)
@@ -87,13 +87,8 @@ def door(
 @asynccontextmanager
 async def running(served: PluginDoor) -> AsyncIterator[PluginDoor]:
     """The door at work."""
-    task = asyncio.create_task(served.run())
-    try:
+    async with background(served.run()):
         yield served
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def state(served: PluginDoor, resource: str = "nvidia.com/gpu") -> str:

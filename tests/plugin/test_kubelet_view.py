@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -15,6 +15,7 @@ import pytest
 from node.podresources import PodResourcesRefused, healthy_ids, ids_by_resource, socket_below
 from plugin.kubelet_view import KubeletView, Pace
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
+from tests.background import background
 from tests.waiting import eventually
 
 PACE = Pace(every=3600.0)
@@ -62,11 +63,8 @@ async def serving(path: Path) -> AsyncIterator[Kubelet]:
 async def viewing(path: Path, pace: Pace = PACE) -> AsyncIterator[tuple[KubeletView, list[int]]]:
     told: list[int] = []
     view = KubeletView(path, lambda: told.append(1), clock=time.monotonic, pace=pace)
-    task = asyncio.create_task(view.run())
-    yield view, told
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+    async with background(view.run()):
+        yield view, told
 
 
 def test_a_device_of_several_nodes_is_one_device() -> None:

@@ -19,6 +19,7 @@ from driver.withdrawal import Withdrawal
 from kube.backoff import BackoffPolicy
 from node.offer import Cause
 from node.rules import Doors, Rule, Selector
+from tests.background import background
 from tests.edits.making import gpu
 from tests.publishing.controllers import Told
 from tests.waiting import eventually
@@ -92,12 +93,8 @@ class Rig:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.made.run())
-        try:
+        async with background(self.made.run()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
 
     @asynccontextmanager
     async def listing(self) -> AsyncIterator[None]:
