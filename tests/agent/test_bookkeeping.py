@@ -20,7 +20,7 @@ from ostler.bookkeeping import ALONE, QUIET, TOLD, Bookkeeping
 from ostler.config.settings import InventorySettings, Settings
 from ostler.edges import Edges
 from tests.holds.making import Events
-from tests.holds.virtual import START, beside, now
+from tests.virtual_time import START, beside, now
 
 GPU = "nvidia.com/gpu"
 LATER = 0.1
@@ -104,6 +104,13 @@ class Desk:
         self.books.begin(relieves=relieves)
         self.books.place(Snapshot(1, devices), (rule,))
 
+    async def run(self) -> None:
+        await asyncio.sleep(LATER)
+        await self.books.run()
+
+    async def rest(self) -> None:
+        """Nobody reads the kubelet."""
+
     def settled(self) -> bool:
         return self.books.standing(frozenset(), frozenset()).settled
 
@@ -112,28 +119,12 @@ Story = Callable[[Desk], Awaitable[None]]
 
 
 def play(story: Story, *devices: Device, rule: Rule = BOTH, relieves: bool = False) -> Desk:
-    made: list[Desk] = []
-
-    async def running() -> None:
-        made.append(Desk(*devices, rule=rule, relieves=relieves))
-        await asyncio.sleep(LATER)
-        await made[0].books.run()
-
-    async def told() -> None:
-        await asyncio.sleep(0)
-        await story(made[0])
-
-    beside(running, told)
-    return made[0]
+    return beside(lambda: Desk(*devices, rule=rule, relieves=relieves), Desk.run, story)
 
 
 async def wait_for(doubted: Awaitable[None] | None) -> None:
     assert doubted is not None
     await doubted
-
-
-async def _nothing() -> None:
-    await asyncio.Event().wait()
 
 
 def test_where_there_is_one_door_the_kubelet_is_read_seldom_and_what_it_says_stays_known() -> None:
@@ -171,8 +162,7 @@ def test_a_grant_is_looked_for_in_a_moment_and_a_pod_that_is_gone() -> None:
 
 
 def test_while_nobody_reads_nothing_is_said_to_be_unknown_and_nothing_is_woken() -> None:
-    async def tale() -> None:
-        desk = Desk(gpu(0))
+    async def story(desk: Desk) -> None:
         desk.books.kubelet_changed()
         desk.books.pods_changed()
         desk.books.changed_over()
@@ -180,7 +170,7 @@ def test_while_nobody_reads_nothing_is_said_to_be_unknown_and_nothing_is_woken()
         assert desk.books.unknown_because() == ""
         assert not desk.books.keeper.known
 
-    beside(_nothing, tale)
+    beside(lambda: Desk(gpu(0)), Desk.rest, story)
 
 
 @pytest.mark.parametrize(("relieves", "until"), [(False, 0.5), (True, 3.5)])
@@ -390,8 +380,7 @@ def test_whoever_waits_is_told_when_everything_is_known() -> None:
 
 @pytest.mark.parametrize("part", ["reader", "driver"])
 def test_a_part_that_fails_ends_the_books_with_its_reason(part: str) -> None:
-    async def tale() -> None:
-        desk = Desk(gpu(0))
+    async def story(desk: Desk) -> None:
         desk.kubelet.broken = part == "reader"
         desk.processes.broken = part == "driver"
         with pytest.raises(ExceptionGroup) as failed:
@@ -400,4 +389,4 @@ def test_a_part_that_fails_ends_the_books_with_its_reason(part: str) -> None:
         assert "is at fault" in str(fault)
         assert desk.books.unknown_because() == ""
 
-    beside(_nothing, tale)
+    beside(lambda: Desk(gpu(0)), Desk.rest, story)

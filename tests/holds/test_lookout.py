@@ -18,8 +18,8 @@ from node.holds.processes import Process
 from node.inventory.model import Device
 from tests.background import background
 from tests.holds.making import Events
-from tests.holds.virtual import beside
 from tests.offer.making import gpu
+from tests.virtual_time import beside
 from tests.waiting import eventually
 
 ONE, TWO = gpu(0), gpu(1)
@@ -57,17 +57,7 @@ class Driver(Silent):
 
 
 def play(driver: Driver, story: Callable[[Lookout], Awaitable[None]]) -> None:
-    made: list[Lookout] = []
-
-    async def running() -> None:
-        made.append(driver.lookout(asyncio.get_running_loop().time))
-        await made[0].run()
-
-    async def told() -> None:
-        await asyncio.sleep(0.001)
-        await story(made[0])
-
-    beside(running, told)
+    beside(lambda: driver.lookout(asyncio.get_running_loop().time), Lookout.run, story)
 
 
 def _update(driver: Driver, lookout: Lookout, *devices: Device) -> None:

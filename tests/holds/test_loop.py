@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from node.events import EventType
-from node.holds.loop import Faults, HoldsLoop, Pace
+from node.holds.loop import Faults, HoldsLoop
 from node.holds.observer import Outcome, Silent
+from node.holds.reader import KubeletReader
 from node.holds.reading import Reading
 from tests.holds.making import Events, reading
-from tests.holds.virtual import beside, now
+from tests.virtual_time import beside, now
 
 FAULT = "/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there"
 
@@ -49,31 +50,21 @@ class Figures(Silent):
 Story = Callable[[Node, HoldsLoop], Awaitable[None]]
 
 
-def play(story: Story, pace: Pace = Pace()) -> Node:  # noqa: B008 - a frozen value
+def play(story: Story, reader: KubeletReader | None = None) -> Node:
     node = Node()
-    made: list[HoldsLoop] = []
 
-    async def running() -> None:
-        loop = asyncio.get_running_loop()
-        made.append(
-            HoldsLoop(
-                node,
-                node.taken.append,
-                lambda: node.unseen,
-                clock=loop.time,
-                random=lambda: 0.0,
-                events=node.events,
-                observer=Figures(node),
-                pace=pace,
-            )
+    def made() -> HoldsLoop:
+        return HoldsLoop(
+            reader or node,
+            node.taken.append,
+            lambda: node.unseen,
+            clock=asyncio.get_running_loop().time,
+            random=lambda: 0.0,
+            events=node.events,
+            observer=Figures(node),
         )
-        await made[0].run()
 
-    async def told() -> None:
-        await asyncio.sleep(0)
-        await story(node, made[0])
-
-    beside(running, told)
+    beside(made, HoldsLoop.run, lambda loop: story(node, loop))
     return node
 
 
@@ -209,27 +200,11 @@ def test_an_old_fault_is_told_again_and_many_texts_do_not_fill_the_memory() -> N
 
 
 def test_a_reading_of_nothing_is_a_failed_one() -> None:
-    node = Node()
-
     class Absent:
         async def read(self) -> Reading:
             return Reading(now(), faults=(FAULT,))
 
-    async def running() -> None:
-        loop = asyncio.get_running_loop()
-        figures = Figures(node)
-        await HoldsLoop(
-            Absent(),
-            node.taken.append,
-            lambda: 0,
-            clock=loop.time,
-            random=lambda: 0.5,
-            events=node.events,
-            observer=figures,
-        ).run()
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(1.5)
 
-    async def wait() -> None:
-        await asyncio.sleep(1)
-
-    beside(running, wait)
-    assert node.outcomes == [Outcome.FAILED, Outcome.FAILED]
+    assert play(story, Absent()).outcomes == [Outcome.FAILED, Outcome.FAILED]

@@ -39,7 +39,7 @@ from tests.model.cluster import Cluster
 from tests.model.kubelet import Kubelet
 from tests.model.objects import POOL, Pod
 from tests.model.slices import PublishedSlices
-from tests.model.virtual_time import VirtualLoop
+from tests.virtual_time import VirtualLoop
 
 
 class Events:

@@ -10,7 +10,7 @@ from kube.collection import Listing
 from kube.errors import Unreachable
 from tests.model.cluster import Cluster
 from tests.model.objects import NAMESPACE, Pod
-from tests.model.virtual_time import VirtualLoop
+from tests.virtual_time import VirtualLoop
 
 
 class Api:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kube.bodies import JsonObject
 from tests.model import hardware
 from tests.model.objects import Allocated, Ask, Claim, Phase, Pod
-from tests.model.virtual_time import VirtualLoop
+from tests.virtual_time import VirtualLoop
 
 
 @dataclass

@@ -18,7 +18,7 @@ from tests.model.calls import CallFailed, Context, answered
 from tests.model.claim_manager import RETRY, SLOWEST, ClaimManager, Plugin
 from tests.model.cluster import Cluster
 from tests.model.objects import NAMESPACE, Ask, Phase, Pod
-from tests.model.virtual_time import VirtualLoop
+from tests.virtual_time import VirtualLoop
 
 Key = tuple[str, int, str]
 """Pod UID, number of the container, resource."""

@@ -13,7 +13,7 @@ from driver.shown import ShownDevices
 from kube.bodies import text_at
 from node.rules import Door
 from tests.model.cluster import Cluster, Slice
-from tests.model.virtual_time import VirtualLoop
+from tests.virtual_time import VirtualLoop
 
 
 class PublishedSlices:

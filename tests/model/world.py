@@ -16,7 +16,7 @@ from tests.model.kubelet import Kubelet
 from tests.model.objects import Pod
 from tests.model.slices import effects
 from tests.model.truth import Holder, conflicts, holders
-from tests.model.virtual_time import VirtualLoop
+from tests.virtual_time import VirtualLoop
 
 TOLD = 30.0
 """Seconds after which our process must not believe in a pod that has ended."""

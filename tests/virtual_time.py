@@ -7,18 +7,22 @@ on nothing but its inputs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
+from tests.background import background
+
 T = TypeVar("T")
+START = 1000.0
+"""What the clock shows when a loop begins."""
 
 
 class _Clock:
     """Stands where a loop expects what waits for files: waiting is all that moves the time."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now = START
 
     def select(self, timeout: float | None) -> list[object]:
         if timeout is None:
@@ -89,3 +93,32 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         pass
+
+
+def beside(
+    make: Callable[[], T], run: Callable[[T], Coroutine[Any, Any, None]], story: Callable[[T], Awaitable[None]]
+) -> T:
+    """Play ``story`` while what ``make`` gives, on the loop, runs."""
+
+    async def play() -> T:
+        made = make()
+        async with background(run(made)) as task:
+            await asyncio.sleep(0)
+            await story(made)
+            if task.done():
+                task.result()
+        return made
+
+    loop = VirtualLoop()
+    loop.disk = 0.0
+    try:
+        made = loop.run(play())
+    finally:
+        loop.close()
+    assert not loop.faults
+    return made
+
+
+def now() -> float:
+    """Seconds since the story began."""
+    return asyncio.get_running_loop().time() - START
