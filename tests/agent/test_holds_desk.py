@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.holds.reading import Holding, Reading
+from node.holds.reading import Holding
 from node.inventory.model import Device, Snapshot
 from node.ledger import HoldState
 from node.offer import Cause
@@ -24,6 +24,7 @@ from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
+from tests.agent.books import Kubelet
 from tests.agent.claimed_node import GPU, PLUGIN, ClaimedNode
 from tests.holds.making import Events
 from tests.offer.making import gpu, mig, snapshot
@@ -31,23 +32,6 @@ from tests.waiting import eventually
 
 WHOLE, PART, OTHER = gpu(1), mig(1, 0), gpu(2)
 RULES = (Rule(GPU, door=Doors.PLUGIN),)
-
-
-class Kubelet:
-    """Says what it was told to."""
-
-    def __init__(self) -> None:
-        self.listed: tuple[Holding, ...] = ()
-        self.faults: tuple[str, ...] = ()
-
-    async def read(self) -> Reading:
-        began = asyncio.get_running_loop().time()
-        return Reading(began, None if self.faults else self.listed, (), frozenset(), self.faults)
-
-    has_records = True
-
-    async def holding(self, ids: object, gone: object) -> None:
-        """Nothing is on record."""
 
 
 class Node:

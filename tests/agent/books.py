@@ -1,0 +1,121 @@
+"""The books with a kubelet and processes that say what a test tells them to, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+
+from node.health.state import Health
+from node.holds.processes import Process
+from node.holds.reading import Holding, Reading
+from node.holds.standing import Standing
+from node.inventory.model import Device, DeviceKind, Snapshot
+from node.ledger import Hold, HoldState
+from node.offer import Offer, OfferedDevice, ResourceOffer
+from node.rules import Door, Doors, Rule, Selector
+from ostler.bookkeeping import Bookkeeping
+from ostler.config.settings import InventorySettings, Settings
+from ostler.edges import Edges
+from tests.holds.making import Events
+from tests.virtual_time import beside, now
+
+GPU = "nvidia.com/gpu"
+LATER = 0.1
+"""Seconds from the first use of the books to the first reading of the kubelet."""
+BOTH = Rule(GPU, Selector(), Doors.BOTH)
+PLUGIN = Rule(GPU, Selector(), Doors.PLUGIN)
+
+
+def gpu(number: int) -> Device:
+    return Device(f"gpu-{number}", DeviceKind.GPU, "nvidia", uuid=f"GPU-{number}", health=Health())
+
+
+def offered(*devices: Device, healthy: bool = True) -> list[OfferedDevice]:
+    return [OfferedDevice(str(device.uuid), device, healthy) for device in devices]
+
+
+def shown(*devices: Device, healthy: bool = True) -> Offer:
+    return Offer((ResourceOffer(GPU, BOTH, tuple(offered(*devices, healthy=healthy))),))
+
+
+def claimed(device: Device) -> Hold:
+    return Hold(device.name, Door.DRA, "team/claim", 0.0, owner="uid-claim", state=HoldState.PREPARED)
+
+
+class Kubelet:
+    """What it says, and when it was asked; ``broken``: the reader fails with what no kubelet does."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.listed: tuple[Holding, ...] = ()
+        self.allocatable: frozenset[tuple[str, str]] = frozenset()
+        self.faults: tuple[str, ...] = ()
+        self.broken = False
+        self.looked_up: list[list[tuple[str, str]]] = []
+
+    has_records = True
+
+    async def holding(self, ids: Collection[tuple[str, str]], gone: Callable[[str], bool]) -> Holding | None:
+        self.looked_up.append(sorted(ids))
+        return next((item for item in self.listed if (item.resource, item.id) in ids), None)
+
+    async def read(self) -> Reading:
+        self.asked.append(round(now(), 3))
+        if self.broken:
+            raise RuntimeError("the reader is at fault")
+        began = asyncio.get_running_loop().time()
+        if self.faults:
+            return Reading(began, None, None, None, self.faults)
+        return Reading(began, self.listed, (), self.allocatable)
+
+
+class Processes:
+    """What is left on every device."""
+
+    def __init__(self) -> None:
+        self.left: tuple[Process, ...] = ()
+        self.broken = False
+
+    def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
+        if self.broken:
+            raise RuntimeError("the driver's binding is at fault")
+        return self.left
+
+
+class Desk:
+    """The books with what they stand on; ``changes``: when the doors were to be shown anew."""
+
+    def __init__(self, *devices: Device, rule: Rule = BOTH, relieves: bool = False) -> None:
+        loop = asyncio.get_running_loop()
+        self.kubelet, self.processes, self.events = Kubelet(), Processes(), Events()
+        self.changes: list[float] = []
+        self.books = Bookkeeping(
+            Settings(inventory=InventorySettings(recorded=Path("/nowhere"))),
+            Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0),
+            self.processes,
+            events=self.events,
+            changed=lambda: self.changes.append(round(now(), 3)),
+            reader=self.kubelet,
+        )
+        self.books.draining.off = ""
+        self.books.begin(relieves=relieves)
+        self.books.place(Snapshot(1, devices), (rule,))
+
+    async def run(self) -> None:
+        await asyncio.sleep(LATER)
+        await self.books.run()
+
+    async def rest(self) -> None:
+        """Nobody reads the kubelet."""
+
+    def standing(self, *contested: str) -> Standing:
+        """What the doors' offers are decided by, with nothing at the scheduler."""
+        return self.books.standing(frozenset(), frozenset(contested))
+
+
+Story = Callable[[Desk], Awaitable[None]]
+
+
+def play(story: Story, *devices: Device, rule: Rule = BOTH, relieves: bool = False) -> Desk:
+    return beside(lambda: Desk(*devices, rule=rule, relieves=relieves), Desk.run, story)
