@@ -17,6 +17,8 @@ from node.values import replace
 
 START = 1_700_000_000.0
 WELL = Health(since=START)
+HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
+GONE = Health(UNHEALTHY, "gone from the PCI bus; it was removed or does not answer", cause="lost")
 
 
 @dataclass
@@ -164,11 +166,26 @@ class Rig:
     def state(self, name: str) -> HealthState:
         return self.health(name).state
 
+    @property
+    def evicting(self) -> list[str]:
+        """Devices that cost pods now."""
+        return [device.name for device in self.keeper.judged.devices if device.health.evicts]
+
+    @property
+    def braked(self) -> dict[DeviceKind, tuple[str, ...]]:
+        """Kinds that cost no pod until somebody says so, and the devices by which they came to that."""
+        return {brake.kind: names for brake, names in self.keeper.brakes}
+
     def entry(self, name: str) -> Entry:
         return next(entry for entry in self.keeper.entries() if entry.device == name)
 
     def states(self) -> dict[str, HealthState]:
         return {device.name: device.health.state for device in self.keeper.judged.devices}
+
+
+def lost(*devices: Device) -> tuple[Device, ...]:
+    """The same devices, as a scan shows them that does not find them on their bus."""
+    return tuple(replace(device, health=GONE) for device in devices)
 
 
 def gpu(number: int, *, mig: bool = False, uuid: str | None = None, driver: str = "570.1.2") -> Device:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from node.health.signal import Condition, Trouble
-from node.health.state import Health, HealthState
+from node.health.state import Health
 from node.values import replace
-from tests.health.rig import A, B, C, Rig, nic
+from tests.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, A, B, C, Rig, nic
 
-HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
-GONE = Health(UNHEALTHY, "gone from the PCI bus; it was removed or does not answer", cause="lost")
 CARRIER = Condition(Trouble.CARRIER)
 JUMPS = [-30 * 365 * 86_400.0, -86_400.0, -30.0, 30.0, 86_400.0, 56 * 365 * 86_400.0]
 

@@ -6,9 +6,8 @@ import pytest
 
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState
-from tests.health.rig import A, B, Rig, gpu, mig, nic
+from tests.health.rig import DEGRADED, HEALTHY, UNHEALTHY, A, B, Rig, gpu, mig, nic
 
-HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 WHOLE = gpu(0x2A, mig=True)
 ONE, TWO, THREE = mig(WHOLE, (1, 0)), mig(WHOLE, (2, 0)), mig(WHOLE, (2, 1))
 PORT = nic(0x86)

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from node.health.policy import Pace, Policy
 from node.health.signal import Condition, Trouble
-from node.health.state import Health, HealthState
-from tests.health.rig import A, Rig, nic
+from node.health.state import Health
+from tests.health.rig import HEALTHY, UNHEALTHY, A, Rig, nic
 
-HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 CARRIER = Condition(Trouble.CARRIER)
 LOST = Health(UNHEALTHY, "the GPU is lost", cause="lost")
 PORT = nic(0x86)

@@ -12,13 +12,12 @@ from node.health.keeper import HealthKeeper
 from node.health.memory import Memory
 from node.health.policy import Pace, Policy
 from node.health.signal import Condition, HealthEvent, Look, Trouble
-from node.health.state import Health, HealthState, Recovery
+from node.health.state import Health, Recovery
 from node.health.xids import XidTable
 from node.inventory.model import Snapshot
 from node.values import replace
-from tests.health.rig import A, B, C, Rig, Time, Told, gpu, nic
+from tests.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, Rig, Time, Told, gpu, nic
 
-HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 CARRIER = Condition(Trouble.CARRIER, "eth0 has no carrier")
 LOST = Condition(Trouble.LOST)
 SCANNED_LOST = Health(UNHEALTHY, "the GPU is lost", recovery=Recovery.RESET, cause="lost")

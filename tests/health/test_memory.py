@@ -12,13 +12,10 @@ from node.files import JsonValue
 from node.health.memory import Memory, from_data
 from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
-from node.health.state import Health, HealthState
+from node.health.state import Health
 from node.inventory.model import Device, DeviceKind
 from node.values import replace
-from tests.health.rig import A, B, C, D, Rig, gpu, nic
-
-HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
-GONE = Health(UNHEALTHY, "gone from the PCI bus; it was removed", cause="lost")
+from tests.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, A, B, C, D, Rig, gpu, lost, nic
 
 
 def restarted(rig: Rig, *devices: Device, boot: str = "boot-1") -> Rig:
@@ -184,26 +181,18 @@ def test_another_gpu_after_a_restart_is_not_the_one_that_was_to_be_replaced(boot
     assert restarted(after, boot=boot).states() == after.states()
 
 
-def lost(*devices: Device) -> tuple[Device, ...]:
-    return tuple(replace(device, health=GONE) for device in devices)
-
-
-def evicting(rig: Rig) -> list[str]:
-    return [device.name for device in rig.keeper.judged.devices if device.health.evicts]
-
-
 @pytest.mark.parametrize("by", ["scan", "kernel"])
 def test_a_brake_that_was_released_stays_off_after_a_restart(by: str) -> None:
     rig = Rig([A, B, C, D])
     rig.scan(*lost(A, B, C))
     rig.time.forward(11)
     rig.keeper.release_brake("gpu")
-    assert evicting(rig) == [A.name, B.name, C.name]
+    assert rig.evicting == [A.name, B.name, C.name]
     after = restarted(rig, *(lost(A, B, C) if by == "scan" else (A, B, C)), D)
     for device in (A, B, C):
         after.look(device.name, Condition(Trouble.LOST))
     after.time.forward(11)
-    assert (evicting(after), after.keeper.brakes) == ([A.name, B.name, C.name], ())
+    assert (after.evicting, after.keeper.brakes) == ([A.name, B.name, C.name], ())
 
 
 def test_a_release_holds_over_a_restart_only_for_those_that_were_bad_and_until_they_are_well() -> None:
@@ -214,7 +203,7 @@ def test_a_release_holds_over_a_restart_only_for_those_that_were_bad_and_until_t
     after.time.forward(3600)
     after.scan(*lost(A, B, C))
     after.time.forward(11)
-    assert evicting(after) == []
+    assert after.evicting == []
     assert [brake.kind for brake, _ in after.keeper.brakes] == [DeviceKind.GPU]
     assert from_data(after.saved[-1], "boot-1").excused == ()
 
@@ -225,7 +214,7 @@ def test_a_brake_from_before_a_restart_is_let_go_by_a_configuration_without_brak
     after = Rig(rig.devices.values(), Policy(brake=False), memory=from_data(rig.saved[-1], "boot-1"))
     after.time.forward(100)
     after.keeper.use(Policy())
-    assert (evicting(after), after.keeper.brakes) == ([A.name, B.name], ())
+    assert (after.evicting, after.keeper.brakes) == ([A.name, B.name], ())
 
 
 def test_what_was_said_meanwhile_goes_before_what_is_remembered() -> None:

@@ -7,10 +7,7 @@ import pytest
 from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState, Recovery
-from tests.health.rig import A, B, Rig, gpu, mig
-
-HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
-GONE = Health(UNHEALTHY, "gone from the PCI bus; it was removed", cause="lost")
+from tests.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu, mig
 
 
 def test_a_word_holds_for_its_time() -> None:

@@ -7,15 +7,13 @@ import pytest
 from node.health.action import Action
 from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
-from node.health.state import Health, HealthState
+from node.health.state import Health
 from node.inventory.model import Device, SourceState, sorted_attributes
 from node.values import replace
-from tests.health.rig import A, B, Rig, gpu
+from tests.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu
 
-HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 LOST = Health(UNHEALTHY, "the GPU is lost", cause="lost")
 UNBOUND = Health(UNHEALTHY, "no driver is bound", cause="unbound")
-GONE = Health(UNHEALTHY, "gone from the PCI bus; it was removed or does not answer", cause="lost")
 SILENT = Health(UNKNOWN, "nothing is known of it: the driver did not answer in time (TIMEOUT)", cause="silent")
 
 

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from node.health.policy import Policy
 from node.health.signal import Condition, HealthEvent, Trouble
-from node.health.state import Health, HealthState, Recovery
+from node.health.state import Health, Recovery
 from node.values import replace
-from tests.health.rig import A, B, C, Rig, gpu, mig, nic
+from tests.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, Rig, gpu, mig, nic
 
-HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 WHOLE = gpu(0x2A, mig=True)
 ONE, TWO = mig(WHOLE, (1, 0)), mig(WHOLE, (2, 0))
 PORT = nic(0x86)
