@@ -17,7 +17,7 @@ from node.rules import Door, Doors, Rule, Selector
 from ostler.bookkeeping import Bookkeeping
 from ostler.config.settings import InventorySettings, Settings
 from ostler.edges import Edges
-from tests.holds.making import Events
+from tests.events import Told
 from tests.virtual_time import beside, now
 
 GPU = "nvidia.com/gpu"
@@ -88,7 +88,7 @@ class Desk:
 
     def __init__(self, *devices: Device, rule: Rule = BOTH, relieves: bool = False) -> None:
         loop = asyncio.get_running_loop()
-        self.kubelet, self.processes, self.events = Kubelet(), Processes(), Events()
+        self.kubelet, self.processes, self.events = Kubelet(), Processes(), Told()
         self.changes: list[float] = []
         self.books = Bookkeeping(
             Settings(inventory=InventorySettings(recorded=Path("/nowhere"))),

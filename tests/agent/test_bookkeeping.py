@@ -177,7 +177,7 @@ def test_a_draining_device_is_released_by_a_person() -> None:
         assert desk.changes
         assert desk.books.ledger.all == ()
 
-    assert play(story, gpu(0)).events.reasons() == ["DeviceDraining"]
+    assert play(story, gpu(0)).events.reasons == ["DeviceDraining"]
 
 
 def test_whoever_waits_is_told_when_everything_is_known() -> None:

@@ -26,7 +26,7 @@ from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.agent.books import Kubelet
 from tests.agent.claimed_node import GPU, PLUGIN, ClaimedNode
-from tests.holds.making import Events
+from tests.events import Told
 from tests.offer.making import gpu, mig, snapshot
 from tests.waiting import eventually
 
@@ -42,7 +42,7 @@ class Node:
         settings = replace(
             Settings(inventory=InventorySettings(recorded=folder)), rules=RULES, state_dir=folder / "state"
         )
-        self.kubelet, self.events = Kubelet(), Events()
+        self.kubelet, self.events = Kubelet(), Told()
         door = PluginDoor(
             KubeletFolders(folder / "a", folder / "b"),
             lambda _: NotImplemented,

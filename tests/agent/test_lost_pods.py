@@ -36,7 +36,7 @@ def test_a_pod_that_lost_is_counted_each_time_and_told_of_once_a_minute() -> Non
         "a pod that asked for nvidia.com/gpu was refused: device gpu-0 is held through the dra door by team/claim "
         "(uid-claim); its controller makes a new one"
     )
-    assert desk.events.told == [(EventType.WARNING, "PodLostDevice", text)] * 2
+    assert desk.events.events == [(EventType.WARNING, "PodLostDevice", text)] * 2
 
 
 def test_a_device_that_a_pod_has_by_all_that_is_known_is_looked_up_before_it_is_given_again() -> None:
@@ -61,7 +61,7 @@ def test_a_device_that_a_pod_has_by_all_that_is_known_is_looked_up_before_it_is_
         "a pod that asked for nvidia.com/gpu was refused: device gpu-0 is held through the plugin door by team/first, "
         "for which the kubelet has it on record; its controller makes a new one"
     )
-    assert desk.events.told == [(EventType.WARNING, "PodLostDevice", text)]
+    assert desk.events.events == [(EventType.WARNING, "PodLostDevice", text)]
 
 
 def test_a_device_that_a_pod_has_under_another_id_or_resource_is_looked_up_by_that() -> None:
@@ -90,4 +90,4 @@ def test_a_storm_of_pods_that_lost_does_not_push_everything_else_out_of_sight() 
             with pytest.raises(HeldError):
                 desk.books.allocate(GPU, offered(device))
 
-    assert len(play(story, *devices).events.told) == TOLD
+    assert len(play(story, *devices).events.events) == TOLD

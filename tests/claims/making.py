@@ -16,11 +16,11 @@ from driver.claims.steps import NoSteps, Step, Steps
 from driver.devices.offered import DoorView, DraDevice
 from kube.bodies import Json, JsonObject
 from node.dra_state import ClaimInfo, DeviceState, DraState, encode
-from node.events import EventType
 from node.inventory.model import Device, Host
 from node.rules import Doors, Rule
 from node.values import replace
 from tests.edits.making import gpu
+from tests.events import Told
 
 DRIVER = "ostler.dev"
 POOL = "node-1"
@@ -81,19 +81,6 @@ class Reader:
         return self.claims.get((namespace, name))
 
 
-class Events:
-    """What was told, by reason."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def emit(self, kind: EventType, reason: str, message: str) -> None:
-        self.told.append((reason, message))
-
-    def of(self, reason: str) -> list[str]:
-        return [message for told, message in self.told if told == reason]
-
-
 class Killed(BaseException):
     """The process ends here: nothing that follows is done, no clean-up either."""
 
@@ -117,7 +104,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.reader = Reader()
-        self.events = Events()
+        self.events = Told()
         self.boot = "boot-1"
         self.devices: tuple[DraDevice, ...] = tuple(offered(gpu(number)) for number in range(4))
         self.host = Host()

@@ -86,7 +86,7 @@ async def test_without_the_kubelets_file_a_completed_claim_stays_and_people_are_
 
 async def test_without_claims_it_is_no_news_that_the_kubelets_file_cannot_be_read(node: Node) -> None:
     await (await node.started()).collect()
-    assert node.events.told == []
+    assert node.events.events == []
 
 
 async def test_without_the_kubelets_file_a_claim_that_was_never_answered_goes_by_the_api_server(node: Node) -> None:

@@ -106,7 +106,7 @@ async def test_release_works_on_a_full_disk(node: Node, disk: Path) -> None:
     assert service.ledger.all == ()
     assert list((disk / "state" / "claims").iterdir()) == []
     assert list((disk / "cdi").iterdir()) == []
-    assert node.events.told == []
+    assert node.events.events == []
 
 
 async def test_a_full_cdi_disk_costs_the_claim_and_leaves_no_record(node: Node, disk: Path) -> None:

@@ -128,7 +128,7 @@ async def test_claims_of_an_earlier_container_are_released_on_what_the_file_said
     assert await service.collect() == 0, "the API server gives it to a pod"
     node.reader.drop(1)
     assert await service.collect() == 1
-    assert node.events.told == []
+    assert node.events.events == []
 
 
 async def test_a_claim_that_was_in_the_file_at_the_begin_stays(node: Node, container: Callable[[], None]) -> None:
@@ -142,7 +142,7 @@ async def test_a_claim_that_was_in_the_file_at_the_begin_stays(node: Node, conta
     with pytest.raises(Unavailable):
         await service.prepare(reference(2))
     assert await service.collect() == 0
-    assert node.events.told == [], "the kubelet has it, as can be seen"
+    assert node.events.events == [], "the kubelet has it, as can be seen"
     node.kubelet_knows()
     for _ in range(2):
         with pytest.raises(Unavailable):
@@ -185,7 +185,7 @@ async def test_a_claim_that_was_asked_for_since_stays_until_the_next_container(
     node.reader.fault = ""
     node.reader.drop(1)
     assert await service.collect() == 0
-    assert node.events.told == [], "nobody waits for it"
+    assert node.events.events == [], "nobody waits for it"
     for _ in range(2):
         with pytest.raises(Unavailable, match=r"held through the dra door by default/claim-1"):
             await service.prepare(reference(2))
@@ -199,7 +199,7 @@ async def test_a_claim_that_was_asked_for_since_stays_until_the_next_container(
     with pytest.raises(Unavailable):
         await service.prepare(reference(2))
     assert await service.collect() == 0
-    assert len(node.events.told) == 1, "it is told once"
+    assert len(node.events.events) == 1, "it is told once"
     await service.close()
     node.kubelet_knows()
     container()

@@ -179,4 +179,4 @@ async def test_what_a_killed_process_was_writing_is_swept_at_the_start(node: Nod
     (node.root / "cdi" / ".vendor.tmp").write_text("of others")
     await node.started()
     assert [path.name for path in node.root.rglob(".*.tmp")] == [".vendor.tmp"]
-    assert node.events.told == []
+    assert node.events.events == []

@@ -13,24 +13,14 @@ from driver.claims.model import ClaimReference, PreparedDevice
 from driver.devices.offered import DoorView, DraDevice
 from driver.door import DraDoor
 from driver.registration import DoorOptions
-from node.events import EventType
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind
 from node.offer import Cause
 from node.rules import Rule
+from tests.events import Told
 from tests.waiting import eventually
 
 DRIVER = "gpu.example.com"
-
-
-class Told:
-    """An event sink that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[EventType, str, str]] = []
-
-    def emit(self, kind: EventType, reason: str, message: str) -> None:
-        self.events.append((kind, reason, message))
 
 
 class Counted:

@@ -22,7 +22,8 @@ from node.events import EventType
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
 from tests.background import background
-from tests.driver_door.making import Told, offered
+from tests.driver_door.making import offered
+from tests.events import Told
 from tests.waiting import eventually
 
 DRIVER = "ostler.dev"

@@ -18,7 +18,7 @@ from node.rules import Rule
 from sandbox.apiserver.server import ApiServer
 from tests.background import background
 from tests.driver_api.conftest import client_of
-from tests.driver_door.making import Told
+from tests.events import Told
 from tests.waiting import eventually
 
 NIC = "nic-0000-86-00-0"

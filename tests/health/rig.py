@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from node.events import EventType
 from node.files import JsonValue
 from node.health.keeper import Entry, HealthKeeper
 from node.health.memory import Memory
@@ -14,6 +13,7 @@ from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, Device, DeviceKind, Snapshot, SourceState, SourceStatus, sorted_attributes
 from node.values import replace
+from tests.events import Told
 
 START = 1_700_000_000.0
 WELL = Health(since=START)
@@ -71,20 +71,6 @@ class Time:
     def _pass(self, seconds: float) -> None:
         self.passed += seconds
         self.now += seconds
-
-
-@dataclass
-class Told:
-    """Events that were told."""
-
-    events: list[tuple[EventType, str, str]] = field(default_factory=list)
-
-    def emit(self, kind: EventType, reason: str, message: str) -> None:
-        self.events.append((kind, reason, message))
-
-    @property
-    def reasons(self) -> list[str]:
-        return [reason for _, reason, _ in self.events]
 
 
 class Rig:

@@ -16,7 +16,8 @@ from node.health.state import Health, Recovery
 from node.health.xids import XidTable
 from node.inventory.model import Snapshot
 from node.values import replace
-from tests.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, Rig, Time, Told, gpu, nic
+from tests.events import Told
+from tests.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, Rig, Time, gpu, nic
 
 CARRIER = Condition(Trouble.CARRIER, "eth0 has no carrier")
 LOST = Condition(Trouble.LOST)

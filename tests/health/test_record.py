@@ -16,7 +16,8 @@ from node.health.memory import SCHEMA, Memory
 from node.health.state import HealthState
 from ostler.health_record import HealthRecord
 from tests.background import background
-from tests.health.rig import A, Rig, Told
+from tests.events import Told
+from tests.health.rig import A, Rig
 from tests.waiting import eventually
 
 

@@ -19,7 +19,8 @@ from node.rules import Rule
 from node.values import replace
 from ostler.config.settings import Settings
 from ostler.health_watch import Edge, HealthWatch
-from tests.health.rig import START, Told, nic
+from tests.events import Told
+from tests.health.rig import START, nic
 
 PORT = nic(0x86)
 DOWN = Look("kernel", START, {PORT.name: (Condition(Trouble.CARRIER),)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.events import EventType
 from node.holds.plugin_holds import Grant
 from node.holds.reading import Holding, Reading
 from node.inventory.model import Device
@@ -49,16 +48,3 @@ class Pods:
 
     def name_of(self, uid: str) -> str:
         return self.names.get(uid, "")
-
-
-class Events:
-    """Keeps what was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[EventType, str, str]] = []
-
-    def emit(self, kind: EventType, reason: str, message: str) -> None:
-        self.told.append((kind, reason, message))
-
-    def reasons(self) -> list[str]:
-        return [reason for _, reason, _ in self.told]

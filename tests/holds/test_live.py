@@ -12,7 +12,8 @@ from node.holds.reader import KubeletLook
 from node.ledger import HoldState
 from sandbox.kubelet.pods import Container, Pod
 from tests.background import background
-from tests.holds.making import Events, grant
+from tests.events import Told
+from tests.holds.making import grant
 from tests.kubelet.conftest import GPU, Node
 from tests.kubelet.scripted_plugin import device
 from tests.offer.making import gpu, snapshot
@@ -45,7 +46,7 @@ async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_
         lambda: holds.unseen,
         clock=time.monotonic,
         random=lambda: 0.0,
-        events=Events(),
+        events=Told(),
         observer=figures,
     )
     by_id = {card.uuid: card for card in CARDS}

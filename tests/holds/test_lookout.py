@@ -17,7 +17,7 @@ from node.holds.observer import Silent
 from node.holds.processes import Process
 from node.inventory.model import Device
 from tests.background import background
-from tests.holds.making import Events
+from tests.events import Told
 from tests.offer.making import gpu
 from tests.virtual_time import beside
 from tests.waiting import eventually
@@ -36,7 +36,7 @@ class Driver(Silent):
         self.found: list[int] = []
         self.threads: set[str] = set()
         self.told = 0
-        self.events = Events()
+        self.events = Told()
         self.draining = Draining()
 
     def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
@@ -74,7 +74,7 @@ def test_devices_are_free_after_one_look_at_each() -> None:
 
     play(driver, story)
     assert driver.asked == [ONE.name, TWO.name]
-    assert (driver.told, driver.found, driver.events.told) == (1, [0, 0], [])
+    assert (driver.told, driver.found, driver.events.events) == (1, [0, 0], [])
     assert not driver.draining.wanted()
 
 
@@ -112,7 +112,7 @@ def test_a_left_over_process_is_told_once_and_its_end_too() -> None:
         f"{ONE.name} is free, but still used by process 4711 (python3); it is offered again when that has ended, "
         f"or after 'ostler holds release {ONE.name}'"
     )
-    assert driver.events.told == [
+    assert driver.events.events == [
         (EventType.WARNING, "DeviceDraining", told),
         (EventType.NORMAL, "DeviceDrained", f"no process is left on {ONE.name}"),
     ]

@@ -12,7 +12,8 @@ from node.holds.loop import Faults, HoldsLoop
 from node.holds.observer import Outcome, Silent
 from node.holds.reader import KubeletReader
 from node.holds.reading import Reading
-from tests.holds.making import Events, reading
+from tests.events import Told
+from tests.holds.making import reading
 from tests.virtual_time import beside, now
 
 FAULT = "/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there"
@@ -28,7 +29,7 @@ class Node:
         self.unseen = 0
         self.faults: tuple[str, ...] = ()
         self.seconds = 0.0
-        self.events = Events()
+        self.events = Told()
 
     async def read(self) -> Reading:
         self.began.append(round(now(), 3))
@@ -183,20 +184,20 @@ def test_a_fault_is_told_once_however_often_it_is_met() -> None:
     node = play(story)
     assert len(node.taken) > 10
     message = f"devices of containers not known: {FAULT}"
-    assert node.events.told == [(EventType.WARNING, "KubeletUnreadable", message)]
+    assert node.events.events == [(EventType.WARNING, "KubeletUnreadable", message)]
 
 
 def test_an_old_fault_is_told_again_and_many_texts_do_not_fill_the_memory() -> None:
-    events = Events()
+    events = Told()
     faults = Faults(events, 600.0)
     for second in range(599):
         faults.tell(("busy",) if second % 2 else (), float(second))
-    assert len(events.told) == 1
+    assert len(events.events) == 1
     faults.tell(("busy",), 700.0)
-    assert len(events.told) == 2
+    assert len(events.events) == 2
     for number in range(1000):
         faults.tell((f"text {number}",), 701.0)
-    assert len(events.told) < 50
+    assert len(events.events) < 50
 
 
 def test_a_reading_of_nothing_is_a_failed_one() -> None:

@@ -18,7 +18,6 @@ from driver.servicers.claim_calls import ClaimCalls
 from driver.servicers.dra_v1 import DraV1
 from node.doorway.record import KnownDoors
 from node.doorway.taint_support import Taints, TaintSupport
-from node.events import EventType
 from node.holds.standing import Standing
 from node.inventory.model import Snapshot
 from node.offer import Offer, OfferedDevice
@@ -33,6 +32,7 @@ from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent as SilentPlugin
+from tests.events import Told
 from tests.model import hardware
 from tests.model.api import Api
 from tests.model.cluster import Cluster
@@ -40,16 +40,6 @@ from tests.model.kubelet import Kubelet
 from tests.model.objects import POOL, Pod
 from tests.model.slices import PublishedSlices
 from tests.virtual_time import VirtualLoop
-
-
-class Events:
-    """What was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def emit(self, kind: EventType, reason: str, message: str) -> None:
-        self.told.append((reason, message))
 
 
 class Agent:
@@ -69,7 +59,7 @@ class Agent:
         self.loop = loop
         self.kubelet = kubelet
         self.alive = True
-        self.events = Events()
+        self.events = Told()
         self._shown = shown
         self._served: set[str] = set()
         folders = KubeletSettings(root / "kubelet/device-plugins", root / "kubelet/plugins_registry")

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from node.directories import Inotify, open_inotify
-from node.events import EventType
 from node.inventory.model import Device, DeviceKind
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
@@ -20,6 +19,7 @@ from plugin.observer import Observer, Silent
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.background import background
+from tests.events import Told
 
 BOTH = (RegistrationPath.REGISTRY, RegistrationPath.REGISTER)
 QUICK = Pace(soon=0.1, again=0.1, sure=0.2, every=1.0, alive=0.05)
@@ -40,19 +40,6 @@ def offer_of(resource: str = "nvidia.com/gpu", *devices: OfferedDevice) -> Offer
 def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
     """The ids in one variable."""
     return api_pb2.ContainerAllocateResponse(envs={"IDS": ",".join(device.id for device in devices)})
-
-
-class Told:
-    """An event sink that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[EventType, str, str]] = []
-
-    def emit(self, kind: EventType, reason: str, message: str) -> None:
-        self.events.append((kind, reason, message))
-
-    def messages(self, reason: str) -> list[str]:
-        return [message for _, why, message in self.events if why == reason]
 
 
 def folders(root: Path, paths: tuple[RegistrationPath, ...] = BOTH, patience: float = 5.0) -> KubeletFolders:

@@ -21,8 +21,9 @@ from plugin.observer import Silent
 from plugin.possession import Loss
 from sandbox.kubelet.events import ListReceived, PluginDeregistered
 from sandbox.kubelet.kubelet import Kubelet
+from tests.events import Told
 from tests.plugin.foreigners import GPU, Foreign, in_registry, person, registering
-from tests.plugin.making import Told, door, folders, offer_of, offered, running, socket_of, state
+from tests.plugin.making import door, folders, offer_of, offered, running, socket_of, state
 from tests.waiting import eventually
 
 REGISTRY = (RegistrationPath.REGISTRY,)
@@ -77,7 +78,7 @@ async def test_a_plugin_that_takes_the_resource_is_named_and_the_resource_ours_a
         await registered(served, kubelet)
         async with way(short_dir, Foreign(*STRANGE)) as path:
             await eventually(lambda: state(served) == "contested")
-            assert told.messages("ForeignPlugin") == [
+            assert told.of("ForeignPlugin") == [
                 f"{GPU}: another plugin serves it at {path}; remove that plugin, ostler waits meanwhile"
             ]
             assert (counters.conflicts, counters.losses) == ({GPU: 1}, {GPU: 1})
@@ -133,7 +134,7 @@ async def test_a_plugin_that_shows_the_same_devices_is_found_by_its_new_socket_a
         await registered(served, kubelet)
         async with registering(short_dir, foreign) as path:
             await eventually(lambda: state(served) == "contested")
-            assert str(path) in told.messages("ForeignPlugin")[0]
+            assert str(path) in told.of("ForeignPlugin")[0]
             # A plugin may hand each update to one stream only: the kubelet's stays the only one.
             assert foreign.streams == 1
         await registered(served, kubelet)
@@ -163,9 +164,9 @@ async def test_where_nobody_is_found_the_resource_is_registered_again_and_people
         await registered(served, kubelet)
         async with registering(short_dir, Foreign(*STRANGE)) as path:
             path.unlink()
-            await eventually(lambda: told.messages("RegistrationLost"))
+            await eventually(lambda: told.of("RegistrationLost"))
             await registered(served, kubelet)
-        (message,) = told.messages("RegistrationLost")
+        (message,) = told.of("RegistrationLost")
         assert message == (
             f"{GPU}: the kubelet has other devices than ostler shows (missing: g0, g1, g2 and 1 more; "
             "not ours: strange-1, strange-2), and no other plugin is found that serves it; ostler registers again now"
@@ -253,7 +254,7 @@ async def test_a_persons_stream_does_not_hide_that_the_kubelet_has_ended_its_own
             kubelet.disconnect(GPU)
             await eventually(lambda: kubelet.registrations[GPU] == 2)
             await registered(served, kubelet)
-    assert "missing: g0, g1, g2 and 1 more" in told.messages("RegistrationLost")[0]
+    assert "missing: g0, g1, g2 and 1 more" in told.of("RegistrationLost")[0]
 
 
 def contest_of(folder: Path, view: KubeletView, clock: Callable[[], float]) -> Contest:
@@ -311,7 +312,7 @@ async def test_a_plugin_that_has_the_resource_when_our_stream_ends_is_not_thrown
         async with registering(short_dir, Foreign(*ids)) as path:
             kubelet.on_event(seen.append)
             await eventually(lambda: state(served) == "contested")
-            assert str(path) in told.messages("ForeignPlugin")[0]
+            assert str(path) in told.of("ForeignPlugin")[0]
             await looks(served, 3)
             assert [event for event in seen if isinstance(event, PluginDeregistered)] == []
         await registered(served, kubelet)

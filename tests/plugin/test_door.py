@@ -16,8 +16,9 @@ from plugin.door import PluginDoor
 from plugin.observer import Silent
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from tests.events import Told
 from tests.placement.making import gpu, nic, path_of
-from tests.plugin.making import Told, door, folders, offer_of, offered, render, running, socket_of
+from tests.plugin.making import door, folders, offer_of, offered, render, running, socket_of
 from tests.waiting import eventually
 
 GPU, NIC, STORAGE = "nvidia.com/gpu", "rdma/fabric", "rdma/storage"

@@ -16,8 +16,9 @@ from plugin.kubelet import RegistrationPath
 from protos.deviceplugin.v1beta1 import api_pb2
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from sandbox.kubelet.kubelet import Kubelet
+from tests.events import Told
 from tests.plugin.foreigners import GPU, Foreign, in_registry, registering
-from tests.plugin.making import Told, door, offer_of, offered, running, state
+from tests.plugin.making import door, offer_of, offered, running, state
 from tests.waiting import eventually
 
 REGISTRY = (RegistrationPath.REGISTRY,)
@@ -55,7 +56,7 @@ async def test_a_foreign_plugin_that_takes_the_resource_twice_is_named_and_not_f
             await eventually(lambda: state(served) != "registered", f"loss {losses}")
         await eventually(lambda: state(served) == "contested")
         path = f"{short_dir}/device-plugins/nvidia-gpu.sock"
-        assert told.messages("ForeignPlugin") == [
+        assert told.of("ForeignPlugin") == [
             f"{GPU}: another plugin serves it at {path}; remove that plugin, ostler waits meanwhile"
         ]
         assert counters.conflicts == {GPU: 1}
@@ -93,7 +94,7 @@ async def test_two_losses_without_anybody_else_are_no_fight(short_dir: Path, kub
             kubelet.disconnect(GPU)
             await eventually(lambda: state(served) != "registered")
         await eventually(lambda: state(served) == "registered")
-    assert told.messages("ForeignPlugin") == []
+    assert told.of("ForeignPlugin") == []
 
 
 async def test_sockets_are_found_below_the_registry_as_well_and_hidden_ones_nowhere(short_dir: Path) -> None:

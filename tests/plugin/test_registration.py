@@ -19,7 +19,8 @@ from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
-from tests.plugin.making import BOTH, Told, door, offer_of, offered, running, socket_of, state
+from tests.events import Told
+from tests.plugin.making import BOTH, door, offer_of, offered, running, socket_of, state
 from tests.waiting import eventually
 
 GPU = "nvidia.com/gpu"
@@ -268,7 +269,7 @@ async def test_a_refusal_by_notification_is_answered_without_an_error_and_told(s
                 assert list(info.supported_versions) == ["v1beta1"]
                 await stub.NotifyRegistrationStatus(registration_pb2.RegistrationStatus(error="no room"), timeout=5)
             await eventually(lambda: state(served) == "failed")
-            assert told.messages("RegistrationRefused") == [f"{GPU}: no room"]
+            assert told.of("RegistrationRefused") == [f"{GPU}: no room"]
             assert served.waiting_for() == (f"resource {GPU} is failed: no room",)
 
 
@@ -294,7 +295,7 @@ async def test_a_world_writable_registry_is_told_with_the_fix_and_served_once_it
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
         await eventually(lambda: state(served) == "failed")
-        assert "anybody may write to the folder (mode 0777); run 'chmod o-w' on it" in told.messages("SocketFailed")[0]
+        assert "anybody may write to the folder (mode 0777); run 'chmod o-w' on it" in told.of("SocketFailed")[0]
         (short_dir / "plugins_registry").chmod(0o750)
         await kubelet.wait_for(GPU, healthy=4)
 
@@ -319,7 +320,7 @@ async def test_a_list_that_is_too_large_is_told_and_the_other_resources_are_serv
     served.apply(type(small)((*small.resources, *huge.resources)))
     async with running(served):
         await kubelet.wait_for(GPU, healthy=4)
-        assert "a list of 50000 devices has" in told.messages("ListTooLarge")[0]
+        assert "a list of 50000 devices has" in told.of("ListTooLarge")[0]
         assert kubelet.resources() == (GPU,)
         assert [status.problem != "" for status in served.status()] == [False, True]
         shrunk = offer_of("nvidia.com/huge", offered("one"))

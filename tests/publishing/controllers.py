@@ -7,7 +7,6 @@ import threading
 from driver.slices.model import DriverResources, Stats
 from driver.slices.packing import layout
 from driver.slices.status import PoolStatus
-from node.events import EventType
 
 
 class Recorder:
@@ -59,17 +58,3 @@ class Recorder:
 
     def stop(self) -> None:
         self.events.append("stop")
-
-
-class Told:
-    """An event sink that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[EventType, str, str]] = []
-
-    def emit(self, kind: EventType, reason: str, message: str) -> None:
-        self.events.append((kind, reason, message))
-
-    @property
-    def reasons(self) -> list[str]:
-        return [reason for _, reason, _ in self.events]

@@ -28,7 +28,7 @@ from node.offer import Cause
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import ApiServer
 from tests.edits.making import gpu
-from tests.publishing.controllers import Told
+from tests.events import Told
 from tests.slices.clients import api_at
 from tests.waiting import eventually
 

@@ -13,7 +13,7 @@ from kube.bodies import JsonObject
 from kube.node_identity import Machine, check_node
 from sandbox.apiserver.server import ApiServer
 from tests.dra_devices.recorded import view
-from tests.publishing.controllers import Told
+from tests.events import Told
 from tests.slices.clients import api_of
 from tests.waiting import until
 

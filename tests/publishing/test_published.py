@@ -14,7 +14,7 @@ from driver.validation.gates import Gates
 from node.values import replace
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from tests.dra_devices.recorded import NODES, view
-from tests.publishing.controllers import Told
+from tests.events import Told
 from tests.publishing.many import migs, tainted
 from tests.slices.clients import api_of
 from tests.waiting import until

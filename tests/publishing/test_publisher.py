@@ -15,7 +15,8 @@ from kube.errors import ConfigurationError, RequestError
 from node.events import EventType
 from node.rules import Doors, Rule
 from tests.edits.making import gpu
-from tests.publishing.controllers import Recorder, Told
+from tests.events import Told
+from tests.publishing.controllers import Recorder
 from tests.waiting import until
 
 RULE = Rule("nvidia.com/gpu", door=Doors.DRA)

@@ -18,7 +18,8 @@ from kube.bodies import text_at
 from node.offer import Cause
 from node.rules import Doors, Rule
 from tests.edits.making import gpu
-from tests.publishing.controllers import Recorder, Told
+from tests.events import Told
+from tests.publishing.controllers import Recorder
 from tests.waiting import until
 
 RULE = Rule("nvidia.com/gpu", door=Doors.DRA)

@@ -11,7 +11,6 @@ from typing import Any
 
 from driver.validation.gates import DEFAULT, Gates
 from driver.withdrawal import Withdrawal
-from node.events import EventType
 from node.holds.processes import Process
 from node.holds.reading import Holding, Reading
 from node.inventory.model import Device, Snapshot
@@ -34,6 +33,7 @@ from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent
 from sandbox.apiserver.server import ApiServer
+from tests.events import Told
 from tests.holders.making import NODE
 from tests.offer.making import gpu
 from tests.waiting import eventually
@@ -86,19 +86,6 @@ class Nothing:
         return ()
 
 
-class Events:
-    """What was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def emit(self, kind: EventType, reason: str, message: str) -> None:
-        self.told.append((reason, message))
-
-    def of(self, reason: str) -> list[str]:
-        return [text for told, text in self.told if told == reason]
-
-
 class Both:
     """Both doors of one node with ``devices``, as the agent wires them. Made on the loop that runs them."""
 
@@ -107,7 +94,7 @@ class Both:
     ) -> None:
         (folder / "state").mkdir(exist_ok=True)
         self.server = server
-        self.events = Events()
+        self.events = Told()
         self.kubelet = Kubelet()
         self.kubelet.both = self
         self.snapshot = Snapshot(1, devices)
@@ -234,7 +221,7 @@ async def ended_at(both: Both, doors: Doors, within: float = 15.0) -> None:
         await eventually(ended, f"everything at {doors}", within)
     except AssertionError as error:
         state = both.at_plugin(), both.in_slices(), both.in_slices(free=False), both.second.leaving()
-        raise AssertionError(f"{error}: {[*map(len, state)]} {both.events.told}") from error
+        raise AssertionError(f"{error}: {[*map(len, state)]} {both.events.events}") from error
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from node.offer import Cause
 from node.rules import Doors, Rule, Selector
 from tests.background import background
 from tests.edits.making import gpu
-from tests.publishing.controllers import Told
+from tests.events import Told
 from tests.waiting import eventually
 
 A, B = gpu(0).name, gpu(1).name
