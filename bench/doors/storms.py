@@ -12,7 +12,7 @@ from bench.doors.stage import GPUS, stage
 from tests.cluster.dra.claims import TEMPLATES
 from tests.cluster.ledger.storm import CLAIM, PLUGIN, Outcome, Storm
 from tests.cluster.ledger.storm import NAME as BY_NAME
-from tests.cluster.ledger.victims import kill
+from tests.cluster.rig.victims import kill
 
 VICTIMS: dict[str, tuple[str, ...]] = {
     STORM: (),

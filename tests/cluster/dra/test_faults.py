@@ -13,16 +13,16 @@ from tests.cluster.door.container import STAY, seen
 from tests.cluster.dra.claims import SLICES, Claims, allocated, devices, published, request, template, user
 from tests.cluster.dra.conftest import GPUS, RunDriver, Stage
 from tests.cluster.dra.versions import everything_is_on
-from tests.cluster.rig.agent import RECORDED, NodeAgent
+from tests.cluster.rig.agent import RECORDED
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.pods import PODS, Pods, phase
 from tests.cluster.rig.processes import wait_until
+from tests.cluster.rig.victims import VICTIMS, kill
 
 BOTH = (signal.SIGTERM, signal.SIGKILL)
 FIFTY = 50
-KILLED_IN_THE_MIDDLE = ("agent", "kubelet", "containerd", "api")
 
 
 def runs_untouched(pods: Pods, name: str, uid: str) -> None:
@@ -108,7 +108,7 @@ def test_an_upgrade_through_the_standby_serves_every_claim(claims: Claims, pods:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("victim", KILLED_IN_THE_MIDDLE)
+@pytest.mark.parametrize("victim", VICTIMS)
 def test_many_claims_at_once_are_all_served_though_a_part_is_killed_in_the_middle(victim: str, stage: Stage) -> None:
     claims, pods = stage.claims, stage.pods
     agent = stage.run_driver("dgx2-v100-16")
@@ -116,28 +116,11 @@ def test_many_claims_at_once_are_all_served_though_a_part_is_killed_in_the_middl
     claims.create(template("one"))
     names = [pods.create(user(f"user-{number}", own="one", restartPolicy="Always")) for number in range(16)]
     wait_until("some are prepared", lambda: len(agent.ask("claims").get("claims", ())) > 2)
-    restart(victim, stage, agent)
+    kill(victim, stage.cluster, stage.node, agent)
     for name in names:
         pods.wait(name, "runs", lambda one: phase(one) == "Running", timeout=200)
     used = [device for name in names for device in allocated(claims.of_pod(pods.get(name)))]
     assert len(used) == len(set(used)) == 16
-
-
-def restart(victim: str, stage: Stage, agent: NodeAgent) -> None:
-    """Kill one part and start it again."""
-    node = stage.node
-    if victim == "agent":
-        agent.stop(signal.SIGKILL)
-        agent.start()
-    elif victim == "kubelet":
-        node.stop_kubelet(signal.SIGKILL)
-        node.start_kubelet()
-    elif victim == "containerd":
-        node.stop_containerd(signal.SIGKILL)
-        node.start_containerd()
-    else:
-        stage.cluster.control_plane.stop_api_server()
-        stage.cluster.control_plane.start_api_server()
 
 
 def test_without_an_api_server_the_agent_registers_and_publishes_when_it_is_there(

@@ -9,8 +9,8 @@ import pytest
 from tests.cluster.dra.conftest import Stage
 from tests.cluster.ledger.conftest import BOTH
 from tests.cluster.ledger.storm import CLAIM, GPU, NAME, PLUGIN, Storm
-from tests.cluster.ledger.victims import kill
 from tests.cluster.rig.agent import NodeAgent, wait_allocatable
+from tests.cluster.rig.victims import kill
 
 IDLE = 30.0
 """Most seconds that a device may be free while pods wait for it."""

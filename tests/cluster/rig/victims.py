@@ -1,4 +1,4 @@
-"""Parts of a cluster that are killed while devices are given out, and started again."""
+"""Parts of a cluster that are killed while devices are given out or claims served, and started again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.cluster.rig.agent import NodeAgent
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 
-VICTIMS = ("agent", "kubelet", "api")
+VICTIMS = ("agent", "kubelet", "containerd", "api")
 
 
 def kill(victim: str, cluster: Cluster, node: Node, agent: NodeAgent) -> None:
@@ -19,6 +19,9 @@ def kill(victim: str, cluster: Cluster, node: Node, agent: NodeAgent) -> None:
     elif victim == "kubelet":
         node.stop_kubelet(signal.SIGKILL)
         node.start_kubelet()
+    elif victim == "containerd":
+        node.stop_containerd(signal.SIGKILL)
+        node.start_containerd()
     else:
         cluster.control_plane.stop_api_server()
         cluster.control_plane.start_api_server()
