@@ -9,34 +9,12 @@ from pathlib import Path
 import pytest
 
 from node.holds.reading import Reading
-from node.inventory.recordings.source import RecordedSource
 from node.lock import InstanceLock
-from ostler.agent import Agent
-from ostler.config.load import load
-from ostler.config.settings import Settings
-from ostler.edges import Edges
-from ostler.systemd import Notifier
 from sandbox.kubelet.kubelet import Kubelet
-from sandbox.nodes import path
+from tests.agent.here import agent
 from tests.waiting import eventually
 
 GPU = "nvidia.com/gpu"
-
-
-def settings(root: Path) -> Settings:
-    flags = {
-        "--kubelet-device-plugin-dir": str(root / "device-plugins"),
-        "--kubelet-registry-dir": str(root / "plugins_registry"),
-        "--state-dir": str(root / "state"),
-        "--socket": str(root / "run" / "ostler.sock"),
-        "--http": "off",
-    }
-    return load(None, flags, {}).settings
-
-
-def agent(root: Path) -> Agent:
-    edges = Edges(notifier=Notifier({}))
-    return Agent(settings(root), [RecordedSource(path("h100-sxm-8"))], lambda: settings(root), edges)
 
 
 class Broken:

@@ -15,37 +15,23 @@ import pytest
 
 from node.inventory.recordings.source import RecordedSource
 from ostler.agent import Agent
-from ostler.config.load import load
-from ostler.config.settings import Settings
-from ostler.edges import Edges
-from ostler.systemd import Notifier
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.process import AgentProcess
+from tests.agent.here import agent
 from tests.background import background
 from tests.waiting import eventually
 
 GPU = "nvidia.com/gpu"
 
 
-def settings(root: Path) -> Settings:
-    flags = {
-        "--kubelet-device-plugin-dir": str(root / "device-plugins"),
-        "--kubelet-registry-dir": str(root / "plugins_registry"),
-        "--state-dir": str(root / "state"),
-        "--socket": str(root / "run" / "ostler.sock"),
-        "--http": "off",
-    }
-    return load(None, flags, {}).settings
-
-
 @asynccontextmanager
-async def agent(root: Path, name: str = "h100-sxm-8") -> AsyncIterator[Agent]:
+async def running(root: Path, name: str = "h100-sxm-8") -> AsyncIterator[Agent]:
     """An agent in this process."""
-    made = Agent(settings(root), [RecordedSource(path(name))], lambda: settings(root), Edges(notifier=Notifier({})))
+    made = agent(root, name)
     async with background(made.run()):
         yield made
 
@@ -53,11 +39,11 @@ async def agent(root: Path, name: str = "h100-sxm-8") -> AsyncIterator[Agent]:
 async def test_active_and_standby_swap_fifty_times_and_the_kubelet_always_gets_its_devices(short_dir: Path) -> None:
     async with Kubelet(short_dir, reconcile_interval=0.05) as kubelet, AsyncExitStack() as last:
         active = AsyncExitStack()
-        first = await active.enter_async_context(agent(short_dir))
+        first = await active.enter_async_context(running(short_dir))
         await eventually(lambda: first.status().ready and first.status().role == "active")
         for _ in range(50):
             standby = AsyncExitStack()
-            second = await standby.enter_async_context(agent(short_dir))
+            second = await standby.enter_async_context(running(short_dir))
             await eventually(lambda: second.status().ready)  # noqa: B023
             assert second.status().role == "standby"
             assert second.status().reasons == ("standby: another instance is active",)
@@ -152,7 +138,7 @@ async def test_a_node_changes_over_from_nvidias_plugin_with_its_pods_running(sho
                 assert (await kubelet.admit(pod)).admitted
         held = {id_ for pod in pods for id_ in kubelet.allocated(pod.uid, "main")[GPU]}
         assert len(held) == 6
-        async with agent(short_dir):
+        async with running(short_dir):
             await kubelet.wait_for(GPU, healthy=8)
             shown = {device.id: device.healthy for device in kubelet.devices(GPU)}
             assert shown == dict.fromkeys(ids, True), "the same ids, none gone"
