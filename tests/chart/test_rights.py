@@ -1,32 +1,13 @@
-"""What the agents' account may do at the API server: this table and nothing else."""
+"""The account that the agents are given has the rights that they need and no others."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.chart.rendering import Document, Values, of_kind, only, pod_of, render
+from tests.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS, Right
 
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
-
-Right = tuple[str, str, str, str]
-"""Namespace (empty: cluster), API group with resource, name (empty: any), verb."""
-
-ALWAYS: set[Right] = {("", "nodes", "", "get")}
-EVENTS: set[Right] = {("default", "events", "", verb) for verb in ("create", "patch")}
-DRA: set[Right] = {
-    *(("", "pods", "", verb) for verb in ("list", "watch")),
-    *(
-        ("", "resource.k8s.io/resourceslices", "", verb)
-        for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
-    ),
-    *(("", "resource.k8s.io/resourceclaims", "", verb) for verb in ("get", "list")),
-    *(("", "resource.k8s.io/resourceclaims/status", "", verb) for verb in ("update", "patch")),
-    *(
-        ("", "resource.k8s.io/resourceclaims/driver", "ostler.dev", f"associated-node:{verb}")
-        for verb in ("update", "patch")
-    ),
-}
-BY_NODE: set[Right] = {("", "nodes", "", verb) for verb in ("list", "watch")}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""What the agents' account may do at the API server, as a table: this and nothing else.
+"""What the agents' account can do at the API server, as a table: this and nothing else.
 
-A right is what a role says; a call is what becomes of it in the end, after the admission policies. Whoever gives the
-account a right adds it to ``RIGHTS``, and to the calls at least one that it makes possible.
+A right is what a role says (``tests.chart.rights``); a call is what becomes of it in the end, after the admission
+policies. Whoever gives the account a right adds to the calls at least one that it makes possible.
 """
 
 from __future__ import annotations
@@ -10,32 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploy.generate import NAMESPACE
+from tests.chart.rights import Right
 from tests.cluster.rig.api import MERGE, Api, Object, Refused
-
-Right = tuple[str, str, str, str]
-"""Namespace (empty: everywhere), API group with resource, name (empty: any), verb."""
-
-RIGHTS: set[Right] = {
-    ("", "nodes", "", "get"),
-    *(("default", "events", "", verb) for verb in ("create", "patch")),
-}
-"""With the chart's defaults."""
-DRA_RIGHTS: set[Right] = {
-    *(("", "pods", "", verb) for verb in ("list", "watch")),
-    *(
-        ("", "resource.k8s.io/resourceslices", "", verb)
-        for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
-    ),
-    *(("", "resource.k8s.io/resourceclaims", "", verb) for verb in ("get", "list")),
-    *(("", "resource.k8s.io/resourceclaims/status", "", verb) for verb in ("update", "patch")),
-    *(
-        ("", "resource.k8s.io/resourceclaims/driver", "ostler.dev", f"associated-node:{verb}")
-        for verb in ("update", "patch")
-    ),
-}
-"""On top of them with ``dra.enabled``."""
-BY_NODE_RIGHTS: set[Right] = {("", "nodes", "", verb) for verb in ("list", "watch")}
-"""On top of these with ``dra.doorByNode``."""
 
 ALLOWED = "allowed"
 BY_ROLE = "by the role"

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from deploy.generate import NAMESPACE
+from tests.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS
 from tests.cluster.chart.account import (
     BY_NODE_CALLS,
-    BY_NODE_RIGHTS,
     BY_POLICY,
     CALLS,
     DRA_CALLS,
-    DRA_RIGHTS,
     NO_DRA,
     OWN,
-    RIGHTS,
     UNBOUND,
     UNBOUND_DRA,
     Call,
@@ -77,7 +75,7 @@ def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Releas
     assert wrong(agents, calls) == {}
     assert wrong(unbound, UNBOUND) == {}
     # Every account may ask who it is; what this one may besides is the table.
-    assert rights_of(agents) - rights_of(anybody) == RIGHTS
+    assert rights_of(agents) - rights_of(anybody) == ALWAYS | EVENTS
 
     release.upgrade(values={"dra": {"enabled": True, "doorByNode": True}})
     # The token of before went with its pod.
@@ -86,7 +84,7 @@ def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Releas
     wait_policies(agents, calls)
     assert wrong(agents, calls) == {}
     assert wrong(unbound, [*UNBOUND, *UNBOUND_DRA]) == {}
-    assert rights_of(agents) - rights_of(anybody) == RIGHTS | DRA_RIGHTS | BY_NODE_RIGHTS
+    assert rights_of(agents) - rights_of(anybody) == ALWAYS | EVENTS | DRA | BY_NODE
 
     release.upgrade(values={"events": {"enabled": False}})
     assert rights_of(unbound) == rights_of(anybody)
