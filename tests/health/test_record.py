@@ -92,28 +92,31 @@ async def test_a_newer_agents_file_survives_a_downgrade(tmp_path: Path) -> None:
     assert told.reasons == ["HealthForgotten"]
 
 
-async def test_a_disk_that_cannot_be_written_is_told_once_and_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = tmp_path / "state"
-    folder.write_text("in the way")
-    record = HealthRecord(folder / "health.json", "boot-1", Told(), retry=0.001)
+@asynccontextmanager
+async def unwritten(path: Path, caplog: pytest.LogCaptureFixture, retry: float) -> AsyncIterator[None]:
+    """Run with something to save, from when it was seen that the disk does not take it, and could now."""
+    path.parent.write_text("in the way")
+    record = HealthRecord(path, "boot-1", Told(), retry=retry)
     async with running(record):
         record.save({"boot": "boot-1"})
         await eventually(lambda: "cannot be remembered" in caplog.text)
-        folder.unlink()
-        await eventually((folder / "health.json").exists)
+        path.parent.unlink()
+        yield
+
+
+async def test_a_disk_that_cannot_be_written_is_told_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "state" / "health.json"
+    async with unwritten(path, caplog, retry=0.001):
+        await eventually(path.exists)
     assert caplog.text.count("cannot be remembered") == 1
 
 
 async def test_what_could_not_be_written_is_tried_once_more_when_the_agent_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = tmp_path / "state"
-    folder.write_text("in the way")
-    record = HealthRecord(folder / "health.json", "boot-1", Told(), retry=3600)
-    async with running(record):
-        record.save({"boot": "boot-1"})
-        await eventually(lambda: "cannot be remembered" in caplog.text)
-        folder.unlink()
-    assert (folder / "health.json").exists()
+    path = tmp_path / "state" / "health.json"
+    async with unwritten(path, caplog, retry=3600):
+        assert not path.exists()
+    assert path.exists()
