@@ -97,21 +97,26 @@ class Rig:
             yield
 
     @asynccontextmanager
-    async def listing(self) -> AsyncIterator[None]:
-        """Run while A leaves, from when claims are being listed for it; they are listed when ``gate`` is set."""
+    async def leaving(self) -> AsyncIterator[None]:
+        """Run while A leaves, which no slice offers any more."""
         self.free = frozenset()
-        self.gate.clear()
         self.apply(a=Doors.PLUGIN)
         async with self.running():
+            yield
+
+    @asynccontextmanager
+    async def listing(self) -> AsyncIterator[None]:
+        """Run while A leaves, from when claims are being listed for it; they are listed when ``gate`` is set."""
+        self.gate.clear()
+        async with self.leaving():
             await eventually(lambda: self.asked)
             yield
 
     @asynccontextmanager
     async def asked_in_vain(self) -> AsyncIterator[None]:
         """Run while A leaves, from when claims were listed for it and one of them named it."""
-        self.free, self.named = frozenset(), [Naming(A, CLAIM)]
-        self.apply(a=Doors.PLUGIN)
-        async with self.running():
+        self.named = [Naming(A, CLAIM)]
+        async with self.leaving():
             await eventually(lambda: self.made.waiting_for()[A] == "claim team/one names it")
             yield
 

@@ -79,9 +79,7 @@ async def test_changes_of_other_devices_do_not_begin_the_time_for_schedulers_ane
 ) -> None:
     rig.withdrawal(quiet=2.0)
     others = OtherDevices(rig, monkeypatch)
-    rig.free = frozenset()
-    rig.apply(a=Doors.PLUGIN)
-    async with rig.running():
+    async with rig.leaving():
         await others.change(5)
         await eventually(lambda: rig.left == {B})
     assert rig.asked == [{A}]
@@ -118,9 +116,7 @@ async def test_a_device_that_was_not_withdrawn_meanwhile_begins_the_time_for_sch
 ) -> None:
     rig.withdrawal(quiet=2.0)
     others = OtherDevices(rig, monkeypatch)
-    rig.free = frozenset()
-    rig.apply(a=Doors.PLUGIN)
-    async with rig.running():
+    async with rig.leaving():
         await others.change(3)
         if seen == "offered":
             rig.apply(a=Doors.BOTH)

@@ -43,9 +43,7 @@ async def test_claims_are_not_listed_before_slices_and_claims_of_this_node_let_g
 
 async def test_a_scheduler_gets_time_to_see_that_a_device_is_withdrawn(rig: Rig) -> None:
     rig.withdrawal(quiet=3600.0)
-    rig.free = frozenset()
-    rig.apply(a=Doors.PLUGIN)
-    async with rig.running():
+    async with rig.leaving():
         text = "schedulers may not have seen yet that it is withdrawn"
         await eventually(lambda: rig.made.waiting_for() == {A: text})
     assert rig.asked == []
