@@ -21,6 +21,7 @@ from node.doorway.taint_support import Taints, TaintSupport
 from node.events import EventType
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import GATES_OFF, ApiServer
+from tests.background import background
 from tests.driver_api.conftest import client_of
 from tests.holders.making import DRIVER, NODE, SOON, api_of
 from tests.waiting import eventually
@@ -89,12 +90,8 @@ async def keeping(
         policy=SOON,
         look_every=look_every,
     )
-    task = asyncio.create_task(keeper.run())
-    try:
+    async with background(keeper.run()):
         yield keeper
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def test_the_label_and_the_annotation_of_the_own_node_are_followed(
@@ -307,10 +304,8 @@ async def test_a_node_whose_words_do_not_count_is_not_asked_for(
 ) -> None:
     save(tmp_path, KnownDoors(NodeWords("dra"), TaintSupport()))
     keeper = NodeDoorsKeeper(api, DRIVER, NODE, tmp_path, events=Told(), random=lambda: 0.5, by_node=False)
-    task = asyncio.create_task(keeper.run())
-    await eventually(lambda: keeper.support.kept)
-    assert (keeper.doors, keeper.failing) == (NodeDoors(), ())
-    await eventually(lambda: load(tmp_path)[0] == KnownDoors(NodeWords(), keeper.support))
-    task.cancel()
-    await asyncio.wait([task])
+    async with background(keeper.run()):
+        await eventually(lambda: keeper.support.kept)
+        assert (keeper.doors, keeper.failing) == (NodeDoors(), ())
+        await eventually(lambda: load(tmp_path)[0] == KnownDoors(NodeWords(), keeper.support))
     assert server.requests.of(resource="nodes") == []

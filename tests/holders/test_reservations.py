@@ -12,6 +12,7 @@ from driver.holders.pods import NodePod
 from driver.holders.reservations import Reservations
 from kube.backoff import BackoffPolicy
 from sandbox.apiserver.server import ApiServer
+from tests.background import background
 from tests.driver_api.conftest import client_of
 from tests.holders.making import DRIVER, NODE, TEAM, World
 from tests.waiting import eventually
@@ -39,8 +40,7 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
     api, seldom = Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
     found = Reservations(api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, policy=seldom)
     one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
-    task = asyncio.create_task(found.run())
-    try:
+    async with background(found.run()):
         found.apply((one,))
         await eventually(lambda: world.asked("get", "resourceclaims") == 1)
         world.free("c")
@@ -49,7 +49,4 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
         api.gate.set()
         await eventually(lambda: [hold.device for holds in found.holds().values() for hold in holds] == ["gpu-1"])
         assert world.asked("get", "resourceclaims") == 2
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
         api.close()

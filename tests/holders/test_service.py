@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from kube.errors import NodeNotOurs
 from node.ledger import Hold, HoldState
 from node.rules import Door
 from sandbox.apiserver.server import ApiServer
+from tests.background import background
 from tests.holders.making import DRIVER, NODE, SOON, TEAM, World, api_of
 from tests.waiting import eventually
 
@@ -47,12 +47,8 @@ async def following(
         policy=SOON,
         list_every=list_every,
     )
-    task = asyncio.create_task(holders.run())
-    try:
+    async with background(holders.run()):
         yield holders
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def held(holders: NodeHolders) -> dict[str, str]:

@@ -27,6 +27,7 @@ from driver.withdrawal import Withdrawal
 from node.offer import Cause
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import ApiServer
+from tests.background import background
 from tests.edits.making import gpu
 from tests.events import Told
 from tests.slices.clients import api_at
@@ -110,12 +111,10 @@ class Process:
 async def _run(process: Process, door: Doors, done: Callable[[], bool]) -> None:
     process.use(door)
     process.slices.start()
-    task = asyncio.create_task(process.withdrawal.run())
     try:
-        await eventually(done, within=20)
+        async with background(process.withdrawal.run()):
+            await eventually(done, within=20)
     finally:
-        task.cancel()
-        await asyncio.wait([task])
         await asyncio.to_thread(process.slices.stop)
 
 
