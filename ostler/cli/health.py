@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Say how a device is; that goes before everything that is measured of it, also for its parts; what is\n"
-        "measured of a part stays. 'healthy' overrules signals, but no scan that finds the device unhealthy (it is gone)\n"
-        "or unknown. It outlives a restart of the agent and of the node."
+        "measured of a part stays. 'healthy' overrules signals, but no scan that finds the device unhealthy or\n"
+        "unknown. It outlives a restart of the agent and of the node."
     )
     parser.add_argument("name", metavar="DEVICE", help="name or UUID of a device")
     parser.add_argument("state", choices=STATES, help="how it is")

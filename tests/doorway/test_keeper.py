@@ -77,6 +77,7 @@ async def keeping(
     changed: Callable[[], None] = lambda: None,
     check: Callable[[JsonObject], None] | None = None,
     look_every: float = 3600.0,
+    by_node: bool = True,
 ) -> AsyncIterator[NodeDoorsKeeper]:
     keeper = NodeDoorsKeeper(
         api,
@@ -89,6 +90,7 @@ async def keeping(
         changed=changed,
         policy=SOON,
         look_every=look_every,
+        by_node=by_node,
     )
     async with background(keeper.run()):
         yield keeper
@@ -240,31 +242,30 @@ def made(url: str) -> ResourceApi:
 
 
 async def test_who_doubts_has_the_server_asked_again(server: ApiServer, api: AsyncResourceApi, tmp_path: Path) -> None:
-    async with keeping(api, tmp_path, Told()) as keeper:
+    async with keeping(api, tmp_path, Told(), by_node=False) as keeper:
         await eventually(lambda: keeper.support.kept)
+        assert len(server.requests.of("create")) == 1
         keeper.doubt()
         await eventually(lambda: len(server.requests.of("create")) == 2)
         assert keeper.support.kept
 
 
 async def test_a_doubt_that_comes_while_the_server_is_asked_has_it_asked_again(
-    api: AsyncResourceApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
-    answers, times = threading.Event(), 0
+    asked, answers = threading.Event(), threading.Event()
 
-    def asked(_api: object, _driver: str, _node: str, server: str) -> TaintSupport:
-        nonlocal times
-        times += 1
+    def hold_back() -> None:
+        asked.set()
         assert answers.wait(30)
-        return TaintSupport(Taints.KEPT, "kept", server)
 
-    monkeypatch.setattr("driver.doorway.keeper.asked", asked)
-    async with keeping(api, tmp_path, Told()) as keeper:
-        await eventually(lambda: times == 1)
+    server.faults.add("create", "race", then=hold_back)
+    async with keeping(api, tmp_path, Told(), by_node=False) as keeper:
+        await eventually(asked.is_set)
         keeper.doubt()
         answers.set()
-        await eventually(lambda: times == 2)
-        assert keeper.support.kept
+        await eventually(lambda: len(server.requests.of("create")) == 2)
+        await eventually(lambda: keeper.support.kept)
 
 
 async def test_a_refusal_does_not_undo_what_is_known(server: ApiServer, api: AsyncResourceApi, tmp_path: Path) -> None:
