@@ -4,10 +4,10 @@ A device was reset since its trouble came when, after that, it was away (gone fr
 driver not loaded or let go of by ``ostler quiesce``) and a scan finds it usable again; when its driver is another one;
 or when the driver had named a recovery action and names none any more. Of an event that comes again only what follows
 the last one counts: one that comes while the newest scan still has the device away may come from the driver that is
-back. Another boot is a reset as well (``memory``), and another UUID another device. A driver's library that was away
-for a while, as while a container that brings it is replaced, proves nothing: the module may have stayed, and if it did
-not, its functions had no driver. The agent cannot see a reset that happens while it does not run and leaves no other
-trace: then a person has to say so.
+back. Another boot is a reset as well (``memory``), and another UUID another device. A driver's library or device files
+that were away for a while, as while a container that brings them is replaced, prove nothing: the module may have
+stayed, and if it did not, its functions had no driver. The agent cannot see a reset that happens while it does not run
+and leaves no other trace: then a person has to say so.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from node.inventory.model import Device, Snapshot, SourceState
 from node.inventory.retention import is_gone
 
 _AWAY = (Trouble.LOST.value, Trouble.UNBOUND.value)
-_NO_LIBRARY = "(LIBRARY_NOT_FOUND)"
-"""How the status of NVML ends its first sentence where only the library is missing."""
+_NO_PROOF = ("(LIBRARY_NOT_FOUND)", "(DRIVER_UNREACHABLE)")
+"""How the status of NVML ends its first sentence where only the library, or the device files, are missing."""
 ENDS_RESETS = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.RECOVERY})
 """Conditions whose end says that there was a reset."""
 
@@ -32,7 +32,9 @@ def is_away(device: Device, snapshot: Snapshot) -> bool:
         return True
     # Waiting: its module is not there, or somebody had it let go of.
     waiting = any(
-        source.name == "nvml" and source.state is SourceState.WAITING and _NO_LIBRARY not in source.detail
+        source.name == "nvml"
+        and source.state is SourceState.WAITING
+        and not any(each in source.detail for each in _NO_PROOF)
         for source in snapshot.sources
     )
     return device.vendor == "nvidia" and waiting

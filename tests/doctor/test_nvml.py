@@ -38,6 +38,7 @@ def test_lost_and_missing_gpus_are_told() -> None:
         ("LIBRARY_NOT_FOUND", "set nvidia.driverRoot"),
         ("LIBRARY_NOT_LOADABLE", "architecture and C library"),
         ("DRIVER_NOT_LOADED", "modprobe nvidia"),
+        ("DRIVER_UNREACHABLE", "nvidia-modprobe -c0 -u"),
         ("LIB_RM_VERSION_MISMATCH", "see the check nvidia-versions"),
         ("NO_PERMISSION", "run it as root"),
         ("UNKNOWN", "run 'nvidia-smi'"),
@@ -51,7 +52,9 @@ def test_a_node_without_gpu_and_library_is_skipped(tmp_path: Path) -> None:
     says(examined(view(tmp_path), "nvml"), Verdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
 
 
-@pytest.mark.parametrize("status", ["LIBRARY_NOT_FOUND", "LIBRARY_NOT_LOADABLE", "DRIVER_NOT_LOADED"])
+@pytest.mark.parametrize(
+    "status", ["LIBRARY_NOT_FOUND", "LIBRARY_NOT_LOADABLE", "DRIVER_NOT_LOADED", "DRIVER_UNREACHABLE"]
+)
 def test_a_library_without_a_gpu_and_a_driver_is_nobodys_fault(status: str) -> None:
     says(judge_answer(NvmlAnswer(status, "what NVML says"), []), Verdict.SKIPPED, "no NVIDIA GPU on the PCI bus")
     says(judge_answer(NvmlAnswer(HANGS, "no answer"), []), Verdict.FAILED, "no answer", "restart the node")

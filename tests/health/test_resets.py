@@ -8,7 +8,9 @@ from node.health.action import Action
 from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
 from node.health.state import Health
+from node.inventory.facts import NvmlFacts
 from node.inventory.model import Device, SourceState, sorted_attributes
+from node.inventory.nvidia.health import UNREACHABLE, silence
 from node.values import replace
 from tests.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu
 
@@ -59,9 +61,10 @@ def test_a_driver_that_only_did_not_answer_proves_nothing() -> None:
     assert rig.state(A.name) is UNHEALTHY
 
 
-def test_a_library_that_was_away_for_a_while_proves_nothing() -> None:
+@pytest.mark.parametrize("status", ["LIBRARY_NOT_FOUND", UNREACHABLE])
+def test_a_library_or_device_files_that_were_away_for_a_while_prove_nothing(status: str) -> None:
     rig = sick()
-    detail = "waiting for driver: the driver's library libnvidia-ml.so.1 was not found (LIBRARY_NOT_FOUND)"
+    detail = f"waiting for driver: {silence(NvmlFacts(status=status))}"
     rig.driver(SourceState.WAITING, detail)
     rig.driver(SourceState.OK)
     rig.time.forward(100_000)

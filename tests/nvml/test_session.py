@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import NvmlFacts
+from node.inventory.nvidia.health import silence
 from node.inventory.nvidia.nvml import NvmlSource
 from node.inventory.nvidia.nvml_library import FOLDERS
 from tests.nvml import nodes, stub
@@ -118,6 +119,14 @@ def test_a_driver_loaded_later_is_found(node: ServedNode) -> None:
     assert facts.detail == f"nvmlInit of {path} says DRIVER_NOT_LOADED"
     node.serve(nodes.hgx())
     assert read(source) == nodes.hgx()
+
+
+def test_a_module_that_is_loaded_is_not_said_to_be_missing(node: ServedNode) -> None:
+    path = node.install()
+    node.show_module("550.54.15", ["0000:01:00.0"])
+    facts = read(node.source())
+    assert (facts.status, facts.detail) == ("DRIVER_UNREACHABLE", f"nvmlInit of {path} says DRIVER_NOT_LOADED")
+    assert "is loaded, but its device files are not there or cannot be opened (DRIVER_UNREACHABLE)" in silence(facts)
 
 
 @pytest.mark.parametrize("status", ["LIB_RM_VERSION_MISMATCH", "DRIVER_NOT_LOADED", "UNKNOWN", "TIMEOUT"])

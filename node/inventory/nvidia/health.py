@@ -16,14 +16,17 @@ from node.inventory.nvidia.location import NOT_LISTED, LocatedGpu
 
 QUIESCED = "QUIESCED"
 """Not an error of NVML: the driver is left alone because somebody is replacing it."""
+UNREACHABLE = "DRIVER_UNREACHABLE"
+"""Not an error of NVML, which says DRIVER_NOT_LOADED: the module is there, its device files cannot be opened."""
 
-WAITING_STATUSES = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", QUIESCED})
+WAITING_STATUSES = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", UNREACHABLE, QUIESCED})
 """Statuses of NVML on a node whose driver is not there (yet)."""
 
 _SILENCES = {
     QUIESCED: "the driver is left alone until 'ostler resume'",
     "LIBRARY_NOT_FOUND": "the driver's library libnvidia-ml.so.1 was not found",
     "DRIVER_NOT_LOADED": "the kernel module nvidia is not loaded",
+    UNREACHABLE: "the kernel module nvidia is loaded, but its device files are not there or cannot be opened",
     "LIB_RM_VERSION_MISMATCH": "the driver's library and its kernel module differ in version, as during an upgrade; "
     "reload the module or reboot the node",
     "NO_PERMISSION": "the agent may not talk to the driver; it must run as root with access to /dev/nvidiactl",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from node.inventory.facts import NodeFacts, NvmlFacts
+from node.inventory.nvidia.health import UNREACHABLE
 from node.inventory.nvidia.nvml_library import Library, LibraryUnavailableError, load_library
 from node.inventory.nvidia.nvml_session import Session, SessionLost, driver_mark
 from node.inventory.nvidia.nvml_sessions import NvmlSessions
@@ -101,7 +102,8 @@ class NvmlSource:
             facts = self._current_session().read(self._last.gpus)
         except (LibraryUnavailableError, SessionLost) as fault:
             self._end_session()
-            return replace(self._last, status=fault.status, detail=fault.detail, errors=())
+            loaded = fault.status == "DRIVER_NOT_LOADED" and driver_mark(self._proc) != ()
+            return replace(self._last, status=UNREACHABLE if loaded else fault.status, detail=fault.detail, errors=())
         self._last = facts
         return facts
 
