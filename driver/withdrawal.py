@@ -84,6 +84,8 @@ class Withdrawal:
         self._offered: frozenset[str] = frozenset()
         self._for_pods: frozenset[str] = frozenset()
         """Devices that rules give to the plugin door alone, which it gives out only when they are forgotten here."""
+        self._closing = False
+        """Whether no rule offers anything to claims: then the door is open only for what is in the record."""
         self._applied = False
         self._woken = asyncio.Event()
         self._since: dict[str, float] = {}
@@ -100,6 +102,7 @@ class Withdrawal:
         self._devices = frozenset(device.name for device in known)
         self._for_pods = frozenset(device.name for device in known if _is_for_pods(device, acting))
         self._offered = frozenset(each.device.name for each in view.devices if each.rule.door.has(Door.DRA))
+        self._closing = not any(rule.door.has(Door.DRA) for rule in acting)
         self._applied = True
         moving = self.moving()
         self._since = {name: since for name, since in self._since.items() if moving and name not in self._offered}
@@ -111,11 +114,15 @@ class Withdrawal:
         return self._shown.among(self._devices) - self._offered if self._applied else frozenset()
 
     def moving(self) -> frozenset[str]:
-        """Those of them that the plugin door waits for: what claims are listed for."""
-        return self.leaving() & self._for_pods
+        """Those of them that claims are listed for: the plugin door waits for them, or the DRA door is to be closed.
+
+        Among the latter are devices that are not on the node any more, which would keep that door open for ever.
+        """
+        leaving = self.leaving()
+        return leaving if self._closing else leaving & self._for_pods
 
     def waiting_for(self) -> Mapping[str, str]:
-        """For every device that moves to the plugin door: what is still to come, in words."""
+        """For every device that moves away from claims: what is still to come, in words."""
         return {name: self._why.get(name, "its slice is being written") for name in self.moving()}
 
     async def run(self) -> None:

@@ -11,6 +11,7 @@ give it.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
@@ -40,13 +41,16 @@ class Naming(Value):
 
 
 class ClaimNames:
-    """Asks for names, one list at a time."""
+    """Asks for names, one list at a time, which may take ``patience`` seconds."""
 
-    def __init__(self, api: AsyncResourceApi, driver: str, pool: str) -> None:
+    def __init__(self, api: AsyncResourceApi, driver: str, pool: str, *, patience: float = _PATIENCE) -> None:
         self._api = api
         self._driver = driver
         self._pool = pool
+        self._patience = patience
         self._turn = asyncio.Lock()
+        self._under_way = threading.Lock()
+        """Held by the thread that lists, also when nobody waits for it any more."""
 
     async def claims_naming(self, devices: Collection[str]) -> tuple[Naming, ...]:
         """Every allocation that names one of the devices, by a list that is begun after this was called.
@@ -57,7 +61,7 @@ class ClaimNames:
         wanted = frozenset(devices)
         async with self._turn:
             try:
-                found = await self._api.call(self._listed, patience=_PATIENCE)
+                found = await self._api.call(self._listed, patience=self._patience)
             except Forbidden as error:
                 raise Unavailable(_refused(error)) from error
             except KubeError as error:
@@ -70,7 +74,12 @@ class ClaimNames:
 
     def _listed(self, api: ResourceApi) -> tuple[Naming, ...]:
         """In a thread."""
-        listing = api.claims(self._stripped).read_whole()
+        if not self._under_way.acquire(blocking=False):
+            raise Unavailable("the list of claims that was begun before this one has not ended yet")
+        try:
+            listing = api.claims(self._stripped).read_whole()
+        finally:
+            self._under_way.release()
         return tuple(name for body in listing.objects if body for name in self._names(body))
 
     def _stripped(self, body: JsonObject) -> JsonObject:

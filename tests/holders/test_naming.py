@@ -63,6 +63,18 @@ async def test_an_older_api_has_the_same_names() -> None:
         api.close()
 
 
+async def test_no_list_is_begun_while_one_that_nobody_waits_for_is_under_way(
+    world: World, api: AsyncResourceApi
+) -> None:
+    names = ClaimNames(api, DRIVER, NODE, patience=0.05)
+    world.server.faults.add("list", "hang", resource="resourceclaims")
+    with pytest.raises(Unavailable, match=r"the API server has not answered within 0\.05 s"):
+        await names.claims_naming(["gpu-0"])
+    with pytest.raises(Unavailable, match="the list of claims that was begun before this one has not ended yet"):
+        await names.claims_naming(["gpu-0"])
+    assert world.asked("list", "resourceclaims") == 1
+
+
 async def test_each_question_has_a_list_that_is_begun_after_it(world: World, names: ClaimNames) -> None:
     world.claim("one", "gpu-0", users=("a",))
     found = await asyncio.gather(*(names.claims_naming(["gpu-0"]) for _ in range(3)))

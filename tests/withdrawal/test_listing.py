@@ -166,3 +166,16 @@ async def test_a_device_that_vanished_and_that_a_claim_names_has_no_claims_liste
         await asyncio.sleep(0)
     assert rig.asked == [{A, B}]
     assert rig.looks == looks
+
+
+async def test_a_device_that_vanished_does_not_keep_the_door_open_once_no_rule_offers_anything_to_claims(
+    rig: Rig,
+) -> None:
+    rig.free, rig.withheld, rig.gone, rig.named = frozenset(), {A}, {A}, [Naming(A, CLAIM)]
+    rig.apply(b=Doors.PLUGIN)
+    async with rig.running():
+        await eventually(lambda: rig.left == {A})
+        rig.named = []
+        rig.apply(a=Doors.PLUGIN)
+        await eventually(lambda: not rig.left)
+    assert rig.asked == [{A, B}, {A}]
