@@ -176,10 +176,11 @@ class Agent:
         )
 
     def _hindrances(self, dra: DraStatus | None) -> tuple[str, ...]:
-        """What is amiss at the API server: worth knowing, and no reason against readiness, since devices are served."""
+        """What else is amiss: worth knowing, and no reason against readiness, since devices are served."""
         events = () if self.node_events is None else self.node_events.reasons()
         slices = (f"devices are not published through DRA: {dra.unpublished}",) if dra and dra.unpublished else ()
-        return (*slices, *events)
+        unkept = (f"a restart would forget how devices are: {self._health.unkept}",) if self._health.unkept else ()
+        return (*slices, *events, *unkept)
 
     def dra(self) -> SecondDoor | None:
         """The DRA door, None where nothing is offered or held through it."""

@@ -80,7 +80,7 @@ class DeviceCalls(agent_pb2_grpc.AgentServicer):
                 request.device, request.state, request.reason, request.seconds, dry_run=request.dry_run
             ),
         )
-        return agent_pb2.SetHealthResponse(changes=changes)
+        return agent_pb2.SetHealthResponse(changes=await _kept(view, changes, dry_run=request.dry_run))
 
     async def ClearHealth(  # noqa: N802
         self, request: agent_pb2.ClearHealthRequest, context: Context
@@ -88,7 +88,7 @@ class DeviceCalls(agent_pb2_grpc.AgentServicer):
         """Take a person's word back."""
         view = await self._health(context)
         changes = await _answer(context, lambda: view.clear_health(request.device, dry_run=request.dry_run))
-        return agent_pb2.ClearHealthResponse(changes=changes)
+        return agent_pb2.ClearHealthResponse(changes=await _kept(view, changes, dry_run=request.dry_run))
 
     async def ReleaseBrake(  # noqa: N802
         self, request: agent_pb2.ReleaseBrakeRequest, context: Context
@@ -96,7 +96,7 @@ class DeviceCalls(agent_pb2_grpc.AgentServicer):
         """Let go of a kind's brake."""
         view = await self._health(context)
         changes = await _answer(context, lambda: view.release_brake(request.kind, dry_run=request.dry_run))
-        return agent_pb2.ReleaseBrakeResponse(changes=changes)
+        return agent_pb2.ReleaseBrakeResponse(changes=await _kept(view, changes, dry_run=request.dry_run))
 
     async def _holds(self, context: Context) -> HoldsView:
         return self._views.holds_view() or await _refuse(context, grpc.StatusCode.ABORTED, NOT_SERVING)
@@ -110,6 +110,12 @@ async def _answer(context: Context, call: Callable[[], Answer]) -> Answer:
         return call()
     except tuple(CODES) as error:
         return await _refuse(context, CODES[type(error)], str(error))
+
+
+async def _kept(view: HealthView, changes: tuple[str, ...], *, dry_run: bool) -> tuple[str, ...]:
+    """What is answered when a restart remembers it, or with a line that says that it would not."""
+    problem = "" if dry_run else await view.kept()
+    return (*changes, f"a restart would forget this: {problem}") if problem else changes
 
 
 async def _refuse(context: Context, code: grpc.StatusCode, reason: str) -> NoReturn:

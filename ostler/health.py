@@ -86,3 +86,7 @@ class HealthView(Protocol):
     def release_brake(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
         """Let go of a kind's brake; what changed. Raises ``UnusableWord`` and ``NothingToClear``."""
         ...
+
+    async def kept(self) -> str:
+        """Wait until what was said last is on the disk; in words why it is not, empty where it is."""
+        ...

@@ -19,12 +19,15 @@ log = logging.getLogger("ostler.health")
 
 FILE = "health.json"
 RETRY = 30.0
+LATEST = 5.0
+"""Seconds that somebody is kept waiting for the disk."""
 
 
 class HealthRecord:
     """The record at ``path``; ``boot`` is the kernel's id of this boot. Methods belong to the thread of the loop.
 
-    ``retry``: seconds until a write that failed is tried again.
+    ``retry``: seconds until a write that failed is tried again. ``problem``: in words why what is known is not on the
+    disk, empty where it is.
     """
 
     def __init__(self, path: Path, boot: str, events: EventSink, retry: float = RETRY) -> None:
@@ -34,8 +37,10 @@ class HealthRecord:
         self._retry = retry
         self._wanted: JsonValue = None
         self._waiting = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._tried.set()
         self._foreign = False
-        self._complained = False
+        self.problem = ""
 
     def load(self) -> Memory | None:
         """What was remembered, None where it cannot be read. Call it when this instance is the one that serves."""
@@ -43,6 +48,7 @@ class HealthRecord:
             return from_data(read_record(self._path, SCHEMA), self._boot)
         except RecordSchemaUnknown as error:
             self._foreign = True  # A newer agent's file must survive a downgrade.
+            self.problem = str(error)
             self._tell(error)
         except FileError as error:
             self._tell(error)
@@ -52,6 +58,17 @@ class HealthRecord:
         """Have this written; does not block."""
         self._wanted = data
         self._waiting.set()
+        if not self.problem:
+            self._tried.clear()
+
+    async def kept(self) -> str:
+        """Wait until what is to be saved now is on the disk; in words why it is not, empty where it is."""
+        try:
+            async with asyncio.timeout(LATEST):
+                await self._tried.wait()
+        except TimeoutError:
+            return f"{self._path} is not written yet"
+        return self.problem
 
     async def run(self) -> None:
         """Write what is to be saved until cancelled, and what is left then."""
@@ -67,23 +84,27 @@ class HealthRecord:
                 self._try(self._wanted)
 
     async def _write(self) -> bool:
+        """Whether there is nothing left to do."""
         self._waiting.clear()
-        return await asyncio.to_thread(self._try, self._wanted)
-
-    def _try(self, data: JsonValue) -> bool:
-        """Write; whether there is nothing left to do. In a thread."""
         if self._foreign:
             return True
+        known, self.problem = self.problem, await asyncio.to_thread(self._try, self._wanted)
+        if self.problem and not known:
+            log.warning("health cannot be remembered on disk, it is kept in memory", extra={"error": self.problem})
+        if self.problem or not self._waiting.is_set():
+            self._tried.set()
+        else:
+            self._tried.clear()
+        return not self.problem
+
+    def _try(self, data: JsonValue) -> str:
+        """Write; what is wrong. In a thread."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_record(self._path, SCHEMA, data)
         except (FileError, OSError) as error:
-            if not self._complained:
-                log.warning("health cannot be remembered on disk, it is kept in memory", extra={"error": str(error)})
-            self._complained = True
-            return False
-        self._complained = False
-        return True
+            return str(error)
+        return ""
 
     def _tell(self, error: FileError) -> None:
         self._events.emit(EventType.WARNING, "HealthForgotten", f"what was remembered of devices' health: {error}")

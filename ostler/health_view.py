@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
 from node.health.keeper import Entry, HealthKeeper
@@ -12,12 +12,25 @@ from ostler.health import Brake, DeviceHealth, HealthReport, NothingToClear, Unu
 from ostler.holds import UnknownDevice
 
 
-class KeeperView:
-    """A ``HealthView`` of ``keeper``; ``sources`` says how the sources of signals are."""
+async def _at_once() -> str:
+    return ""
 
-    def __init__(self, keeper: HealthKeeper, sources: Callable[[], Sequence[SourceStatus]] = tuple) -> None:
+
+class KeeperView:
+    """A ``HealthView`` of ``keeper``.
+
+    ``sources`` says how the sources of signals are, ``kept`` waits for the disk and says why it has not what was said.
+    """
+
+    def __init__(
+        self,
+        keeper: HealthKeeper,
+        sources: Callable[[], Sequence[SourceStatus]] = tuple,
+        kept: Callable[[], Awaitable[str]] = _at_once,
+    ) -> None:
         self._keeper = keeper
         self._sources = sources
+        self._kept = kept
 
     def health(self) -> HealthReport:
         """See ``HealthView``."""
@@ -58,6 +71,10 @@ class KeeperView:
             raise UnusableWord(str(error)) from error
         except NothingToClearError as error:
             raise NothingToClear(str(error)) from error
+
+    async def kept(self) -> str:
+        """See ``HealthView``."""
+        return await self._kept()
 
 
 def _device(entry: Entry) -> DeviceHealth:

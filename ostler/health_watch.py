@@ -96,7 +96,14 @@ class HealthWatch:
         """For people."""
         from ostler.health_view import KeeperView
 
-        return KeeperView(self._loaded(), self.sources)
+        keeper = self._loaded()
+        assert self._record is not None
+        return KeeperView(keeper, self.sources, self._record.kept)
+
+    @property
+    def unkept(self) -> str:
+        """In words why a restart would forget how devices are, empty where it would not."""
+        return "" if self._record is None else self._record.problem
 
     def report(self) -> HealthReport | None:
         """How devices are; None as long as nothing but scans was heard of them."""

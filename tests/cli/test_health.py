@@ -137,3 +137,20 @@ def test_a_state_that_nobody_can_mean_is_refused_by_the_agent_as_well() -> None:
         view.set_health(A.name, "sad", "x", 0)
     with pytest.raises(UnusableWord, match="state: nobody can say that a device is unknown"):
         view.set_health(A.name, "unknown", "x", 0)
+
+
+async def test_a_word_that_a_restart_would_forget_is_told_so(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def full() -> str:
+        return "health.json cannot be written: No space left on device"
+
+    view = KeeperView(Rig([A]).keeper, kept=full)
+    words = [A.name, "unhealthy", "--reason", "case 7"]
+    async with serving(short_dir, health=view) as socket:
+        for more in (["--dry-run"], []):
+            assert await asyncio.to_thread(main, ["health", "set", "--socket", socket, *words, *more]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        f"{A.name} healthy -> unhealthy (case 7)",
+        "a restart would forget this: health.json cannot be written: No space left on device",
+    ]

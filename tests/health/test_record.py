@@ -120,3 +120,39 @@ async def test_what_could_not_be_written_is_tried_once_more_when_the_agent_ends(
     async with unwritten(path, caplog, retry=3600):
         assert not path.exists()
     assert path.exists()
+
+
+async def test_who_waits_for_the_disk_is_told_when_the_newest_is_on_it(tmp_path: Path) -> None:
+    path = tmp_path / "health.json"
+    record = made(path)
+    async with running(record):
+        assert await record.kept() == ""
+        for boot in ("boot-1", "boot-2", "boot-3"):
+            record.save({"boot": boot})
+            assert await record.kept() == ""
+            assert read_record(path, SCHEMA) == {"boot": boot}
+
+
+async def test_who_waits_for_a_disk_that_is_full_is_told_so_until_it_is_not(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.write_text("in the way")
+    record = HealthRecord(folder / "health.json", "boot-1", Told(), retry=0.001)
+    async with running(record):
+        record.save({"boot": "boot-1"})
+        assert "File exists" in await record.kept()
+        record.save({"boot": "boot-2"})
+        assert await record.kept()
+        folder.unlink()
+        await eventually(lambda: not record.problem)
+        assert await record.kept() == ""
+        assert read_record(folder / "health.json", SCHEMA) == {"boot": "boot-2"}
+
+
+async def test_who_waits_for_a_newer_agents_file_is_told_that_it_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "health.json"
+    write_record(path, "ostler.dev/health/v2", {"new": True})
+    record = made(path)
+    record.load()
+    async with running(record):
+        record.save({"boot": "boot-1"})
+        assert "the file is left as it is" in await record.kept()
