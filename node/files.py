@@ -13,12 +13,15 @@ import hashlib
 import json
 import os
 import re
+import stat
 from pathlib import Path
 from typing import TypeAlias
 
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
-_LAYOUT = re.compile(rb'\{"schema":("(?:[^"\\]|\\.)*"),"sha256":"([0-9a-f]{64})","data":(.*)\}\n', re.DOTALL)
+_LAYOUT = re.compile(rb'\{"schema":("(?:[^"\\]|\\.){0,200}"),"sha256":"([0-9a-f]{64})","data":(.*)\}\n', re.DOTALL)
+_LARGEST = 16 << 20
+"""Bytes of a record, many times what the largest node needs; what is larger is not read, since memory is limited."""
 _LEFTOVER_AGE = 600.0
 """Seconds after which a temporary file of ours belongs to a process that died while writing."""
 
@@ -107,11 +110,13 @@ def read_record(path: Path, schema: str) -> JsonValue:
     Raises ReadFailed, RecordSchemaUnknown (file left alone) or RecordDamaged (file moved to ``<name>.damaged-<n>``).
     """
     try:
-        content = path.read_bytes()
+        content = _content(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ReadFailed(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise RecordDamaged(path, str(error), set_aside(path)) from error
     try:
         found = _schema_of(content)
         if found != schema and _family(found) == _family(schema):
@@ -119,6 +124,22 @@ def read_record(path: Path, schema: str) -> JsonValue:
         return _data_of(content, found, schema)
     except (ValueError, RecursionError) as error:
         raise RecordDamaged(path, str(error), set_aside(path)) from error
+
+
+def _content(path: Path) -> bytes:
+    """Raises OSError, and ValueError for what no record can be."""
+    # A pipe in the file's place must keep nobody waiting.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no file")
+        if found.st_size > _LARGEST:
+            raise ValueError(f"it has {found.st_size} bytes; at most {_LARGEST} are read")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(_LARGEST)
+    finally:
+        os.close(descriptor)
 
 
 def _write_temporary(temporary: Path, data: bytes, mode: int, *, durable: bool) -> float:

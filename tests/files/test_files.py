@@ -3,10 +3,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -279,10 +280,43 @@ def test_record_of_another_version_is_left_alone(tmp_path: Path, version: str, l
 
 def test_record_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    path.mkdir()
+    path.symlink_to(path.name)
     with pytest.raises(ReadFailed) as caught:
         read_record(path, SCHEMA)
-    assert str(caught.value) == f"{path} cannot be read: Is a directory"
+    assert str(caught.value) == f"{path} cannot be read: Too many levels of symbolic links"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_set_aside_so_that_the_next_write_can_be(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "record.json"
+    make(path)
+    with pytest.raises(RecordDamaged, match=re.escape("it is no file; it was set aside as record.json.damaged-1")):
+        read_record(path, SCHEMA)
+    write_record(path, SCHEMA, {})
+    assert read_record(path, SCHEMA) == {}
+
+
+LARGE = """
+import resource, sys
+from pathlib import Path
+from node.files import RecordDamaged, read_record
+resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+try:
+    read_record(Path(sys.argv[1]), "ostler.dev/things/v2")
+except RecordDamaged as error:
+    print(error.reason)
+"""
+
+
+@pytest.mark.parametrize("size", [100_000_000, 16_000_000])
+def test_a_file_of_any_size_and_content_costs_little_memory(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(b'{"schema":"' + b"a" * size)
+    done = subprocess.run([sys.executable, "-c", LARGE, str(path)], capture_output=True, text=True, check=True)
+    assert "at most 16777216 are read" in done.stdout or "it is no JSON" in done.stdout
+    assert (tmp_path / "record.json.damaged-1").stat().st_size > size
 
 
 json_values: st.SearchStrategy[JsonValue] = st.recursive(
