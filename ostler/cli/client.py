@@ -14,6 +14,7 @@ from protos.agent.v1alpha1 import agent_pb2_grpc
 
 TIMEOUT = 15.0
 """Seconds for a call; a rescan waits for NVML."""
+LATE = "the agent at {} has not answered in time: it hangs, or is still at it and may yet do it; its log says more"
 
 Answer = TypeVar("Answer")
 
@@ -44,5 +45,7 @@ def call(path: Path, method: Callable[[agent_pb2_grpc.AgentStub], Answer]) -> An
             code, details = fault.code(), fault.details() or str(error)
             if code is grpc.StatusCode.UNAVAILABLE:
                 raise NoAgent(path, details) from error
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise CommandFailed(LATE.format(path)) from error
             refused = code is grpc.StatusCode.FAILED_PRECONDITION
             raise CommandFailed(details, Exit.CONFIG if refused else Exit.FAILED) from error

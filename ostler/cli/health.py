@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.options import add_socket
+from ostler.cli.options import add_socket, sendable
 from ostler.cli.output import add_format, print_changes, print_document, print_table
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
@@ -44,14 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Forget what somebody said of a device, and what has happened to it: a device that was replaced or reset is\n"
         "well again. A condition that is still there stays; 'ostler health set DEVICE healthy' overrules it."
     )
-    clear.add_argument("name", metavar="DEVICE", help="name or UUID of a device")
+    clear.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
     _add_common(clear)
     release = actions.add_parser("release-brake", help="let sick devices of a kind evict", formatter_class=form)
     release.description = (
         "When more than half of the devices of a kind go bad at once, none of them evicts the pods that have it, as\n"
         "the fault is likelier to be elsewhere. This ends that."
     )
-    release.add_argument("name", metavar="KIND", help="kind of device: gpu, mig, nic ...")
+    release.add_argument("name", type=sendable, metavar="KIND", help="kind of device: gpu, mig, nic ...")
     _add_common(release)
 
 
@@ -77,13 +77,12 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
         "measured of a part stays. 'healthy' overrules signals, but no scan that finds the device unhealthy or\n"
         "unknown. It outlives a restart of the agent and of the node."
     )
-    parser.add_argument("name", metavar="DEVICE", help="name or UUID of a device")
+    parser.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
     parser.add_argument("state", choices=STATES, help="how it is")
-    parser.add_argument("--reason", required=True, help="why, for those who look at the device later")
+    parser.add_argument("--reason", type=sendable, required=True, help="why, for those who look at the device later")
     parser.add_argument(
         "--for",
         dest="time",
-        default="",
         metavar="TIME",
         help="how long that holds, such as 90s, 2h or 1h30m (default: until it is cleared)",
     )
@@ -107,8 +106,8 @@ def _set(arguments: argparse.Namespace) -> int:
     return _print(answer.changes, dry_run=arguments.dry_run)
 
 
-def _seconds(text: str) -> float:
-    if not text:
+def _seconds(text: str | None) -> float:
+    if text is None:
         return 0.0
     # Here and not above: only who gives a time needs it.
     from ostler.config.scalars import BadValue, Duration
@@ -129,7 +128,7 @@ def _print(changes: Sequence[str], *, dry_run: bool) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     answer = call(arguments.socket, lambda stub: stub.ListHealth(agent_pb2.ListHealthRequest(), timeout=TIMEOUT))
     chosen = [device for device in answer.devices if _is_meant(device, arguments)]
-    if arguments.device and not any(device.device == arguments.device for device in answer.devices):
+    if arguments.device is not None and not any(device.device == arguments.device for device in answer.devices):
         raise CommandFailed(f"no device is called {arguments.device!r}; 'ostler devices' lists those that are here")
     if arguments.output == "table":
         _print_text(answer, chosen)
@@ -143,7 +142,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _is_meant(device: agent_pb2.DeviceHealth, arguments: argparse.Namespace) -> bool:
-    if arguments.device and device.device != arguments.device:
+    if arguments.device is not None and device.device != arguments.device:
         return False
     return not arguments.faults or device.state != "healthy"
 

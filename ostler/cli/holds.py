@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.exits import CommandFailed
-from ostler.cli.options import add_socket
+from ostler.cli.options import add_socket, sendable
 from ostler.cli.output import add_format, print_changes, print_document, print_table
 from ostler.drawing.text import plain
 from protos.agent.v1alpha1 import agent_pb2
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Give a draining device back although a process may be left on it. A device that a pod or a claim holds is\n"
         "given back by ending that, and by nothing else: it is refused here, with who holds it."
     )
-    release.add_argument("name", metavar="DEVICE", help="name or UUID of a device")
+    release.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
     add_socket(release, action=True)
 
 
@@ -49,8 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace, name: str | None) -> int:
     answer = call(arguments.socket, lambda stub: stub.ListHolds(agent_pb2.ListHoldsRequest(), timeout=TIMEOUT))
-    chosen = [device for device in answer.devices if not name or device.device == name]
-    if name and not chosen:
+    chosen = [device for device in answer.devices if name is None or device.device == name]
+    if name is not None and not chosen:
         raise CommandFailed(f"nobody holds a device called {name}, and it is withheld from no door because of a hold")
     if arguments.output == "table":
         _print_text(chosen, answer.status)

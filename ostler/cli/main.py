@@ -104,6 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     # gRPC's own remarks (a stream that a peer ended) would stand between our lines; set before it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    if sys.stdout is None:
+        # Started with it closed: who wants no output gets none.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
     if chosen == "run":
@@ -111,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         gc.disable()
     arguments = command_line(chosen if chosen in COMMANDS else None).parse_args(words)
     try:
-        return _module(arguments.command).run(arguments)
+        return _done(chosen, _module(arguments.command).run(arguments))
     except CommandFailed as error:
         complain(str(error))
         return error.code
@@ -121,3 +124,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.OK
     except KeyboardInterrupt:
         return 130
+
+
+def _done(command: str | None, code: int) -> int:
+    """The code, when everything is written: at the interpreter's end a full disk would be a traceback."""
+    if command != "run":
+        from ostler.cli.output import emit
+
+        emit("")
+    return code

@@ -13,6 +13,8 @@ from ostler.config.overrides import OVERRIDES
 from ostler.config.settings import Settings
 
 DEFAULT_CONFIG = Path("/etc/ostler/config.yaml")
+LONGEST = 1000
+"""Bytes of an argument that the agent is sent; gRPC loses a refusal that repeats more than some thousand."""
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -59,3 +61,15 @@ def add_socket(parser: argparse.ArgumentParser, *, action: bool = False) -> None
         metavar="PATH",
         help=f"the agent's socket (default: {default}) [OSTLER_SOCKET]",
     )
+
+
+def sendable(text: str) -> str:
+    """The type of an argument that the agent is sent: text of a length that its answer can name."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        byte = ord(text[error.start]) & 0xFF
+        raise argparse.ArgumentTypeError(f"has the byte 0x{byte:02x}, which is not UTF-8; write it as UTF-8") from error
+    if size > LONGEST:
+        raise argparse.ArgumentTypeError(f"has {size} bytes; at most {LONGEST} can be meant")
+    return text

@@ -29,7 +29,7 @@ def print_document(document: object, form: str) -> None:
     # Here and not above: only this format needs it.
     import yaml
 
-    yaml.safe_dump(document, sys.stdout, sort_keys=False, allow_unicode=True, width=120)
+    emit(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
 
 
 def emit(text: str) -> None:
@@ -56,12 +56,13 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print columns as wide as their content; the last one is not padded. Control characters become escapes."""
     lines = [[plain(cell) for cell in row] for row in (header, *rows)]
     widths = [max(columns(line[column]) for line in lines) for column in range(len(header))]
+    text = ""
     for line in lines:
         cells = [padded(cell, width) for cell, width in zip(line[:-1], widths[:-1], strict=True)]
-        sys.stdout.write("  ".join((*cells, line[-1])).rstrip() + "\n")
+        text += "  ".join((*cells, line[-1])).rstrip() + "\n"
+    emit(text)
 
 
 def print_changes(changes: Sequence[str]) -> None:
     """Print what a call has changed, one line each."""
-    for change in changes or ["nothing changed"]:
-        sys.stdout.write(f"{plain(change)}\n")
+    emit("".join(f"{plain(change)}\n" for change in changes or ["nothing changed"]))

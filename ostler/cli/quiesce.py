@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from ostler.cli.client import call
-from ostler.cli.options import add_socket
+from ostler.cli.options import add_socket, sendable
 from ostler.cli.output import print_changes
 from protos.agent.v1alpha1 import agent_pb2
 
@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "seconds. Pods that use GPUs keep the driver busy: end them first. Where a call into the driver does not\n"
         "return, the agent cannot let go of it: that is said, and the command fails."
     )
-    parser.add_argument("--reason", default="", help="why, for the log and for people who look at the devices")
+    parser.add_argument(
+        "--reason", type=sendable, default="", help="why, for the log and for people who look at the devices"
+    )
     add_socket(parser)
 
 

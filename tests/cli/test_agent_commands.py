@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from ostler.cli.main import main
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 
@@ -87,3 +90,32 @@ async def test_probe_shows_the_agents_own_service_and_the_kubelets_pods(box: San
 
 async def test_the_socket_is_for_root_only(box: SandboxNode) -> None:
     assert Path(box.agent.flags["--socket"]).stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_agent_that_hangs_is_not_one_that_is_not_there(
+    box: SandboxNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ostler.cli.holds.TIMEOUT", 0.5)
+    socket = box.agent.flags["--socket"]
+    box.agent.send(signal.SIGSTOP)
+    try:
+        assert await asyncio.to_thread(main, ["holds", "--socket", socket]) == 1
+    finally:
+        box.agent.send(signal.SIGCONT)
+    assert f"the agent at {socket} has not answered in time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["status", "holds", "devices"])
+async def test_output_that_cannot_be_written_is_an_error_and_output_that_nobody_wants_is_none(
+    box: SandboxNode, command: str
+) -> None:
+    words = [sys.executable, "-m", "ostler", command, "--socket", box.agent.flags["--socket"]]
+    for output, code, said in (
+        (">&-", 0, ""),
+        (">/dev/full", 1, "ostler: standard output cannot be written: No space left on device\n"),
+    ):
+        process = await asyncio.create_subprocess_shell(
+            f"env -u PYTHONUNBUFFERED {shlex.join(words)} {output}", stderr=asyncio.subprocess.PIPE
+        )
+        _, err = await asyncio.wait_for(process.communicate(), 60)
+        assert (process.returncode, err.decode()) == (code, said)

@@ -154,3 +154,28 @@ async def test_a_word_that_a_restart_would_forget_is_told_so(
         f"{A.name} healthy -> unhealthy (case 7)",
         "a restart would forget this: health.json cannot be written: No space left on device",
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["set", A.name, "unhealthy", "--reason", "x", "--for", ""], '--for is "", not a duration'),
+        (["set", A.name, "unhealthy", "--reason", "\udcff\udcfe"], "--reason: has the byte 0xff, which is not UTF-8"),
+        (["clear", "gpu\udcff"], "DEVICE: has the byte 0xff, which is not UTF-8"),
+        (["clear", "é" * 501], "DEVICE: has 1002 bytes; at most 1000 can be meant"),
+    ],
+)
+def test_what_cannot_be_sent_to_the_agent_is_refused_with_its_place(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
+) -> None:
+    try:
+        code: object = main(["health", *words, "--socket", str(short_dir / "none.sock")])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert problem in capsys.readouterr().err
+
+
+async def test_a_device_without_a_name_is_not_every_device(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await health(short_dir, Rig([A]), "--device", "") == 1
+    assert "no device is called ''" in capsys.readouterr().err
