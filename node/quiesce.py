@@ -42,22 +42,33 @@ class Quiesce:
                 self._seen = stamp
             return self._reason
 
-    def begin(self, reason: str) -> None:
-        """Leave the driver alone from now on; where the file cannot be written, only this process does, and says so."""
+    def begin(self, reason: str) -> str:
+        """Leave the driver alone from now on.
+
+        Returns in words why the file cannot be written and only this process does; empty where it is.
+        """
+        problem = ""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_record(self._path, SCHEMA, {"reason": reason, "bootId": self._boot})
         except (FileError, OSError) as error:
+            problem = str(error)
             log.warning(
                 "quiesce holds for this process only, its file cannot be written",
-                extra={"path": str(self._path), "error": str(error)},
+                extra={"path": str(self._path), "error": problem},
             )
         with self._lock:
             self._seen, self._reason = self._stamp(), reason
+        return problem
 
     def end(self) -> None:
         """The driver may be used again. Raises OSError when the file stays."""
-        self._path.unlink(missing_ok=True)
+        try:
+            self._path.unlink()
+        except OSError:
+            # A disk that is read-only refuses that for a file that is not there, too.
+            if os.path.lexists(self._path):
+                raise
         with self._lock:
             self._seen, self._reason = None, None
 

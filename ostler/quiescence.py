@@ -38,7 +38,7 @@ class Quiescence:
 
         Raises ``DriverNotFree`` where that cannot be had: it is left alone all the same.
         """
-        self._quiesce.begin(reason)
+        unkept = self._quiesce.begin(reason)
         self._events.emit(EventType.NORMAL, "Quiesced", f"the driver is left alone until it is resumed: {reason}")
         try:
             async with asyncio.timeout(LETS_GO):
@@ -48,7 +48,8 @@ class Quiescence:
             raise DriverNotFree(hangs) from error
         if self._inventory.held:
             raise DriverNotFree(self._inventory.held)
-        return found
+        generation, lines = found
+        return generation, (*lines, f"a restart would forget this: {unkept}") if unkept else lines
 
     async def end(self) -> tuple[int, tuple[str, ...]]:
         """Use the driver again; what the first scan changed. Raises ``ResumeFailed``."""

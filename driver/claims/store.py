@@ -96,7 +96,9 @@ class RecordStore:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise WriteFailed(path, error.strerror or str(error)) from error
+            # A disk that is read-only refuses that for a file that is not there, too.
+            if os.path.lexists(path):
+                raise WriteFailed(path, error.strerror or str(error)) from error
 
     def sweep_unfinished(self) -> None:
         """Remove what a killed process was writing; only while no other process of ours writes.

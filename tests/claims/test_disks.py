@@ -93,6 +93,20 @@ async def test_a_record_that_cannot_be_taken_back_keeps_its_device_until_it_can(
     assert len(await service.prepare(reference(2))) == 1
 
 
+async def test_on_a_disk_that_is_read_only_a_claim_without_a_record_keeps_no_device(node: Node, disk: Path) -> None:
+    node.with_options(state_dir=disk / "state")
+    node.reader.put(claim(1, result(GPU0)))
+    (disk / "state" / "claims").mkdir(parents=True)
+    service = await node.started()
+    _mode(disk, "ro")
+    with pytest.raises(Unavailable, match="Read-only file system"):
+        await service.prepare(reference())
+    assert service.records() == ()
+    assert service.ledger.all == ()
+    _mode(disk, "rw")
+    assert len(await service.prepare(reference())) == 1
+
+
 async def test_release_works_on_a_full_disk(node: Node, disk: Path) -> None:
     node.with_options(state_dir=disk / "state", cdi_dir=disk / "cdi")
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
 
@@ -97,6 +100,36 @@ def test_a_file_that_cannot_be_written_binds_this_process_all_the_same(
     (tmp_path / "state").write_text("a file where the folder should be")
     quiesce = Quiesce(tmp_path / "state/quiesce.json", proc)
     with caplog.at_level(logging.WARNING):
-        quiesce.begin("upgrade")
+        assert "File exists" in quiesce.begin("upgrade")
     assert quiesce.reason == "upgrade"
     assert caplog.records[0].message == "quiesce holds for this process only, its file cannot be written"
+    quiesce.end()
+    assert quiesce.reason is None, "there is no file that would stay"
+
+
+@pytest.mark.needs_root
+def test_on_a_disk_that_is_read_only_a_file_that_is_not_there_keeps_nobody_from_the_driver(
+    tmp_path: Path, proc: Path
+) -> None:
+    quiesce = Quiesce(tmp_path / "quiesce.json", proc)
+    with read_only(tmp_path):
+        assert "Read-only file system" in quiesce.begin("upgrade")
+        quiesce.end()
+        assert quiesce.reason is None
+    assert quiesce.begin("upgrade") == ""
+    with read_only(tmp_path):
+        with pytest.raises(OSError, match="Read-only file system"):
+            quiesce.end()
+        assert quiesce.reason == "upgrade"
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """The folder is read-only meanwhile."""
+    if subprocess.run(["mount", "--bind", str(folder), str(folder)], capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root rights and CAP_SYS_ADMIN")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
