@@ -196,7 +196,9 @@ class NodeDoorsKeeper:
         self._events.emit(EventType.WARNING, reason, text)
 
     async def _remember(self) -> None:
-        """Write what is new; what cannot be written is told, and written with the next news."""
+        """Write what is new; what cannot be written is told once, and tried again."""
+        backoff = Backoff(self._policy, self._random)
+        told = False
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -206,9 +208,15 @@ class NodeDoorsKeeper:
             try:
                 await asyncio.to_thread(save, self._state_dir, known)
             except WriteFailed as error:
-                self._warn(NOT_KEPT, f"a restart without the API server would not know the doors of this node: {error}")
+                if not told:
+                    text = f"a restart without the API server would not know the doors of this node: {error}"
+                    self._warn(NOT_KEPT, text)
+                told = True
+                self._dirty.set()
+                await asyncio.sleep(backoff.delay())
             else:
-                self._saved = known
+                self._saved, told = known, False
+                backoff.reset()
 
     async def _look_at_server(self) -> None:
         backoff = Backoff(self._policy, self._random)

@@ -300,6 +300,18 @@ async def test_a_record_that_cannot_be_read_or_written_is_told(
         )
 
 
+async def test_a_record_that_could_not_be_written_is_once_it_can_be_without_news(
+    server: ApiServer, api: AsyncResourceApi, tmp_path: Path
+) -> None:
+    told, state = Told(), tmp_path / "state"
+    async with keeping(api, state, told) as keeper:
+        await eventually(lambda: keeper.support.kept)
+        await eventually(lambda: told.events)
+        state.mkdir()
+        await eventually(lambda: load(state)[0].support.kept, "written")
+    assert [reason for reason, _ in told.events] == [NOT_KEPT]
+
+
 async def test_a_node_whose_words_do_not_count_is_not_asked_for(
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
