@@ -8,5 +8,8 @@ from __future__ import annotations
 
 
 def until_tick(interval: float, now: float) -> float:
-    """Seconds until the next tick of ``interval`` (seconds) at the time ``now``: more than 0, at most ``interval``."""
-    return interval - now % interval
+    """Seconds until the next tick of ``interval`` (seconds) at the time ``now``: more than 0, at most ``interval``.
+
+    An interval of 0 has a tick at any time.
+    """
+    return interval - now % interval if interval else 0.0

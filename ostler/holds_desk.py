@@ -1,17 +1,11 @@
-"""Who has what, for people: the ledger, what the doors make of it, and what is not known, asked at one place.
-
-Who has a device is the ledger's word of this moment; what is withheld is what the doors show, which follows within
-moments.
-"""
+"""Who has what, for people: the ledger, what the doors make of it, and what is not known, asked at one place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from node.holds.standing import by_place
 from node.rules import Door, Rule
-from node.values import replace
 from ostler.bookkeeping import Bookkeeping
 from ostler.figures import HoldsFigures
 from ostler.holds import HoldsReport, HoldsStatus, NotReleasable, UnknownDevice
@@ -41,8 +35,7 @@ class HoldsDesk:
         """See ``HoldsView``."""
         second = self._second()
         snapshot, offer = self._publisher.shown
-        standing = replace(self._publisher.standing, holds=by_place(self._books.ledger.all))
-        kubelet = self._books.unknown_because()
+        standing, kubelet = self._publisher.standing, self._books.unknown_because()
         if second is None:
             # Without claims there is nobody to ask of them, and no door that would wait for left-over processes.
             faults = HoldsStatus(kubelet=kubelet)

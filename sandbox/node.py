@@ -249,17 +249,28 @@ class SandboxNode:
             # Where there is one door the kubelet is the judge, and it may give the devices out again at once.
             self.end(pod)
             return
-        await self.seen()
+        await self.noticed(pod)
         self.end(pod)
         await self.freed(pod)
+
+    async def noticed(self, pod: str) -> None:
+        """Wait until what that pod has of the plugin door is held in its name; raises TimeoutError."""
+        # Not until nothing is unseen: nothing at all may be told yet of what was given out a moment ago.
+        await self._until(
+            lambda devices: any(
+                f"default/{pod}" in hold.holder.split(", ") for device in devices for hold in device.holds
+            ),
+            f"pod {pod} is not seen at the kubelet yet",
+        )
 
     async def seen(self) -> None:
         """Wait until the agent has seen at the kubelet all that it has given out; raises TimeoutError.
 
         What it has not seen stays held for some seconds after its pod has ended.
         """
-        await self._until_none_is(
-            "not seen at the kubelet yet", lambda device: any(hold.state == "allocated" for hold in device.holds)
+        await self._until(
+            lambda devices: not any(hold.state == "allocated" for device in devices for hold in device.holds),
+            "what was given out is not seen at the kubelet yet",
         )
 
     async def freed(self, pod: str) -> None:
@@ -267,27 +278,25 @@ class SandboxNode:
         own = f"default/{pod}"
 
         def has(device: agent_pb2.DeviceHolds) -> bool:
-            # What is withheld follows what is held within moments.
-            words = [hold.holder for hold in device.holds] + [withheld.why for withheld in device.withheld]
-            states = {hold.state for hold in device.holds} | {withheld.cause for withheld in device.withheld}
-            return "draining" in states or any(each.endswith(own) or f"{own}-" in each for each in words)
+            return any(
+                hold.state == "draining" or hold.holder == own or hold.holder.startswith(f"{own}-")
+                for hold in device.holds
+            )
 
-        await self._until_none_is(f"still held though pod {pod} has ended", has)
+        await self._until(
+            lambda devices: not any(map(has, devices)), f"what pod {pod} had is still held though it has ended"
+        )
         await self.registered()
 
-    async def _until_none_is(self, problem: str, held: Callable[[agent_pb2.DeviceHolds], bool]) -> None:
+    async def _until(self, right: Callable[[Sequence[agent_pb2.DeviceHolds]], bool], problem: str) -> None:
         """Where there is one door, nobody waits for what the agent knows of holds: it looks at the kubelet seldom."""
         if await self.agent.slices() is None:
             return
         loop = asyncio.get_running_loop()
         deadline = loop.time() + REGISTRATION_TIMEOUT
-        while True:
-            devices = (await self.agent.holds()).devices
-            found = [device.device for device in devices if held(device)]
-            if not found:
-                return
+        while not right((await self.agent.holds()).devices):
             if loop.time() > deadline:
-                raise TimeoutError(f"{', '.join(found)}: {problem}")
+                raise TimeoutError(problem)
             await asyncio.sleep(0.05)
 
     async def devices(self) -> list[dict[str, object]]:

@@ -231,8 +231,9 @@ class Prompt:
         if given.admission.admitted:
             held = (f"{asked[resource]} {resource}: {', '.join(ids)}" for resource, ids in given.devices.items())
             self._pods[given.pod] = "; ".join(held)
-        # The next command shall see what the other door makes of it.
-        await self._node.registered()
+            # The next command shall see what the other door makes of it.
+            await self._node.noticed(given.pod)
+            await self._node.registered()
         sys.stdout.write(indented(described(given)))
 
     async def _end(self, words: Sequence[str]) -> None:

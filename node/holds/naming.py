@@ -2,7 +2,8 @@
 
 Known forms, besides our own ids: UUIDs, PCI addresses, device names, NVIDIA's driver numbers (``nvidia0`` and
 ``nvidia0/gi1`` of GKE's plugin), DRM nodes, and what plugins append for shares of a device (``UUID::3``, ``UUID-3``,
-``UUID-_-3``, ``card0-3``, ``nvidia0/vgpu1``). Pure.
+``UUID-_-3``, ``card0-3``, ``nvidia0/vgpu1``). The UUID of a GPU that was replaced means the one in its place, whose
+device files a pod that had it still has. Pure.
 
 Trade-off: an id that can mean several devices means all of them, so that a device is rather withheld once too often
 than given out twice; ids without any such form (numbers) mean nothing here.
@@ -27,15 +28,19 @@ Devices = tuple[Device, ...]
 
 
 class DeviceIndex:
-    """The devices of one snapshot by everything that an id can call them."""
+    """The devices of one snapshot by everything that an id can call them; ``former`` as in ``Snapshot``."""
 
-    def __init__(self, devices: Iterable[Device]) -> None:
+    def __init__(self, devices: Iterable[Device], former: Iterable[tuple[str, str]] = ()) -> None:
         self._exact: dict[str, Devices] = {}
         self._addresses: dict[str, Devices] = {}
         self._nodes: dict[str, Devices] = {}
         self._instances: dict[tuple[str, int], Devices] = {}
         for device in devices:
             self._add(device)
+        for uuid, address in former:
+            gpus = (device for device in self._addresses.get(address, ()) if device.kind is DeviceKind.GPU)
+            for gpu in gpus:
+                _append(self._exact, uuid.lower(), gpu)
 
     def devices_of(self, id_: str, *, ours: bool = False) -> Devices:
         """The devices that the id means, sorted as in the snapshot; none if it means none that is here.

@@ -137,7 +137,7 @@ class PluginHolds:
 
     def place(self, snapshot: Snapshot, resources: Collection[str] = ()) -> None:
         """Decide anew what ids mean, by the devices of now; ``resources`` are those that we serve ourselves."""
-        self._index = DeviceIndex(snapshot.devices)
+        self._index = DeviceIndex(snapshot.devices, snapshot.former)
         self._ours = frozenset(resources)
         for id_ in self._since:
             self._place(id_)

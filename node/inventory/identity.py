@@ -6,7 +6,8 @@ offers. The file is a help and not a truth: damaged, missing or unwritable, it n
 by the next scan that sees the devices.
 
 Both are in one record, since they are learned, lost and written together. No pod outlives a boot, and so what NICs had
-in an earlier one is not recalled.
+in an earlier one is not recalled, nor which GPUs were replaced in it: a pod may still have one of those by its old
+UUID, and with that the device files of the one in its place.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from node.values import Value, value
 log = logging.getLogger("ostler.inventory")
 
 SCHEMA = "ostler.dev/identities/v1"
+_FORMER = 64
+"""Most replaced GPUs that are remembered: those of a boot."""
 
 
 @value
@@ -33,11 +36,13 @@ class Identities(Value):
     """What is remembered of GPUs and NICs.
 
     ``pairs``: PCI address and UUID of every GPU ever seen, sorted by address; one UUID per address, one address per
-    UUID. ``nics``: what functions with a kernel driver have or last had, sorted by address.
+    UUID. ``nics``: what functions with a kernel driver have or last had, sorted by address. ``former``: UUID and PCI
+    address of GPUs that another one has replaced since the boot, oldest first.
     """
 
     pairs: tuple[tuple[str, str], ...] = ()
     nics: tuple[RememberedNic, ...] = ()
+    former: tuple[tuple[str, str], ...] = ()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -58,13 +63,16 @@ class Identities(Value):
         seen = {gpu.pci_address: gpu.uuid for gpu in gpus if gpu.pci_address and gpu.uuid}
         moved = set(seen.values())
         kept = {address: uuid for address, uuid in self.pairs if uuid not in moved}
+        replaced = {uuid: address for address, uuid in kept.items() if address in seen}
+        former = {uuid: address for uuid, address in self.former if uuid not in moved} | replaced
         # An address may carry another GPU now, and a UUID may only be at one address.
-        return Identities(tuple(sorted({**kept, **seen}.items())), learned_nics(self.nics, facts))
+        pairs = tuple(sorted({**kept, **seen}.items()))
+        return Identities(pairs, learned_nics(self.nics, facts), tuple(former.items())[-_FORMER:])
 
     @property
     def lasting(self) -> Identities:
         """What is worth a write to the disk."""
-        return Identities(self.pairs, lasting(self.nics))
+        return Identities(self.pairs, lasting(self.nics), self.former)
 
 
 class IdentityStore:
@@ -127,15 +135,24 @@ class IdentityStore:
         return Identities()
 
     def _data(self, identities: Identities) -> JsonValue:
-        return {"gpus": dict(identities.pairs), "nics": nics_to_data(identities.nics), "boot": self._boot}
+        return {
+            "gpus": dict(identities.pairs),
+            "nics": nics_to_data(identities.nics),
+            "former": dict(identities.former),
+            "boot": self._boot,
+        }
 
     def _parsed(self, data: JsonValue) -> Identities:
         """Identities out of a record; what has not the right form is not remembered."""
         found = data if isinstance(data, dict) else {}
-        gpus = found.get("gpus")
-        pairs = gpus.items() if isinstance(gpus, dict) else ()
         recalled = not self._boot or found.get("boot") == self._boot
         return Identities(
-            tuple(sorted((address, uuid) for address, uuid in pairs if isinstance(uuid, str))),
+            tuple(sorted(_texts(found.get("gpus")))),
             nics_from_data(found.get("nics")) if recalled else (),
+            _texts(found.get("former")) if recalled else (),
         )
+
+
+def _texts(data: JsonValue) -> tuple[tuple[str, str], ...]:
+    pairs = data.items() if isinstance(data, dict) else ()
+    return tuple((key, text) for key, text in pairs if isinstance(text, str))

@@ -171,9 +171,10 @@ class Inventory:
         reading = await loop.run_in_executor(self._worker, self._scanner.scan, old)
         self._scanning = None
         self._scanned(loop.time() - began, reading.sources)
-        if self.first.is_set() and reading == Reading(old.devices, old.sources, old.host, old.topology):
+        if self.first.is_set() and reading == Reading(old.devices, old.sources, old.host, old.topology, old.former):
             return Diff()
-        new = Snapshot(old.generation + 1, reading.devices, reading.sources, reading.host, reading.topology)
+        known = reading.devices, reading.sources, reading.host, reading.topology, reading.former
+        new = Snapshot(old.generation + 1, *known)
         return self._publish(old, new)
 
     def _publish(self, old: Snapshot, new: Snapshot) -> Diff:

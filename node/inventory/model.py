@@ -199,13 +199,17 @@ class Host(Value):
 
 @value
 class Snapshot(Value):
-    """Everything known of the node at one moment; ``generation`` grows by one with every change."""
+    """Everything known of the node at one moment; ``generation`` grows by one with every change.
+
+    ``former``: UUID and PCI address of GPUs that another one has replaced since the boot.
+    """
 
     generation: int = 0
     devices: tuple[Device, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
     host: Host = field(default_factory=Host)
     topology: Topology = field(default_factory=Topology)
+    former: tuple[tuple[str, str], ...] = ()
 
     def device(self, name: str) -> Device | None:
         """The device of that name."""

@@ -39,6 +39,7 @@ class Reading(Value):
     sources: tuple[SourceStatus, ...]
     host: Host
     topology: Topology
+    former: tuple[tuple[str, str], ...] = ()
 
 
 class Scanner:
@@ -127,7 +128,8 @@ class Scanner:
         identities = self._identities.load()
         now = self._clock()
         devices = retained(devices_of(facts, identities), previous.devices, facts.sysfs, now)
-        self._identities.save(identities.learned(devices, facts))
+        learned = identities.learned(devices, facts)
+        self._identities.save(learned)
         devices = self._uses.applied(devices, now)
         known = {device.name: device for device in previous.devices}
         carried = tuple(_carried(device, known.get(device.name), now) for device in devices)
@@ -136,6 +138,7 @@ class Scanner:
             sources=statuses_of(facts, identities),
             host=host_of(facts),
             topology=topology_of(places_of(carried), self.overrides, previous.topology),
+            former=learned.former,
         )
 
 

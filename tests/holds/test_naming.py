@@ -80,6 +80,15 @@ def test_an_id_means_its_device_in_every_known_form(id_: str, device: Device) ->
     assert INDEX.devices_of(id_) == (device,)
 
 
+def test_the_uuid_of_a_gpu_that_was_replaced_means_the_one_in_its_place() -> None:
+    old = "GPU-8f3a1c52-0d6e-4b7a-9c11-2f4e5d6a7b81"
+    index = DeviceIndex(
+        (WHOLE, PART, PORT0), ((old, "0000:0b:00.0"), ("GPU-gone", "0000:99:00.0"), ("x", "0000:86:00.0"))
+    )
+    assert index.devices_of(old) == index.devices_of(f"{old}::2", ours=True) == (WHOLE,)
+    assert index.devices_of("GPU-gone") == index.devices_of("x") == ()
+
+
 @pytest.mark.parametrize(
     "id_",
     ["", "::1", "0", "7", "GPU-8f3a1c52-0d6e-4b7a-9c11-2f4e5d6a7b81", f"{UUID}a", "nvidia4", "0000:99:00.0", "x::y"],

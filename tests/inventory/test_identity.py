@@ -34,6 +34,17 @@ def test_replaced_gpu_is_known_by_its_new_uuid() -> None:
     assert ONE.learned(replaced, NodeFacts()).uuid_of("0000:1b:00.0") == "GPU-new"
 
 
+def test_a_replaced_gpu_is_remembered_by_its_place_until_the_next_boot_or_until_it_is_back(tmp_path: Path) -> None:
+    replaced = devices_of(node(gpu(0, uuid="GPU-new")), Identities())
+    known = ONE.learned(replaced, NodeFacts())
+    assert known.former == ((uuid(0), "0000:1b:00.0"),)
+    path = tmp_path / "identities.json"
+    IdentityStore(path, "boot-1").save(known)
+    assert IdentityStore(path, "boot-1").load() == known
+    assert IdentityStore(path, "boot-2").load().former == ()
+    assert known.learned(devices_of(node(gpu(0)), Identities()), NodeFacts()).former == (("GPU-new", "0000:1b:00.0"),)
+
+
 def test_identities_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "state" / "identities.json"
     IdentityStore(path).save(TWO)
@@ -102,7 +113,12 @@ def test_unwritable_folder_is_told_once_and_memory_goes_on(tmp_path: Path, caplo
     ]
     blocked.unlink()
     store.save(TWO)
-    assert read_record(blocked / "identities.json", SCHEMA) == {"boot": "", "gpus": dict(TWO.pairs), "nics": []}
+    assert read_record(blocked / "identities.json", SCHEMA) == {
+        "boot": "",
+        "former": {},
+        "gpus": dict(TWO.pairs),
+        "nics": [],
+    }
 
 
 def test_store_without_a_path_remembers_in_memory() -> None:

@@ -18,3 +18,8 @@ def test_the_next_tick_is_never_now_and_never_later_than_an_interval(interval: f
 @given(TIMES)
 def test_who_looks_every_second_time_wakes_with_who_looks_each_time(now: float) -> None:
     assert until_tick(10.0, now) % 5.0 - until_tick(5.0, now) % 5.0 == 0
+
+
+@given(TIMES)
+def test_without_an_interval_nobody_waits(now: float) -> None:
+    assert until_tick(0.0, now) == 0
