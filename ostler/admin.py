@@ -21,7 +21,7 @@ from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors
 from node.sockets import SocketError, make_private_directory
 from node.ticks import until_tick
-from ostler.device_calls import DeviceCalls, DeviceViews
+from ostler.device_calls import DeviceCalls, DeviceViews, refuse
 from ostler.dra import DraStatus, DraView
 from ostler.errors import DriverNotFree, ReloadFailed, ResumeFailed
 from ostler.eventlog import EventLog
@@ -105,8 +105,7 @@ class AgentServicer(DeviceCalls):
         try:
             changes = await self._view.reload()
         except ReloadFailed as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-            raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
+            await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return agent_pb2.ReloadResponse(changes=changes)
 
     async def GetTopology(  # noqa: N802
@@ -126,8 +125,7 @@ class AgentServicer(DeviceCalls):
         try:
             generation, changes = await self._view.quiesce(request.reason or "no reason was given")
         except DriverNotFree as error:
-            await context.abort(grpc.StatusCode.INTERNAL, str(error))
-            raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
+            await refuse(context, grpc.StatusCode.INTERNAL, str(error))
         return agent_pb2.QuiesceResponse(generation=generation, changes=changes)
 
     async def Resume(  # noqa: N802
@@ -137,8 +135,7 @@ class AgentServicer(DeviceCalls):
         try:
             generation, changes = await self._view.resume()
         except ResumeFailed as error:
-            await context.abort(grpc.StatusCode.INTERNAL, str(error))
-            raise AssertionError("abort returned") from error  # It always raises; this is for the type checker.
+            await refuse(context, grpc.StatusCode.INTERNAL, str(error))
         return agent_pb2.ResumeResponse(generation=generation, changes=changes)
 
     async def ListSlices(  # noqa: N802
@@ -158,11 +155,7 @@ class AgentServicer(DeviceCalls):
         return claims_message((await self._second_door(context)).claims())
 
     async def _second_door(self, context: Context) -> DraView:
-        door = self._view.dra()
-        if door is None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, NO_DRA)
-            raise AssertionError("abort returned")  # It always raises; this is for the type checker.
-        return door
+        return self._view.dra() or await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, NO_DRA)
 
 
 def admin_endpoint(path: Path, view: AgentView) -> Endpoint:

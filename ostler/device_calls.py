@@ -99,17 +99,17 @@ class DeviceCalls(agent_pb2_grpc.AgentServicer):
         return agent_pb2.ReleaseBrakeResponse(changes=await _kept(view, changes, dry_run=request.dry_run))
 
     async def _holds(self, context: Context) -> HoldsView:
-        return self._views.holds_view() or await _refuse(context, grpc.StatusCode.ABORTED, NOT_SERVING)
+        return self._views.holds_view() or await refuse(context, grpc.StatusCode.ABORTED, NOT_SERVING)
 
     async def _health(self, context: Context) -> HealthView:
-        return self._views.health_view() or await _refuse(context, grpc.StatusCode.ABORTED, NOT_SERVING)
+        return self._views.health_view() or await refuse(context, grpc.StatusCode.ABORTED, NOT_SERVING)
 
 
 async def _answer(context: Context, call: Callable[[], Answer]) -> Answer:
     try:
         return call()
     except tuple(CODES) as error:
-        return await _refuse(context, CODES[type(error)], str(error))
+        return await refuse(context, CODES[type(error)], str(error))
 
 
 async def _kept(view: HealthView, changes: tuple[str, ...], *, dry_run: bool) -> tuple[str, ...]:
@@ -118,6 +118,7 @@ async def _kept(view: HealthView, changes: tuple[str, ...], *, dry_run: bool) ->
     return (*changes, f"a restart would forget this: {problem}") if problem else changes
 
 
-async def _refuse(context: Context, code: grpc.StatusCode, reason: str) -> NoReturn:
+async def refuse(context: Context, code: grpc.StatusCode, reason: str) -> NoReturn:
+    """End the call with this status."""
     await context.abort(code, reason)
     raise AssertionError("abort returned")  # It always raises; this is for the type checker.

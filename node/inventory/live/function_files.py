@@ -16,7 +16,7 @@ from collections.abc import Callable
 from node.health.kernel.pcie import AerCounts, PcieLink, aer_total, aer_troubles, link_troubles, pcie_link
 from node.health.kernel.watched import Watched
 from node.health.signal import Condition, Trouble
-from node.inventory.sysfs.small_file import read_now
+from node.inventory.sysfs.small_file import inode_of, read_now
 from node.values import Record, Value, record, value
 
 Read = Callable[[str], str]
@@ -103,7 +103,7 @@ class FunctionFiles:
         return ()
 
     def _registers(self, folder: str, device: Watched) -> tuple[Condition, ...]:
-        inode = _inode(folder)
+        inode = inode_of(folder)
         known = self._known.get(device.address)
         if known is None or known.ends.inode != inode:
             known = self._known[device.address] = self._first_look(folder, inode)
@@ -155,10 +155,3 @@ class FunctionFiles:
             return self._read(path)
         except OSError:
             return ""
-
-
-def _inode(path: str) -> int:
-    try:
-        return os.stat(path).st_ino  # noqa: PTH116 - runs all the time
-    except OSError:
-        return 0

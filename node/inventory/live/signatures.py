@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Hashable
 
-from node.inventory.sysfs.small_file import KeptFile, Unreadable, read_text
+from node.inventory.sysfs.small_file import KeptFile, Unreadable, inode_of, read_text
 
 Signature = Callable[[], Hashable]
 News = Callable[[], Hashable]
@@ -102,7 +102,7 @@ def nvidia_module(sys: str, proc: str, news: News = silence) -> Signature:
         nonlocal version
         if fresh():
             version = _text(f"{proc}/driver/nvidia/version")
-        return _inode(f"{sys}/module/nvidia"), version
+        return inode_of(f"{sys}/module/nvidia"), version
 
     return read
 
@@ -213,13 +213,6 @@ def _target(path: str) -> str:
         return os.readlink(path)  # noqa: PTH115 - runs all the time
     except OSError:
         return ""
-
-
-def _inode(path: str) -> int:
-    try:
-        return os.stat(path).st_ino  # noqa: PTH116 - runs all the time
-    except OSError:
-        return 0
 
 
 def _links(path: str) -> int:

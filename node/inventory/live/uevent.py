@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from node.inventory.sysfs.small_file import inode_of
 from node.values import Value, value
 
 SUBSYSTEMS = (
@@ -64,7 +65,7 @@ class Relevance:
         except OSError:
             # A kernel without modules; what is loaded later is new.
             names = []
-        self._loaded = {name: _inode(f"{self._modules}/{name}") for name in names if _MODULE.fullmatch(name)}
+        self._loaded = {name: inode_of(f"{self._modules}/{name}") for name in names if _MODULE.fullmatch(name)}
 
     def __call__(self, event: Uevent) -> bool:
         """Whether the event may mean that the inventory has changed."""
@@ -80,16 +81,8 @@ class Relevance:
 
     def _differs(self, module: str) -> bool:
         # A module that was unloaded and loaded again is another directory.
-        now = _inode(f"{self._modules}/{module}")
+        now = inode_of(f"{self._modules}/{module}")
         before = self._loaded.pop(module, 0)
         if now:
             self._loaded[module] = now
         return now != before
-
-
-def _inode(path: str) -> int:
-    """The file's inode number, 0 when there is none."""
-    try:
-        return os.stat(path).st_ino  # noqa: PTH116 - called for each event
-    except OSError:
-        return 0

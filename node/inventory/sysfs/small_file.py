@@ -53,6 +53,14 @@ def read_text(path: str) -> str:
         raise Unreadable(path, error.strerror or str(error)) from error
 
 
+def inode_of(path: str) -> int:
+    """The file's inode number, which is another one where it was made anew; 0 where there is no such file."""
+    try:
+        return os.stat(path).st_ino  # noqa: PTH116 - runs all the time
+    except OSError:
+        return 0
+
+
 class KeptFile:
     """An attribute that is read again and again: open from the first reading on, which is most of what one costs.
 
