@@ -111,6 +111,7 @@ check: setup
 docs: setup tools
 	$(BIN)/python -m ostler.config.reference
 	$(BIN)/python -m deploy.generate
+	$(BIN)/python -m bench.documented
 
 TAG ?= ostler:latest
 OUTPUT ?= build/ostler-image.tar

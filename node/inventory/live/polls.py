@@ -56,7 +56,7 @@ class Polls:
         """Read and compare until cancelled; raises what a signature raises, which is a bug of it."""
         loop = asyncio.get_running_loop()
         self._clock = loop.time
-        # A lock and not an event: waiting for it runs a third of the code each time.
+        # A lock and not an event, which costs more each time that the wait for it ends.
         stop = threading.Lock()
         stop.acquire()
         failed: asyncio.Future[None] = loop.create_future()
