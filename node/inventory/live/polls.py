@@ -14,8 +14,8 @@ from contextlib import suppress
 
 from node.inventory.live.signatures import Signature
 
-INTERVAL = 0.85
-"""Seconds between readings: a change is in a snapshot within a second, for some 0.06 % of a core."""
+INTERVAL = 0.9
+"""Seconds between readings: a change is in a snapshot within a second, for some 0.05 % of a core."""
 STALLED = 10.0
 """Seconds after which a reading counts as hanging."""
 

@@ -109,31 +109,30 @@ def nvidia_module(sys: str, proc: str, news: News = silence) -> Signature:
 
 def compute_partitions(sys: str) -> Signature:
     """Changes of AMD's compute nodes (partitioning makes and removes some): a counter of the kernel driver."""
-
-    def read() -> Hashable:
-        return _text(f"{sys}/class/kfd/kfd/topology/generation_id")
-
-    return read
+    return KeptFile(f"{sys}/class/kfd/kfd/topology/generation_id").read
 
 
 def device_files(dev_root: str) -> Signature:
     """Device files that devices need, by name and inode; listed again only when their folder was written to."""
+    folders = [
+        (f"{dev_root}/{folder}", f"{dev_root}/{folder}".rpartition("/")[0], wanted)
+        for folder, wanted in _DEVICE_FOLDERS
+    ]
     known: dict[str, tuple[Hashable, Hashable]] = {}
 
     def read() -> Hashable:
         found, unwritten = [], set[str]()
-        for folder, wanted in _DEVICE_FOLDERS:
-            path = f"{dev_root}/{folder}"
+        for path, parent, wanted in folders:
             before = known.get(path)
             # A folder that was missing cannot have come while nothing was written to the one that it would be in.
-            missed = before is not None and before[0] is None and folder.rpartition("/")[0] in unwritten
+            missed = before is not None and before[0] is None and parent in unwritten
             written = None if missed else _written(path)
             if before is None or before[0] != written:
                 items = _inodes(path).items()
-                known[path] = (written, frozenset(item for item in items if _matches(wanted, item[0])))
+                known[path] = before = (written, frozenset(item for item in items if _matches(wanted, item[0])))
             else:
-                unwritten.add(folder)
-            found.append(known[path][1])
+                unwritten.add(path)
+            found.append(before[1])
         return tuple(found)
 
     return read
