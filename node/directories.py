@@ -16,14 +16,12 @@ from typing import Protocol
 
 from node.libraries import found_by_soname
 from node.sockets import FileId
-from node.ticks import until_tick
+from node.ticks import SELDOM, until_tick
 
 log = logging.getLogger("ostler.directories")
 
 POLL = 0.25
 """Seconds between looks at a folder that inotify does not watch."""
-HIDDEN = 5.0
-"""Seconds between looks at one that it watches."""
 
 _CREATE, _DELETE, _MOVED_FROM, _MOVED_TO = 0x100, 0x200, 0x40, 0x80
 _DELETE_SELF, _MOVE_SELF, _ATTRIB = 0x400, 0x800, 0x4
@@ -112,7 +110,7 @@ class DirectoryWatcher:
                     self._changed()
                 # Watched folders only need a look in case they were hidden by a mount, which inotify does not tell.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(POLL if self.polled else until_tick(HIDDEN, loop.time())):
+                    async with asyncio.timeout(POLL if self.polled else until_tick(SELDOM, loop.time())):
                         await self._woken.wait()
         finally:
             if self._inotify is not None:

@@ -6,6 +6,9 @@ with a multiple of it, wakes at once. Only for looks that nobody waits for: what
 
 from __future__ import annotations
 
+SELDOM = 9.5
+"""Seconds between looks at all that has no event and may wait: what goes wrong there is known within ten."""
+
 
 def until_tick(interval: float, now: float) -> float:
     """Seconds until the next tick of ``interval`` (seconds) at the time ``now``: more than 0, at most ``interval``.

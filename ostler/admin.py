@@ -20,7 +20,7 @@ from node.inventory.model import Device, Snapshot, SourceStatus, Version
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors
 from node.sockets import SocketError, make_private_directory
-from node.ticks import until_tick
+from node.ticks import SELDOM, until_tick
 from ostler.device_calls import DeviceCalls, DeviceViews, refuse
 from ostler.dra import DraStatus, DraView
 from ostler.errors import DriverNotFree, ReloadFailed, ResumeFailed
@@ -33,8 +33,6 @@ from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 log = logging.getLogger("ostler.agent")
 
 Context = grpc.aio.ServicerContext[object, object]
-CHECK = 10.0
-"""Seconds between looks whether the agent's own socket is still there."""
 NO_DRA = "no resource is offered through DRA; give one 'door: dra' in the configuration, then 'ostler reload'"
 SERVICE = agent_pb2.DESCRIPTOR.services_by_name["Agent"].full_name
 
@@ -176,7 +174,7 @@ async def serve_admin(path: Path, view: AgentView, events: EventLog) -> None:
         while True:
             if endpoint is None or not endpoint.intact:
                 endpoint = await _replaced(endpoint, path, view, events)
-            await asyncio.sleep(until_tick(CHECK, asyncio.get_running_loop().time()))
+            await asyncio.sleep(until_tick(SELDOM, asyncio.get_running_loop().time()))
     finally:
         if endpoint is not None:
             await endpoint.stop()

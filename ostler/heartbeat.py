@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from node.ticks import until_tick
+from node.ticks import SELDOM, until_tick
 from ostler.counters import Pulse
 from ostler.systemd import Notifier
 
-INTERVAL = 5.0
-"""Seconds between signs of life."""
 STUCK = 30.0
 """Seconds without one after which the loop counts as hanging; a scan that takes longer hangs as well."""
 
@@ -33,7 +31,7 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Beat until cancelled; systemd is told that the end has begun while other parts are still ending."""
-        interval = min(INTERVAL, self._notifier.watchdog_interval or INTERVAL)
+        interval = min(SELDOM, self._notifier.watchdog_interval or SELDOM)
         try:
             while True:
                 self._last = self._monotonic()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
-from node.ticks import until_tick
+from node.ticks import SELDOM, until_tick
 from plugin.backoff import Backoff
 from plugin.contest import Contest
 from plugin.kubelet import KubeletFolders, RegisterRefused, RegistrationPath, register
@@ -35,8 +35,6 @@ log = logging.getLogger("ostler.registration")
 
 STREAM_PATIENCE = 5.0
 """Seconds in which a kubelet that took a registration has to open the device stream."""
-CHECK = 10.0
-"""Seconds between looks when nothing happens, in case an event was missed."""
 GRACE = {RegistrationPath.REGISTRY: 2.0, RegistrationPath.REGISTER: 0.5}
 """Seconds after the end of a stream in which the kubelet may open a new one by itself."""
 FIGHT_WINDOW = 60.0
@@ -140,7 +138,7 @@ class Registrar:
         if self._seen.kubelet is None or not is_answered(self._folders.socket):
             self._say(RegistrationState.WAITING, f"no kubelet answers at {self._folders.socket}")
             if self._seen.kubelet is None:
-                return CHECK
+                return SELDOM
             # A socket that was just made is about to be listened on; one that stays silent belongs to a dead kubelet.
             return 0.02 if now - self._seen.kubelet_since < STREAM_PATIENCE else 1.0
         if await self._lost_again(now):
@@ -192,7 +190,7 @@ class Registrar:
             # Where the devices are the same, the kubelet may go on hearing from us how they are.
             return self._begin_contest(self._possession.found, hold=not self._possession.agrees)
         self._say(RegistrationState.REGISTERED)
-        return until_tick(CHECK, now)
+        return until_tick(SELDOM, now)
 
     async def _serve(self, now: float) -> float:
         """Serve on a new socket; 0 on success, else the seconds after which to try again."""

@@ -19,12 +19,10 @@ from node.health.signal import Condition
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.model import Snapshot
 from node.rules import Rule
-from node.ticks import until_tick
+from node.ticks import SELDOM, until_tick
 
 log = logging.getLogger("ostler.live")
 
-INTERVAL = 9.5
-"""Seconds between two sweeps, at ticks that NVML's polls have as well: what is polled is known within ten."""
 SOON = 1.0
 """Least seconds between two sweeps when something was hinted at."""
 HANGS = 2.0
@@ -49,7 +47,7 @@ class Sweeps:
         files: FunctionFiles,
         swept: Swept,
         *,
-        interval: float = INTERVAL,
+        interval: float = SELDOM,
         soon: float = SOON,
         hangs: float = HANGS,
     ) -> None:

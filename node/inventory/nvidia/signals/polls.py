@@ -16,10 +16,8 @@ from node.inventory.nvidia.nvml_binding import Binding, CallFailed
 from node.inventory.nvidia.signals.conditions import conditions
 from node.inventory.nvidia.signals.gpus import GpuId, SessionGpus
 from node.inventory.nvidia.signals.vitals import Vitals, VitalsReader
-from node.ticks import until_tick
+from node.ticks import SELDOM, until_tick
 
-INTERVAL = 9.5
-"""Seconds from look to look, by ticks: what is polled is known within ten, with the time that a look takes."""
 PAUSE = 0.25
 """Least seconds between two looks that were asked for, so that a storm of events is no storm of looks."""
 
@@ -53,7 +51,7 @@ class Polls:
     """Looks at the GPUs of one session; ``poll`` runs in a thread of its own until the session ends."""
 
     def __init__(
-        self, binding: Binding, saw: Saw, memory: Memory, ended: Callable[[], bool], interval: float = INTERVAL
+        self, binding: Binding, saw: Saw, memory: Memory, ended: Callable[[], bool], interval: float = SELDOM
     ) -> None:
         self._binding = binding
         self._saw = saw

@@ -23,8 +23,9 @@ from node.inventory.nvidia.nvml_binding import Binding
 from node.inventory.nvidia.nvml_sessions import NvmlSessions
 from node.inventory.nvidia.signals.events import DOUBLE_BIT, UNAVAILABLE, WAIT, XID, EventWatch, GpuEvent
 from node.inventory.nvidia.signals.gpus import GpuId
-from node.inventory.nvidia.signals.polls import INTERVAL, Memory, Polls
+from node.inventory.nvidia.signals.polls import Memory, Polls
 from node.inventory.nvidia.signals.vitals import Vitals
+from node.ticks import SELDOM
 
 log = logging.getLogger("ostler.nvml")
 
@@ -60,7 +61,7 @@ class NvmlSignals:
         looked: Callable[[Look], None],
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
-        interval: float = INTERVAL,
+        interval: float = SELDOM,
         wait: int = WAIT,
         hung: float = HUNG,
     ) -> None:
