@@ -32,7 +32,7 @@ def process(figures: Figures, counted: Counters) -> Iterator[Metric]:
     yield gauge("ostler_quiesced", "1 while the driver is left alone so that it can be replaced.", figures.quiesced)
     yield gauge(
         "ostler_heartbeat_timestamp_seconds",
-        "Unix time of the event loop's last sign of life, due every 5 s.",
+        "Unix time of the event loop's last sign of life, due every 9.5 s.",
         counted.pulse.last,
     )
     yield histograms(
