@@ -39,6 +39,7 @@ def test_changes_that_change_nothing_are_not_told(server: ApiServer) -> None:
 def test_object_that_is_no_longer_chosen_is_deleted_for_the_watch(server: ApiServer) -> None:
     server.store.create("nodes", {"metadata": {"name": "n", "labels": {"gpu": "yes"}}})
     with watching(server, "/api/v1/nodes", labelSelector="gpu=yes") as stream:
+        assert stream.first(1) == [("ADDED", "n")]
         server.store.patch("nodes", "n", {"metadata": {"labels": {"gpu": "no"}}})
         server.store.patch("nodes", "n", {"metadata": {"labels": {"gpu": "maybe"}}})
         server.store.patch("nodes", "n", {"metadata": {"labels": {"gpu": "yes"}}})
