@@ -7,7 +7,7 @@ showed with a topology of no nodes is missing in ``GetAllocatableResources`` (ku
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,10 +62,15 @@ def readable(socket: Path, answer: Answer | None) -> Answer:
 
 def ids_by_resource(answer: api_pb2.AllocatableResourcesResponse) -> dict[str, frozenset[str]]:
     """Ids of healthy devices, in use or not, by resource."""
-    found: dict[str, set[str]] = {}
     # One entry per device and NUMA node, so the same id may come twice.
-    for entry in answer.devices:
-        found.setdefault(entry.resource_name, set()).update(entry.device_ids)
+    return by_resource((entry.resource_name, id_) for entry in answer.devices for id_ in entry.device_ids)
+
+
+def by_resource(devices: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Ids by resource, of pairs of both."""
+    found: dict[str, set[str]] = {}
+    for resource, id_ in devices:
+        found.setdefault(resource, set()).add(id_)
     return {resource: frozenset(ids) for resource, ids in found.items()}
 
 

@@ -34,12 +34,15 @@ ANSWERING = 0.5
 """Seconds that a call of the kubelet to the instance before may still be under way."""
 QUIET, TOLD = 60.0, 20
 """Seconds within which a device that was refused to a pod is told of once, and most devices that are told of in it."""
-ALONE = Pace(every=45.0)
-"""Of the readings where there is one door; less than ``TRUSTED``, so that what is known stays known."""
+ALONE = Pace(every=52.0)
+"""Of the readings where there is one door; a slow one is done before ``TRUSTED``, so that what is known stays known."""
 
 
 class Bookkeeping:
-    """``changed``: told when the ledger, and so what doors show, is another. For the event loop alone."""
+    """``changed``: told when the ledger, and so what doors show, is another. For the event loop alone.
+
+    ``heard``: told what the kubelet counts as healthy, with the time (monotonic) at which it was asked.
+    """
 
     def __init__(
         self,
@@ -49,11 +52,13 @@ class Bookkeeping:
         *,
         events: EventSink,
         changed: Callable[[], None],
+        heard: Callable[[float, frozenset[tuple[str, str]]], None] = lambda *_: None,
         reader: KubeletSource | None = None,
     ) -> None:
         """``reader``: looks at the kubelet in place of what the settings' folders give."""
         self._clock, self._monotonic = clock, monotonic = edges.clock, edges.monotonic
         self._changed = changed
+        self._heard = heard
         self._events = events
         self.counters = HoldsCounters(clock)
         self.told: Callable[[], None] = lambda: None
@@ -247,6 +252,8 @@ class Bookkeeping:
 
     def _read(self, reading: Reading) -> None:
         self.keeper.read(reading)
+        if reading.allocatable is not None:
+            self._heard(reading.began, reading.allocatable)
         if self._standing() != self._seen:
             self._ledger_changed()
         news, self._news = self._news, asyncio.Event()

@@ -167,6 +167,7 @@ class BothDoors:
                 compute_processes(self._sources, self._settings.roots.proc),
                 events=self._around.events,
                 changed=self.publisher.held,
+                heard=self._plugin.heard,
             )
             self._books.begin(relieves=self.relieves)
             # Before the Allocate that may have asked for them: what overlaps has to be known.

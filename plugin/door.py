@@ -113,6 +113,10 @@ class PluginDoor:
                 self._update(name, self._resources[name], ())
         self._changed()
 
+    def heard(self, asked_at: float, healthy: frozenset[tuple[str, str]]) -> None:
+        """Somebody has asked the kubelet which devices it has; see ``KubeletView.heard``."""
+        self._view.heard(asked_at, healthy)
+
     async def run(self) -> None:
         """Serve until cancelled; sockets are gone afterwards, unless handed over. A failing part ends all of it."""
         # Before the first socket of our own: what is there now belongs to a process that has handed over to this one.

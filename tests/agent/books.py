@@ -90,12 +90,14 @@ class Desk:
         loop = asyncio.get_running_loop()
         self.kubelet, self.processes, self.events = Kubelet(), Processes(), Told()
         self.changes: list[float] = []
+        self.heard: list[tuple[float, frozenset[tuple[str, str]]]] = []
         self.books = Bookkeeping(
             Settings(inventory=InventorySettings(recorded=Path("/nowhere"))),
             Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0),
             self.processes,
             events=self.events,
             changed=lambda: self.changes.append(round(now(), 3)),
+            heard=lambda *told: self.heard.append(told),
             reader=self.kubelet,
         )
         self.books.draining.off = ""

@@ -21,7 +21,7 @@ def test_where_there_is_one_door_the_kubelet_is_read_seldom_and_what_it_says_sta
             await asyncio.sleep(1)
 
     desk = play(story, gpu(0), rule=PLUGIN)
-    assert desk.kubelet.asked == [LATER, 0.5, *(0.5 + ALONE.every * number for number in range(1, 5))]
+    assert desk.kubelet.asked == [LATER, 0.5, *(0.5 + ALONE.every * number for number in range(1, 4))]
 
 
 def test_when_another_door_opens_the_kubelet_is_read_at_once_and_more_often_from_then_on() -> None:
@@ -31,6 +31,20 @@ def test_when_another_door_opens_the_kubelet_is_read_at_once_and_more_often_from
         await asyncio.sleep(25)
 
     assert play(story, gpu(0)).kubelet.asked == [LATER, 0.5, 30.0, 40.0, 50.0]
+
+
+def test_what_the_kubelet_counts_as_healthy_is_told_with_every_reading_that_says_it() -> None:
+    async def story(desk: Desk) -> None:
+        desk.kubelet.allocatable = frozenset({(GPU, "GPU-0")})
+        await asyncio.sleep(ALONE.every)
+        desk.kubelet.faults = ("the kubelet is silent",)
+        await asyncio.sleep(ALONE.every)
+
+    desk = play(story, gpu(0), rule=PLUGIN)
+    times = [began for began, _ in desk.heard]
+    assert len(desk.kubelet.asked) > len(times) == 2
+    assert [round(began - START, 3) for began in times] == desk.kubelet.asked[:2]
+    assert {said for _, said in desk.heard} == {frozenset({(GPU, "GPU-0")})}
 
 
 def test_a_grant_is_looked_for_in_a_moment_and_a_pod_that_is_gone() -> None:

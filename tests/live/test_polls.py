@@ -97,10 +97,11 @@ def test_another_nvidia_module_is_seen(tmp_path: Path) -> None:
     assert changes(read, lambda: write(tmp_path / "driver/nvidia/version", "570.86.10\n"))
 
 
-def test_the_modules_version_is_read_when_hardware_was_told_of(tmp_path: Path) -> None:
+def test_the_module_is_looked_at_when_hardware_was_told_of(tmp_path: Path) -> None:
     told, version = Told(), tmp_path / "driver/nvidia/version"
     read = signatures.nvidia_module(str(tmp_path), str(tmp_path), told)
-    assert changes(read, lambda: (tmp_path / "module/nvidia").mkdir(parents=True))
+    assert not changes(read, lambda: (tmp_path / "module/nvidia").mkdir(parents=True))
+    assert changes(read, told.tell)
     assert not changes(read, lambda: write(version, "550.54.15\n"))
     assert changes(read, told.tell)
 
@@ -109,6 +110,16 @@ def test_compute_partitions_are_seen(tmp_path: Path) -> None:
     generation = tmp_path / "class/kfd/kfd/topology/generation_id"
     write(generation, "2\n")
     assert changes(signatures.compute_partitions(str(tmp_path)), lambda: generation.write_text("3\n"))
+
+
+def test_compute_partitions_are_looked_for_when_hardware_was_told_of(tmp_path: Path) -> None:
+    generation, told = tmp_path / "class/kfd/kfd/topology/generation_id", Told()
+    read = signatures.compute_partitions(str(tmp_path), told)
+    assert not changes(read, lambda: write(generation, "2\n"))
+    assert changes(read, told.tell)
+    assert changes(read, lambda: generation.write_text("3\n"))
+    shutil.rmtree(tmp_path / "class")
+    assert changes(read, told.tell)
 
 
 def test_device_files_that_matter_are_seen_and_others_are_not(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ async def registered(served: PluginDoor, kubelet: Kubelet) -> None:
 async def looks(served: PluginDoor, count: int) -> None:
     """Wait until the kubelet was asked so often."""
     view = served._view
-    first = view._asked
-    while view._asked < first + count:
+    first = view._answers
+    while view._answers < first + count:
         view.want(0)
         await asyncio.sleep(0)
 

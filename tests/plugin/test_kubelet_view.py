@@ -132,3 +132,40 @@ async def test_where_there_is_no_socket_nothing_is_known(short_dir: Path) -> Non
         async with serving(short_dir / "kubelet.sock"):
             await eventually(lambda: told)
         await eventually(lambda: view.answer is None)
+
+
+async def test_what_somebody_else_has_asked_stands_in_for_the_next_question(short_dir: Path) -> None:
+    path, now, told = short_dir / "kubelet.sock", 1000.0, list[int]()
+    view = KubeletView(path, lambda: told.append(1), clock=lambda: now, pace=PACE)
+    async with serving(path), background(view.run()):
+        view.want(0)
+        await eventually(lambda: told)
+        half = PACE.every / 2
+        for number in range(2, 5):
+            before = view.answer
+            view.heard(now + half - 1, [("a.b/c", "d0")])
+            assert view.answer is before, "too early: the next question is far"
+            now += half
+            view.heard(now, [("a.b/c", "d0"), ("a.b/c", "d1")])
+            assert view.answer is not None
+            assert (view.answer.number, view.answer.asked_at, len(told)) == (number, now, number)
+            assert view.answer.ids == {"a.b/c": {"d0", "d1"}}
+
+
+async def test_what_somebody_else_has_asked_answers_no_question_with_a_reason(short_dir: Path) -> None:
+    path = short_dir / "kubelet.sock"
+    async with viewing(path) as (view, told):
+        # Nobody wants anything yet.
+        view.heard(time.monotonic(), [("a.b/c", "d0")])
+        assert (view.answer, told) == (None, [])
+        async with serving(path) as kubelet:
+            view.want(0)
+            await eventually(lambda: told)
+            # The last question is a moment ago.
+            view.heard(time.monotonic(), [("a.b/c", "d0")])
+            # The kubelet may not have seen yet what this question is for.
+            view.want(0.05)
+            view.heard(time.monotonic() + PACE.every, [("a.b/c", "d0")])
+            assert len(told) == 1
+            await eventually(lambda: kubelet.asked == 2)
+            assert view.answer is None or view.answer.ids == {}

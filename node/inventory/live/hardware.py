@@ -101,7 +101,7 @@ class LiveHardware:
                 signatures.infiniband_ports(str(sys), self._news),
                 signatures.mig_instances(str(proc)),
                 signatures.nvidia_module(str(sys), str(proc), self._news),
-                signatures.compute_partitions(str(sys)),
+                signatures.compute_partitions(str(sys), self._news),
                 signatures.device_files(str(dev_root).rstrip("/")),
             ),
             (

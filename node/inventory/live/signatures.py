@@ -94,22 +94,36 @@ def mig_instances(proc: str) -> Signature:
 
 
 def nvidia_module(sys: str, proc: str, news: News = silence) -> Signature:
-    """The loaded NVIDIA kernel module: which, and whether it was loaded anew; its version is read with ``news``."""
-    version = ""
+    """The loaded NVIDIA kernel module: which, and whether it was loaded anew; looked at again with ``news``."""
+    module: Hashable = ""
     fresh = _Fresh(news)
 
     def read() -> Hashable:
-        nonlocal version
+        nonlocal module
         if fresh():
-            version = _text(f"{proc}/driver/nvidia/version")
-        return inode_of(f"{sys}/module/nvidia"), version
+            module = inode_of(f"{sys}/module/nvidia"), _text(f"{proc}/driver/nvidia/version")
+        return module
 
     return read
 
 
-def compute_partitions(sys: str) -> Signature:
-    """Changes of AMD's compute nodes (partitioning makes and removes some): a counter of the kernel driver."""
-    return KeptFile(f"{sys}/class/kfd/kfd/topology/generation_id").read
+def compute_partitions(sys: str, news: News = silence) -> Signature:
+    """Changes of AMD's compute nodes (partitioning makes and removes some): a counter of the kernel driver.
+
+    Where it is not, it can only come with ``news``.
+    """
+    path = f"{sys}/class/kfd/kfd/topology/generation_id"
+    counter = KeptFile(path)
+    there = False
+    fresh = _Fresh(news)
+
+    def read() -> Hashable:
+        nonlocal there
+        if fresh():
+            there = os.path.lexists(path)
+        return counter.read() if there else ""
+
+    return read
 
 
 def device_files(dev_root: str) -> Signature:
