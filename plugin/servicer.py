@@ -157,12 +157,13 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         devices = self._listing.devices
         if not ids:
             raise NoDevices(self._listing.resource)
+        found = [devices[id_] for id_ in ids if id_ in devices]
+        if len(set(ids)) == len(found) == len(ids) and all(device.healthy for device in found):
+            return found
         unknown = tuple(dict.fromkeys(id_ for id_ in ids if id_ not in devices))
         duplicated = tuple(id_ for id_, count in Counter(ids).items() if count > 1)
-        unhealthy = {id_: devices[id_].reason for id_ in ids if id_ in devices and not devices[id_].healthy}
-        if unknown or duplicated or unhealthy:
-            raise BadDevices(self._listing.resource, unknown, duplicated, unhealthy)
-        return [devices[id_] for id_ in ids]
+        unhealthy = {device.id: device.reason for device in found if not device.healthy}
+        raise BadDevices(self._listing.resource, unknown, duplicated, unhealthy)
 
     async def _answered(
         self,
