@@ -136,9 +136,9 @@ class BothDoors:
         """Who has what, in one line; None as long as nobody had to know."""
         return None if self._books is None else self.desk().holds().status
 
-    def holds_figures(self) -> HoldsFigures:
-        """Who has what, for metrics."""
-        return self.desk().figures()
+    def holds_figures(self) -> HoldsFigures | None:
+        """Who has what, for metrics; None as long as nobody had to know."""
+        return None if self._books is None else self.desk().figures()
 
     def dra_figures(self) -> DraFigures | None:
         """The second door's, for metrics."""

@@ -8,7 +8,8 @@ evicts it is a taint on the device. Since that is a heavy word, it is said only 
 - a pod is proved to live that has the device (``Hold.live``);
 - no other claim is prepared with the device, for its pods would be evicted as well.
 
-Claims for looking only (adminAccess) are in nobody's way and never lose. For the event loop alone; nothing here waits.
+Claims for looking only (adminAccess) are in nobody's way and never lose. For the event loop alone, but for
+``by_device``; nothing here waits.
 """
 
 from __future__ import annotations
@@ -70,23 +71,27 @@ class Losers:
         )
 
     def by_device(self, ledger: Ledger) -> Mapping[str, tuple[str, ...]]:
-        """The claims that wait for each device, by name."""
-        if self._lost:
-            self._forget_ended(ledger.all)
+        """The claims that wait for each device, by name; may be asked by any thread, and forgets nothing."""
+        holds = ledger.all if self._lost else ()
         found: dict[str, set[str]] = {}
-        for conflicts in self._lost.values():
-            for device, conflict in conflicts.items():
-                found.setdefault(device, set()).add(conflict.claim)
+        for conflicts in tuple(self._lost.values()):
+            for device, conflict in tuple(conflicts.items()):
+                if _goes_on(conflict, holds):
+                    found.setdefault(device, set()).add(conflict.claim)
         return {device: tuple(sorted(claims)) for device, claims in found.items()}
 
     def _forget_ended(self, holds: tuple[Hold, ...]) -> None:
-        """Conflicts that ended because the pod gave the device back are none any more, whoever looks first."""
+        """Conflicts that ended because the pod gave the device back are none any more."""
         for uid, conflicts in [*self._lost.items()]:
             for device, conflict in [*conflicts.items()]:
-                if not any(_in_the_way(hold, conflict.wanted) for hold in holds):
+                if not _goes_on(conflict, holds):
                     del conflicts[device]
             if not conflicts:
                 del self._lost[uid]
+
+
+def _goes_on(conflict: Conflict, holds: tuple[Hold, ...]) -> bool:
+    return any(_in_the_way(hold, conflict.wanted) for hold in holds)
 
 
 def _in_the_way(hold: Hold, wanted: Hold) -> bool:

@@ -105,7 +105,7 @@ class Reservations:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why claims are not known as they are now, one line each."""
-        return tuple(named.problem for named in self._named.values() if named.problem)
+        return tuple(named.problem for named in tuple(self._named.values()) if named.problem)
 
     def apply(self, pods: Iterable[NodePod]) -> None:
         """These are the pods of the node that are not over."""

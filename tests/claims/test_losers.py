@@ -60,6 +60,13 @@ def test_a_device_is_contested_while_a_live_pod_has_it_and_a_claim_waits() -> No
     assert losers.by_device(ledger) == {}
 
 
+def test_whoever_asks_which_claims_wait_changes_nothing() -> None:
+    losers, ledger = Losers(Heard()), taken_by(pods(GPU0))
+    lose(losers, claims(GPU0), pods(GPU0))
+    assert losers.by_device(Ledger()) == {}
+    assert losers.by_device(ledger) == {GPU0: ("team/claim",)}
+
+
 @pytest.mark.parametrize("state", [HoldState.ALLOCATED, HoldState.RECORDED])
 def test_no_claim_is_evicted_before_the_pod_is_proved_to_live(state: HoldState) -> None:
     losers, ledger = Losers(Heard()), taken_by(pods(GPU0, state))
