@@ -28,7 +28,7 @@ class HoldState(StrEnum):
     LISTED = "listed"
     """The kubelet lists a live pod that has it."""
     RECORDED = "recorded"
-    """It is in the kubelet's checkpoint alone: an init container that has ended, or a pod that may be gone."""
+    """It is in the kubelet's checkpoint alone: an init container, which may still run, or a pod that may be gone."""
     RESERVED = "reserved"
     """Allocated to a claim of a pod that is bound to this node, and not prepared yet."""
     PREPARED = "prepared"
@@ -141,10 +141,18 @@ class Ledger:
         self._enter(owner, wanted)
 
     def take_each(self, holds: Iterable[Hold]) -> None:
-        """Enter holds of several owners, each in place of all that its owner has; all or none. Raises HeldError."""
+        """Enter holds of several owners, each in place of all that its owner has; all or none.
+
+        Raises HeldError, also where two of them exclude each other.
+        """
+        holds = tuple(holds)
+        # What is not part of anything is in nobody's way here: each device has one owner.
+        parts = [hold for hold in holds if hold.within]
         wanted: dict[str, list[Hold]] = {}
         for hold in holds:
-            by = self.obstacle(hold)
+            by = self.obstacle(hold) or next(
+                (part for part in parts if part is not hold and excludes(part, hold)), None
+            )
             if by is not None:
                 raise HeldError(hold, by)
             wanted.setdefault(hold.owner, []).append(hold)
@@ -214,8 +222,8 @@ class Ledger:
 
     @property
     def all(self) -> tuple[Hold, ...]:
-        """Every hold, owners in the order in which they came."""
-        return tuple(hold for holds in self._by_owner.values() for hold in holds)
+        """Every hold, owners in the order in which they came; may be asked by any thread."""
+        return tuple([hold for holds in tuple(self._by_owner.values()) for hold in holds])
 
     def by_device(self) -> Mapping[str, Hold]:
         """For every held device the hold that came first; looking on is none."""

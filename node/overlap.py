@@ -16,8 +16,9 @@ def wholes_of(device: Device) -> tuple[str, ...]:
     """Names of the devices that this one is a part of; some of them may not exist."""
     if device.kind is DeviceKind.MIG:
         return (device.parent,) if device.parent else ()
-    if device.kind in NIC_KINDS and device.text("sriovFunction") in ("vf", "sf"):
+    if device.text("sriovFunction") in ("vf", "sf"):
         address = device.text("pfPciAddress")
-        # The function's kind is not told here; only one of the two names can exist.
-        return tuple(f"{kind}-{address_label(address)}" for kind in NIC_KINDS) if address else ()
+        # Which kind of NIC its function is is not told here; only one of the two names can exist.
+        kinds = NIC_KINDS if device.kind in NIC_KINDS else (device.kind,)
+        return tuple(f"{kind}-{address_label(address)}" for kind in kinds) if address else ()
     return ()

@@ -142,6 +142,12 @@ class HoldKeeper:
         """A rule that takes a device from the plugin door takes it from no pod; who has it must first be known."""
         given = frozenset(device.name for device, rule in self._devices if rule.door.has(Door.PLUGIN))
         self._strangers |= self._given - given
+        # What pods leave on a device of theirs is no matter of any other door.
+        self._strangers -= {
+            device.name
+            for device, rule in self._devices
+            if rule.door is Doors.PLUGIN and self._last.get(device.name) is not Door.DRA
+        }
         self._given = given
         self._may_be_had = given if self.plugin.known(self._monotonic()) else self._may_be_had | given
 

@@ -130,6 +130,16 @@ def test_a_whole_is_not_given_out_beside_a_part_of_it() -> None:
     node.allocate(mig(2, 0))
 
 
+def test_a_whole_and_a_part_of_it_are_not_given_out_at_once() -> None:
+    node = Node(gpu(0), gpu(1), mig(1, 0), mig(2, 0))
+    node.look()
+    for both in ((gpu(0), mig(1, 0)), (mig(1, 0), gpu(0))):
+        with pytest.raises(HeldError, match=r"device (gpu-0|mig-0-1), (whose|which is) part"):
+            node.allocate(gpu(1), *both)
+        assert node.keeper.ledger.all == ()
+    node.allocate(mig(1, 0), mig(2, 0))
+
+
 def test_a_device_a_claim_had_is_nobodys_while_a_look_finds_a_process() -> None:
     node = Node(gpu(0))
     node.look()
@@ -285,6 +295,17 @@ def test_a_device_that_nobody_had_when_a_rule_moved_it_is_looked_at_all_the_same
     node.keeper.place(Snapshot(1, node.devices), (Rule(GPU, Selector(), Doors.DRA),))
     node.look()
     assert node.state(gpu(0)) == (None, HoldState.DRAINING)
+
+
+@pytest.mark.parametrize("rules", [(), (Rule(GPU, Selector(), Doors.DRA),)], ids=["no rule", "moved and moved back"])
+def test_what_is_back_at_the_plugin_door_alone_does_not_wait_for_what_pods_left(rules: tuple[Rule, ...]) -> None:
+    plugin = Rule(GPU, Selector(), Doors.PLUGIN)
+    node = Node(gpu(0), rule=plugin)
+    node.left["gpu-0"] = (Process(41, "exporter"),)
+    node.keeper.place(Snapshot(1, node.devices if rules else ()), rules or (plugin,))
+    node.keeper.place(Snapshot(1, node.devices), (plugin,))
+    node.look()
+    assert node.state(gpu(0)) is None
 
 
 def test_a_claim_that_came_and_went_after_its_rule_had_is_looked_after_all_the_same() -> None:

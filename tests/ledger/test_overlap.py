@@ -36,6 +36,14 @@ def test_virtual_functions_and_subfunctions_are_parts_of_the_physical_one() -> N
     assert not excludes(_hold(virtual, "a"), _hold(plain, "b"))
 
 
+def test_virtual_functions_of_a_gpu_are_parts_of_it() -> None:
+    facts = sorted_attributes([("sriovFunction", "vf"), ("pfPciAddress", "0000:03:00.0")])
+    virtual = Device("gpu-0000-03-00-1", DeviceKind.GPU, "intel", pci_address="0000:03:00.1", attributes=facts)
+    physical = Device("gpu-0000-03-00-0", DeviceKind.GPU, "intel", pci_address="0000:03:00.0")
+    assert wholes_of(virtual) == (physical.name,)
+    assert excludes(_hold(physical, "a"), _hold(virtual, "b"))
+
+
 def test_amd_partitions_are_beside_each_other() -> None:
     whole = Device("gpu-0000-0b-00-0", DeviceKind.GPU, "amd")
     part = Device("partition-0000-0b-00-0-1", DeviceKind.PARTITION, "amd", parent=whole.name)
