@@ -40,9 +40,11 @@ class Pace(Value):
     settle: float = 0.3
     """From a grant to the reading: the kubelet enters a device some milliseconds after Allocate has answered."""
     every: float = 10.0
-    """Between readings when nothing happens, and the longest wait after failures."""
+    """Between readings when nothing happens."""
     again: float = 1.0
     """The first wait after a failure; doubled each time, and cut by up to a quarter at random."""
+    longest: float = 10.0
+    """The longest wait after failures."""
     bound: float = 0.1
     """From news of a pod to the reading: the kubelet hears of its binding as early, and asks for devices at once."""
     allocating: float = 0.05
@@ -146,7 +148,7 @@ class HoldsLoop:
             self._back_off(now)
 
     def _back_off(self, now: float) -> None:
-        wait = min(self._pace.again * 2.0 ** min(self._failures, 16), self._pace.every) * (1 - self._random() / 4)
+        wait = min(self._pace.again * 2.0 ** min(self._failures, 16), self._pace.longest) * (1 - self._random() / 4)
         self._failures += 1
         self._not_before = now + wait
         self._want(now + wait)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from node.events import EventType
-from node.holds.loop import Faults, HoldsLoop
+from node.holds.loop import Faults, HoldsLoop, Pace
 from node.holds.observer import Outcome, Silent
 from node.holds.reader import KubeletReader
 from node.holds.reading import Reading
@@ -172,6 +172,20 @@ def test_failures_are_tried_again_later_each_time_whatever_wakes() -> None:
     node = play(story)
     assert node.began == [0.0, 10.0, 11.0, 13.0, 17.0, 25.0, 35.0, 45.0, 50.6]
     assert set(node.outcomes) == {Outcome.WHOLE, Outcome.PARTIAL}
+
+
+def test_a_kubelet_that_is_back_is_read_within_ten_seconds_also_where_it_is_read_seldom() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        loop.follow(Pace(every=52.0))
+        node.faults = (FAULT,)
+        await asyncio.sleep(150)
+        node.faults = ()
+        await asyncio.sleep(60)
+
+    began = play(story).began
+    first = next(when for when in began if when >= 150)
+    assert first <= 160
+    assert [when for when in began if when > first] == [first + 52.0]
 
 
 def test_a_fault_is_told_once_however_often_it_is_met() -> None:
