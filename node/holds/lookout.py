@@ -50,7 +50,8 @@ class Lookout:
         self._clock = clock
         self._events = events
         self._observer = observer
-        self._named: dict[str, tuple[Process, ...]] = {}
+        self._named: dict[str, tuple[int, tuple[Process, ...]]] = {}
+        """The processes that were told of, and the number of the order that found them."""
         self._untold: set[str] = set()
         self._woken = asyncio.Event()
 
@@ -96,9 +97,12 @@ class Lookout:
         if finding.processes is None and name not in self._untold:
             self._untold.add(name)
             log.warning("left-over processes are not looked for: the driver tells of none", extra={"device": name})
-        before = self._named.pop(name, ())
+        number, before = self._named.pop(name, (order.number, ()))
+        if number != order.number:
+            # The device was free, or held, in between.
+            before = ()
         if left:
-            self._named[name] = left
+            self._named[name] = order.number, left
         if left and left != before:
             whose = f"{name} is free, but still used by {self._draining.wanted()[name].holder}"
             fix = f"it is offered again when that has ended, or after 'ostler holds release {name}'"

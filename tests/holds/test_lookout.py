@@ -120,6 +120,25 @@ def test_a_left_over_process_is_told_once_and_its_end_too() -> None:
     assert 12 <= len(driver.asked) <= 16
 
 
+@pytest.mark.parametrize("left", [(LEFT,), ()], ids=["still there", "ended"])
+def test_what_was_found_before_a_device_was_free_is_another_story(left: tuple[Process, ...]) -> None:
+    driver = Driver()
+    driver.processes[ONE.name] = (LEFT,)
+
+    async def story(lookout: Lookout) -> None:
+        _update(driver, lookout, ONE)
+        await asyncio.sleep(20)
+        driver.draining.release(ONE.name)
+        _update(driver, lookout)
+        driver.processes[ONE.name] = left
+        _update(driver, lookout, ONE)
+        await asyncio.sleep(20)
+
+    play(driver, story)
+    # Each drain is told of, and no end of one that nobody was told of.
+    assert driver.events.reasons == ["DeviceDraining"] * (1 + len(left))
+
+
 def test_a_driver_that_fails_is_asked_again_and_keeps_the_device() -> None:
     driver = Driver()
     driver.problem = "NVML does not answer"
