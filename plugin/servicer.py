@@ -2,9 +2,9 @@
 
 No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of what was handed
 out, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a pod
-ends. The one exception is an Allocate for what a pod has by all that is known: then the kubelet is asked. Faults
-become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error refuses a pod for good, so
-only requests that name devices that cannot be given are refused.
+ends. The one exception is an Allocate for what a pod has by all that is known, or may have because nothing is: then the
+kubelet is asked. Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error
+refuses a pod for good, so only requests that name devices that cannot be given are refused.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     async def Allocate(  # noqa: N802
         self, request: api_pb2.AllocateRequest, context: Context
     ) -> api_pb2.AllocateResponse:
-        """What each container gets; INVALID_ARGUMENT names ids that cannot be given."""
+        """What each container gets; INVALID_ARGUMENT names ids that cannot be given, FAILED_PRECONDITION a holder."""
         return await self._answered(
             "Allocate", context, lambda: self._allocate(request), lambda: self._doubted(request)
         )
@@ -130,11 +130,12 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     def _allocate(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
-        asked = [self._checked(list(wanted.devices_ids)) for wanted in request.container_requests]
-        self._taking.take(self._listing.resource, [device for devices in asked for device in devices])
-        for devices in asked:
-            ids = [device.id for device in devices]
-            response.container_responses.append(self.render(devices))
+        asked = [list(wanted.devices_ids) for wanted in request.container_requests]
+        given = self._checked(asked)
+        self._taking.take(self._listing.resource, given)
+        devices = {device.id: device for device in given}
+        for ids in asked:
+            response.container_responses.append(self.render([devices[id_] for id_ in ids]))
             self._remember(ids)
             # Told after the answer is on its way: a log line takes as long as the answer itself.
             asyncio.get_running_loop().call_soon(self._tell_given, ids)
@@ -153,10 +154,12 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self._observer.given(self._listing.resource, len(ids))
         log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
 
-    def _checked(self, ids: Sequence[str]) -> list[OfferedDevice]:
+    def _checked(self, asked: Sequence[Sequence[str]]) -> list[OfferedDevice]:
+        """The devices of all containers, none of them twice."""
         devices = self._listing.devices
-        if not ids:
+        if not all(asked):
             raise NoDevices(self._listing.resource)
+        ids = [id_ for wanted in asked for id_ in wanted]
         found = [devices[id_] for id_ in ids if id_ in devices]
         if len(set(ids)) == len(found) == len(ids) and all(device.healthy for device in found):
             return found

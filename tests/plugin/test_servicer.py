@@ -69,7 +69,8 @@ async def refusal(stub: Stub, *ids: str) -> str:
 
 
 async def test_each_container_gets_its_answer_in_the_order_of_the_request(stub: Stub) -> None:
-    assert await allocate(stub, ["b", "a"], ["a"]) == ["b,a", "a"]
+    assert await allocate(stub, ["b", "a"]) == ["b,a"]
+    assert await allocate(stub, ["b"], ["a"]) == ["b", "a"]
 
 
 async def test_unknown_ids_are_refused_with_their_names(stub: Stub) -> None:
@@ -80,6 +81,15 @@ async def test_unknown_ids_are_refused_with_their_names(stub: Stub) -> None:
 
 async def test_duplicated_ids_are_refused(stub: Stub) -> None:
     assert await refusal(stub, "a", "a") == "nvidia.com/gpu: device ids named more than once a"
+
+
+async def test_ids_of_two_containers_are_refused(stub: Stub) -> None:
+    request = api_pb2.AllocateRequest()
+    for _ in range(2):
+        request.container_requests.add(devices_ids=["a"])
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.Allocate(request)
+    assert refused.value.details() == "nvidia.com/gpu: device ids named more than once a"
 
 
 async def test_unhealthy_ids_are_refused_with_the_reason(stub: Stub) -> None:
