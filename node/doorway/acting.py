@@ -25,7 +25,6 @@ class ActingDoor(Value):
     """
 
     resource: str
-    configured: Doors
     wanted: Doors
     acts: Doors
     origin: str
@@ -67,11 +66,11 @@ def _acting(rule: Rule, choice: NodeDoors, support: TaintSupport) -> ActingDoor:
     if wanted is Doors.BOTH and not support.kept:
         said = f"{origin} says {wanted}"
         reason = f"{rule.resource} is offered through the {Doors.PLUGIN} door alone, though {said}: {support.text}"
-        return ActingDoor(rule.resource, rule.door, wanted, Doors.PLUGIN, origin, reason)
+        return ActingDoor(rule.resource, wanted, Doors.PLUGIN, origin, reason)
     reason = ""
     if wanted is not rule.door:
         reason = f"{rule.resource} has door {wanted} by {origin}; {_CONFIGURED} says {rule.door}"
-    return ActingDoor(rule.resource, rule.door, wanted, wanted, origin, reason)
+    return ActingDoor(rule.resource, wanted, wanted, origin, reason)
 
 
 def _unmatched(rules: Sequence[Rule], choice: NodeDoors) -> Iterable[str]:

@@ -73,13 +73,17 @@ def _entries(text: str, problems: list[str]) -> Iterator[str]:
 def _read(entry: str, named: dict[str, Doors], problems: list[str]) -> None:
     name, equals, word = (part.strip() for part in entry.partition("="))
     doors = _doors(word)
-    bad = explain_resource_name(name.replace(PROFILE, "x"))
+    example = name.replace(PROFILE, "x")
+    bad = explain_resource_name(example)
     if not equals:
         problem = f"is no entry; write NAME=DOOR, such as nvidia.com/gpu={Doors.DRA}"
     elif doors is None:
         problem = f"{_shown(word)} is no door; write {_DOORS}"
     elif bad is not None:
-        problem = _cut(bad.replace("'x'", repr(name)), 4 * _SHOWN)
+        # In the words of whoever wrote it: the name, or what stands behind its slash.
+        for made, written in ((example, name), (example.rpartition("/")[2], name.rpartition("/")[2])):
+            bad = bad.replace(repr(made), repr(written))
+        problem = _cut(bad, 4 * _SHOWN)
     elif named.get(name, doors) is not doors:
         problem = f"gives {name} another door than the entry {name}={named[name]} before it, which counts; remove one"
     else:

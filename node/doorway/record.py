@@ -60,6 +60,8 @@ def _read(data: JsonValue) -> KnownDoors:
     if not isinstance(data, dict):
         raise ValueError("it is no object")  # noqa: TRY004 - one exception type for every kind of damage
     taints, text, server = (_text(data, key) or "" for key in ("taints", "taintsText", "server"))
+    if taints not in {each.value for each in Taints}:
+        raise ValueError(f"taints is {taints!r}, not one of {', '.join(Taints)}")
     support = TaintSupport(Taints(taints), text, server)
     return KnownDoors(NodeWords(_text(data, "label"), _text(data, "annotation")), support)
 

@@ -76,6 +76,22 @@ def test_the_annotation_wins_over_the_label() -> None:
             ),
         ),
         (
+            NodeWords(None, "Bad.com/mig-{profile}=dra"),
+            (
+                "annotation ostler.dev/doors: entry 'Bad.com/mig-{profile}=dra': resource name "
+                "'Bad.com/mig-{profile}' has the domain 'Bad.com', which is no DNS name; use lower-case letters, digits, "
+                "'-' and '.', each part starting and ending with a letter or digit (the entry is ignored)"
+            ),
+        ),
+        (
+            NodeWords(None, "a.b/mig-{profile}!=dra"),
+            (
+                "annotation ostler.dev/doors: entry 'a.b/mig-{profile}!=dra': resource name 'a.b/mig-{profile}!' has "
+                "'mig-{profile}!' behind the '/'; use letters, digits, '-', '_' and '.', starting and ending with a "
+                "letter or digit (the entry is ignored)"
+            ),
+        ),
+        (
             NodeWords(None, "a.b/c=dra,a.b/c=plugin"),
             (
                 "annotation ostler.dev/doors: entry 'a.b/c=plugin': gives a.b/c another door than the entry a.b/c=dra "

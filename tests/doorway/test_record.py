@@ -24,7 +24,7 @@ def test_what_was_known_is_known_again(tmp_path: Path) -> None:
     ("data", "reason"),
     [
         ([], "it is no object"),
-        ({"taints": "perhaps"}, "'perhaps' is not a valid Taints"),
+        ({"taints": "perhaps"}, "taints is 'perhaps', not one of kept, dropped, unknown"),
         ({"taints": "kept", "label": 7}, "label is no text"),
         ({"taints": 1}, "taints is no text"),
     ],
