@@ -158,7 +158,7 @@ def _lingers(device: Device, rule: Rule, standing: Standing, door: Door) -> bool
     if door is Door.DRA:
         return hold is not None or device.name in standing.at_scheduler
     if hold is not None:
-        return hold.resource == rule.resource_of(device)
+        return rule.resource_of(device) in (hold.resource, *(resource for resource, _ in hold.ids))
     return device.name in standing.listed and device.name in standing.at_kubelet
 
 

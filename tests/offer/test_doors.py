@@ -153,6 +153,13 @@ def test_a_resource_of_another_plugin_is_not_shown_for_what_a_pod_has_of_it() ->
     assert both(ONE, rule(Doors.DRA), theirs) == (None, (False, Cause.OTHER_DOOR))
 
 
+def test_what_a_pod_has_under_several_names_is_shown_under_ours() -> None:
+    ids = (("example.com/other", "0"), (GPU, str(ONE.uuid)))
+    both_names = replace(pod(ONE, resource="example.com/other"), ids=ids)
+    state = standing(both_names, at_kubelet=[ONE], listed=[ONE])
+    assert both(ONE, rule(Doors.DRA), state) == (GIVEN, (False, Cause.OTHER_DOOR))
+
+
 @pytest.mark.parametrize(
     ("state", "plugin", "dra"),
     [
