@@ -96,7 +96,6 @@ class Bookkeeping:
         self._refused: dict[str, float] = {}
         """Devices of which it was told that a pod could not have them, and when (monotonic)."""
         self._running = False
-        self._news = asyncio.Event()
 
     @property
     def ledger(self) -> Ledger:
@@ -104,7 +103,7 @@ class Bookkeeping:
         return self.keeper.ledger
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """The kubelet's record, where a pod has one of these by what is known; see ``plugin.taking.Taking``.
+        """The kubelet's record, where a pod has one of these by what is known, or nothing is; see ``plugin.taking``.
 
         By whatever id: a device may have had another resource or another id when the pod got it.
 
@@ -113,15 +112,14 @@ class Bookkeeping:
         allocated at that moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
         """
         self._loop.allocating()
-        if not self._reader.has_records:
-            return None
         known = self.plugin.known(self._monotonic())
         asked: dict[tuple[str, str], OfferedDevice] = {}
         for each in devices:
-            asked |= dict.fromkeys(self.plugin.ids_of(each.device.name), each)
+            for id_ in self.plugin.ids_of(each.device.name):
+                asked[id_] = each
             if not known:
                 asked[resource, each.id] = each
-        return self._look_up(resource, asked) if asked else None
+        return self._look_up(resource, asked) if asked and self._reader.has_records else None
 
     async def _look_up(self, resource: str, ids: Mapping[tuple[str, str], OfferedDevice]) -> None:
         holding = await self._reader.holding(ids.keys(), self.keeper.pods.gone)
@@ -227,11 +225,6 @@ class Bookkeeping:
         """Why what the plugin door has given out is not known in whole; empty where it is, or nobody asks."""
         return self.plugin.unknown_because(self._monotonic()) if self._running else ""
 
-    async def known(self) -> None:
-        """Return when what the plugin door has given out is known."""
-        while not self.keeper.known:
-            await self._news.wait()
-
     async def run(self) -> None:
         """Read the kubelet and look at free devices until cancelled."""
         self._running = True
@@ -256,8 +249,6 @@ class Bookkeeping:
             self._heard(reading.began, reading.allocatable)
         if self._standing() != self._seen:
             self._ledger_changed()
-        news, self._news = self._news, asyncio.Event()
-        news.set()
         self._look_again()
 
     def _look_again(self) -> None:

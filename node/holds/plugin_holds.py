@@ -195,11 +195,6 @@ class PluginHolds:
         return sum(1 for id_, grant in self._granted.items() if id_ not in self._recorded or self._began <= grant.now)
 
     @property
-    def unplaced(self) -> tuple[Id, ...]:
-        """What containers have of which no device is known, as (resource, id): mostly other plugins' own things."""
-        return tuple(sorted(id_ for id_ in self._since if not self._places.get(id_)))
-
-    @property
     def at_kubelet(self) -> frozenset[str]:
         """Devices that the kubelet counts as allocatable, through any plugin, by what it said last."""
         if self._at_kubelet is None:

@@ -164,7 +164,6 @@ def test_another_plugins_id_of_the_same_hardware_holds_it(pods: Pods) -> None:
     holds.read(reading(6.0, [(f"{ID}::3", "team/one"), (f"{ID}::1", "team/two")], resource="hami.io/gpu"), pods, 0.0)
     (hold,) = holds.wanted().values()
     assert (hold.device, hold.holder, hold.resource) == (ONE.name, "team/one, team/two", "hami.io/gpu")
-    assert holds.unplaced == ()
 
 
 def test_many_pods_on_one_device_are_counted_not_named(pods: Pods) -> None:
@@ -177,14 +176,12 @@ def test_an_id_of_a_device_that_is_not_there_holds_it_once_it_is(pods: Pods) -> 
     holds = _holds(TWO)
     holds.read(reading(6.0, [(ID, "team/one"), ("7", "team/two")]), pods, 0.0)
     assert not holds.wanted()
-    assert holds.unplaced == ((GPU, "7"), (GPU, ID))
     holds.place(snapshot(ONE, TWO))
     assert set(holds.wanted()) == {ONE.name}
     holds.place(snapshot(TWO))
     assert set(holds.wanted()) == {ONE.name}, "it is held although it is gone"
     holds.read(reading(7.0), pods, 0.0)
     assert not holds.wanted()
-    assert not holds.unplaced
 
 
 def test_a_hold_tells_what_the_device_is_part_of(pods: Pods) -> None:
