@@ -79,8 +79,8 @@ def test_the_annotation_wins_over_the_label() -> None:
             NodeWords(None, "Bad.com/mig-{profile}=dra"),
             (
                 "annotation ostler.dev/doors: entry 'Bad.com/mig-{profile}=dra': resource name "
-                "'Bad.com/mig-{profile}' has the domain 'Bad.com', which is no DNS name; use lower-case letters, digits, "
-                "'-' and '.', each part starting and ending with a letter or digit (the entry is ignored)"
+                "'Bad.com/mig-{profile}' has the domain 'Bad.com', which is no DNS name; use lower-case letters, "
+                "digits, '-' and '.', each part starting and ending with a letter or digit (the entry is ignored)"
             ),
         ),
         (
