@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from node.health.signal import Condition, Trouble
+from node.inventory.nvidia.signals.conditions import LINK_DOWN, LINK_ERRORS
+from node.inventory.nvidia.signals.gpus import GpuId
+from node.inventory.nvidia.signals.polls import Memory
+from node.inventory.nvidia.signals.vitals import Vitals
 from tests.nvml import nodes, stub
 from tests.nvml.conftest import well
 from tests.nvml.listening import Listening, kinds_of
@@ -37,6 +41,16 @@ async def test_memory_errors_count_while_they_grow(listening: Listening) -> None
     assert (await listening.looked()).found[GPU] == ()
     listening.hardware.ecc(2, 0, 92)
     assert (await listening.looked()).found[GPU] == (), "the counter began anew"
+
+
+def test_a_counter_that_was_not_answered_once_has_grown_all_the_same() -> None:
+    memory = Memory()
+    counted = Vitals(ecc_volatile=0, link_errors=(("crc", 1), ("replay", 1)))
+    assert memory.concluded(GpuId("GPU-1"), counted) == ()
+    assert memory.concluded(GpuId("GPU-1"), Vitals(link_errors=(("crc", 1),))) == ()
+    errors, links = memory.concluded(GpuId("GPU-1"), Vitals(ecc_volatile=5, link_errors=(("crc", 1), ("replay", 3))))
+    assert errors.detail == "5 uncorrectable memory errors more, 5 since the driver was loaded"
+    assert links.detail == "NVLink errors since the last look: replay +2"
 
 
 async def test_rows_that_wait_and_rows_that_failed_differ_by_code(listening: Listening) -> None:
@@ -111,7 +125,8 @@ async def test_nvlink_errors_count_while_they_grow(listening: Listening) -> None
     await listening.opened()
     listening.hardware.nvlink_errors(2, replay=9, recovery=1)
     (condition,) = (await listening.looked()).found[GPU]
-    assert condition == Condition(Trouble.NVLINK, "NVLink errors since the last look: replay +2, recovery +1")
+    words = "NVLink errors since the last look: replay +2, recovery +1"
+    assert condition == Condition(Trouble.NVLINK, words, LINK_ERRORS)
     assert (await listening.looked()).found[GPU] == ()
 
 
@@ -130,8 +145,11 @@ async def test_a_link_that_goes_down_is_told_until_it_is_up(listening: Listening
     await listening.opened()
     listening.hardware.link(2, 4, active=False)
     listening.hardware.link(2, 7, active=False)
+    listening.hardware.nvlink_errors(2, replay=1)
     (condition,) = await listening.finds(GPU, Trouble.NVLINK)
-    assert condition.detail == "NVLinks 4, 7 went down"
+    assert condition == Condition(Trouble.NVLINK, "NVLinks 4, 7 went down", LINK_DOWN), (
+        "which says more than its errors"
+    )
     assert (await listening.looked()).found["gpu-0000-1b-00-0"] == (), "its link 17 was never up"
     listening.hardware.link(2, 4, active=True)
     (condition,) = (await listening.looked()).found[GPU]

@@ -13,6 +13,8 @@ from node.health.policy import FAILED, PENDING, RECOVERY_WORDS
 from node.health.signal import Condition, Trouble
 from node.inventory.nvidia.signals.vitals import Vitals
 
+LINK_DOWN, LINK_ERRORS = 0, 1
+"""What is wrong with NVLinks."""
 RESET = 1
 """The recovery action of a GPU that answers with RESET_REQUIRED."""
 
@@ -66,12 +68,13 @@ def _links(now: Vitals, before: Vitals, up: frozenset[int]) -> Iterator[Conditio
     down = [link for link, active in now.links if not active and link in up]
     if down:
         plural = "s" if len(down) > 1 else ""
-        yield Condition(Trouble.NVLINK, f"NVLink{plural} {', '.join(map(str, down))} went down")
+        yield Condition(Trouble.NVLINK, f"NVLink{plural} {', '.join(map(str, down))} went down", LINK_DOWN)
+        return
     counted = dict(before.link_errors)
     grown = [(kind, _growth(count, counted.get(kind))) for kind, count in now.link_errors]
     told = [f"{kind} +{more}" for kind, more in grown if more]
     if told:
-        yield Condition(Trouble.NVLINK, f"NVLink errors since the last look: {', '.join(told)}")
+        yield Condition(Trouble.NVLINK, f"NVLink errors since the last look: {', '.join(told)}", LINK_ERRORS)
 
 
 def _clocks(now: Vitals) -> Iterator[Condition]:

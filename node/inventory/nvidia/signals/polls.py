@@ -17,6 +17,7 @@ from node.inventory.nvidia.signals.conditions import conditions
 from node.inventory.nvidia.signals.gpus import GpuId, SessionGpus
 from node.inventory.nvidia.signals.vitals import Vitals, VitalsReader
 from node.ticks import SELDOM, until_tick
+from node.values import replace
 
 PAUSE = 0.25
 """Least seconds between two looks that were asked for, so that a storm of events is no storm of looks."""
@@ -42,9 +43,16 @@ class Memory:
         up = self._up.get(gpu, frozenset())
         found = conditions(now, self._before.get(gpu, Vitals()), up)
         if now.gone is None:
-            self._before[gpu] = now
+            self._before[gpu] = _counted(now, self._before.get(gpu, Vitals()))
             self._up[gpu] = up | {link for link, active in now.links if active}
         return found
+
+
+def _counted(now: Vitals, before: Vitals) -> Vitals:
+    """A counter that was not answered this time stands where it stood."""
+    volatile = before.ecc_volatile if now.ecc_volatile is None else now.ecc_volatile
+    errors = dict(before.link_errors) | dict(now.link_errors)
+    return replace(now, ecc_volatile=volatile, link_errors=tuple(errors.items()))
 
 
 class Polls:
