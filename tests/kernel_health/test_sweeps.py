@@ -124,5 +124,7 @@ async def test_when_too_many_hang_no_more_threads_are_made(tmp_path: Path) -> No
         count = sweeps.count
         await eventually(lambda: len(found) == count)
         assert threading.active_count() <= before + 4
+        assert sweeps.stopped
         answers.set()
         await eventually(lambda: any(len(each) == len(names) for each in found))
+        assert not sweeps.stopped

@@ -143,6 +143,20 @@ async def test_a_device_whose_state_cannot_be_read_is_named(tmp_path: Path) -> N
         sweeping.cancel()
 
 
+async def test_it_is_told_when_no_files_are_looked_at_any_more(tmp_path: Path) -> None:
+    async with live(tmp_path, FakeStream()) as (hardware, _):
+
+        class Stopped(Sweeps):
+            hung = frozenset({"0000:83:00.0"})
+            stopped = True
+
+        hardware._sweeps = Stopped(FunctionFiles("", "", lambda: 0.0), lambda *_: None)
+        assert hardware.status().detail == (
+            "hardware changes may be seen late: 0000:83:00.0 does not answer when its state is read; "
+            "no device's files are looked at until one of these answers"
+        )
+
+
 async def test_a_stream_that_breaks_is_opened_anew(tmp_path: Path) -> None:
     stream = FakeStream()
     async with live(tmp_path, stream) as (hardware, _):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from node.inventory.live.links import LinkTable
+import asyncio
+import errno
+from collections.abc import Sequence
+
+import pytest
+
+from node.inventory.live.links import LinkMonitor, LinkTable
 from node.inventory.network.rtnetlink import (
     DELADDR,
     DELLINK,
@@ -10,10 +16,12 @@ from node.inventory.network.rtnetlink import (
     NEWADDR,
     NEWLINK,
     NEWROUTE,
+    Link,
     parse_address,
     parse_link,
 )
 from tests.netlink.making import address, link, route
+from tests.waiting import eventually
 
 
 def table(*links: bytes, addresses: tuple[bytes, ...] = ()) -> LinkTable:
@@ -90,3 +98,40 @@ def test_default_routes_are_hints_and_other_routes_are_none() -> None:
 def test_a_link_that_was_never_seen_counts() -> None:
     assert table().changes(NEWROUTE, route(77))
     assert not table().changes(4711, b"")
+
+
+class Listener:
+    """What it is told to be all links."""
+
+    def __init__(self) -> None:
+        self.told: list[Sequence[Link]] = []
+
+    def relisted(self, links: Sequence[Link]) -> None:
+        self.told.append(links)
+
+    def link(self, link: Link, *, gone: bool) -> None: ...
+
+    def settle(self) -> None: ...
+
+
+async def test_while_nobody_tells_of_links_what_was_told_does_not_count() -> None:
+    listener = Listener()
+    monitor = LinkMonitor(lambda: None, listener=listener)
+    listening = asyncio.create_task(monitor.run())
+    await eventually(lambda: monitor.listening)
+    assert listener.told[0]
+    assert monitor._ended is not None
+    monitor._ended.set_exception(OSError(errno.EBADF, "Bad file descriptor"))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        await listening
+    assert list(listener.told[1:]) == [()]
+
+
+async def test_at_the_end_what_was_told_of_links_still_counts() -> None:
+    listener = Listener()
+    monitor = LinkMonitor(lambda: None, listener=listener)
+    listening = asyncio.create_task(monitor.run())
+    await eventually(lambda: monitor.listening)
+    listening.cancel()
+    await asyncio.wait([listening])
+    assert len(listener.told) == 1

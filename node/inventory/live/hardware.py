@@ -160,6 +160,8 @@ class LiveHardware:
         if self._polls.stalled:
             trouble.append("a device does not answer when its state is read")
         trouble += [f"{address} does not answer when its state is read" for address in sorted(self._sweeps.hung)]
+        if self._sweeps.stopped:
+            trouble.append("no device's files are looked at until one of these answers")
         if trouble:
             return SourceStatus(
                 self.name, SourceState.FAILED, f"hardware changes may be seen late: {'; '.join(trouble)}"

@@ -5,7 +5,7 @@ withdrawn late is given to one more pod. rtnetlink's messages and uevents are ju
 /sys and /dev every few seconds and soon after a uevent, in a thread. So there are two sources of Looks:
 
 - ``kernel``: links, and what uevents say of functions and nodes. A uevent's word holds until a sweep that began after
-  it has looked, so that nothing stays because an event was lost.
+  it has looked, so that nothing stays because an event was lost; as long as sweeps hang it stays.
 - ``sysfs``: everything that a sweep found.
 
 Only differences are handed over, so that a link that goes up and down a thousand times within one read of the socket is

@@ -164,6 +164,10 @@ class LinkMonitor:
                 while True:
                     await self._listen(netlink)
                     await asyncio.sleep(_AGAIN)
+            except Exception:
+                # Nobody tells of links until it listens again; meanwhile scans do.
+                self._listener.relisted(())
+                raise
             finally:
                 self.listening = False
                 self._socket = None

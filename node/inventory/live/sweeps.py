@@ -2,8 +2,8 @@
 
 A reading may hang for as long as a device's firmware does. Then the thread is left behind, its function is left out
 until the thread comes back, and the others are looked at as before. The threads are daemons, so that none keeps the
-process from ending; a few of them at most are ever left behind. One that is made for each sweep keeps no memory in
-between (a thread that waits costs 0.2 MB).
+process from ending; four of them at most are ever left behind, and as long as so many are, nothing is looked at. One
+that is made for each sweep keeps no memory in between (a thread that waits costs 0.2 MB).
 """
 
 from __future__ import annotations
@@ -68,6 +68,11 @@ class Sweeps:
         """Addresses of functions (or names of devices without one) that are left out because reading them hangs."""
         return frozenset(sweep.at for sweep in self._left if sweep.running)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether so many readings hang that nothing is looked at."""
+        return sum(sweep.running for sweep in self._left) >= _MOST_LEFT
+
     def show(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
         """Look at these devices from the next sweep on."""
         self._shown = snapshot, rules
@@ -91,7 +96,7 @@ class Sweeps:
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         self._left = [sweep for sweep in self._left if sweep.running]
-        if len(self._left) >= _MOST_LEFT:
+        if self.stopped:
             return
         if self._planned is None or any(new is not old for new, old in zip(self._shown, self._planned, strict=True)):
             self._planned, self._plan = self._shown, watched(*self._shown)
