@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Protocol
 
@@ -25,16 +26,12 @@ class Streams(Protocol):
 def claims_to_serve(settings: Settings) -> bool:
     """Whether there is anything for the DRA door: devices by rule, or what an earlier process has left.
 
-    Those are claims that it prepared, and devices whose withdrawal from claims was not confirmed.
+    Those are claims that have devices, and devices whose withdrawal from claims was not confirmed.
     """
     if settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules):
         return True
-    try:
-        left = settings.state_dir.joinpath("claims").glob("*.json")
-        # The name of driver.shown.NAME; not imported, because most nodes have no second door.
-        return settings.state_dir.joinpath("dra-door.json").exists() or any(left)
-    except OSError:
-        return False
+    # The name of driver.shown.NAME; not imported, because most nodes have no second door.
+    return os.path.lexists(settings.state_dir / "dra-door.json") or claims_left(settings)
 
 
 def claims_left(settings: Settings) -> bool:
