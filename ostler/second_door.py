@@ -241,11 +241,8 @@ class SecondDoor:
         """Offer what the rules say of this snapshot."""
         if snapshot.devices is not self._devices:
             self._devices = snapshot.devices
-            self._wholes = {device.name: wholes for device in snapshot.devices if (wholes := wholes_of(device))}
-        for device in sorted(standing.contested - self._contested):
-            self._books.counters.evicted()
-            log.warning("a claim lost its device to a pod, its pod is evicted", extra={"device": device})
-        self._contested = standing.contested
+            self._place({device.name: wholes for device in snapshot.devices if (wholes := wholes_of(device))})
+        self._count_evicted(standing)
         acting = self.acting(rules)
         self._doors.announce(acting)
         self._held_back = "; ".join(each.reason for each in acting.held_back)
@@ -360,6 +357,23 @@ class SecondDoor:
         if standing.settled and not asks:
             return True
         return all(rule.door is not Doors.BOTH for rule in self.rules_of_plugin_door(rules))
+
+    def _place(self, wholes: dict[str, tuple[str, ...]]) -> None:
+        """What devices are part of; claims may have been reserved before their devices were seen."""
+        before, self._wholes = self._wholes, wholes
+        if wholes != before and self._named:
+            self._books.keeper.reserve(self._holders.reservations())
+
+    def _count_evicted(self, standing: Standing) -> None:
+        """Tell of claims whose pods a taint evicts from now on; where taints are dropped none is."""
+        if not standing.known:
+            return
+        dropped = self._doors.support.taints is Taints.DROPPED
+        contested = frozenset() if dropped else standing.contested
+        for device in sorted(contested - self._contested):
+            self._books.counters.evicted()
+            log.warning("a claim lost its device to a pod, its pod is evicted", extra={"device": device})
+        self._contested = contested
 
     def _within(self, device: str) -> tuple[str, ...]:
         return self._wholes.get(device, ())

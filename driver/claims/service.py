@@ -158,8 +158,9 @@ class ClaimService:
         """Prepare from these devices from now on."""
         self._preparation.view = view
         self._viewed.set()
-        for uid in self._collector.rebuild:
-            self._place(uid, view)
+        for uid, record in tuple(self._book.records.items()):
+            if uid in self._collector.rebuild or not record.boot:
+                self._place(uid, view)
 
     async def recover(self) -> None:
         """Take up what an earlier process left; before that, calls wait. No other process may prepare any more."""

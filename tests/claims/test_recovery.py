@@ -232,6 +232,19 @@ async def test_a_claim_is_prepared_again_less_and_less_often(node: Node) -> None
     await asyncio.wait([collecting])
 
 
+async def test_a_claim_that_only_its_cdi_file_tells_of_excludes_what_its_device_is_part_of(node: Node) -> None:
+    part = mig(1, 0)
+    node.devices = (*node.devices, offered(part))
+    node.reader.put(claim(1, result(part.name)))
+    await (await node.started()).prepare(reference())
+    _truncated(node.record_path(1))
+    service = await node.started()
+    [record] = service.records()
+    assert (record.claim.name, record.boot) == ("", "")
+    [hold] = service.ledger.all
+    assert (hold.device, hold.within) == (part.name, (part.parent,))
+
+
 async def test_a_device_twice_in_the_kubelets_file_is_one(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
     node.kubelet_knows(1, devices={1: (GPU0, GPU0)})

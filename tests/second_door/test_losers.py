@@ -8,7 +8,10 @@ import pytest
 
 from driver.claims.errors import Unavailable
 from driver.claims.model import ClaimReference
+from node.doorway.taint_support import Taints, TaintSupport
+from node.holds.standing import NOTHING_HELD
 from node.rules import Doors
+from node.values import replace
 from sandbox.apiserver.server import ApiServer
 from tests.holders.making import TEAM, World
 from tests.second_door.making import WITHDRAWN, Both, begun, ended_at, gpus
@@ -51,6 +54,23 @@ async def test_a_loser_is_evicted_for_as_long_as_both_are_there(
             await ended_at(both, Doors.BOTH)
         assert both.second.losers() == {}
     assert both.asked("list", "resourceclaims") == both.asked("watch", "resourceclaims") == 0
+
+
+async def test_an_eviction_is_counted_once_and_none_where_taints_are_dropped(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        lose(both, world)
+        await eventually(lambda: both.effects(DEVICE) == EVICTS)
+        assert both.books.counters.evictions == 1
+        contested = replace(NOTHING_HELD, known=True, contested=frozenset({DEVICE}))
+        both.second._count_evicted(replace(contested, known=False, contested=frozenset()))
+        both.second._count_evicted(contested)
+        assert both.books.counters.evictions == 1, "what is not known for a moment has not ended"
+        doors = both.second._doors
+        doors._known = replace(doors._known, support=TaintSupport(Taints.DROPPED))
+        both.second._count_evicted(replace(contested, contested=frozenset({DEVICE, "gpu-0001"})))
+        assert both.books.counters.evictions == 1
 
 
 async def test_a_loser_is_found_again_by_the_next_process_and_so_is_its_end(
