@@ -227,8 +227,8 @@ class HealthKeeper:
         )
         if not dry_run:
             brakes.release(held)
-            self._events.emit(EventType.NORMAL, BRAKE_OFF, f"{changes[0]} again: somebody released the brake")
             self._done(self._ward.touched(restrained, self._now()))
+            self._events.emit(EventType.NORMAL, BRAKE_OFF, f"{changes[0]} again: somebody released the brake")
         return changes
 
     def close(self) -> None:
@@ -276,15 +276,16 @@ class HealthKeeper:
         return lines or (f"{name} stays {self._entry(self._found(name)).health.state}",)
 
     def _done(self, outcome: Outcome) -> None:
-        """Everything that follows a step: memory, words for people, subscribers, the next step."""
+        """Everything that follows a step: memory, subscribers, the next step; words for people last of all."""
         data = self._data()
         if data != self._saved:
             self._saved = data
             self._save(data)
-        self._tell(outcome.changes, outcome.brakes)
         if outcome.changed:
             self._publish()
         self._arm()
+        # What cannot be said keeps nobody from the verdict.
+        self._tell(outcome.changes, outcome.brakes)
 
     def _tell(self, changes: Iterable[Change], brakes: Iterable[Brake]) -> None:
         changes = tuple(changes)
@@ -296,9 +297,10 @@ class HealthKeeper:
         for kind, reason, message in stories(told, dry_run=self.policy.dry_run):
             self._events.emit(kind, reason, message)
         for brake in brakes:
+            # None where all of them are over already and only held until they were quiet.
             who = named(self._ward.may_evict(brake.kind))
-            text = f"{brake.reason}: none of them costs a pod until 'ostler health release-brake {brake.kind}'; {who}"
-            self._events.emit(EventType.WARNING, BRAKE_ON, text)
+            text = f"{brake.reason}: none of them costs a pod until 'ostler health release-brake {brake.kind}'"
+            self._events.emit(EventType.WARNING, BRAKE_ON, f"{text}; {who}" if who else text)
 
     def _publish(self) -> None:
         snapshot = self.judged

@@ -81,9 +81,9 @@ def _sentence(state: HealthState, reason: str, recovery: Recovery, names: list[s
 
 
 def named(names: Iterable[str]) -> str:
-    """A few names, and how many more there are."""
+    """A few names, and how many more there are; empty for none."""
     names = tuple(names)
     more = len(names) - _SHOWN
     if more > 1:
         return f"{', '.join(names[:_SHOWN])} and {more} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

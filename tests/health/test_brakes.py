@@ -28,6 +28,26 @@ def test_a_brake_stops_a_device_that_evicts_also_while_it_settles() -> None:
     assert (rig.evicting, [*rig.braked]) == ([], [DeviceKind.GPU])
 
 
+def test_a_brake_by_what_is_over_already_names_no_device() -> None:
+    rig = Rig([A, B])
+    rig.look(A.name, LOST)
+    rig.time.forward(3)
+    rig.look(A.name)
+    rig.time.forward(3)
+    rig.xid(B.name, 79)
+    assert rig.states() == {A.name: UNHEALTHY, B.name: UNHEALTHY}
+    assert rig.shown[-1] is rig.keeper.judged
+    assert rig.braked == {DeviceKind.GPU: ()}
+    assert rig.told.events[-1] == (
+        EventType.WARNING,
+        "HealthBrakeOn",
+        (
+            "2 of 2 devices of kind gpu went bad within 60 s: none of them costs a pod until 'ostler health"
+            " release-brake gpu'"
+        ),
+    )
+
+
 def test_more_than_half_of_a_kind_at_once_costs_nobody_a_pod() -> None:
     rig = Rig([A, B, C, D])
     rig.scan(*lost(A, B, C))

@@ -227,6 +227,20 @@ def test_what_is_held_against_a_device_that_never_comes_is_forgotten() -> None:
     assert rig.state("gpu-nowhere") is HEALTHY
 
 
+def test_words_that_cannot_be_said_withhold_no_verdict() -> None:
+    rig = Rig([A])
+
+    def unsaid(kind: EventType, reason: str, message: str) -> None:
+        raise ValueError(kind, reason, message)
+
+    rig.told.emit = unsaid  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="DeviceUnhealthy"):
+        rig.look(A.name, LOST)
+    assert rig.shown[-1].devices[0].health.state is UNHEALTHY
+    rig.time.forward(11)
+    assert rig.evicting == [A.name]
+
+
 def test_a_subscriber_that_fails_keeps_nobody_else_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig([A])
 

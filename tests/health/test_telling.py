@@ -56,6 +56,7 @@ def test_getting_well_is_good_news() -> None:
 
 
 def test_a_few_names_are_said_and_the_rest_is_counted() -> None:
+    assert named([]) == ""
     assert named(["a"]) == "a"
     assert named("abc") == "a, b and c"
     assert named("abcd") == "a, b, c and d"
