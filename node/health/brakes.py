@@ -5,6 +5,11 @@ within ``Pace.together`` seconds, if one of them might evict; it stays on until 
 otherwise, since only people can tell a dead node from a driver that lies. A device goes bad when it becomes unhealthy,
 and once more when its trouble becomes one that evicts. One that was unhealthy when its kind's brake was let go is
 excused: until it was well it puts no brake on, also after a restart.
+
+A restart sees everything for the first time, and what was bad for weeks did not go bad with it. So one that began to
+evict longer than ``Pace.together`` before a restart is excused after it, and one that was only unhealthy so long is
+``ailing``: it goes bad when it begins to evict, and not before. Who was never seen before the start is neither, since a
+driver may lie at the start as well.
 """
 
 from __future__ import annotations
@@ -50,8 +55,14 @@ class Brakes:
         self._kinds: dict[str, DeviceKind] = {}
         """Of those that are unhealthy."""
         self._excused: set[str] = set()
+        self._ailing: set[str] = set()
+        """Those that were unhealthy for long before a restart."""
         self._recovered: set[str] = set()
-        """Those that are excused and were well when looked at last."""
+        """Those that are excused or ailing and were well when looked at last."""
+        self._stale: frozenset[str] = frozenset()
+        """Those that are unhealthy and became so too long ago to put a brake on."""
+        self._spent: frozenset[str] = frozenset()
+        """Those that evict by the policy and went bad for the last time as long ago."""
         self._told = -math.inf
         """When everybody who sees a device's trouble has told it after a restart."""
 
@@ -62,8 +73,13 @@ class Brakes:
 
     @property
     def excused(self) -> tuple[str, ...]:
-        """Devices that put no brake on until they were well."""
-        return tuple(sorted(self._excused))
+        """Devices that put no brake on until they were well, or will put none on after a restart."""
+        return tuple(sorted(self._excused | self._spent))
+
+    @property
+    def ailing(self) -> tuple[str, ...]:
+        """Other devices, that put no brake on after a restart until they were well or begin to evict."""
+        return tuple(sorted((self._ailing | self._stale) - self._excused - self._spent))
 
     def use(self, policy: Policy) -> None:
         """Follow another policy; one without brakes lets go of all that are on."""
@@ -74,11 +90,12 @@ class Brakes:
             self._on.clear()
             self._excused |= self._kinds.keys()
 
-    def restore(self, brakes: Iterable[Brake], excused: Iterable[str], now: float) -> None:
+    def restore(self, brakes: Iterable[Brake], excused: Iterable[str], ailing: Iterable[str], now: float) -> None:
         """Put on again what was on before a restart, and excuse who was excused."""
         if self.policy.brake:
             self._on |= {brake.kind: brake for brake in brakes}
         self._excused.update(excused)
+        self._ailing.update(ailing)
         self._told = now + self.policy.pace.together
 
     def holds(self, kind: DeviceKind) -> bool:
@@ -91,6 +108,7 @@ class Brakes:
         if brake is not None:
             # Without those that are in no scan any more, so that they do not add up.
             self._excused = {name for name, other in self._kinds.items() if other is kind or name in self._excused}
+            self._ailing &= self._kinds.keys()
         return brake
 
     def shift(self, seconds: float) -> None:
@@ -104,10 +122,12 @@ class Brakes:
     ) -> tuple[Brake, ...]:
         """These devices are unhealthy now, of those known and of so many of each kind; the brakes that this put on."""
         sick = tuple(sick)
-        self._fell = {device.name: min(self._fell.get(device.name, now), now) for device in sick}
-        self._struck = {device.name: min(self._struck.get(device.name, now), now) for device in sick if device.evicts}
         self._kinds = {device.name: device.kind for device in sick}
         self._excuse(known, now)
+        self._fell = {name: min(self._fell.get(name, self._first(name, now)), now) for name in self._kinds}
+        self._struck = {device.name: min(self._struck.get(device.name, now), now) for device in sick if device.evicts}
+        self._stale = frozenset(name for name, fell in self._fell.items() if self._past(fell, now))
+        self._spent = frozenset(name for name in self._struck if self._past(self._last(name), now))
         if not self.policy.brake:
             return ()
         found = []
@@ -120,15 +140,36 @@ class Brakes:
                 found.append(self._on[kind])
         return tuple(found)
 
+    def next_due(self) -> float | None:
+        """When one that is unhealthy is so for too long to put a brake on, which is to be remembered."""
+        together = self.policy.pace.together
+        young = [self._last(name) for name in self._struck.keys() - self._spent]
+        young += [self._fell[name] for name in self._fell.keys() - self._stale]
+        return min(young) + together if young else None
+
     def _excuse(self, known: Collection[str], now: float) -> None:
         """Excuse nobody any more who is well, or was at the last look; a device that no scan knows is neither."""
+        remembered = self._excused | self._ailing
         if now >= self._told:
-            self._excused -= self._recovered
-        self._recovered = {name for name in self._excused if name in known and name not in self._kinds}
+            remembered -= self._recovered
+        self._recovered = {name for name in remembered if name in known and name not in self._kinds}
         if now >= self._told:
-            self._excused -= self._recovered
+            remembered -= self._recovered
+        self._excused &= remembered
+        self._ailing &= remembered
+
+    def _first(self, name: str, now: float) -> float:
+        """When one that was not unhealthy at the last look became so."""
+        return -math.inf if name in self._ailing else now
+
+    def _last(self, name: str) -> float:
+        """When one that is unhealthy went bad for the last time."""
+        return max(self._fell[name], self._struck.get(name, -math.inf))
+
+    def _past(self, at: float, now: float) -> bool:
+        """Whether that is too long ago to be at once with anything that is still to come."""
+        return now - at >= self.policy.pace.together
 
     def _went_bad(self, name: str, now: float) -> bool:
         """Whether it did so just now."""
-        last = max(self._fell[name], self._struck.get(name, -math.inf))
-        return name not in self._excused and now - last <= self.policy.pace.together
+        return name not in self._excused and now - self._last(name) <= self.policy.pace.together

@@ -137,7 +137,7 @@ class HealthKeeper:
         # Said later than now: the clock was set back since, and a word holds no longer for that.
         said = {name: word.shifted(min(0.0, now - word.at)) for name, word in memory.words}
         board.words |= {name: word for name, word in said.items() if name not in board.words}
-        self._ward.brakes.restore(memory.brakes, memory.excused, now)
+        self._ward.brakes.restore(memory.brakes, memory.excused, memory.ailing, now)
         names |= {name for name, _ in (*memory.tracks, *memory.words)} | self._ward.advance(now)
         self._done(self._ward.touched(names, now))
 

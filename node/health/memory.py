@@ -1,9 +1,10 @@
 """What outlives a restart: people's words, troubles that nobody tells again, brakes, excuses. As plain JSON. Pure.
 
 Those are what waits for a reset or for a person, and events that ask for a drain, until their quiet time is over; the
-rest is told again by whoever sees it. What is no person's matter is forgotten with the boot, since a boot is a reset.
-The end of a quiet time is written in steps of a minute, so that a storm of events is no storm of writes. Data that is
-not as it should be is left out, entry by entry: the rest is still true.
+rest is told again by whoever sees it, but not since when: so devices that were bad for long are excused, too, and put
+no brake on only because the agent starts. What is no person's matter is forgotten with the boot, since a boot is a
+reset. The end of a quiet time is written in steps of a minute, so that a storm of events is no storm of writes. Data
+that is not as it should be is left out, entry by entry: the rest is still true.
 """
 
 from __future__ import annotations
@@ -28,12 +29,16 @@ _STEP = 60.0
 
 @value
 class Memory(Value):
-    """What is remembered: tracks and words by the device's name; ``excused``: devices that put no brake on."""
+    """What is remembered: tracks and words by the device's name; ``excused``: devices that put no brake on.
+
+    ``ailing``: those that put none on before they begin to evict.
+    """
 
     tracks: tuple[tuple[str, Track], ...] = ()
     words: tuple[tuple[str, Word], ...] = ()
     brakes: tuple[Brake, ...] = ()
     excused: tuple[str, ...] = ()
+    ailing: tuple[str, ...] = ()
 
 
 def to_data(
@@ -52,7 +57,8 @@ def to_data(
         {"kind": brake.kind.value, "since": brake.since, "reason": brake.reason} for brake in brakes.on
     ]
     excused: list[JsonValue] = [*brakes.excused]
-    return {"boot": boot, "troubles": troubles, "words": said, "brakes": on, "excused": excused}
+    ailing: list[JsonValue] = [*brakes.ailing]
+    return {"boot": boot, "troubles": troubles, "words": said, "brakes": on, "excused": excused, "ailing": ailing}
 
 
 def from_data(data: JsonValue, boot: str) -> Memory:
@@ -65,6 +71,7 @@ def from_data(data: JsonValue, boot: str) -> Memory:
         tuple(said for entry in _entries(found.get("words")) if (said := _word(entry)) is not None),
         tuple(brake for entry in _entries(found.get("brakes")) if (brake := _brake(entry)) is not None),
         _names(found.get("excused")),
+        _names(found.get("ailing")),
     )
 
 

@@ -158,9 +158,9 @@ class Ward:
 
     def next_due(self) -> float | None:
         """When something follows from time alone."""
-        end = self.board.next_end()
         dues = [since + self.policy.pace.evict_after for name, since in self._may_evict.items() if self._waits(name)]
-        return min([*dues, *([] if end is None else [end])], default=None)
+        ends = [end for end in (self.board.next_end(), self.brakes.next_due()) if end is not None]
+        return min([*dues, *ends], default=None)
 
     def _waits(self, name: str) -> bool:
         verdict = self._verdicts.get(name)

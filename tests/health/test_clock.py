@@ -179,6 +179,7 @@ def test_events_of_a_device_that_no_scan_knows_yet_are_kept(jump: float) -> None
 def test_a_clock_that_is_slewed_moves_nothing() -> None:
     rig = Rig([A])
     rig.xid(A.name, 95)
+    rig.time.forward(61)
     saved = len(rig.saved)
     for _ in range(100):
         rig.time.now += 0.1

@@ -63,12 +63,12 @@ def test_reports_that_disagree_about_numbers_write_nothing() -> None:
     assert len(rig.shown) == 1
 
 
-def test_what_waits_for_a_reset_is_written_to_the_disk_once() -> None:
+def test_what_waits_for_a_reset_is_written_to_the_disk_when_it_comes_and_when_it_lasts() -> None:
     rig = Rig([A])
     for _ in range(1000):
         rig.xid(A.name, 95)
         rig.time.forward(1)
-    assert len(rig.saved) == 1
+    assert len(rig.saved) == 2
 
 
 def test_a_device_that_was_well_for_long_starts_anew() -> None:

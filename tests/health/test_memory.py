@@ -208,6 +208,68 @@ def test_a_release_holds_over_a_restart_only_for_those_that_were_bad_and_until_t
     assert from_data(after.saved[-1], "boot-1").excused == ()
 
 
+def test_what_was_bad_for_long_did_not_go_bad_with_a_restart() -> None:
+    rig = Rig([A, B, C, D])
+    for device in (A, B, C):
+        rig.scan_health(device.name, GONE)
+        rig.time.forward(1200)
+    assert rig.evicting == [A.name, B.name, C.name]
+    once = restarted(rig)
+    once.time.forward(11)
+    assert (once.evicting, once.braked) == ([A.name, B.name, C.name], {})
+    twice = restarted(once)
+    twice.time.forward(100)
+    assert (twice.evicting, twice.braked) == ([A.name, B.name, C.name], {})
+    twice.scan(A, B, C)
+    twice.time.forward(100)
+    twice.scan(*lost(A, B, C))
+    twice.time.forward(11)
+    assert (twice.evicting, [*twice.braked]) == ([], [DeviceKind.GPU])
+
+
+def test_what_was_bad_without_evicting_goes_bad_after_a_restart_when_it_might_evict() -> None:
+    rig = Rig([A, B, C, D])
+    for device in (A, B):
+        rig.xid(device.name, 119)
+    rig.time.forward(61)
+    after = restarted(restarted(rig))
+    after.look(C.name, Condition(Trouble.LOST))
+    after.time.forward(11)
+    assert (after.evicting, after.braked) == ([C.name], {})
+    for device in (A, B):
+        after.look(device.name, Condition(Trouble.LOST))
+    assert (after.evicting, [*after.braked]) == ([], [DeviceKind.GPU])
+
+
+def test_what_went_bad_just_before_a_restart_went_bad_with_it() -> None:
+    rig = Rig([A, B, C, D])
+    rig.xid(A.name, 119)
+    rig.time.forward(61)
+    rig.scan(*lost(B))
+    rig.time.forward(30)
+    rig.scan(*lost(A))
+    after = restarted(rig, *lost(A, B, C), D)
+    after.time.forward(11)
+    assert (after.evicting, [*after.braked]) == ([], [DeviceKind.GPU])
+
+
+def test_it_is_remembered_that_a_device_is_bad_for_long_also_where_nothing_else_happens() -> None:
+    rig = Rig([A, B, C, D])
+    rig.scan(*lost(A))
+    rig.xid(B.name, 119)
+    rig.time.forward(59)
+    memory = from_data(rig.saved[-1], "boot-1")
+    assert (memory.excused, memory.ailing) == ((), ())
+    rig.time.forward(2)
+    memory = from_data(rig.saved[-1], "boot-1")
+    assert (memory.excused, memory.ailing) == ((A.name,), (B.name,))
+    assert len(rig.saved) <= 3
+    rig.scan(A)
+    rig.keeper.clear(B.name)
+    rig.time.forward(100)
+    assert rig.saved[-1] == Rig([A]).keeper._data()
+
+
 def test_a_brake_from_before_a_restart_is_let_go_by_a_configuration_without_brakes() -> None:
     rig = Rig([A, B, C])
     rig.scan(*lost(A, B))
@@ -268,7 +330,7 @@ def test_nothing_is_written_for_nothing() -> None:
         {"words": [{"device": "a", "state": "sad", "at": 1}, {"device": "a", "state": "healthy", "at": "now"}]},
         {"brakes": [{"kind": "toaster", "since": 1}, {"kind": "gpu"}]},
         {"excused": ["", 3, None]},
-        {"excused": "gpu"},
+        {"excused": "gpu", "ailing": {"gpu": 1}},
     ],
 )
 def test_what_is_not_as_it_should_be_is_left_out(data: JsonValue) -> None:
