@@ -32,6 +32,11 @@ DEFAULT_ACTIONS: dict[Trouble, Action] = {
     Trouble.PCIE_LINK: Action.WARN,
 }
 """For kinds of trouble whose action is one word; those that are not here have tables or say it themselves."""
+_OTHERS: dict[tuple[Trouble, int | None], Action] = {
+    (Trouble.ROW_REMAP, FAILED): Action.REPLACE,
+    (Trouble.AER, CORRECTED): Action.WARN,
+}
+"""What the one word for its kind does not mean, whoever says it, unless it is ignore."""
 _RECOVERY_ACTIONS = {None: Action.DRAIN, 0: Action.IGNORE, 3: Action.DRAIN, 5: Action.DRAIN}
 """NVML field 230: nothing, let peers go (drain P2P), recover the IMEX domain; every other one is some kind of reset.
 
@@ -115,12 +120,11 @@ class Policy(Value):
         if kind is Trouble.XID and code is not None:
             return self.xids.action(code)
         given = dict(self.actions).get(kind)
+        other = _OTHERS.get((kind, code))
+        if other is not None and given is not Action.IGNORE:
+            return other
         if given is not None:
             return given
         if kind is Trouble.RECOVERY:
             return _RECOVERY_ACTIONS.get(code, Action.RESET)
-        if kind is Trouble.ROW_REMAP and code == FAILED:
-            return Action.REPLACE
-        if kind is Trouble.AER and code == CORRECTED:
-            return Action.WARN
         return DEFAULT_ACTIONS.get(kind, Action.DRAIN)

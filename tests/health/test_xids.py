@@ -79,6 +79,23 @@ def test_the_configuration_goes_before_what_a_kind_asks_for() -> None:
     assert policy.action(Trouble.RECOVERY, 2) is WARN
 
 
+def test_a_default_that_is_written_out_changes_nothing() -> None:
+    written = Policy(actions=tuple(DEFAULT_ACTIONS.items()))
+    for kind in DEFAULT_ACTIONS:
+        for code in (None, 0, 1, 2):
+            assert written.action(kind, code) is Policy().action(kind, code)
+
+
+@pytest.mark.parametrize("given", Action)
+def test_a_row_that_no_reset_helps_and_corrected_errors_are_what_they_are_unless_they_are_ignored(
+    given: Action,
+) -> None:
+    policy = Policy(actions=((Trouble.ROW_REMAP, given), (Trouble.AER, given)))
+    ignored = given is IGNORE
+    assert [policy.action(Trouble.ROW_REMAP, code) for code in (0, 1)] == [given, IGNORE if ignored else REPLACE]
+    assert [policy.action(Trouble.AER, code) for code in (0, None)] == [IGNORE if ignored else WARN, given]
+
+
 def numbers(text: str) -> set[int]:
     ranges = re.findall(r"(\d+)(?:-(\d+))?", text)
     return {number for first, last in ranges for number in range(int(first), int(last or first) + 1)}
