@@ -80,7 +80,7 @@ class HealthRecord:
                     self._waiting.set()
                     await asyncio.sleep(self._retry)
         finally:
-            if self._waiting.is_set():
+            if self._waiting.is_set() and not self._foreign:
                 self._try(self._wanted)
 
     async def _write(self) -> bool:

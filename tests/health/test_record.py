@@ -92,6 +92,17 @@ async def test_a_newer_agents_file_survives_a_downgrade(tmp_path: Path) -> None:
     assert told.reasons == ["HealthForgotten"]
 
 
+async def test_a_newer_agents_file_survives_what_is_left_when_the_agent_ends(tmp_path: Path) -> None:
+    path = tmp_path / "health.json"
+    write_record(path, "ostler.dev/health/v2", {"new": True})
+    record = made(path)
+    record.load()
+    async with running(record):
+        await asyncio.sleep(0)
+        record.save({"boot": "boot-1"})
+    assert json.loads(path.read_text())["data"] == {"new": True}
+
+
 @asynccontextmanager
 async def unwritten(path: Path, caplog: pytest.LogCaptureFixture, retry: float) -> AsyncIterator[None]:
     """Run with something to save, from when it was seen that the disk does not take it, and could now."""
