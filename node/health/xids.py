@@ -4,8 +4,8 @@ Pure. The catalog names for every XID an immediate action; ``_CATALOG`` has it i
 newer GPUs (catalog of October 2025). Where the catalog gives a procedure instead of an action (45, 48, 74, 144 to 150)
 or nothing (162 to 172), the choice is ours and stands at the entry. XIDs that it calls unused are unknown ones.
 
-XID 154 tells that the recovery action changed, also back to none; it is ignored, since NVML's field 230 tells the same
-as a condition that ends (``Trouble.RECOVERY``).
+XID 154 tells that the recovery action changed, also back to none; every profile ignores it, since NVML's field 230
+tells the same as a condition that ends (``Trouble.RECOVERY``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Profile(StrEnum):
     CATALOG = "catalog"
     """NVIDIA's documented immediate actions."""
     COMPAT = "compat"
-    """What NVIDIA's device plugin does: six XIDs are applications' faults, any other takes the GPU away."""
+    """What NVIDIA's device plugin does: six XIDs are applications' faults, any other but 154 takes the GPU away."""
     STRICT = "strict"
     """The catalog, one step harder: nothing that an application may have caused leaves the GPU in use."""
 
@@ -39,6 +39,8 @@ _HARMLESS = (14, 37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 14
 _RESET = (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158)
 """The catalog's action is to reset the GPU."""
 
+_RECOVERY_CHANGED = 154
+
 _CATALOG: dict[int, Action] = {
     **dict.fromkeys(_APPLICATION, Action.WARN),
     **dict.fromkeys(_HARMLESS, Action.IGNORE),
@@ -52,7 +54,7 @@ _CATALOG: dict[int, Action] = {
     142: Action.DRAIN,  # NVIDIA's support.
     **dict.fromkeys(range(144, 151), Action.DRAIN),  # A procedure by sub-codes; field 230 tells when a reset is needed.
     151: Action.RESET,  # A restart of the virtual machine.
-    154: Action.IGNORE,
+    _RECOVERY_CHANGED: Action.IGNORE,
     159: Action.DRAIN,  # Of unified memory; followed by others where it matters.
     **dict.fromkeys(range(162, 166), Action.WARN),  # Power smoothing comes and goes; the GPU computes as before.
     **dict.fromkeys((166, 170), Action.WARN),  # Confidential computing: links not encrypted in time.
@@ -123,10 +125,12 @@ class XidTable(Value):
             return given
         if not is_known(xid):
             return self.unknown or _UNKNOWN[self.profile]
+        if xid == _RECOVERY_CHANGED:
+            return Action.IGNORE
         if self.profile is Profile.COMPAT:
             return Action.WARN if xid in _PLUGIN_IGNORES else Action.RESET
         action = _CATALOG[xid]
-        if self.profile is Profile.STRICT and xid != 154:
+        if self.profile is Profile.STRICT:
             return _HARDER.get(action, action)
         return action
 

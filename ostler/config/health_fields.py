@@ -32,8 +32,8 @@ PROFILE = Field(
     "profile",
     Choice(Profile),
     Profile.CATALOG,
-    "catalog: NVIDIA's documented actions; compat: what NVIDIA's device plugin does, six XIDs warn and all others take"
-    " the GPU away; strict: the catalog, one step harder.",
+    "catalog: NVIDIA's documented actions; compat: what NVIDIA's device plugin does, six XIDs warn and all others"
+    " but 154 take the GPU away; strict: the catalog, one step harder.",
 )
 UNKNOWN: Field[Action | None] = Field(
     "unknown", Choice(Action), None, "Action for XIDs that the catalog lacks; absent: drain, or reset but for catalog."

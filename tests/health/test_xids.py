@@ -38,7 +38,12 @@ def test_the_catalogs_actions(action: Action, xids: tuple[int, ...]) -> None:
 def test_the_plugins_six_warn_and_all_others_take_the_gpu_away() -> None:
     six = {13, 31, 43, 45, 68, 109}
     assert {xid for xid in range(1, 200) if COMPAT.action(xid) is WARN} == six
-    assert {COMPAT.action(xid) for xid in range(1, 200) if xid not in six} == {RESET}
+    assert {COMPAT.action(xid) for xid in range(1, 200) if xid not in {*six, 154}} == {RESET}
+
+
+def test_that_the_recovery_action_changed_is_ignored_in_every_profile() -> None:
+    assert [table.action(154) for table in (CATALOG, COMPAT, STRICT)] == [IGNORE] * 3
+    assert XidTable(Profile.COMPAT, overrides=((154, WARN),)).action(154) is WARN
 
 
 def test_strict_is_never_softer_than_the_catalog() -> None:
