@@ -62,7 +62,8 @@ def note(tracks: Iterable[Track], device: Device, snapshot: Snapshot, now: float
 def end(tracks: Iterable[Track], ended: Iterable[Track]) -> bool:
     """Free the tracks that came before these conditions were gone, where that says that there was a reset."""
     tracks = tuple(tracks)
-    asked = any(track.active and track.kind is Trouble.RECOVERY for track in tracks)
+    # That a GPU is unavailable asks for nothing: it has no code.
+    asked = any(track.active and track.kind is Trouble.RECOVERY and track.code is not None for track in tracks)
     gone = [
         track.clean
         for track in ended

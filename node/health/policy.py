@@ -37,8 +37,8 @@ _OTHERS: dict[tuple[Trouble, int | None], Action] = {
     (Trouble.AER, CORRECTED): Action.WARN,
 }
 """What the one word for its kind does not mean, whoever says it, unless it is ignore."""
-_RECOVERY_ACTIONS = {None: Action.DRAIN, 0: Action.IGNORE, 3: Action.DRAIN, 5: Action.DRAIN}
-"""NVML field 230: nothing, let peers go (drain P2P), recover the IMEX domain; every other one is some kind of reset.
+_RECOVERY_ACTIONS = {None: Action.DRAIN, 3: Action.DRAIN, 5: Action.DRAIN}
+"""NVML field 230: let peers go (drain P2P), recover the IMEX domain; every other one is some kind of reset.
 
 None is the event that the GPU is unavailable, of which the look that follows says more."""
 RECOVERY_WORDS = {

@@ -22,7 +22,7 @@ class Trouble(StrEnum):
     ROW_REMAP = "row-remap"
     """A memory row waits to be remapped (reset), or could not be (replace)."""
     RECOVERY = "recovery"
-    """The driver names a recovery action (NVML field 230); the code is the action."""
+    """The driver names a recovery action (NVML field 230), which is the code; none where a GPU is just unavailable."""
     LOST = "lost"
     """It left the bus, or does not answer its driver any more."""
     NVLINK = "nvlink"

@@ -54,7 +54,8 @@ _WHAT = {
     Trouble.XID: "an XID",
     Trouble.ECC: "uncorrectable memory errors",
     Trouble.ROW_REMAP: "a memory row that waits for a reset; one that no reset helps asks for replace",
-    Trouble.RECOVERY: "a recovery action that NVIDIA's driver asks for (absent: by the action)",
+    Trouble.RECOVERY: "a recovery action that NVIDIA's driver asks for, or a GPU that it calls unavailable (absent: by"
+    " the action)",
     Trouble.LOST: "a device that left the bus, or does not answer its driver any more",
     Trouble.NVLINK: "NVLinks with errors, or that went down",
     Trouble.THERMAL: "slowed down by its own temperature protection",

@@ -6,7 +6,7 @@ import pytest
 
 from node.health.action import Action
 from node.health.policy import Policy
-from node.health.signal import Condition, Trouble
+from node.health.signal import Condition, HealthEvent, Trouble
 from node.health.state import Health
 from node.inventory.facts import NvmlFacts
 from node.inventory.model import Device, SourceState, sorted_attributes
@@ -179,6 +179,15 @@ def test_a_recovery_action_that_the_driver_takes_back_was_done() -> None:
     rig.poll(A.name, times=2)
     assert rig.state(A.name) is UNHEALTHY
     rig.poll(A.name, times=1)
+    assert rig.state(A.name) is HEALTHY
+
+
+def test_that_the_gpu_is_unavailable_while_it_is_reset_does_not_keep_the_reset_from_being_seen() -> None:
+    rig = sick()
+    rig.poll(A.name, Condition(Trouble.RECOVERY, code=1))
+    rig.poll(A.name, times=2)
+    rig.keeper.event(HealthEvent(A.name, Trouble.RECOVERY, rig.time.now, "the GPU is unavailable"))
+    rig.poll(A.name, times=3)
     assert rig.state(A.name) is HEALTHY
 
 

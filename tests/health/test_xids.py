@@ -70,8 +70,9 @@ def test_every_kind_of_trouble_has_an_action() -> None:
     policy = Policy()
     actions = {kind: policy.action(kind) for kind in Trouble}
     assert {kind: actions[kind] for kind in DEFAULT_ACTIONS} == DEFAULT_ACTIONS
-    assert [policy.action(Trouble.RECOVERY, code) for code in range(9)] == [
-        *(IGNORE, RESET, RESET, DRAIN, RESET, DRAIN, RESET, RESET),
+    assert policy.action(Trouble.RECOVERY) is DRAIN
+    assert [policy.action(Trouble.RECOVERY, code) for code in range(1, 9)] == [
+        *(RESET, RESET, DRAIN, RESET, DRAIN, RESET, RESET),
         RESET,
     ]
     assert [policy.action(Trouble.ROW_REMAP, code) for code in (0, 1)] == [WARN, REPLACE]

@@ -66,7 +66,8 @@ async def test_an_unavailable_gpu_is_told_and_looked_at_before_it_is_called_lost
     await listening.opened()
     listening.hardware.event(2, UNAVAILABLE)
     told = await listening.event()
-    assert (told.kind, told.detail) == (Trouble.XID, "the driver reports that the GPU is unavailable")
+    assert (told.kind, told.code) == (Trouble.RECOVERY, None)
+    assert told.detail == "the driver reports that the GPU is unavailable"
     await eventually(lambda: listening.looks[-1].found == {GPU2: ()})
 
 

@@ -291,5 +291,5 @@ def _health_event(event: GpuEvent, device: str, at: float) -> HealthEvent | None
         return HealthEvent(device, Trouble.ECC, at, "the driver reports a double-bit memory error", None, instance)
     if event.kind == UNAVAILABLE:
         # Not LOST, which may cost pods: whether it left the bus is found by the look that follows.
-        return HealthEvent(device, Trouble.XID, at, "the driver reports that the GPU is unavailable")
+        return HealthEvent(device, Trouble.RECOVERY, at, "the driver reports that the GPU is unavailable")
     return None
