@@ -25,6 +25,14 @@ class _Number(Integer):
         self.example = str(example)
 
 
+class _Harder(Choice[Action]):
+    """An action whose example is one that a scan does not overrule."""
+
+    def __init__(self) -> None:
+        super().__init__(Action)
+        self.example = Action.RESET.value
+
+
 DRY_RUN = Field(
     "dryRun", Boolean(), False, "Judge, tell and count, but show devices as scans find them; nothing evicts."
 )
@@ -78,8 +86,12 @@ def key_of(kind: Trouble) -> str:
 
 
 _SENTENCES = {kind: text[0].upper() + text[1:] + "." for kind, text in _WHAT.items()}
+SCANNED = frozenset({Trouble.ROW_REMAP, Trouble.RECOVERY, Trouble.LOST, Trouble.UNBOUND, Trouble.NODE})
+"""What scans find as well, and say themselves how bad it is."""
 ACTIONS: dict[Trouble, Field[Action | None]] = {
-    kind: Field(key_of(kind), Choice(Action), DEFAULT_ACTIONS.get(kind), _SENTENCES[kind])
+    kind: Field(
+        key_of(kind), _Harder() if kind in SCANNED else Choice(Action), DEFAULT_ACTIONS.get(kind), _SENTENCES[kind]
+    )
     for kind in (*DEFAULT_ACTIONS, Trouble.RECOVERY)
 }
 EFFECTS: dict[Trouble, Field[TaintEffect]] = {
@@ -115,7 +127,12 @@ BRAKE = Field(
 EVICT_AFTER = Field(
     "evictAfter", Duration("0s", "1h"), _PACE.evict_after, "How long a device is in such a state until it evicts."
 )
-ACTIONS_SECTION = section("actions", Section(*ACTIONS.values()), "What is done about other troubles.")
+ACTIONS_SECTION = section(
+    "actions",
+    Section(*ACTIONS.values()),
+    "What is done about other troubles. Scans find rowRemap, lost, unbound, node and recovery as well, whatever is said"
+    " here: an action that is softer than what they find has no effect as long as they find it.",
+)
 EFFECTS_SECTION = section(
     "effects",
     Section(*EFFECTS.values()),

@@ -8,7 +8,7 @@ from node.health.action import Action
 from node.health.policy import Pace, Policy
 from node.health.signal import Trouble
 from node.health.xids import Profile, XidTable
-from ostler.config.health_fields import ACTIONS, EFFECTS, HEALTH, key_of
+from ostler.config.health_fields import ACTIONS, ACTIONS_SECTION, EFFECTS, HEALTH, SCANNED, key_of
 from ostler.config.load import load_bytes
 
 HEADER = "apiVersion: ostler.dev/v1alpha1\nkind: Config\n"
@@ -73,6 +73,12 @@ def test_the_older_key_for_the_taints_effect_is_the_default_of_all_effects(body:
 def test_no_configuration_makes_a_silent_driver_evict() -> None:
     assert Trouble.SILENT not in EFFECTS
     assert Trouble.SILENT not in policy("dra: {taintEffect: NoExecute}").evicting
+
+
+def test_the_example_of_what_scans_find_as_well_is_one_that_has_an_effect() -> None:
+    for kind, field in ACTIONS.items():
+        assert field.type.example == ("reset" if kind in SCANNED else "ignore")
+    assert all(key_of(kind) in ACTIONS_SECTION.help for kind in SCANNED)
 
 
 def test_keys_are_the_kinds_of_trouble_in_lower_camel_case() -> None:
