@@ -39,17 +39,18 @@ class Quiescence:
         Raises ``DriverNotFree`` where that cannot be had: it is left alone all the same.
         """
         unkept = self._quiesce.begin(reason)
+        forgets = f"a restart would forget this: {unkept}" if unkept else ""
         self._events.emit(EventType.NORMAL, "Quiesced", f"the driver is left alone until it is resumed: {reason}")
         try:
             async with asyncio.timeout(LETS_GO):
                 found = await self.rescan()
         except TimeoutError as error:
             hangs = f"a scan has been in the driver for {LETS_GO:g} s; ask again later, or end the agent"
-            raise DriverNotFree(hangs) from error
+            raise DriverNotFree("; ".join(filter(None, (hangs, forgets)))) from error
         if self._inventory.held:
-            raise DriverNotFree(self._inventory.held)
+            raise DriverNotFree("; ".join(filter(None, (self._inventory.held, forgets))))
         generation, lines = found
-        return generation, (*lines, f"a restart would forget this: {unkept}") if unkept else lines
+        return generation, (*lines, forgets) if forgets else lines
 
     async def end(self) -> tuple[int, tuple[str, ...]]:
         """Use the driver again; what the first scan changed. Raises ``ResumeFailed``."""
