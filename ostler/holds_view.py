@@ -86,7 +86,8 @@ def _waits_for(device: Device, cause: Cause, standing: Standing, door: Door) -> 
         return "what the kubelet has given to containers can be read"
     if cause is Cause.MOVING:
         return _UNTIL_MOVED[door]
-    hold = standing.obstacle(device, door)
+    # Or its own hold there, under another id or resource.
+    hold = standing.obstacle(device, door) or standing.held(device, door)
     if hold is None:
         return ""
     if hold.state is HoldState.DRAINING:
