@@ -10,7 +10,6 @@ first one stand for all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 
 from node.edits.model import ContainerEdits, MountEdit, NodeEdit
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
@@ -119,11 +118,7 @@ def missing_channels(device: Device, options: EditOptions) -> tuple[str, ...]:
 
 def node_edit(node: DeviceNode, options: EditOptions) -> NodeEdit:
     """A device node as the container sees it and where it is on the host."""
-    return _at(node.path, options)
-
-
-def _at(path: str, options: EditOptions) -> NodeEdit:
-    return NodeEdit(path, options.dev_root.rstrip("/") + path)
+    return NodeEdit(node.path, options.dev_root.rstrip("/") + node.path)
 
 
 def _in_order(devices: Iterable[tuple[str, Device]], options: EditOptions) -> tuple[tuple[str, Device], ...]:
@@ -146,16 +141,22 @@ def _device_specs(
     devices: Sequence[tuple[str, Device]], options: EditOptions, channels: Sequence[int]
 ) -> tuple[NodeEdit, ...]:
     control = (node for _, device in devices[:1] for node in device.nodes_of(NodeRole.CONTROL) if node.present)
-    own = (node for _, device in devices for node in _own_nodes(device))
+    own = [node for _, device in devices for node in _own_nodes(device)]
     # By path: the hashes of whole nodes would be a third of an answer's time.
     paths = dict.fromkeys([node.path for node in (*control, *own)])
-    return tuple([_at(path, options) for path in (*paths, *(f"{CHANNEL}{channel}" for channel in channels))])
+    root = options.dev_root.rstrip("/")
+    return tuple([NodeEdit(path, root + path) for path in (*paths, *(f"{CHANNEL}{channel}" for channel in channels))])
 
 
-def _own_nodes(device: Device) -> Iterable[DeviceNode]:
+def _own_nodes(device: Device) -> list[DeviceNode]:
     """The device's own nodes. They come first; a host may have thousands of auxiliary ones behind them."""
-    own = takewhile(lambda node: node.role not in (NodeRole.CONTROL, NodeRole.AUXILIARY), device.nodes)
-    return (node for node in own if node.role is not NodeRole.RENDER)
+    own = []
+    for node in device.nodes:
+        if node.role is NodeRole.CONTROL or node.role is NodeRole.AUXILIARY:
+            break
+        if node.role is not NodeRole.RENDER:
+            own.append(node)
+    return own
 
 
 def _cdi_names(devices: Sequence[tuple[str, Device]], options: EditOptions, channels: Sequence[int]) -> tuple[str, ...]:
