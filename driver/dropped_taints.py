@@ -5,7 +5,7 @@ upgraded or set back while it runs, and the servers of one cluster one after the
 counts, too: a taint that was dropped ends the trust in all of them at once, and whoever asks the server is told. Where
 the answer is that it keeps taints (another server's, perhaps) they are tried again after a while, ever more rarely, and
 so is what was dropped: nobody else would see that it is kept by now, since a slice is written only when something in it
-is another.
+is another. Once taints were kept for long, the next loss is a first one again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 
 AGAIN, RAREST = 60.0, 3600.0
-"""Seconds after which taints are tried again, the first time and at most."""
+"""Seconds after which taints are tried again, the first time and at most; kept for the latter, it is the first time."""
 
 
 class DroppedTaints:
@@ -49,6 +49,8 @@ class DroppedTaints:
     def seen(self, *, dropped: bool) -> None:
         """Whether what is published lacks a taint."""
         before, self._dropped = self._dropped, dropped
+        if not before and not self._distrusted and self._tried + RAREST <= self._monotonic():
+            self._wait = AGAIN
         if dropped and not before:
             self._distrusted, self._tried = True, self._monotonic()
             self._doubted()

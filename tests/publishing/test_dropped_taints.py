@@ -88,6 +88,19 @@ def test_trust_comes_back_after_a_while_where_the_server_says_that_it_keeps_tain
     assert rig.after(1).withdraw
 
 
+def test_a_loss_after_taints_were_kept_for_long_is_a_first_one() -> None:
+    rig = Rig()
+    rig.taints.answered(True)
+    rig.after(0, dropped=True)
+    assert rig.after(AGAIN).withdraw
+    rig.after(RAREST - 1, dropped=True)
+    assert not rig.after(2 * AGAIN - 1).withdraw, "they were not kept for long"
+    assert rig.after(1).withdraw
+    rig.after(RAREST, dropped=True)
+    assert not rig.after(AGAIN - 1).withdraw
+    assert rig.after(1).withdraw
+
+
 def test_trust_does_not_come_back_by_itself_where_the_server_says_nothing() -> None:
     rig = Rig()
     rig.after(0, dropped=True)
