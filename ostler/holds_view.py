@@ -86,8 +86,7 @@ def _waits_for(device: Device, cause: Cause, standing: Standing, door: Door) -> 
         return "what the kubelet has given to containers can be read"
     if cause is Cause.MOVING:
         return _UNTIL_MOVED[door]
-    # Or its own hold there, under another id or resource.
-    hold = standing.obstacle(device, door) or standing.held(device, door)
+    hold = standing.obstacle(device, door)
     if hold is None:
         return ""
     if hold.state is HoldState.DRAINING:

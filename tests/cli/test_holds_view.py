@@ -93,13 +93,6 @@ def test_a_whole_is_withheld_because_of_its_part() -> None:
     assert all(part.name in why and until == "team/pod ends" for *_, why, until in whole)
 
 
-def test_a_device_of_a_pod_under_another_name_waits_for_that_pod() -> None:
-    before = replace(pod(gpu(0)), resource="nvidia.com/gpu.shared", ids=(("nvidia.com/gpu.shared", str(gpu(0).uuid)),))
-    ((_, door, cause, why, until),) = told(report(before, rule=PLUGIN))
-    assert (door, cause, until) == (Door.PLUGIN, Cause.OVERLAP, "team/pod ends")
-    assert "nvidia.com/gpu.shared" in why
-
-
 def test_what_is_not_known_withholds_from_claims_alone() -> None:
     ((_, door, cause, _, until),) = told(report(known=False))
     assert (door, cause) == (Door.DRA, Cause.HOLDS_UNKNOWN)
