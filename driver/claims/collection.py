@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 from driver.claims.allocation import still_here
 from driver.claims.book import ClaimBook
@@ -109,26 +109,17 @@ class Collector:
         await self._rebuild()
         known = await self._known()
         released = 0
-        for record in [each for each in self._book.records.values() if self._unknown(each, known)]:
-            with self._later(record.claim):
+        try:
+            for record in [each for each in self._book.records.values() if self._unknown(each, known)]:
                 released += await self._released(record)
-        await self._tell_left_behind(known)
+            await self._tell_left_behind(known)
+        except Unavailable as error:
+            log.info("claims are looked at later", extra={"reason": str(error)})
         await self._mend()
         await self._sweep(known)
         if released:
             self._observer.collected(released)
         return released
-
-    @contextlib.contextmanager
-    def _later(self, claim: ClaimReference) -> Iterator[None]:
-        """Go on with the other claims where this one cannot be asked for now.
-
-        A node's own identity may never read a claim that no pod of the node uses (the API server's Node authorizer).
-        """
-        try:
-            yield
-        except Unavailable as error:
-            log.info("a claim is looked at later", extra={"claim": str(claim), "reason": str(error)})
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -179,33 +170,28 @@ class Collector:
         return known.lacks(record.claim.uid)
 
     async def _tell_left_behind(self, known: KubeletClaims) -> None:
-        """Tell of claims that others wait for and that only the kubelet could still have."""
+        """Tell of claims that others wait for and that only the kubelet could still have; raises Unavailable."""
         waited_for, self._waited_for = self._waited_for, set()
         records = [record for uid, record in self._book.records.items() if uid in waited_for and record.claim.name]
         if not (known.fault or known.stale):
             records = []
         for record in records:
-            with self._later(record.claim):
-                await self._tell_if_left_behind(record, known)
+            first = self._left_behind.get(record.claim.uid)
+            if await self._given(record.claim):
+                self._left_behind.pop(record.claim.uid, None)
+            elif first is None or first[0] != record.since:
+                self._left_behind[record.claim.uid] = record.since, self._monotonic()
+            elif self._monotonic() - first[1] >= self._options.kubelet_release:
+                self._left_behind[record.claim.uid] = record.since, math.inf
+                devices = ", ".join(device.device for device in record.devices)
+                why = known.fault or "the kubelet's file that can be seen here is an old one"
+                fix = "restart this agent's container" if known.stale else "put that right"
+                self._book.tell(
+                    "ClaimLeftBehind",
+                    f"claim {record.claim} ({record.claim.uid}) keeps {devices}, though the API server gives it to "
+                    f"nobody, the kubelet has not released it and whether it knows it cannot be seen: {why}; {fix}",
+                )
         self._left_behind = {uid: seen for uid, seen in self._left_behind.items() if uid in self._book.records}
-
-    async def _tell_if_left_behind(self, record: ClaimRecord, known: KubeletClaims) -> None:
-        """Raises Unavailable."""
-        first = self._left_behind.get(record.claim.uid)
-        if await self._given(record.claim):
-            self._left_behind.pop(record.claim.uid, None)
-        elif first is None or first[0] != record.since:
-            self._left_behind[record.claim.uid] = record.since, self._monotonic()
-        elif self._monotonic() - first[1] >= self._options.kubelet_release:
-            self._left_behind[record.claim.uid] = record.since, math.inf
-            devices = ", ".join(device.device for device in record.devices)
-            why = known.fault or "the kubelet's file that can be seen here is an old one"
-            fix = "restart this agent's container" if known.stale else "put that right"
-            self._book.tell(
-                "ClaimLeftBehind",
-                f"claim {record.claim} ({record.claim.uid}) keeps {devices}, though the API server gives it to "
-                f"nobody, the kubelet has not released it and whether it knows it cannot be seen: {why}; {fix}",
-            )
 
     async def _rebuild(self) -> None:
         for uid in sorted(self.rebuild):

@@ -61,8 +61,6 @@ class Reader:
     def __init__(self) -> None:
         self.claims: dict[tuple[str, str], JsonObject] = {}
         self.fault = ""
-        self.faults: set[str] = set()
-        """Names of claims that cannot be asked for."""
         self.asked = 0
         self.gate: asyncio.Event | None = None
 
@@ -78,8 +76,8 @@ class Reader:
         self.asked += 1
         if self.gate is not None:
             await self.gate.wait()
-        if self.fault or name in self.faults:
-            raise Unavailable(self.fault or f"claim {name} may not be read")
+        if self.fault:
+            raise Unavailable(self.fault)
         return self.claims.get((namespace, name))
 
 

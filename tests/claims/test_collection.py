@@ -60,17 +60,6 @@ async def test_a_claim_that_is_replaced_or_given_to_nobody_is_gone(node: Node, b
     assert await service.collect() == 1
 
 
-async def test_a_claim_that_may_not_be_read_keeps_no_other_from_being_released(node: Node) -> None:
-    node.reader.put(claim(2, result(GPU1)))
-    service = await _prepared(node)
-    await service.prepare(reference(2))
-    node.kubelet_knows()
-    node.reader.drop(2)
-    node.reader.faults.add("claim-1")
-    assert await service.collect() == 1
-    assert [record.claim.name for record in service.records()] == ["claim-1"]
-
-
 async def test_a_silent_api_server_proves_nothing(node: Node) -> None:
     service = await _prepared(node)
     node.reader.drop(1)
