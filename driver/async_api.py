@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from driver.claims.errors import Unavailable
+from driver.claims.errors import Refused, Unavailable
 from kube.bodies import JsonObject
 from kube.errors import Closed, Conflict, Forbidden, Invalid, KubeError, NotFound, NotServed, RequestError, Unreachable
 
@@ -112,6 +112,8 @@ class AsyncResourceApi:
     async def _told(self, ask: Callable[[ResourceApi], T], what: str, right: str) -> T:
         try:
             return await self.call(ask)
+        except Forbidden as error:
+            raise Refused(explained(error, what, right), error.message) from error
         except KubeError as error:
             raise Unavailable(explained(error, what, right)) from error
 

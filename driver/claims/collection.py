@@ -17,11 +17,11 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from driver.claims.allocation import still_here
 from driver.claims.book import ClaimBook
-from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.errors import ClaimError, Refused, Unavailable
 from driver.claims.kubelet import KubeletClaims
 from driver.claims.model import ClaimReference
 from driver.claims.observer import ClaimObserver
@@ -63,7 +63,7 @@ class Collector:
         self._told = ""
         self._waited_for: set[str] = set()
         self._left_behind: dict[str, tuple[float, float]] = {}
-        """By UID claims that others wait for and that nothing proves to be gone but the API server.
+        """By UID claims that others wait for and of which API server and kubelet do not both show that they are gone.
 
         Since when they have their devices, and when they were first looked at; infinite once people were told.
         """
@@ -109,12 +109,15 @@ class Collector:
         await self._rebuild()
         known = await self._known()
         released = 0
-        try:
-            for record in [each for each in self._book.records.values() if self._unknown(each, known)]:
+        refused = set()
+        for record in [each for each in self._book.records.values() if self._unknown(each, known)]:
+            try:
                 released += await self._released(record)
-            await self._tell_left_behind(known)
-        except Unavailable as error:
-            log.info("claims are looked at later", extra={"reason": str(error)})
+            except Unavailable as error:
+                _later(record, error)
+                if isinstance(error, Refused):
+                    refused.add(record.claim.uid)
+        await self._tell_left_behind(known, refused)
         await self._mend()
         await self._sweep(known)
         if released:
@@ -169,29 +172,37 @@ class Collector:
             return not record.may_run(self._boot)
         return known.lacks(record.claim.uid)
 
-    async def _tell_left_behind(self, known: KubeletClaims) -> None:
-        """Tell of claims that others wait for and that only the kubelet could still have; raises Unavailable."""
+    async def _tell_left_behind(self, known: KubeletClaims, refused: Collection[str]) -> None:
+        """Tell of claims that others wait for and that only the kubelet could still have.
+
+        Nor is there a proof for ``refused``, UIDs of claims that the API server does not let us read.
+        """
         waited_for, self._waited_for = self._waited_for, set()
-        records = [record for uid, record in self._book.records.items() if uid in waited_for and record.claim.name]
-        if not (known.fault or known.stale):
-            records = []
-        for record in records:
-            first = self._left_behind.get(record.claim.uid)
-            if await self._given(record.claim):
-                self._left_behind.pop(record.claim.uid, None)
-            elif first is None or first[0] != record.since:
-                self._left_behind[record.claim.uid] = record.since, self._monotonic()
-            elif self._monotonic() - first[1] >= self._options.kubelet_release:
-                self._left_behind[record.claim.uid] = record.since, math.inf
-                devices = ", ".join(device.device for device in record.devices)
-                why = known.fault or "the kubelet's file that can be seen here is an old one"
-                fix = "restart this agent's container" if known.stale else "put that right"
-                self._book.tell(
-                    "ClaimLeftBehind",
-                    f"claim {record.claim} ({record.claim.uid}) keeps {devices}, though the API server gives it to "
-                    f"nobody, the kubelet has not released it and whether it knows it cannot be seen: {why}; {fix}",
-                )
+        unseen = bool(known.fault or known.stale)
+        for uid, record in list(self._book.records.items()):
+            if uid in waited_for and record.claim.name and (unseen or uid in refused):
+                try:
+                    why = "" if await self._given(record.claim) else _unseen(known)
+                except Refused as error:
+                    why = _unread(error)
+                except Unavailable as error:
+                    _later(record, error)
+                    continue
+                self._tell_late(record, why)
         self._left_behind = {uid: seen for uid, seen in self._left_behind.items() if uid in self._book.records}
+
+    def _tell_late(self, record: ClaimRecord, why: str) -> None:
+        """Tell why a claim keeps its devices once the kubelet had its time; empty: somebody has it."""
+        claim = record.claim
+        first = self._left_behind.get(claim.uid)
+        if not why:
+            self._left_behind.pop(claim.uid, None)
+        elif first is None or first[0] != record.since:
+            self._left_behind[claim.uid] = record.since, self._monotonic()
+        elif self._monotonic() - first[1] >= self._options.kubelet_release:
+            self._left_behind[claim.uid] = record.since, math.inf
+            devices = ", ".join(device.device for device in record.devices)
+            self._book.tell("ClaimLeftBehind", f"claim {claim} ({claim.uid}) keeps {devices}, though {why}")
 
     async def _rebuild(self) -> None:
         for uid in sorted(self.rebuild):
@@ -241,3 +252,23 @@ class Collector:
             async with self._turns.of(uid):
                 if uid not in self._book.records:
                     await self._book.erase(uid)
+
+
+def _later(record: ClaimRecord, error: Unavailable) -> None:
+    log.info("a claim is looked at later", extra={"claim": str(record.claim), "reason": str(error)})
+
+
+def _unseen(known: KubeletClaims) -> str:
+    why = known.fault or "the kubelet's file that can be seen here is an old one"
+    fix = "restart this agent's container" if known.stale else "put that right"
+    return (
+        "the API server gives it to nobody, the kubelet has not released it and whether it knows it cannot be seen: "
+        f"{why}; {fix}"
+    )
+
+
+def _unread(error: Refused) -> str:
+    return (
+        "the kubelet has not released it and the API server does not let this agent see whether anybody has it: "
+        f"{error.reason}; give the agent's account the verb get on resourceclaims by a ClusterRole"
+    )

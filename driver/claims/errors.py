@@ -9,3 +9,14 @@ class ClaimError(Exception):
 
 class Unavailable(ClaimError):
     """Not the claim's fault and not for ever: the API server, the disk, a device that another claim still holds."""
+
+
+class Refused(Unavailable):
+    """The API server does not let us read what was asked for; ``reason`` in its own words.
+
+    A node's own identity gets this for every claim that no pod of the node uses, also for one that is gone.
+    """
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason

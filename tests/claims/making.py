@@ -56,11 +56,15 @@ def opaque(parameters: JsonObject, *requests: str, source: str = "FromClaim") ->
 
 
 class Reader:
-    """Claims by namespace and name; ``fault`` is what the API server is silent for; ``gate`` holds answers back."""
+    """Claims by namespace and name; ``fault`` is what the API server is silent for; ``gate`` holds answers back.
+
+    ``faults``: by name of a claim what is raised for that one.
+    """
 
     def __init__(self) -> None:
         self.claims: dict[tuple[str, str], JsonObject] = {}
         self.fault = ""
+        self.faults: dict[str, Unavailable] = {}
         self.asked = 0
         self.gate: asyncio.Event | None = None
 
@@ -78,6 +82,8 @@ class Reader:
             await self.gate.wait()
         if self.fault:
             raise Unavailable(self.fault)
+        if name in self.faults:
+            raise self.faults[name]
         return self.claims.get((namespace, name))
 
 

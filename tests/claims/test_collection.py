@@ -70,6 +70,18 @@ async def test_a_silent_api_server_proves_nothing(node: Node) -> None:
     assert await service.collect() == 1
 
 
+async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_released(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
+    service = await node.started()
+    await service.prepare(reference(1))
+    await service.prepare(reference(2))
+    node.reader.drop(2)
+    node.kubelet_knows()
+    node.reader.faults["claim-1"] = Unavailable("no relationship found")
+    assert await service.collect() == 1
+    assert {hold.owner for hold in service.ledger.all} == {"uid-1"}
+
+
 async def test_without_the_kubelets_file_a_completed_claim_stays_and_people_are_told(node: Node) -> None:
     service = await _prepared(node)
     node.reader.drop(1)

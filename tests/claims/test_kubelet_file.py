@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.errors import Unavailable
+from driver.claims.errors import Refused, Unavailable
 from driver.claims.kubelet import KubeletClaims, KubeletFile, read_kubelet_claims
 from driver.claims.steps import Step
 from node.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
@@ -222,6 +222,45 @@ async def test_a_claim_that_waits_for_one_in_use_is_no_news(node: Node) -> None:
             await service.prepare(reference(2))
         await service.collect()
     assert node.events.of("ClaimLeftBehind")[0].endswith("cannot be used: No such file or directory; put that right")
+
+
+async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_told_of(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)), claim(3, result(GPU0)), claim(4, result(GPU1)))
+    service = await node.started()
+    await service.prepare(reference(1))
+    await service.prepare(reference(2))
+    node.reader.drop(2)
+    node.reader.faults["claim-1"] = Unavailable("the API server does not answer")
+    for _ in range(2):
+        for number in (3, 4):
+            with pytest.raises(Unavailable):
+                await service.prepare(reference(number))
+        assert await service.collect() == 0
+    [told] = node.events.of("ClaimLeftBehind")
+    assert told.startswith("claim default/claim-2 ")
+
+
+async def test_a_claim_that_the_account_may_not_read_is_told_of_when_another_one_waits_for_it(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
+    service = await node.started()
+    await service.prepare(reference())
+    node.kubelet_knows()
+    node.reader.faults["claim-1"] = Refused("claim-1 is refused", "no relationship found")
+    assert await service.collect() == 0
+    assert node.events.events == [], "nobody waits for it"
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await service.prepare(reference(2))
+        assert await service.collect() == 0
+    [told] = node.events.of("ClaimLeftBehind")
+    assert told == (
+        f"claim default/claim-1 (uid-1) keeps {GPU0}, though the kubelet has not released it and the API server does "
+        "not let this agent see whether anybody has it: no relationship found; give the agent's account the verb get "
+        "on resourceclaims by a ClusterRole"
+    )
+    node.reader.faults.clear()
+    node.reader.drop(1)
+    assert await service.collect() == 1, "it has the verb now"
 
 
 async def test_the_kubelet_gets_two_minutes_before_people_are_told(node: Node) -> None:

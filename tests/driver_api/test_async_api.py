@@ -13,7 +13,7 @@ import pytest
 
 from driver.api import ResourceApi
 from driver.async_api import AsyncResourceApi
-from driver.claims.errors import Unavailable
+from driver.claims.errors import Refused, Unavailable
 from driver.claims.reader import ClaimReader
 from kube.bodies import JsonObject, text_at
 from kube.errors import ConfigurationError, Conflict, Forbidden, Invalid, KubeError, NotFound
@@ -154,6 +154,7 @@ async def test_errors_say_what_a_person_can_do(words: Scripted, case: str) -> No
         await api.claim("team", "c")
     assert str(caught.value).replace(words.url, "URL").startswith("".join(parts))
     assert isinstance(caught.value.__cause__, KubeError)
+    assert isinstance(caught.value, Refused) == ("403" in str(caught.value.__cause__))
     api.close()
 
 
