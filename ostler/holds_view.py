@@ -86,7 +86,9 @@ def _waits_for(device: Device, cause: Cause, standing: Standing, door: Door) -> 
         return "what the kubelet has given to containers can be read"
     if cause is Cause.MOVING:
         return _UNTIL_MOVED[door]
-    hold = standing.obstacle(device, door)
+    # At the plugin door a hold of the device itself under another id or resource goes before what else is in the way.
+    own = standing.held(device, door) if cause is Cause.OVERLAP and door is Door.PLUGIN else None
+    hold = own or standing.obstacle(device, door)
     if hold is None:
         return ""
     if hold.state is HoldState.DRAINING:

@@ -93,6 +93,14 @@ def test_a_whole_is_withheld_because_of_its_part() -> None:
     assert all(part.name in why and until == "team/pod ends" for *_, why, until in whole)
 
 
+def test_a_device_that_a_pod_has_under_another_resource_waits_for_that_pod() -> None:
+    held = replace(pod(gpu(0)), ids=(("nvidia.com/other", gpu(0).name),))
+    ((_, door, cause, why, until),) = [each for each in told(report(held)) if each[1] is Door.PLUGIN]
+    assert (door, cause) == (Door.PLUGIN, Cause.OVERLAP)
+    assert why.endswith(f"as {gpu(0).name} of nvidia.com/other")
+    assert until == "team/pod ends"
+
+
 def test_what_is_not_known_withholds_from_claims_alone() -> None:
     ((_, door, cause, _, until),) = told(report(known=False))
     assert (door, cause) == (Door.DRA, Cause.HOLDS_UNKNOWN)
