@@ -51,7 +51,7 @@ NamesOf = Callable[[Collection[str]], Awaitable[Iterable[Naming]]]
 
 
 class Withdrawal:
-    """Confirms withdrawals while ``run`` runs; for the event loop alone."""
+    """Confirms withdrawals while ``run`` runs; for the event loop alone, but for ``waiting_for``."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Withdrawal:
         return leaving if self._closing else leaving & self._for_pods
 
     def waiting_for(self) -> Mapping[str, str]:
-        """For every device that moves away from claims: what is still to come, in words."""
+        """For every device that moves away from claims: what is still to come, in words. From any thread."""
         return {name: self._why.get(name, "its slice is being written") for name in self.moving()}
 
     async def run(self) -> None:

@@ -53,6 +53,7 @@ class HoldsDesk:
             standing,
             {Door.PLUGIN: offer, Door.DRA: second.offer},
             losers=second.losers(),
+            leaving=second.leaving(),
             faults=faults,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from node.holds.standing import Standing
 from node.inventory.model import Device, Snapshot
@@ -33,11 +34,13 @@ def holds_report(
     offers: Mapping[Door, Offer],
     *,
     losers: Mapping[str, tuple[str, ...]],
+    leaving: Mapping[str, str] = MappingProxyType({}),
     faults: HoldsStatus = HoldsStatus(),  # noqa: B008  # frozen
 ) -> HoldsReport:
     """Every device that is held or withheld because of a hold.
 
-    ``losers``: by device the claims that could not take it. ``faults``: what is not known; its numbers are not read.
+    ``losers``: by device the claims that could not take it. ``leaving``: by device that is being withdrawn from claims
+    what keeps it there at the moment. ``faults``: what is not known; its numbers are not read.
     """
     rules = tuple(rules)
     shown = {door: _shown(offer) for door, offer in offers.items()}
@@ -46,7 +49,7 @@ def holds_report(
             device.name,
             None if rule is None else rule.door,
             _holds(device.name, standing),
-            () if rule is None else tuple(_withheld(device, rule, standing, shown)),
+            () if rule is None else tuple(_withheld(device, rule, standing, shown, leaving.get(device.name, ""))),
             losers.get(device.name, ()),
         )
         for device in snapshot.devices
@@ -73,19 +76,20 @@ def _holds(name: str, standing: Standing) -> tuple[Hold, ...]:
 
 
 def _withheld(
-    device: Device, rule: Rule, standing: Standing, shown: Mapping[Door, Mapping[str, OfferedDevice]]
+    device: Device, rule: Rule, standing: Standing, shown: Mapping[Door, Mapping[str, OfferedDevice]], leaving: str
 ) -> Iterator[Withholding]:
     for door, items in shown.items():
         item = items.get(device.name)
         if item is not None and rule.door.has(door) and item.cause in _BY_HOLDS:
-            yield Withholding(door, item.cause, item.reason, _waits_for(device, item.cause, standing, door))
+            yield Withholding(door, item.cause, item.reason, _waits_for(device, item.cause, standing, door, leaving))
 
 
-def _waits_for(device: Device, cause: Cause, standing: Standing, door: Door) -> str:
+def _waits_for(device: Device, cause: Cause, standing: Standing, door: Door, leaving: str) -> str:
     if cause is Cause.HOLDS_UNKNOWN:
         return "what the kubelet has given to containers can be read"
     if cause is Cause.MOVING:
-        return _UNTIL_MOVED[door]
+        now = f"; now: {leaving}" if leaving and door is Door.PLUGIN else ""
+        return f"{_UNTIL_MOVED[door]}{now}"
     # At the plugin door a hold of the device itself under another id or resource goes before what else is in the way.
     own = standing.held(device, door) if cause is Cause.OVERLAP and door is Door.PLUGIN else None
     hold = own or standing.obstacle(device, door)

@@ -30,6 +30,7 @@ def report(
     devices: tuple[Device, ...] = (gpu(0),),
     rule: Rule = BOTH,
     losers: dict[str, tuple[str, ...]] | None = None,
+    leaving: dict[str, str] | None = None,
     **standing: object,
 ) -> HoldsReport:
     """What is told of these holds; ``standing``: further fields of it."""
@@ -39,7 +40,7 @@ def report(
         Door.PLUGIN: offer(snapshot, (rule,), known, Door.PLUGIN),
         Door.DRA: door_offer(snapshot, (rule,), known),
     }
-    return holds_report(snapshot, (rule,), known, offers, losers=losers or {})
+    return holds_report(snapshot, (rule,), known, offers, losers=losers or {}, leaving=leaving or {})
 
 
 def told(found: HoldsReport) -> list[tuple[str, Door, Cause, str, str]]:
@@ -118,6 +119,15 @@ def test_a_device_on_its_way_says_what_it_waits_for_at_the_door_that_it_goes_to(
         (Door.PLUGIN, "the API server has it tainted or in no slice, and no claim is allocated it")
     ]
     assert to_claims.status == to_pods.status == HoldsStatus(moving=1)
+
+
+def test_a_device_that_leaves_the_claims_says_what_keeps_it_there_now() -> None:
+    name = gpu(0).name
+    moving, why = frozenset((name,)), {name: "claim team/has names it"}
+    ((*_, until),) = told(report(rule=PLUGIN, at_scheduler=moving, leaving=why))
+    assert until.endswith("no claim is allocated it; now: claim team/has names it")
+    ((*_, until),) = told(report(rule=CLAIM, at_kubelet=moving, listed=moving, leaving=why))
+    assert until == "the kubelet counts it as allocatable no more"
 
 
 def test_losers_are_counted_as_claims() -> None:
