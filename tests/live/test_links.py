@@ -114,17 +114,19 @@ class Listener:
     def settle(self) -> None: ...
 
 
-async def test_while_nobody_tells_of_links_what_was_told_does_not_count() -> None:
-    listener = Listener()
-    monitor = LinkMonitor(lambda: None, listener=listener)
+async def test_while_nobody_tells_of_links_what_was_told_does_not_count_and_a_scan_is_asked_for() -> None:
+    listener, hints = Listener(), list[int]()
+    monitor = LinkMonitor(lambda: hints.append(1), listener=listener)
     listening = asyncio.create_task(monitor.run())
     await eventually(lambda: monitor.listening)
     assert listener.told[0]
+    before = len(hints)
     assert monitor._ended is not None
     monitor._ended.set_exception(OSError(errno.EBADF, "Bad file descriptor"))
     with pytest.raises(OSError, match="Bad file descriptor"):
         await listening
     assert list(listener.told[1:]) == [()]
+    assert len(hints) == before + 1
 
 
 async def test_at_the_end_what_was_told_of_links_still_counts() -> None:

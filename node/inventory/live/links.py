@@ -165,8 +165,10 @@ class LinkMonitor:
                     await self._listen(netlink)
                     await asyncio.sleep(_AGAIN)
             except Exception:
-                # Nobody tells of links until it listens again; meanwhile scans do.
+                # Nobody tells of links until it listens again; meanwhile scans do, and the last one may be older
+                # than what was heard.
                 self._listener.relisted(())
+                self._changed()
                 raise
             finally:
                 self.listening = False
