@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
-from node.inventory.identity import IdentityStore
+from node.inventory.identity import Identities, IdentityStore
 from node.inventory.lingering import LingeringUses
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia.health import QUIESCED
@@ -42,6 +42,16 @@ class Reading(Value):
     former: tuple[tuple[str, str], ...] = ()
 
 
+@value
+class _Settled(Value):
+    """What the devices of a snapshot were concluded from; from the same comes the same, whatever the time."""
+
+    facts: NodeFacts
+    identities: Identities
+    overrides: tuple[PlaceOverride, ...]
+    devices: tuple[Device, ...]
+
+
 class Scanner:
     """Reads sources; ``reading`` names the one that is being read or closed, empty in between.
 
@@ -65,6 +75,7 @@ class Scanner:
         self.overrides: tuple[PlaceOverride, ...] = ()
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
+        self._settled: tuple[_Settled, Reading] | None = None
         self.reading = ""
         self.held = ""
 
@@ -127,19 +138,31 @@ class Scanner:
     def _assembled(self, facts: NodeFacts, previous: Snapshot) -> Reading:
         identities = self._identities.load()
         now = self._clock()
-        devices = retained(devices_of(facts, identities), previous.devices, facts.sysfs, now)
+        asked = _Settled(facts, identities, self.overrides, previous.devices)
+        if self._settled is not None and self._settled[0] == asked:
+            # Nearly always so: hardware hardly changes. Only those that count the time, or try again, are told.
+            self._uses.applied(previous.devices, now)
+            self._identities.save(identities)
+            return self._settled[1]
+        self._settled = None
+        told = devices_of(facts, identities)
+        devices = retained(told, previous.devices, facts.sysfs, now)
         learned = identities.learned(devices, facts)
         self._identities.save(learned)
         devices = self._uses.applied(devices, now)
         known = {device.name: device for device in previous.devices}
         carried = tuple(_carried(device, known.get(device.name), now) for device in devices)
-        return Reading(
+        reading = Reading(
             devices=carried,
             sources=statuses_of(facts, identities),
             host=host_of(facts),
             topology=topology_of(places_of(carried), self.overrides, previous.topology),
             former=learned.former,
         )
+        # What is kept for a while ends by the clock.
+        if devices == told:
+            self._settled = asked, reading
+        return reading
 
 
 def _left_alone(facts: NodeFacts, reason: str) -> NodeFacts:

@@ -171,6 +171,35 @@ def test_what_may_change_is_read_anew(node: ServedNode) -> None:
     assert read(source) == changed
 
 
+def test_a_number_that_is_no_nvlink_is_not_asked_again_while_the_mig_mode_is_the_same(node: ServedNode) -> None:
+    node.install()
+    whole, plain = nodes.partitioned().gpus
+    # Some drivers answer for no link but the first while a GPU is in MIG mode.
+    bare = replace(whole, nvlinks=(NvLink(0, active=False),))
+    node.serve(replace(nodes.partitioned(), gpus=(bare, plain)))
+    source = node.source()
+    assert [len(gpu.nvlinks) for gpu in read(source).gpus] == [1, 18]
+    node.serve(nodes.partitioned())
+    assert [len(gpu.nvlinks) for gpu in read(source).gpus] == [1, 18]
+    back = replace(whole, mig_mode=0, mig_devices=())
+    node.serve(replace(nodes.partitioned(), gpus=(back, plain)))
+    assert [len(gpu.nvlinks) for gpu in read(source).gpus] == [18, 18]
+    source.close()
+    node.serve(nodes.partitioned())
+    assert [len(gpu.nvlinks) for gpu in read(source).gpus] == [18, 18]
+
+
+def test_an_nvlink_that_failed_by_accident_is_asked_again(node: ServedNode) -> None:
+    node.install()
+    node.serve(
+        nodes.hgx(), "gpu1.error.nvmlDeviceGetNvLinkState UNKNOWN\ngpu2.error.nvmlDeviceGetNvLinkState GPU_IS_LOST\n"
+    )
+    source = node.source()
+    assert [len(gpu.nvlinks) for gpu in read(source).gpus] == [18, 0, 0, 18, 18, 18, 18, 18]
+    node.serve(nodes.hgx())
+    assert read(source) == nodes.hgx()
+
+
 def test_a_static_call_that_failed_by_accident_is_asked_again(node: ServedNode) -> None:
     node.install()
     node.serve(nodes.hgx(), "error.nvmlDeviceGetName UNKNOWN\n")

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 from node.inventory.sysfs.small_file import KeptFile, Unreadable, inode_of, read_text
+
+T = TypeVar("T")
 
 Signature = Callable[[], Hashable]
 News = Callable[[], Hashable]
@@ -82,7 +85,7 @@ def mig_instances(proc: str) -> Signature:
 
     def read() -> Hashable:
         nonlocal known, listings
-        if not known or any(_links(path) != links for path, links in known.items()):
+        if not known or not _as_before(known, _links):
             folders = [base] + [f"{base}/{name}/mig" for name in _names(base) if name.startswith("gpu")]
             folders += [f"{folder}/{name}" for folder in folders[1:] for name in _names(folder)]
             now = {path: _links(path) for path in folders}
@@ -121,33 +124,33 @@ def compute_partitions(sys: str, news: News = silence) -> Signature:
         nonlocal there
         if fresh():
             there = os.path.lexists(path)
-        return counter.read() if there else ""
+        return counter.read() if there else b""
 
     return read
 
 
 def device_files(dev_root: str) -> Signature:
     """Device files that devices need, by name and inode; listed again only when their folder was written to."""
-    folders = [
-        (f"{dev_root}/{folder}", f"{dev_root}/{folder}".rpartition("/")[0], wanted)
-        for folder, wanted in _DEVICE_FOLDERS
-    ]
-    known: dict[str, tuple[Hashable, Hashable]] = {}
+    folders = [(f"{dev_root}/{folder}", wanted) for folder, wanted in _DEVICE_FOLDERS]
+    # A folder that is missing cannot have come while nothing was written to those that are there.
+    there: dict[str, tuple[int, int]] = {}
+    files: dict[str, frozenset[tuple[str, int]]] = {}
+    listings = 0
 
     def read() -> Hashable:
-        found, unwritten = [], set[str]()
-        for path, parent, wanted in folders:
-            before = known.get(path)
-            # A folder that was missing cannot have come while nothing was written to the one that it would be in.
-            missed = before is not None and before[0] is None and parent in unwritten
-            written = None if missed else _written(path)
-            if before is None or before[0] != written:
+        nonlocal there, files, listings
+        if not there or not _as_before(there, _written):
+            written, found = {}, {}
+            for path, wanted in folders:
+                now = _written(path)
+                if now is None:
+                    continue
+                written[path] = now
                 items = _inodes(path).items()
-                known[path] = before = (written, frozenset(item for item in items if _matches(wanted, item[0])))
-            else:
-                unwritten.add(path)
-            found.append(before[1])
-        return tuple(found)
+                found[path] = frozenset(item for item in items if _matches(wanted, item[0]))
+            listings += found != files
+            there, files = written, found
+        return listings
 
     return read
 
@@ -183,6 +186,14 @@ class _Fresh:
     def __call__(self) -> bool:
         before, self._last = self._last, self._news()
         return self._last is None or self._last != before
+
+
+def _as_before(known: Mapping[str, T], look: Callable[[str], T | None]) -> bool:
+    """Whether a look at each path gives what is known of it."""
+    for path, before in known.items():  # noqa: SIM110 - runs all the time, and a generator costs more
+        if look(path) != before:
+            return False
+    return True
 
 
 def _infiniband_states(device: str) -> tuple[KeptFile, ...]:

@@ -1,7 +1,8 @@
 """What connects GPUs: NVLinks and the common ancestors of pairs.
 
 The state of every link is read at every scan (links come up late, when the fabric manager has trained them, and go
-down when they fail). Kept for the session: what is at the far end of a link that is up, and the ancestor of a pair.
+down when they fail). Kept for the session: what is at the far end of a link that is up, the ancestor of a pair, and the
+numbers that are no link of the GPU (as long as its MIG mode is the same, since some drivers have no links in it).
 """
 
 from __future__ import annotations
@@ -23,35 +24,53 @@ _ANCESTOR = "nvmlDeviceGetTopologyCommonAncestor"
 
 @record
 class KnownLinks(Record):
-    """The session's memory of far ends (type, bus id) and ancestor levels."""
+    """The session's memory of far ends (type, bus id), ancestor levels, and numbers without a link by MIG mode."""
 
     ends: dict[tuple[Identity, int], tuple[str | None, str | None]] = field(default_factory=dict)
     levels: dict[tuple[Identity, Identity], int] = field(default_factory=dict)
+    absent: dict[Identity, tuple[int | None, set[int]]] = field(default_factory=dict)
+
+    def absent_of(self, gpu: GpuFacts) -> set[int]:
+        """Numbers that have been answered as no link of this GPU; to be added to."""
+        identity = identity_of(gpu)
+        if identity is None:
+            return set()
+        mode, absent = self.absent.get(identity, (gpu.mig_mode, set[int]()))
+        if mode != gpu.mig_mode:
+            absent = set()
+        self.absent[identity] = gpu.mig_mode, absent
+        return absent
 
 
-def read_nvlinks(asked: Asked, gpu: Handle, identity: Identity | None, known: KnownLinks) -> tuple[NvLink, ...]:
+def read_nvlinks(asked: Asked, handle: Handle, gpu: GpuFacts, known: KnownLinks) -> tuple[NvLink, ...]:
     """The GPU's links in order; empty without NVLink, which the first link tells."""
     links = []
+    absent = known.absent_of(gpu)
     for link in range(asked.binding.max_nvlinks):
+        if link in absent:
+            continue
         expected = _NO_SUCH_LINK if link > 0 else ()
-        state = asked(asked.binding.number, _STATE, gpu, link, expected=expected)
+        state = asked(asked.binding.number, _STATE, handle, link, expected=expected)
         if state is None and link == 0 and asked.failed(_STATE):
             break
         if state is None:
+            if asked.gone is None and not asked.failed(_STATE):
+                absent.add(link)
             continue
         active = bool(state)
-        remote_type, remote_bus_id = _far_end(asked, gpu, link, identity, known) if active else (None, None)
+        remote_type, remote_bus_id = _far_end(asked, handle, link, gpu, known) if active else (None, None)
         links.append(NvLink(link, active, remote_type, remote_bus_id))
     return tuple(links)
 
 
 def _far_end(
-    asked: Asked, gpu: Handle, link: int, identity: Identity | None, known: KnownLinks
+    asked: Asked, handle: Handle, link: int, gpu: GpuFacts, known: KnownLinks
 ) -> tuple[str | None, str | None]:
+    identity = identity_of(gpu)
     if identity is not None and (identity, link) in known.ends:
         return known.ends[identity, link]
-    kind = asked(asked.binding.nvlink_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu, link)
-    bus_id = asked(asked.binding.bus_id, "nvmlDeviceGetNvLinkRemotePciInfo", gpu, link)
+    kind = asked(asked.binding.nvlink_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+    bus_id = asked(asked.binding.bus_id, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
     end = kind or None, bus_id
     if identity is not None and kind is not None and bus_id is not None:
         known.ends[identity, link] = end

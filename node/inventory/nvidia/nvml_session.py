@@ -113,7 +113,7 @@ class Session:
         if gpu.error is not None:
             return with_errors(gpu, asked), handle
         migs = read_mig_devices(asked, handle, gpu.mig_max_devices or 0) if gpu.mig_mode else ()
-        links = read_nvlinks(asked, handle, identity_of(gpu), self._links)
+        links = read_nvlinks(asked, handle, gpu, self._links)
         return with_errors(replace(gpu, mig_devices=migs, nvlinks=links), asked), handle
 
 

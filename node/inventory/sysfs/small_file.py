@@ -36,13 +36,9 @@ def read_now(path: str) -> str:
     """
     handle = os.open(path, _HOW)
     try:
-        return _text_of(os.read(handle, _LIMIT))
+        return os.read(handle, _LIMIT).decode(errors="backslashreplace").strip()
     finally:
         os.close(handle)
-
-
-def _text_of(content: bytes) -> str:
-    return content.decode(errors="backslashreplace").strip()
 
 
 def read_text(path: str) -> str:
@@ -72,15 +68,15 @@ class KeptFile:
         self._path = path
         self._handle = -1
 
-    def read(self) -> str:
-        """As ``read_now``; empty where it cannot be read, and opened anew the next time."""
+    def read(self) -> bytes:
+        """The first page as it stands; empty where it cannot be read, and then it is opened anew the next time."""
         try:
             if self._handle < 0:
                 self._handle = os.open(self._path, _HOW)
-            return _text_of(os.pread(self._handle, _LIMIT, 0))
+            return os.pread(self._handle, _LIMIT, 0)
         except OSError:
             self.close()
-            return ""
+            return b""
 
     def close(self) -> None:
         """Let go of it; it may be read again."""

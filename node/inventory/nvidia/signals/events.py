@@ -11,6 +11,7 @@ made anew without those that are lost, which are tried again now and then.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -18,12 +19,13 @@ from typing import Protocol
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED
 from node.inventory.nvidia.signals.gpus import Gpu, GpuId, SessionGpus
+from node.ticks import until_tick
 from node.values import Value, value
 
 log = logging.getLogger("ostler.nvml")
 
-WAIT = 2000
-"""Milliseconds of one wait: so long a quiesce or a reloaded driver may have to wait for the thread."""
+WAIT = 3600
+"""Milliseconds of one wait: so long a quiesce or a reloaded driver may have to wait for the thread. Four polls."""
 RETRY = 10.0
 """Seconds until a GPU that could not be registered, or a set that could not be made, is tried again."""
 LOST_PAUSE = 1.0
@@ -132,8 +134,10 @@ class EventWatch:
 
     def _next(self, event_set: Handle) -> GpuEvent | None:
         self.waiting = time.monotonic()
+        # A wait that ended just before its tick would be followed by one of no length.
+        wait = 1 + math.floor(1000 * until_tick(self._wait / 1000, self.waiting))
         try:
-            event = self._binding.event("nvmlEventSetWait_v2", event_set, self._wait)
+            event = self._binding.event("nvmlEventSetWait_v2", event_set, wait)
         finally:
             self.waiting = None
         if event is None:
