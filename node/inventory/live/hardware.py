@@ -98,16 +98,17 @@ class LiveHardware:
         self._polls = Polls(
             self._polled,
             (
-                signatures.infiniband_ports(str(sys), self._news),
+                signatures.infiniband_ports(str(sys)),
                 signatures.mig_instances(str(proc)),
-                signatures.nvidia_module(str(sys), str(proc), self._news),
-                signatures.compute_partitions(str(sys), self._news),
+                signatures.nvidia_module(str(sys), str(proc)),
+                signatures.compute_partitions(str(sys)),
                 signatures.device_files(str(dev_root).rstrip("/")),
             ),
             (
                 (self._without_uevents, signatures.hardware(str(sys))),
                 (lambda: not self._links.listening, signatures.interfaces(str(sys))),
             ),
+            news=self._news,
         )
         self._parts: tuple[Part, ...] = (self._uevents, self._links, self._polls)
         if looked is not None:

@@ -25,7 +25,8 @@ class Polls:
     """Calls ``changed`` on the loop when a signature differs from the one before.
 
     ``always`` are read each time; ``instead`` pairs a signature with whether it is needed at the moment, because what
-    would tell the same for nothing does not work.
+    would tell the same for nothing does not work. ``news`` is another value when hardware has come or gone, None where
+    nobody would tell of it.
     """
 
     name = "polls"
@@ -36,9 +37,12 @@ class Polls:
         always: Sequence[Signature],
         instead: Sequence[tuple[Callable[[], bool], Signature]] = (),
         *,
+        news: Callable[[], Hashable] = lambda: None,
         interval: float = INTERVAL,
     ) -> None:
         self._changed = changed
+        self._news = news
+        self._heard: Hashable = None
         self._always = tuple(always)
         self._instead = tuple(instead)
         self._interval = interval
@@ -89,8 +93,10 @@ class Polls:
 
     def _differs(self, clock: Callable[[], float]) -> bool:
         self._reading_since = clock()
-        now: list[Hashable] = [signature() for signature in self._always]
-        now += [signature() if needed() else None for needed, signature in self._instead]
+        heard, self._heard = self._heard, self._news()
+        fresh = self._heard is None or self._heard != heard
+        now: list[Hashable] = [signature(fresh) for signature in self._always]
+        now += [signature(fresh) if needed() else None for needed, signature in self._instead]
         self._reading_since = None
         self.count += 1
         before, self._last = self._last, now

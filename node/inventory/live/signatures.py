@@ -1,8 +1,9 @@
 """What has no event: cheap readings of /sys, /proc and /dev whose difference means that something changed.
 
-Each is a callable without arguments that returns a comparable value and raises nothing for what is missing or broken:
-unreadable is a value like any other. They run all the time for as long as the agent lives, so each does the least
-that tells a change: link counts and times of modification before names, names before contents. A reading may block (the
+Each is a callable that returns a comparable value and raises nothing for what is missing or broken: unreadable is a
+value like any other. It is told whether hardware may have come or gone since it was called before; some look only then
+for what cannot change otherwise. They run all the time for as long as the agent lives, so each does the least that
+tells a change: link counts and times of modification before names, names before contents. A reading may block (the
 state of an InfiniBand port is asked of its firmware), so they belong into a thread.
 """
 
@@ -17,9 +18,8 @@ from node.inventory.sysfs.small_file import KeptFile, Unreadable, inode_of, read
 
 T = TypeVar("T")
 
-Signature = Callable[[], Hashable]
-News = Callable[[], Hashable]
-"""Something that changes when hardware has come or gone; None where nobody would tell of it."""
+Signature = Callable[[bool], Hashable]
+"""Called with whether hardware may have come or gone."""
 
 _DEVICE_FOLDERS = (
     ("dev", re.compile(r"nvidia.*|kfd|gdrdrv|vhost-net|uio[0-9]+|iommu")),
@@ -43,12 +43,8 @@ _HARDWARE_FOLDERS = (
 _DRIVERS = ("nvidia", "amdgpu", "i915", "xe", "vfio-pci", "mlx5_core", "mlx4_core", "ice", "iavf", "bnxt_en")
 
 
-def silence() -> None:
-    """Nobody tells of hardware that comes and goes."""
-
-
-def infiniband_ports(sys: str, news: News = silence) -> Signature:
-    """State of every InfiniBand port of a physical function; the ports are listed again with ``news``.
+def infiniband_ports(sys: str) -> Signature:
+    """State of every InfiniBand port of a physical function; the ports are listed when hardware may have come.
 
     Ports whose link layer is Ethernet follow their interface, which rtnetlink tells of, and ports of virtual functions
     follow the physical one's: those are hundreds on a large node and each reading may be a command to the firmware.
@@ -56,10 +52,9 @@ def infiniband_ports(sys: str, news: News = silence) -> Signature:
     base = f"{sys}/class/infiniband"
     known: dict[str, tuple[int, tuple[KeptFile, ...]]] = {}
     files: list[KeptFile] = []
-    fresh = _Fresh(news)
 
-    def read() -> Hashable:
-        if fresh():
+    def read(fresh: bool) -> Hashable:
+        if fresh:
             seen = _inodes(base)
             for name in known.keys() - seen.keys():
                 del known[name]
@@ -83,7 +78,7 @@ def mig_instances(proc: str) -> Signature:
     known: dict[str, int] = {}
     listings = 0
 
-    def read() -> Hashable:
+    def read(_: bool) -> Hashable:
         nonlocal known, listings
         if not known or not _as_before(known, _links):
             folders = [base] + [f"{base}/{name}/mig" for name in _names(base) if name.startswith("gpu")]
@@ -96,33 +91,31 @@ def mig_instances(proc: str) -> Signature:
     return read
 
 
-def nvidia_module(sys: str, proc: str, news: News = silence) -> Signature:
-    """The loaded NVIDIA kernel module: which, and whether it was loaded anew; looked at again with ``news``."""
+def nvidia_module(sys: str, proc: str) -> Signature:
+    """The loaded NVIDIA kernel module: which, and whether it was loaded anew; looked at when hardware may have come."""
     module: Hashable = ""
-    fresh = _Fresh(news)
 
-    def read() -> Hashable:
+    def read(fresh: bool) -> Hashable:
         nonlocal module
-        if fresh():
+        if fresh:
             module = inode_of(f"{sys}/module/nvidia"), _text(f"{proc}/driver/nvidia/version")
         return module
 
     return read
 
 
-def compute_partitions(sys: str, news: News = silence) -> Signature:
+def compute_partitions(sys: str) -> Signature:
     """Changes of AMD's compute nodes (partitioning makes and removes some): a counter of the kernel driver.
 
-    Where it is not, it can only come with ``news``.
+    Where it is not, it is looked for when hardware may have come.
     """
     path = f"{sys}/class/kfd/kfd/topology/generation_id"
     counter = KeptFile(path)
     there = False
-    fresh = _Fresh(news)
 
-    def read() -> Hashable:
+    def read(fresh: bool) -> Hashable:
         nonlocal there
-        if fresh():
+        if fresh:
             there = os.path.lexists(path)
         return counter.read() if there else b""
 
@@ -137,7 +130,7 @@ def device_files(dev_root: str) -> Signature:
     files: dict[str, frozenset[tuple[str, int]]] = {}
     listings = 0
 
-    def read() -> Hashable:
+    def read(_: bool) -> Hashable:
         nonlocal there, files, listings
         if not there or not _as_before(there, _written):
             written, found = {}, {}
@@ -158,7 +151,7 @@ def device_files(dev_root: str) -> Signature:
 def hardware(sys: str) -> Signature:
     """Functions, interfaces, RDMA devices and bound drivers by name: what uevents would have told."""
 
-    def read() -> Hashable:
+    def read(_: bool) -> Hashable:
         folders = tuple(frozenset(_inodes(f"{sys}/{folder}").items()) for folder in _HARDWARE_FOLDERS)
         return folders, tuple(_names(f"{sys}/bus/pci/drivers/{driver}") for driver in _DRIVERS)
 
@@ -168,24 +161,12 @@ def hardware(sys: str) -> Signature:
 def interfaces(sys: str) -> Signature:
     """State of interfaces that are not virtual: what rtnetlink would have told."""
 
-    def read() -> Hashable:
+    def read(_: bool) -> Hashable:
         base = f"{sys}/class/net"
         real = sorted(name for name in _names(base) if "/virtual/" not in _target(f"{base}/{name}"))
         return tuple((name, _text(f"{base}/{name}/operstate"), _text(f"{base}/{name}/mtu")) for name in real)
 
     return read
-
-
-class _Fresh:
-    """Whether there was news since it was last asked; always, where nobody tells any."""
-
-    def __init__(self, news: News) -> None:
-        self._news = news
-        self._last: Hashable = None
-
-    def __call__(self) -> bool:
-        before, self._last = self._last, self._news()
-        return self._last is None or self._last != before
 
 
 def _as_before(known: Mapping[str, T], look: Callable[[str], T | None]) -> bool:
