@@ -92,13 +92,18 @@ class HoldKeeper:
         holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
         holds = []
         for offered in devices:
-            name, within = offered.device.name, wholes_of(offered.device)
+            name, within = offered.device.name, self._within(offered.device)
             own, ids = plugin_owner(name), ((resource, offered.id),)
             holds.append(Hold(name, door, holder, at, own, "", False, within, state, resource, False, ids))
         self.ledger.take_each(holds)
-        grants = [Grant(offered.device, resource, offered.id) for offered in devices]
+        grants = [Grant(hold.device, hold.within, resource, each.id) for hold, each in zip(holds, devices, strict=True)]
         self.plugin.granted(grants, self._monotonic(), at)
         self.changed()
+
+    def _within(self, device: Device) -> tuple[str, ...]:
+        """``wholes_of``, which was asked of all devices when they were placed."""
+        within = self._wholes.get(device.name)
+        return wholes_of(device) if within is None else within
 
     def _refuse_what_may_be_had(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
         """Raise HeldError for a part of a device that a pod may have, or the other way round.
@@ -110,7 +115,7 @@ class HoldKeeper:
             return
         given = {name: within for name, within in self._wholes.items() if name in self._may_be_had}
         for offered in devices:
-            name, within = offered.device.name, wholes_of(offered.device)
+            name, within = offered.device.name, self._within(offered.device)
             for other, its_wholes in given.items():
                 if other in within or name in its_wholes:
                     holder = "a pod, perhaps: the kubelet has not told yet which devices pods have"

@@ -71,9 +71,10 @@ class NobodyKnown:
 @quick
 @value
 class Grant(Value):
-    """A device that Allocate gives out, as ``id`` of ``resource``."""
+    """A device (by name) that Allocate gives out as ``id`` of ``resource``; ``within``: what it is a part of."""
 
-    device: Device
+    device: str
+    within: tuple[str, ...]
     resource: str
     id: str
 
@@ -132,7 +133,7 @@ class PluginHolds:
             id_ = (grant.resource, grant.id)
             self._granted[id_] = _Granted(now)
             self._since[id_] = at
-            self._put(id_, (_Place(grant.device.name, wholes_of(grant.device)),))
+            self._put(id_, (_Place(grant.device, grant.within),))
         self._wanted = None
 
     def place(self, snapshot: Snapshot, resources: Collection[str] = ()) -> None:

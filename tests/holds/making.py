@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from node.holds.plugin_holds import Grant
 from node.holds.reading import Holding, Reading
 from node.inventory.model import Device
+from node.overlap import wholes_of
 
 GPU = "nvidia.com/gpu"
 
@@ -33,7 +34,7 @@ def reading(
 
 
 def grant(device: Device, resource: str = GPU) -> Grant:
-    return Grant(device, resource, device.uuid or device.name)
+    return Grant(device.name, wholes_of(device), resource, device.uuid or device.name)
 
 
 class Pods:

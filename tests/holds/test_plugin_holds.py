@@ -7,6 +7,7 @@ import pytest
 from node.holds.plugin_holds import Grant, NobodyKnown, PluginHolds
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.ledger import HoldState
+from node.overlap import wholes_of
 from node.rules import Door
 from tests.holds.making import GPU, Pods, grant, reading
 from tests.offer.making import gpu, mig, snapshot
@@ -199,7 +200,7 @@ def test_a_device_that_no_scan_shows_is_held_by_its_grant(pods: Pods) -> None:
         pci_address="0000:86:00.1",
         attributes=sorted_attributes([("sriovFunction", "vf"), ("pfPciAddress", "0000:86:00.0")]),
     )
-    holds.granted([Grant(other, "x.io/nic", "0000:86:00.1")], 5.0, 1000.0)
+    holds.granted([Grant(other.name, wholes_of(other), "x.io/nic", "0000:86:00.1")], 5.0, 1000.0)
     holds.place(snapshot(TWO))
     assert holds.wanted()[other.name].within == ("nic-0000-86-00-0", "rdma-0000-86-00-0")
 
