@@ -131,7 +131,7 @@ def _in_order(devices: Iterable[tuple[str, Device]], options: EditOptions) -> tu
 
 def _channels(devices: Sequence[tuple[str, Device]], options: EditOptions) -> tuple[int, ...]:
     """The channels to give: those that exist, or all that the options ask for where they are required."""
-    if options.imex_required or not devices:
+    if options.imex_required or not options.imex_channels or not devices:
         return options.imex_channels
     absent = set(missing_channels(devices[0][1], options))
     return tuple(channel for channel in options.imex_channels if f"{CHANNEL}{channel}" not in absent)

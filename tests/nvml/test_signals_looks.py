@@ -158,6 +158,24 @@ async def test_a_link_that_goes_down_is_told_until_it_is_up(listening: Listening
     await listening.finds(GPU)
 
 
+async def test_links_that_another_mig_mode_turns_off_are_no_trouble(listening: Listening) -> None:
+    await listening.opened()
+    listening.hardware.set({"gpu2.mig_mode": 1})
+    assert (await listening.looked()).found[GPU] == (), "its links are still up"
+    for link in range(18):
+        listening.hardware.link(2, link, active=False)
+    assert (await listening.looked()).found[GPU] == ()
+    listening.hardware.fail("nvmlDeviceGetMigMode", "UNKNOWN", gpu=2)
+    await listening.looked()
+    listening.hardware.set({"gpu2.mig_mode": 0, "gpu2.error.nvmlDeviceGetMigMode": None})
+    for link in range(18):
+        listening.hardware.link(2, link, active=True)
+    for _ in range(2):
+        assert (await listening.looked()).found[GPU] == ()
+    listening.hardware.link(2, 4, active=False)
+    await listening.finds(GPU, Trouble.NVLINK)
+
+
 async def test_a_driver_without_the_field_tells_links_one_by_one(listening: Listening) -> None:
     listening.hardware.field(2, 165, "NOT_SUPPORTED")
     await listening.opened()

@@ -1,7 +1,8 @@
 """The polls of what only getters tell: a thread that looks at every GPU at an interval, and at some at once when asked.
 
 It runs beside scans, which NVML allows, and serves one session as the watch for events does. What was known before
-(counters, links that were up) is handed from session to session, since a reload of the driver heals no link.
+(counters, links that were up) is handed from session to session, since a reload of the driver heals no link. The MIG
+mode may turn links off and on, so that with another one it is not known any more which have to be up.
 """
 
 from __future__ import annotations
@@ -40,19 +41,23 @@ class Memory:
 
     def concluded(self, gpu: GpuId, now: Vitals) -> tuple[Condition, ...]:
         """What is wrong with the GPU, and remember it."""
-        up = self._up.get(gpu, frozenset())
-        found = conditions(now, self._before.get(gpu, Vitals()), up)
+        before = self._before.get(gpu, Vitals())
+        other_mode = None not in (now.mig, before.mig) and now.mig != before.mig
+        up = frozenset() if other_mode else self._up.get(gpu, frozenset())
+        found = conditions(now, before, up)
         if now.gone is None:
-            self._before[gpu] = _counted(now, self._before.get(gpu, Vitals()))
-            self._up[gpu] = up | {link for link, active in now.links if active}
+            self._before[gpu] = _answered(now, before)
+            # Links may follow the mode a moment later.
+            self._up[gpu] = up if other_mode else up | {link for link, active in now.links if active}
         return found
 
 
-def _counted(now: Vitals, before: Vitals) -> Vitals:
-    """A counter that was not answered this time stands where it stood."""
+def _answered(now: Vitals, before: Vitals) -> Vitals:
+    """With what is compared with the next look; what was not answered this time stands as it stood."""
+    mig = before.mig if now.mig is None else now.mig
     volatile = before.ecc_volatile if now.ecc_volatile is None else now.ecc_volatile
     errors = dict(before.link_errors) | dict(now.link_errors)
-    return replace(now, ecc_volatile=volatile, link_errors=tuple(errors.items()))
+    return replace(now, ecc_volatile=volatile, mig=mig, link_errors=tuple(errors.items()))
 
 
 class Polls:

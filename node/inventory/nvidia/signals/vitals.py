@@ -43,7 +43,8 @@ class Vitals(Value):
 
     ``gone``: the error that says that it does not answer any more; the rest is then None. ``ecc_volatile`` counts
     uncorrectable errors since the driver was loaded, ``ecc_aggregate`` in the life of the board. ``clocks`` is the mask
-    of reasons for slower clocks; ``links`` the NVLinks by whether they are up; ``link_errors`` counters by kind.
+    of reasons for slower clocks; ``mig`` the MIG mode; ``links`` the NVLinks by whether they are up; ``link_errors``
+    counters by kind.
     """
 
     gone: str | None = None
@@ -54,6 +55,7 @@ class Vitals(Value):
     pages_pending: bool | None = None
     recovery: int | None = None
     clocks: int | None = None
+    mig: int | None = None
     links: tuple[tuple[int, bool], ...] = ()
     link_errors: tuple[tuple[str, int], ...] = ()
 
@@ -71,6 +73,9 @@ class VitalsReader:
 
     def __init__(self, binding: Binding) -> None:
         self._binding = binding
+        self._links = range(binding.max_nvlinks)
+        fields = (RECOVERY_ACTION, *_TOTALS)
+        self._fields = (*[(field, 0) for field in fields], *[(_LINK_STATE, link) for link in self._links])
         self._absent: dict[int, set[object]] = {}
         self._queries: dict[tuple[tuple[int, int], ...], FieldQuery] = {}
         self._aggregates: dict[int, tuple[int | None, int | None]] = {}
@@ -93,10 +98,9 @@ class VitalsReader:
         clocks = self._ask(gpu, binding.number, "nvmlDeviceGetCurrentClocksEventReasons")
         if clocks is None:
             clocks = self._ask(gpu, binding.number, "nvmlDeviceGetCurrentClocksThrottleReasons")
-        numbers = range(binding.max_nvlinks)
-        wanted = (RECOVERY_ACTION, *_TOTALS)
-        fields = self._read_fields(gpu, [*((field, 0) for field in wanted), *((_LINK_STATE, link) for link in numbers)])
-        links = self._read_links(gpu, numbers, fields)
+        mig = self._ask(gpu, binding.numbers, "nvmlDeviceGetMigMode")
+        fields = self._read_fields(gpu, self._fields)
+        links = self._read_links(gpu, fields)
         return Vitals(
             ecc_volatile=volatile,
             ecc_aggregate=self._aggregate(gpu, volatile),
@@ -105,6 +109,7 @@ class VitalsReader:
             pages_pending=None if pages is None else bool(pages),
             recovery=fields.get((RECOVERY_ACTION, 0)),
             clocks=clocks,
+            mig=None if mig is None else mig[0],
             links=links,
             link_errors=self._link_errors(gpu, fields, links),
         )
@@ -132,14 +137,12 @@ class VitalsReader:
                 absent.add((call, arguments))
             return None
 
-    def _read_links(
-        self, gpu: Handle, numbers: range, fields: dict[tuple[int, int], int]
-    ) -> tuple[tuple[int, bool], ...]:
-        told = tuple((link, bool(fields[_LINK_STATE, link])) for link in numbers if (_LINK_STATE, link) in fields)
+    def _read_links(self, gpu: Handle, fields: dict[tuple[int, int], int]) -> tuple[tuple[int, bool], ...]:
+        told = [(link, bool(state)) for (field, link), state in fields.items() if field == _LINK_STATE]
         if told:
-            return told
+            return tuple(told)
         # Beyond a board's last link each number is refused once, and not asked again.
-        states = [(link, self._ask(gpu, self._binding.number, _STATE, link)) for link in numbers]
+        states = [(link, self._ask(gpu, self._binding.number, _STATE, link)) for link in self._links]
         return tuple((link, bool(state)) for link, state in states if state is not None)
 
     def _read_fields(self, gpu: Handle, fields: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
