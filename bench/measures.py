@@ -44,7 +44,7 @@ class Effort:
     idle: float
 
 
-FULL = Effort(starts=7, calls=20_000, block=500, rounds=1000, changes=12, takeovers=5, idle=65.0)
+FULL = Effort(starts=7, calls=20_000, block=500, rounds=1000, changes=12, takeovers=5, idle=185.0)
 QUICK = Effort(starts=3, calls=2_000, block=250, rounds=100, changes=3, takeovers=1, idle=6.0)
 
 

@@ -1,8 +1,8 @@
 """The event loop's side of the resource API: blocking calls in a pool of threads, errors in words for pods' events.
 
 The client library takes a fifth of a second and several megabytes to load, and registration does not wait for it: the
-``ResourceApi`` is made in the pool at the first call, or by ``warm``, once for all; where that fails (a kubeconfig that
-is still to come), the next call tries again. Every call ends within ``patience`` seconds, long before the kubelet's 45:
+``ResourceApi`` is made in the pool at the first call, once for all; where that fails (a kubeconfig that is still to
+come), the next call tries again. Every call ends within ``patience`` seconds, long before the kubelet's 45:
 its claim then has an error that says why, and the kubelet asks again.
 """
 
@@ -42,10 +42,6 @@ class AsyncResourceApi:
         self._lock = threading.Lock()
         self._api: ResourceApi | None = None
         self._closed = False
-
-    async def warm(self) -> None:
-        """Load the client library and find the API server's version; raises ``Unavailable``."""
-        await self._told(lambda api: api.version(), "the resource API", "get on resourceclaims")
 
     async def claim(self, namespace: str, name: str) -> JsonObject | None:
         """See ``ClaimReader``."""

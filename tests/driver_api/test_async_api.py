@@ -88,7 +88,7 @@ async def test_the_api_is_made_once_and_not_before_it_is_needed(server: ApiServe
 
     api = AsyncResourceApi(make, threads=4)
     assert made == []
-    await asyncio.gather(api.warm(), *(api.claim("team", "c") for _ in range(20)))
+    await asyncio.gather(*(api.claim("team", "c") for _ in range(20)))
     assert len(made) == 1
     assert made[0] != threading.get_ident()
     api.close()
@@ -105,12 +105,12 @@ async def test_what_cannot_be_made_now_is_made_later(server: ApiServer) -> None:
 
     api = AsyncResourceApi(make)
     with pytest.raises(Unavailable) as caught:
-        await api.warm()
+        await api.claim("team", "c")
     assert str(caught.value) == (
-        "the resource API: the API server cannot be asked: /etc/kubeconfig: cannot be read; "
+        "ResourceClaim team/c: the API server cannot be asked: /etc/kubeconfig: cannot be read; "
         "give the path of a kubeconfig"
     )
-    await api.warm()
+    await api.claim("team", "c")
     api.close()
 
 
