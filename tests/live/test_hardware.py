@@ -20,9 +20,10 @@ from node.inventory.live.reach import EventState, Reach
 from node.inventory.live.sweeps import Sweeps
 from node.inventory.live.udev_stream import UeventsUnavailable
 from node.inventory.live.uevent import Uevent
-from node.inventory.model import SourceState
+from node.inventory.model import DeviceKind, SourceState
+from node.rules import Rule, Selector
 from tests.background import background
-from tests.kernel_health.making import CARING, gpu, snapshot
+from tests.kernel_health.making import CARING, gpu, nic, snapshot
 from tests.live.streams import FakeStream
 from tests.waiting import eventually
 
@@ -114,6 +115,30 @@ async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: 
         await eventually(lambda: ("woken", "", Look("", 0.0)) in told)
         unbound = Condition(Trouble.UNBOUND, "no driver is bound to it")
         assert told[0] == ("looked", "kernel", Look("kernel", 7.0, {device.name: (unbound,)}))
+
+
+async def test_ports_are_asked_often_only_where_nics_are_offered(tmp_path: Path) -> None:
+    folder = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    folder.mkdir(parents=True)
+    (folder / "link_layer").write_text("InfiniBand\n")
+    (folder / "state").write_text("4: ACTIVE\n")
+
+    async def read_twice(hardware: LiveHardware) -> None:
+        count = hardware._polls.count
+        await eventually(lambda: hardware._polls.count >= count + 2)
+
+    async with live(tmp_path, FakeStream()) as (hardware, woken):
+        hardware.observe(snapshot(gpu(), nic()), (Rule("example.com/gpu", Selector(kinds=(DeviceKind.GPU,))),))
+        await read_twice(hardware)
+        before = len(woken)
+        (folder / "state").write_text("1: DOWN\n")
+        await read_twice(hardware)
+        assert len(woken) == before
+        hardware.observe(snapshot(gpu(), nic()), (Rule("example.com/nic", Selector(vendors=("mellanox",))),))
+        await eventually(lambda: len(woken) == before + 1)
+        await read_twice(hardware)
+        (folder / "state").write_text("4: ACTIVE\n")
+        await eventually(lambda: len(woken) == before + 2)
 
 
 async def test_where_nobody_judges_health_nothing_is_swept(tmp_path: Path) -> None:

@@ -187,6 +187,27 @@ async def test_a_stand_in_is_read_only_while_it_is_needed() -> None:
         assert len(reads) >= 2
 
 
+async def test_one_that_is_needed_again_looks_at_everything(tmp_path: Path) -> None:
+    needed: list[int] = [1]
+    told: list[bool] = []
+
+    def read(fresh: bool) -> int:
+        told.append(fresh)
+        return 1
+
+    polls = Polls(lambda: None, [], [(lambda: bool(needed), read)], news=lambda: 1, interval=0.001)
+    async with polling(polls):
+        await eventually(lambda: len(told) >= 3)
+        assert not any(told[1:])
+        needed.clear()
+        count = polls.count
+        await eventually(lambda: polls.count >= count + 2)
+        told.clear()
+        needed.append(1)
+        await eventually(lambda: len(told) >= 3)
+        assert told[:3] == [True, False, False]
+
+
 async def test_a_signature_with_a_bug_ends_the_part_with_its_error() -> None:
     def broken(_: bool) -> int:
         raise LookupError("a bug")

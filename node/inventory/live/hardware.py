@@ -28,8 +28,8 @@ from node.inventory.live.udev_stream import UdevStream, UeventStream, UeventsUna
 from node.inventory.live.uevent import Relevance, Uevent
 from node.inventory.live.uevents import UeventMonitor
 from node.inventory.live.wakeups import Wakeups
-from node.inventory.model import Snapshot, SourceState, SourceStatus
-from node.rules import Rule
+from node.inventory.model import NIC_KINDS, Snapshot, SourceState, SourceStatus
+from node.rules import Rule, rule_for
 from node.values import Value, value
 
 log = logging.getLogger("ostler.live")
@@ -95,16 +95,18 @@ class LiveHardware:
         relevant = Relevance(str(sys))
         self._uevents = UeventMonitor(hint, relevant, heard=self._heard, reach=reach, open_stream=open_stream)
         self._links = LinkMonitor(hint, listener=self._health)
+        self._ports_matter = True
+        """Until devices are known. A question may be a command to firmware, so it is asked where NICs are offered."""
         self._polls = Polls(
             self._polled,
             (
-                signatures.infiniband_ports(str(sys)),
                 signatures.mig_instances(str(proc)),
                 signatures.nvidia_module(str(sys), str(proc)),
                 signatures.compute_partitions(str(sys)),
                 signatures.device_files(str(dev_root).rstrip("/")),
             ),
             (
+                (lambda: self._ports_matter, signatures.infiniband_ports(str(sys))),
                 (self._without_uevents, signatures.hardware(str(sys))),
                 (lambda: not self._links.listening, signatures.interfaces(str(sys))),
             ),
@@ -140,6 +142,10 @@ class LiveHardware:
 
         As a scan found them, without anybody's verdict: what is judged from this must not come back as a finding.
         """
+        mattered, self._ports_matter = self._ports_matter, _offers_nics(snapshot, rules)
+        if self._running and self._ports_matter and not mattered:
+            # What the last scan found of ports may be a minute old.
+            self._wakeups.hint()
         self._health.observe(snapshot, rules)
         self._sweeps.show(snapshot, rules)
 
@@ -217,6 +223,10 @@ class LiveHardware:
             return
         self._faults[name] = text
         log.warning("live hardware: a part failed, folders are compared instead", extra={"part": name, "error": text})
+
+
+def _offers_nics(snapshot: Snapshot, rules: tuple[Rule, ...]) -> bool:
+    return any(device.kind in NIC_KINDS and rule_for(device, rules) is not None for device in snapshot.devices)
 
 
 def _nobody(look: Look) -> None:

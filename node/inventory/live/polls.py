@@ -24,9 +24,8 @@ STALLED = 10.0
 class Polls:
     """Calls ``changed`` on the loop when a signature differs from the one before.
 
-    ``always`` are read each time; ``instead`` pairs a signature with whether it is needed at the moment, because what
-    would tell the same for nothing does not work. ``news`` is another value when hardware has come or gone, None where
-    nobody would tell of it.
+    ``always`` are read each time; ``sometimes`` pairs a signature with whether it is needed at the moment. ``news`` is
+    another value when hardware has come or gone, None where nobody would tell of it.
     """
 
     name = "polls"
@@ -35,7 +34,7 @@ class Polls:
         self,
         changed: Callable[[], None],
         always: Sequence[Signature],
-        instead: Sequence[tuple[Callable[[], bool], Signature]] = (),
+        sometimes: Sequence[tuple[Callable[[], bool], Signature]] = (),
         *,
         news: Callable[[], Hashable] = lambda: None,
         interval: float = INTERVAL,
@@ -44,7 +43,7 @@ class Polls:
         self._news = news
         self._heard: Hashable = None
         self._always = tuple(always)
-        self._instead = tuple(instead)
+        self._sometimes = tuple(sometimes)
         self._interval = interval
         self._last: list[Hashable] = []
         self._reading_since: float | None = None
@@ -96,14 +95,19 @@ class Polls:
         heard, self._heard = self._heard, self._news()
         fresh = self._heard is None or self._heard != heard
         now: list[Hashable] = [signature(fresh) for signature in self._always]
-        now += [signature(fresh) if needed() else None for needed, signature in self._instead]
+        # One that is needed again has not been told meanwhile.
+        before = self._last[len(self._always) :] or [None] * len(self._sometimes)
+        now += [
+            signature(fresh or old is None) if needed() else None
+            for (needed, signature), old in zip(self._sometimes, before, strict=True)
+        ]
         self._reading_since = None
         self.count += 1
-        before, self._last = self._last, now
-        if before == now:
+        last, self._last = self._last, now
+        if last == now:
             return False
         # A signature that was not read before has nothing to be compared with.
-        return any(old is not None and new is not None and old != new for old, new in zip(before, now, strict=False))
+        return any(old is not None and new is not None and old != new for old, new in zip(last, now, strict=False))
 
     def _tell(self) -> None:
         self.changes += 1
