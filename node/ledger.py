@@ -150,9 +150,9 @@ class Ledger:
         parts = [hold for hold in holds if hold.within]
         wanted: dict[str, list[Hold]] = {}
         for hold in holds:
-            by = self.obstacle(hold) or next(
-                (part for part in parts if part is not hold and excludes(part, hold)), None
-            )
+            by = self.obstacle(hold)
+            if by is None and parts:
+                by = next((part for part in parts if part is not hold and excludes(part, hold)), None)
             if by is not None:
                 raise HeldError(hold, by)
             wanted.setdefault(hold.owner, []).append(hold)

@@ -17,19 +17,18 @@ from protos.deviceplugin.v1beta1 import api_pb2
 
 def answer(edits: ContainerEdits) -> api_pb2.ContainerAllocateResponse:
     """The message that says the same as ``edits``."""
-    return api_pb2.ContainerAllocateResponse(
+    message = api_pb2.ContainerAllocateResponse(
         envs=dict(edits.env),
-        mounts=[
-            api_pb2.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
-            for mount in edits.mounts
-        ],
-        devices=[
-            api_pb2.DeviceSpec(container_path=node.path, host_path=node.host_path, permissions=node.permissions)
-            for node in edits.nodes
-        ],
         annotations=dict(edits.annotations),
         cdi_devices=[api_pb2.CDIDevice(name=name) for name in edits.cdi_devices],
     )
+    # Added in place, which costs half of what handing over lists of them does.
+    for mount in edits.mounts:
+        message.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
+    nodes = message.devices
+    for node in edits.nodes:
+        nodes.add(container_path=node.path, host_path=node.host_path, permissions=node.permissions)
+    return message
 
 
 def random_uuid() -> str:

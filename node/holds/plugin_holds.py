@@ -188,7 +188,7 @@ class PluginHolds:
 
     def ids_of(self, device: str) -> Collection[Id]:
         """Every id as which pods have the device, by what is known."""
-        return self._ids.get(device, {}).keys()
+        return self._ids.get(device, ())
 
     @property
     def unseen(self) -> int:
