@@ -56,6 +56,7 @@ def test_the_same_facts_give_the_very_devices_that_were_there() -> None:
     readings = [each.scan(node(gpu(0), gpu(1)), 1000.0 + 60 * number) for number in range(4)]
     assert readings[1:] == readings[:1] * 3
     assert all(now is before for now, before in zip(readings[3].devices, readings[0].devices, strict=True))
+    assert readings[3].devices is readings[2].devices, "nothing was concluded anew"
     assert each.scan(node(gpu(0), gpu(1, memory_bytes=1)), 2000.0) != readings[0]
     assert each.scan(node(gpu(0), gpu(1)), 2060.0) == readings[0]
 

@@ -142,7 +142,7 @@ class LiveHardware:
 
         As a scan found them, without anybody's verdict: what is judged from this must not come back as a finding.
         """
-        mattered, self._ports_matter = self._ports_matter, _offers_nics(snapshot, rules)
+        mattered, self._ports_matter = self._ports_matter, _nics_are_offered(snapshot, rules)
         if self._running and self._ports_matter and not mattered:
             # What the last scan found of ports may be a minute old.
             self._wakeups.hint()
@@ -225,7 +225,7 @@ class LiveHardware:
         log.warning("live hardware: a part failed, folders are compared instead", extra={"part": name, "error": text})
 
 
-def _offers_nics(snapshot: Snapshot, rules: tuple[Rule, ...]) -> bool:
+def _nics_are_offered(snapshot: Snapshot, rules: tuple[Rule, ...]) -> bool:
     return any(device.kind in NIC_KINDS and rule_for(device, rules) is not None for device in snapshot.devices)
 
 
