@@ -68,6 +68,8 @@ def test_a_gpu_lost_between_two_calls_keeps_its_facts(node: ServedNode) -> None:
     before = read(source)
     node.serve(nodes.partitioned(), "gpu0.mig1.error.nvmlDeviceGetAttributes GPU_IS_LOST\n")
     assert read(source).gpus == (replace(before.gpus[0], error="GPU_IS_LOST"), before.gpus[1])
+    node.serve(nodes.partitioned())
+    assert read(source) == before, "its links are not taken for missing ones"
 
 
 def test_a_lost_gpu_is_not_taken_for_another_when_the_number_of_gpus_changed(node: ServedNode) -> None:
