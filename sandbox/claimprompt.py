@@ -16,6 +16,7 @@ from sandbox.cluster.manifests import ManifestError
 from sandbox.cluster.views import claim_view, outcome_view, slice_lines, slice_view
 from sandbox.kubelet.dra.manager import UnprepareError
 from sandbox.kubelet.dra.settings import ApiFailed
+from sandbox.node import SandboxNode
 from sandbox.yamltext import indented
 
 HELP = """\
@@ -33,9 +34,8 @@ NO_CLUSTER = "there is no API server here"
 class ClaimCommands:
     """Commands by name; every one gets its words and tells what it saw."""
 
-    def __init__(self, cluster: Cluster | None, explained: Callable[[str, str], Awaitable[str]]) -> None:
-        self._cluster = cluster
-        self._explained = explained
+    def __init__(self, node: SandboxNode) -> None:
+        self._node = node
         self._numbers = itertools.count(1)
         self.pods: dict[str, PodOutcome] = {}
         """Pods that were run here, by name."""
@@ -56,18 +56,23 @@ class ClaimCommands:
         return pod, self.pods[pod].namespace if pod in self.pods else "default"
 
     async def end(self, pod: str) -> None:
-        """End a pod that was run here; raises KeyError."""
+        """End a pod that was run here and wait until what it had is offered again; raises KeyError, TimeoutError."""
         if pod not in self.pods:
             raise KeyError(pod)
+        await self._node.seen()
         await self._told(self._end)((pod,))
+        await self._node.freed(pod)
 
     async def evict(self) -> None:
-        """End pods whose devices' taints say so."""
-        if self._cluster is None:
+        """End pods whose devices' taints say so and wait until what they had is free; raises TimeoutError."""
+        if self._node.cluster is None:
             return
-        for pod, reason in (await self._cluster.evict()).items():
+        evicted = await self._node.cluster.evict()
+        for pod, reason in evicted.items():
             self.pods.pop(pod, None)
             sys.stdout.write(f"   pod {pod} is evicted: {reason}\n")
+        for pod in evicted:
+            await self._node.freed(pod)
 
     def _told(
         self, command: Callable[[Cluster, Sequence[str]], Awaitable[None]]
@@ -75,11 +80,11 @@ class ClaimCommands:
         """The command with a cluster, and with what goes wrong told."""
 
         async def run(words: Sequence[str]) -> None:
-            if self._cluster is None:
+            if self._node.cluster is None:
                 sys.stdout.write(f"   {NO_CLUSTER}\n")
                 return
             try:
-                await command(self._cluster, words)
+                await command(self._node.cluster, words)
             except OSError as error:
                 sys.stdout.write(f"   {error.filename}: {error.strerror}\n")
             except (ApiFailed, UnprepareError, ManifestError, NotServed, UnicodeError, yaml.YAMLError) as error:
@@ -129,7 +134,7 @@ class ClaimCommands:
         self._ran(await cluster.retry(*self._place(words[0])))
 
     async def _explain(self, cluster: Cluster, words: Sequence[str]) -> None:
-        for line in (await self._explained(*self._place(words[0]))).splitlines():
+        for line in (await self._node.explained(*self._place(words[0]))).splitlines():
             sys.stdout.write(f"   {line}".rstrip() + "\n")
 
     async def _end(self, cluster: Cluster, words: Sequence[str]) -> None:

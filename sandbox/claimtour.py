@@ -48,9 +48,9 @@ async def claim_tour(node: SandboxNode) -> AsyncIterator[Step]:
     async for step in _both_doors(node, cluster, kind):
         yield step
     if _have_pair(devices):
-        yield await _pair(cluster)
+        yield await _pair(node, cluster)
     if sum(_text(device, "type") == "gpu" for device in devices) >= ISLAND:
-        yield await _islands(cluster)
+        yield await _islands(node, cluster)
 
 
 async def _one(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIterator[Step]:
@@ -65,8 +65,7 @@ async def _one(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIterator[
             async for step in _failure(node, cluster, node.hardware, pod):
                 yield step
         await node.seen()
-        await cluster.end("claim-1")
-        await node.freed("claim-1")
+        await _end(node, cluster, "claim-1")
         left = sorted(path.name for path in node.cdi.glob(f"{DRIVER}-claim_*"))
         claims = [claim["metadata"]["name"] for claim in await cluster.claims()]
         yield Step("released", "The pod ended; of its claim there is left", {"claims": claims, "specs": left})
@@ -94,8 +93,7 @@ async def _both_doors(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIt
         seen = {"allocatable": {resource: node.kubelet.allocatable()[resource]}, "taints": taints}
         yield Step("withdrawn", "What is left for others meanwhile", seen)
         await node.over(pod.pod)
-        await cluster.end("both-1")
-        await node.freed("both-1")
+        await _end(node, cluster, "both-1")
         left = await _until(lambda: _allocatable(node, resource), lambda count: count == before[resource])
         seen = {
             "allocatable": {resource: left},
@@ -108,15 +106,15 @@ async def _allocatable(node: SandboxNode, resource: str) -> int:
     return node.kubelet.allocatable().get(resource, 0)
 
 
-async def _pair(cluster: Cluster) -> Step:
+async def _pair(node: SandboxNode, cluster: Cluster) -> Step:
     """A GPU and a NIC below one PCIe switch."""
     async with _template(cluster, samples.pair("tour-pair", "gpu", "nic", "switch")) as name:
         pod = await cluster.run(samples.pod("pair-1", name))
-        await cluster.end("pair-1")
+        await _end(node, cluster, "pair-1")
     return Step("claim_pair", "A pod asked for a GPU and a NIC that have a PCIe switch in common", outcome_view(pod))
 
 
-async def _islands(cluster: Cluster) -> Step:
+async def _islands(node: SandboxNode, cluster: Cluster) -> Step:
     """GPUs that belong together, and a claim for which nothing is left."""
     seen: list[Json] = []
     async with _template(cluster, samples.template("tour-island", ISLAND, match=f"cell{ISLAND}")) as name:
@@ -125,8 +123,7 @@ async def _islands(cluster: Cluster) -> Step:
             pod = await cluster.run(samples.pod(f"island-{len(seen) + 1}", name))
             running = pod.running
             seen.append(outcome_view(pod))
-        for number in range(len(seen)):
-            await cluster.end(f"island-{number + 1}")
+        await _end(node, cluster, *(str(each["pod"]) for each in seen))
     return Step("islands", f"Pods asked for {ISLAND} GPUs that agree in cell{ISLAND}, until there were none", seen)
 
 
@@ -153,6 +150,14 @@ async def _failure(
     health = await _until(lambda: _health(node, pod), lambda found: "Unhealthy" not in str(found))
     seen = {"part": str(part), "taints": taints, "podStatus": health}
     yield Step("claim_recovery", f"{part} is back, and its taint is gone", seen)
+
+
+async def _end(node: SandboxNode, cluster: Cluster, *pods: str) -> None:
+    """End those pods; what they had is offered again then, so that the next step does not find it draining."""
+    for pod in pods:
+        await cluster.end(pod)
+    for pod in pods:
+        await node.freed(pod)
 
 
 @asynccontextmanager

@@ -115,7 +115,7 @@ class Prompt:
     def __init__(self, node: SandboxNode) -> None:
         self._node = node
         self._pods: dict[str, str] = {}
-        self._claims = ClaimCommands(node.cluster, node.explained)
+        self._claims = ClaimCommands(node)
         self._commands: dict[str, Callable[[Sequence[str]], Awaitable[None]]] = {
             **self._claims.commands,
             "devices": self._devices,
@@ -238,9 +238,7 @@ class Prompt:
 
     async def _end(self, words: Sequence[str]) -> None:
         if words[0] in self._claims.pods:
-            await self._node.seen()
             await self._claims.end(words[0])
-            await self._node.freed(words[0])
             return
         if self._pods.pop(words[0], None) is None:
             sys.stdout.write(f"   there is no pod {words[0]!r}\n")

@@ -107,6 +107,29 @@ def test_prompt_tells_who_has_what_and_how_devices_are() -> None:
     assert "'ostler holds nonsense' failed: " in said[19, "holds nonsense"]
 
 
+def test_prompt_goes_on_when_what_an_evicted_pod_had_is_free(tmp_path: Path) -> None:
+    rule = tmp_path / "rule.yaml"
+    rule.write_text(_RULE)
+    typed = ["claim 8", f"apply {rule}", "holds", "claim 7", "claim", "quit"]
+    said = prompt("\n".join(typed) + "\n").split("ostler> ")[1:]
+    evicted = "pod claim-pod-1 is evicted: device ostler.dev/h100-sxm-8/gpu-0000-df-00-0 of claim claim-pod-1-devices-"
+    assert evicted in said[1]
+    assert " has the taint example.com/noise=heard:NoExecute\n" in said[1]
+    assert said[2] == "   nobody holds a device, and none is withheld from a door because of a hold\n"
+    assert "phase: Running\n" in said[3]
+    assert "phase: Pending\n" in said[4]
+
+
+_RULE = """
+apiVersion: resource.k8s.io/v1beta2
+kind: DeviceTaintRule
+metadata: {name: noise}
+spec:
+  deviceSelector: {driver: ostler.dev, pool: h100-sxm-8, device: gpu-0000-df-00-0}
+  taint: {key: example.com/noise, value: heard, effect: NoExecute}
+"""
+
+
 def test_node_without_claims_says_so() -> None:
     # Of this machine's own devices none is given to claims, unless a configuration says so.
     said = prompt("slices\nclaims\nclaim\nend p\nquit\n", node="here")

@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from sandbox.claimtour import claim_tour
 from sandbox.cluster import samples
 from sandbox.cluster.classes import DRIVER
 from sandbox.cluster.cluster import Cluster
+from sandbox.cluster.views import tainted
 from sandbox.configuration import configuration
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
@@ -52,6 +54,13 @@ async def test_what_one_door_has_given_the_other_does_not_give(box: SandboxNode)
     await box.kubelet.wait_for("nvidia.com/gpu", healthy=2)
     refused = await box.give("nvidia.com/gpu", 3)
     assert not refused.admission.admitted
+
+
+async def test_tour_leaves_nothing_held_and_no_device_tainted(box: SandboxNode) -> None:
+    steps = [step.key async for step in claim_tour(box)]
+    assert steps[-2:] == ["claim_pair", "islands"]
+    assert [device.device for device in (await box.agent.holds()).devices if device.holds] == []
+    assert tainted(await cluster_of(box).slices(DRIVER)) == {}
 
 
 async def test_slices_are_back_after_the_kubelet_wiped_them(box: SandboxNode) -> None:
