@@ -43,11 +43,16 @@ class Library:
     exec_provider: Callable[..., Any]
 
 
-@cache
 def library() -> Library:
     """Load it, once per process. Raises ImportError where the client library is not installed."""
     with _LOCK:
-        configuration, rest, provider = _modules()
+        # Threads that come at the same moment wait for the first instead of loading a copy each.
+        return _loaded()
+
+
+@cache
+def _loaded() -> Library:
+    configuration, rest, provider = _modules()
     return Library(configuration.Configuration, rest.RESTClientObject, provider.ExecProvider)
 
 
@@ -74,5 +79,7 @@ def _alone() -> tuple[ModuleType, ...]:
             sys.modules[name] = stand_in
         return tuple(importlib.import_module(name) for name in _MODULES)
     finally:
-        for name in [name for name in sys.modules if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")]:
-            del sys.modules[name]
+        # A copy, because other threads import meanwhile and a dictionary that changes ends the loop over it.
+        for name in list(sys.modules):
+            if name == _PACKAGE or name.startswith(f"{_PACKAGE}."):
+                del sys.modules[name]

@@ -38,6 +38,34 @@ import kubernetes.client
 assert loaded.configuration is kubernetes.client.Configuration
 """
 
+IMPORTS_MEANWHILE = """
+import sys
+from types import ModuleType
+from kube.library import library
+# Whoever compares this name with another imports something: as another thread may at any moment.
+class Name(str):
+    def __eq__(self, other):
+        sys.modules[f"elsewhere{len(sys.modules)}"] = ModuleType("elsewhere")
+        return str.__eq__(self, other)
+    __hash__ = str.__hash__
+sys.modules[Name("compared")] = ModuleType("compared")
+assert library().configuration(host="https://a:1").host == "https://a:1"
+"""
+
+THREADS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from kube.library import library
+sys.setswitchinterval(1e-5)
+together = Barrier(8)
+def load(_):
+    together.wait()
+    return library()
+with ThreadPoolExecutor(8) as pool:
+    assert len({id(loaded) for loaded in pool.map(load, range(8))}) == 1
+"""
+
 AGENT = """
 import sys
 import ostler.cli.run, ostler.agent
@@ -58,9 +86,17 @@ assert not heavy, heavy
 
 @pytest.mark.parametrize(
     "script",
-    [ALONE, BESIDE, ANOTHER_VERSION, AGENT, POSTING],
-    ids=["alone", "beside-the-whole-one", "another-version", "agent", "before-a-request"],
+    [ALONE, BESIDE, ANOTHER_VERSION, IMPORTS_MEANWHILE, THREADS, AGENT, POSTING],
+    ids=[
+        "alone",
+        "beside-the-whole-one",
+        "another-version",
+        "imports-meanwhile",
+        "threads",
+        "agent",
+        "before-a-request",
+    ],
 )
-def test_no_more_is_loaded_than_is_needed(script: str) -> None:
+def test_what_is_needed_is_loaded_and_no_more(script: str) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
