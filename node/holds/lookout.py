@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from node.events import EventSink, EventType
+from node.health.telling import named
 from node.holds.draining import Draining, Order
 from node.holds.observer import HoldsObserver, Silent
 from node.holds.processes import ComputeProcesses, Process
@@ -52,7 +53,8 @@ class Lookout:
         self._observer = observer
         self._named: dict[str, tuple[int, tuple[Process, ...]]] = {}
         """The processes that were told of, and the number of the order that found them."""
-        self._untold: set[str] = set()
+        self._unseen: set[str] = set()
+        """Devices of which it was told that nobody can tell their processes."""
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -74,8 +76,10 @@ class Lookout:
 
     async def _look(self, orders: tuple[Order, ...]) -> None:
         before = self._draining.wanted()
-        for finding in await in_passing(lambda: [self._found(order) for order in orders]):
+        findings = await in_passing(lambda: [self._found(order) for order in orders])
+        for finding in findings:
             self._take(finding)
+        self._tell_unseen({each.order.device.name for each in findings if not each.problem and each.processes is None})
         if self._draining.wanted() != before:
             self._told()
 
@@ -94,9 +98,6 @@ class Lookout:
             return
         left = self._draining.looked(order, finding.processes, now)
         self._observer.looked(len(left))
-        if finding.processes is None and name not in self._untold:
-            self._untold.add(name)
-            log.warning("left-over processes are not looked for: the driver tells of none", extra={"device": name})
         number, before = self._named.pop(name, (order.number, ()))
         if number != order.number:
             # The device was free, or held, in between.
@@ -109,3 +110,10 @@ class Lookout:
             self._events.emit(EventType.WARNING, "DeviceDraining", f"{whose}; {fix}")
         elif before and not left and name not in self._draining.wanted():
             self._events.emit(EventType.NORMAL, "DeviceDrained", f"no process is left on {name}")
+
+    def _tell_unseen(self, names: set[str]) -> None:
+        untold = sorted(names - self._unseen)
+        self._unseen.update(untold)
+        if untold:
+            about = {"devices": named(untold)}
+            log.warning("left-over processes are not looked for: the driver tells of none", extra=about)

@@ -78,21 +78,21 @@ def test_devices_are_free_after_one_look_at_each() -> None:
     assert not driver.draining.wanted()
 
 
-def test_a_driver_that_tells_of_no_processes_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_driver_that_tells_of_no_processes_is_told_of_once_for_all_devices(caplog: pytest.LogCaptureFixture) -> None:
     driver = Driver()
-    driver.processes[ONE.name] = None
+    driver.processes[ONE.name] = driver.processes[TWO.name] = None
 
     async def story(lookout: Lookout) -> None:
-        for devices in ((ONE,), (), (ONE,)):
+        for devices in ((TWO, ONE), (), (ONE,)):
             _update(driver, lookout, *devices)
             await asyncio.sleep(100)
 
     with caplog.at_level(logging.WARNING, "ostler.holds"):
         play(driver, story)
-    assert driver.asked == [ONE.name, ONE.name]
+    assert sorted(driver.asked) == [ONE.name, ONE.name, TWO.name]
     assert not driver.draining.wanted()
-    assert [(record.message, vars(record)["device"]) for record in caplog.records] == [
-        ("left-over processes are not looked for: the driver tells of none", ONE.name)
+    assert [(record.message, vars(record)["devices"]) for record in caplog.records] == [
+        ("left-over processes are not looked for: the driver tells of none", f"{ONE.name} and {TWO.name}")
     ]
 
 
