@@ -48,11 +48,10 @@ class ClaimedNode(SandboxNode):
             cluster=True,
         )
 
-    async def __aenter__(self) -> ClaimedNode:
-        await super().__aenter__()
+    async def _start(self) -> None:
+        await super()._start()
         await self.control.apply([samples.template("one")])
         await self.registered()
-        return self
 
     @property
     def api(self) -> ApiServer:

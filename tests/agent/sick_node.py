@@ -77,16 +77,11 @@ class SickNode(SandboxNode):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{id_}\n")
 
-    async def __aenter__(self) -> SickNode:
-        await super().__aenter__()
-        try:
-            await self.registered()
-            await self.listening()
-            await eventually(self._offered, "nothing is tainted but GPUs in MIG mode", within=20)
-        except BaseException as error:
-            await self.__aexit__(type(error), error, error.__traceback__)
-            raise
-        return self
+    async def _start(self) -> None:
+        await super()._start()
+        await self.registered()
+        await self.listening()
+        await eventually(self._offered, "nothing is tainted but GPUs in MIG mode", within=20)
 
     def _offered(self) -> bool:
         keys = {key for taints in self.taints().values() for key, _ in taints}
