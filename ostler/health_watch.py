@@ -109,11 +109,11 @@ class HealthWatch:
         """How devices are; None as long as nothing but scans was heard of them."""
         return None if self._keeper is None else self.view().health()
 
-    def figures(self) -> HealthFigures:
-        """For metrics."""
+    def figures(self) -> HealthFigures | None:
+        """For metrics; None as long as nobody judges. From any thread: to load what judges is the loop's."""
         from ostler.figures import HealthFigures
 
-        return HealthFigures(self._loaded().counters, self.view().health())
+        return None if self._keeper is None else HealthFigures(self._keeper.counters, self.view().health())
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """Where signals come from besides the scans."""

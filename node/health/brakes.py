@@ -68,8 +68,9 @@ class Brakes:
 
     @property
     def on(self) -> tuple[Brake, ...]:
-        """Those that are on, by kind."""
-        return tuple(self._on[kind] for kind in sorted(self._on)) if self.policy.brake else ()
+        """Those that are on, by kind; may be asked by any thread."""
+        on = dict(self._on)
+        return tuple(on[kind] for kind in sorted(on)) if self.policy.brake else ()
 
     @property
     def excused(self) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 The one place with time and an audience; what follows from what is decided below it, by pure values. It never waits and
 never writes: it is given a way to be called later (the loop's ``call_later``) and a way to have its memory written.
-Everything here belongs to the thread of the event loop, and a call returns when subscribers have heard of what it
-changed. What a subscriber raises is logged and keeps nobody else from hearing.
+Everything here belongs to the thread of the event loop, but for ``entries``, ``brakes`` and ``policy``, which metrics
+read in theirs. A call returns when subscribers have heard of what it changed. What a subscriber raises is logged and
+keeps nobody else from hearing.
 """
 
 from __future__ import annotations

@@ -74,8 +74,9 @@ class Ward:
         return self._shown.get(device.name, device)
 
     def may_evict(self, kind: DeviceKind) -> tuple[str, ...]:
-        """Devices of a kind that would evict by the policy."""
-        return tuple(sorted(name for name in self._may_evict if self._devices[name].kind is kind))
+        """Devices of a kind that would evict by the policy; may be asked by any thread."""
+        devices, names = self._devices, tuple(self._may_evict)
+        return tuple(sorted(name for name in names if name in devices and devices[name].kind is kind))
 
     def restrained(self, kind: DeviceKind) -> tuple[str, ...]:
         """Devices of a kind that a brake keeps from evicting."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +60,18 @@ async def test_a_standby_learns_what_was_told_before_it_served(watch: HealthWatc
     assert state(watch) is HealthState.HEALTHY
     watch.view()
     assert state(watch) is HealthState.UNHEALTHY
+
+
+async def test_metrics_have_no_figures_before_somebody_judges_and_load_nothing_in_their_thread(
+    watch: HealthWatch,
+) -> None:
+    watch.live = None
+    watch.observe(Snapshot(1, (PORT,)))
+    assert await asyncio.to_thread(watch.figures) is None
+    watch.view()
+    figures = await asyncio.to_thread(watch.figures)
+    assert figures is not None
+    assert figures.report == watch.report()
 
 
 async def test_another_policy_is_told_what_is_so_already(watch: HealthWatch) -> None:
