@@ -198,6 +198,7 @@ async def test_a_file_where_the_agents_socket_should_be_is_told_and_the_kubelet_
         assert await agent.stop() == 0
 
 
+@pytest.mark.timeout(240)  # fifty starts
 async def test_killed_in_any_call_fifty_times_it_is_back_and_nothing_is_shown_twice() -> None:
     chance = random.Random(4)
     async with node() as box:

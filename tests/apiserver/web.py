@@ -19,7 +19,7 @@ CLAIMS = f"{RESOURCES}/namespaces/default/resourceclaims"
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
 MERGE = "application/merge-patch+json"
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Reply(NamedTuple):
