@@ -15,9 +15,7 @@ from bench.results import RESULTS
 from bench.table import HEADINGS, markdown
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
-# Pods with a claim were measured in shorter runs, beside other pods than the rest: of those the text tells.
-_PODS = tuple(figure for figure in CLUSTER_FIGURES if "_claim_" not in figure.name)
-TABLES: tuple[Sequence[Figure], ...] = (FIGURES, DRA_FIGURES, HEALTH_FIGURES, DOORS_FIGURES, _PODS)
+TABLES: tuple[Sequence[Figure], ...] = (FIGURES, DRA_FIGURES, HEALTH_FIGURES, DOORS_FIGURES, CLUSTER_FIGURES)
 _HEAD = f"| {' | '.join(HEADINGS)} |\n"
 
 
