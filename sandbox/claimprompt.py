@@ -59,20 +59,22 @@ class ClaimCommands:
         """End a pod that was run here and wait until what it had is offered again; raises KeyError, TimeoutError."""
         if pod not in self.pods:
             raise KeyError(pod)
+        name, namespace = self._place(pod)
         await self._node.seen()
         await self._told(self._end)((pod,))
-        await self._node.freed(pod)
+        await self._node.freed(name, namespace)
 
     async def evict(self) -> None:
         """End pods whose devices' taints say so and wait until what they had is free; raises TimeoutError."""
         if self._node.cluster is None:
             return
         evicted = await self._node.cluster.evict()
+        places = [self._place(pod) for pod in evicted]
         for pod, reason in evicted.items():
             self.pods.pop(pod, None)
             sys.stdout.write(f"   pod {pod} is evicted: {reason}\n")
-        for pod in evicted:
-            await self._node.freed(pod)
+        for name, namespace in places:
+            await self._node.freed(name, namespace)
 
     def _told(
         self, command: Callable[[Cluster, Sequence[str]], Awaitable[None]]

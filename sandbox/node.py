@@ -280,9 +280,9 @@ class SandboxNode:
             "what was given out is not seen at the kubelet yet",
         )
 
-    async def freed(self, pod: str) -> None:
+    async def freed(self, pod: str, namespace: str = "default") -> None:
         """Wait until what that pod, or a claim made for it, had is offered again; raises TimeoutError."""
-        own = f"default/{pod}"
+        own = f"{namespace}/{pod}"
 
         def has(device: agent_pb2.DeviceHolds) -> bool:
             return any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -10,28 +11,38 @@ from typing import Any
 
 import pytest
 
+from ostler.health import HealthReport
 from ostler.health_view import KeeperView
-from tests.health.rig import UNHEALTHY, WELL, A, B, C, D, Rig, lost
+from tests.health.rig import A, B, C, D, Rig, lost
 
 
-def interrupted(asked: Callable[[], object], change: Callable[[], None], moment: int) -> bool:
-    """Call ``asked`` and, in the middle of it, ``change``; False where it had ended before it came to that line."""
-    left = moment
+def traced(work: Callable[[], object], at_every_line: Callable[[], object]) -> None:
+    """Do ``work`` and call ``at_every_line`` in between, as another thread could at any of them."""
 
     def switch(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if not left:
-            change()
+        at_every_line()
         return switch
 
     before = sys.gettrace()
     sys.settrace(switch)
     try:
-        asked()
+        work()
     finally:
         sys.settrace(before)
-    return left <= 0
+
+
+def interrupted(asked: Callable[[], object], change: Callable[[], None], moment: int) -> bool:
+    """Call ``asked`` and, in the middle of it, ``change``; False where it had ended before it came to that line."""
+    moments = itertools.count(1)
+    came = []
+
+    def at_every_line() -> None:
+        if next(moments) == moment:
+            came.append(moment)
+            change()
+
+    traced(asked, at_every_line)
+    return bool(came)
 
 
 def _all_sick(rig: Rig) -> None:
@@ -40,23 +51,48 @@ def _all_sick(rig: Rig) -> None:
 
 
 def _all_well(rig: Rig) -> None:
-    rig.keeper.release_brake("gpu")
+    if rig.keeper.brakes:
+        rig.keeper.release_brake("gpu")
     rig.scan(A, B, C, D)
     rig.time.forward(10_000)
 
 
-@pytest.mark.parametrize("sick", [True, False])
-def test_how_devices_are_can_be_asked_by_another_thread_at_any_moment(sick: bool) -> None:
+def _all_removed(rig: Rig) -> None:
+    rig.scan(gone=[device.name for device in (A, B, C, D)])
+
+
+CHANGES = [(_all_sick, _all_well), (_all_well, _all_sick), (_all_sick, _all_removed)]
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_how_devices_are_can_be_asked_by_another_thread_at_any_moment(
+    before: Callable[[Rig], None], after: Callable[[Rig], None]
+) -> None:
     moment, goes_on = 0, True
     while goes_on:
         moment += 1
-        rig = Rig([A, B, C, D])
-        if sick:
-            _all_sick(rig)
+        rig = _rig(before)
         view = KeeperView(rig.keeper)
-        goes_on = interrupted(view.health, partial(_all_well if sick else _all_sick, rig), moment)
-        report = view.health()
-        if goes_on:
-            assert len(report.brakes) == (0 if sick else 1)
-            assert {device.health.state for device in report.devices} == {WELL.state if sick else UNHEALTHY}
+        goes_on = interrupted(view.health, partial(after, rig), moment)
+        assert len(view.health().devices) == (0 if goes_on and after is _all_removed else 4)
     assert moment > 50
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(_all_sick, _all_well), (_all_well, _all_sick), (_all_sick, _all_removed)]
+)
+def test_how_devices_are_can_be_asked_while_that_changes(
+    before: Callable[[Rig], None], after: Callable[[Rig], None]
+) -> None:
+    rig = _rig(before)
+    view = KeeperView(rig.keeper)
+    asked: list[HealthReport] = []
+    traced(partial(after, rig), lambda: asked.append(view.health()))
+    assert asked[0] != asked[-1]
+    assert len(asked) > 100
+
+
+def _rig(before: Callable[[Rig], None]) -> Rig:
+    rig = Rig([A, B, C, D])
+    before(rig)
+    return rig

@@ -120,6 +120,15 @@ def test_prompt_goes_on_when_what_an_evicted_pod_had_is_free(tmp_path: Path) -> 
     assert "phase: Pending\n" in said[4]
 
 
+def test_prompt_waits_for_what_a_pod_of_another_namespace_had(tmp_path: Path) -> None:
+    manifest = tmp_path / "team.yaml"
+    team = _MANIFEST.replace("metadata: {name:", "metadata: {namespace: team, name:")
+    manifest.write_text(f"kind: Namespace\nmetadata: {{name: team}}\n---{team}")
+    said = prompt(f"apply {manifest}\nholds\nend mine\nholds\nquit\n").split("ostler> ")[1:]
+    assert " team/shared " in said[1]
+    assert said[3] == "   nobody holds a device, and none is withheld from a door because of a hold\n"
+
+
 _RULE = """
 apiVersion: resource.k8s.io/v1beta2
 kind: DeviceTaintRule
