@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from sandbox.apiserver.server import ApiServer
 from tests.apiserver.protocol import Conversation
 from tests.apiserver.protocol_requests import CONVERSATION
+from tests.recorded_cases import cases_in
 
 RECORDED = Path(__file__).parent / "protocol.jsonl"
 
@@ -35,7 +35,7 @@ def hurrying(server: ApiServer) -> Iterator[None]:
 
 def test_answers_are_those_of_the_api_server(server: ApiServer) -> None:
     """One test, because each answer stands on what was done before."""
-    recorded = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    recorded = cases_in(RECORDED)
     assert [each["about"] for each in recorded] == [each["about"] for each in CONVERSATION], "record it anew"
     ours = Conversation(server.url)
     with hurrying(server):

@@ -12,6 +12,7 @@ import pytest
 from driver.validation.storing import as_stored
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from tests.apiserver.web import SLICES, ask
+from tests.recorded_cases import files_in
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "slices"
 UID = "11111111-2222-4333-8444-555555555555"
@@ -20,7 +21,7 @@ NOW = "2001-02-03T04:05:06Z"
 
 def creations() -> Iterator[Any]:
     """Each recorded creation with the slice it made, where it can be seen at the end of its step."""
-    for path in sorted(FOLDER.glob("*.json")):
+    for path in files_in(FOLDER, "*.json"):
         for scenario in json.loads(path.read_text()):
             for number, step in enumerate(scenario["steps"]):
                 yield from of_step(scenario, number, step["expect"])

@@ -12,6 +12,7 @@ import pytest
 from driver.validation.gates import Gates
 from sandbox.apiserver.server import ApiServer
 from tests.apiserver.web import Reply, ask
+from tests.recorded_cases import cases_in, files_in
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "validation"
 GATES = {"default": Gates(), "list-attributes": Gates(list_attributes=True)}
@@ -21,8 +22,8 @@ SET_BY_SERVER = ("uid", "creationTimestamp", "resourceVersion", "generation")
 
 
 def vectors() -> list[Any]:
-    lines = [line for path in sorted(FOLDER.glob("*.jsonl")) for line in path.read_text().splitlines()]
-    return [pytest.param(vector, id=vector["id"]) for vector in map(json.loads, lines)]
+    found = (vector for path in files_in(FOLDER, "*.jsonl") for vector in cases_in(path))
+    return [pytest.param(vector, id=vector["id"]) for vector in found]
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ from driver.claims.store import RecordStore
 from node.files import JsonValue, read_record, write_record
 from node.values import replace
 from tests.claims.making import GPU0, Node, claim, reference, result
+from tests.recorded_cases import files_in
 
-RELEASED = sorted((Path(__file__).parent / "records").glob("*.json"))
+RELEASED = files_in(Path(__file__).parent / "records", "*.json")
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _unknown = st.dictionaries(st.sampled_from(["later", "also"]), st.none() | st.integers() | _text, max_size=2)

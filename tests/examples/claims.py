@@ -23,10 +23,11 @@ from driver.validation.storing import as_stored
 from ostler.config.load import load_bytes
 from tests.chart.rendering import Document, of_kind, render
 from tests.dra_devices.recorded import snapshot
+from tests.recorded_cases import files_in
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "dra"
-EXAMPLES = sorted(path.parent.name for path in FOLDER.glob("*/manifest.yaml"))
+EXAMPLES = [path.parent.name for path in files_in(FOLDER, "*/manifest.yaml")]
 DRIVER, NODE, UID = "ostler.dev", "node-1", "2b7c4a9e-7f0b-4a36-9a55-1f7c2f5d8e01"
 Values = dict[str, Any]
 

@@ -19,15 +19,15 @@ from ostler.explain.drawing.document import document, form
 from ostler.explain.drawing.text import draw
 from tests.judge import our_allocation as given
 from tests.judge.comparison import expected
+from tests.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "allocator"
-THEMES = sorted(file.stem for file in VECTORS.glob("*.jsonl") if file.stem != "slow")
+THEMES = sorted(file.stem for file in files_in(VECTORS, "*.jsonl") if file.stem != "slow")
 FORM = jsonschema.Draft202012Validator(form())
 
 
 def explained(theme: str) -> Iterator[tuple[dict[str, Any], Cluster, NodeFinding]]:
-    for text in (VECTORS / f"{theme}.jsonl").read_text().splitlines():
-        case = json.loads(text)
+    for case in cases_in(VECTORS / f"{theme}.jsonl"):
         index = SliceIndex(case["slices"])
         cluster = Cluster(index, given.classes(case), given.allocated(case), given.features(case))
         yield case, cluster, diagnose(case["claims"], case["node"], cluster)
@@ -84,7 +84,7 @@ def test_devices_that_are_told_to_be_held_or_tainted_are(theme: str) -> None:
                     assert names <= tainted
 
 
-SLOW = [json.loads(text) for text in (VECTORS / "slow.jsonl").read_text().splitlines()]
+SLOW = cases_in(VECTORS / "slow.jsonl")
 
 
 @pytest.mark.parametrize("case", SLOW, ids=[case["name"] for case in SLOW])

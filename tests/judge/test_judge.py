@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,16 @@ import pytest
 
 from tests.judge.answers import Judge
 from tests.judge.comparison import allocation_differences, cel_differences, cel_expected, expected
+from tests.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[1] / "vectors"
-ALLOCATIONS = sorted(file.stem for file in (VECTORS / "allocator").glob("*.jsonl") if file.stem != "slow")
-EXPRESSIONS = sorted(file.stem for file in (VECTORS / "cel").glob("*.jsonl"))
+ALLOCATIONS = sorted(file.stem for file in files_in(VECTORS / "allocator", "*.jsonl") if file.stem != "slow")
+EXPRESSIONS = sorted(file.stem for file in files_in(VECTORS / "cel", "*.jsonl"))
 
 
 def cases(file: str) -> list[dict[str, Any]]:
     """The lines of a file of vectors."""
-    return [json.loads(line) for line in (VECTORS / file).read_text().splitlines()]
+    return cases_in(VECTORS / file)
 
 
 @pytest.mark.parametrize("kind", ["hand", "random"])

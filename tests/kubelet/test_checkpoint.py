@@ -22,9 +22,10 @@ from node.checkpoint import (
     encode,
 )
 from sandbox.kubelet.checkpoint import CheckpointFile
+from tests.recorded_cases import cases_in, files_in
 
 _FOLDER = Path(__file__).parent.parent / "vectors" / "kubelet"
-_STATES = [json.loads(line) for line in (_FOLDER / "state_files.jsonl").read_text().splitlines()]
+_STATES = [case for case in cases_in(_FOLDER / "state_files.jsonl") if case["file"] == "device-manager"]
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _ids = st.none() | st.lists(_text, max_size=3).map(tuple)
@@ -76,7 +77,7 @@ def test_text_is_read_or_refused_as_by_the_kubelet(case: dict[str, Any]) -> None
         assert str(caught.value) == case["error"]
 
 
-@pytest.mark.parametrize("path", sorted(_FOLDER.glob("checkpoints/*.checkpoint.json")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", files_in(_FOLDER, "checkpoints/*.checkpoint.json"), ids=lambda path: path.name)
 def test_file_of_a_live_kubelet_is_written_again_byte_for_byte(path: Path) -> None:
     assert encode(decode(path.read_bytes())) == path.read_bytes()
 

@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node.names import explain_resource_name, is_extended_resource_name
+from tests.recorded_cases import cases_in
 
 _FILE = Path(__file__).parent.parent / "vectors" / "kubelet" / "resource_names.jsonl"
 
 
-@pytest.mark.parametrize("line", _FILE.read_text().splitlines())
-def test_verdict_is_the_kubelets(line: str) -> None:
-    case = json.loads(line)
+@pytest.mark.parametrize("case", cases_in(_FILE), ids=lambda case: repr(case["name"]))
+def test_verdict_is_the_kubelets(case: dict[str, Any]) -> None:
     assert is_extended_resource_name(case["name"]) is case["valid"]
 
 

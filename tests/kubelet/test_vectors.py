@@ -8,7 +8,6 @@ must come out the same.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.kubelet.scenario import Scenario
+from tests.recorded_cases import cases_in
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ _HOLE = "ids stay reserved after a preferred-allocation error"
 
 
 def _selected() -> list[Json]:
-    scenarios = [json.loads(line) for line in _FILE.read_text().splitlines()]
+    scenarios = cases_in(_FILE)
     return [item for item in scenarios if not {"hints", "pod_hints"} & {step["op"] for step in item["steps"]}]
 
 

@@ -17,6 +17,7 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
 from tests.kubelet_dra.conftest import Node
 from tests.kubelet_dra.driver import NAME
+from tests.recorded_cases import files_in
 from tests.waiting import eventually
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "kubelet" / "dra"
@@ -88,7 +89,7 @@ async def test_restarted_kubelet_answers_as_the_recorded_one(node: Node, state: 
         wanted = by_name(recorded(state, "list"))
         assert by_name(listed) == {name: wanted[name] for name in by_name(listed)}
         assert len(listed["pod_resources"]) == len(pods)
-        for path in FOLDER.glob(f"{state}.get-*.json"):
+        for path in files_in(FOLDER, f"{state}.get-*.json"):
             name = path.name.split(".")[1].removeprefix("get-")
             request = api_pb2.GetPodResourcesRequest(pod_name=name, pod_namespace="default")
             assert await lister(kubelet, "Get", request) == json.loads(path.read_text())

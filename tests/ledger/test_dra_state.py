@@ -4,6 +4,7 @@ import contextlib
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,15 +23,12 @@ from node.dra_state import (
     encode,
     encode_health,
 )
+from tests.recorded_cases import cases_in, files_in
 
 _FOLDER = Path(__file__).parent.parent / "vectors" / "kubelet"
-_STATES = sorted((_FOLDER / "dra").glob("*.dra_manager_state.json"))
-_HEALTH = sorted((_FOLDER / "dra").glob("*.dra_health_state.json"))
-_RECORDED = [
-    case
-    for case in map(json.loads, (_FOLDER / "state_files.jsonl").read_text().splitlines())
-    if str(case["file"]).startswith("dra")
-]
+_STATES = files_in(_FOLDER / "dra", "*.dra_manager_state.json")
+_HEALTH = files_in(_FOLDER / "dra", "*.dra_health_state.json")
+_RECORDED = [case for case in cases_in(_FOLDER / "state_files.jsonl") if case["file"] == "dra-manager"]
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _texts = st.none() | st.lists(_text, max_size=3).map(tuple)
@@ -77,14 +75,17 @@ def test_what_is_written_is_read_back(state: DraState) -> None:
     assert decode(encode(state)) == state
 
 
-def test_state_files_have_the_kubelets_verdict() -> None:
-    for case in _RECORDED:
-        if case["valid"]:
-            decode(case["text"].encode())
-        else:
-            with pytest.raises(DraStateError) as refused:
-                decode(case["text"].encode())
-            assert str(refused.value) == case["error"], case["id"]
+@pytest.mark.parametrize("case", _RECORDED, ids=lambda case: f"{case['id']}-{case['theme']}")
+def test_state_file_has_the_kubelets_verdict_and_reading(case: dict[str, Any]) -> None:
+    text = case["text"].encode()
+    if case["valid"]:
+        written = json.loads(json.loads(encode(decode(text)))["Data"])
+        assert written["ClaimInfoStateList"] == case["data"]["ClaimInfoStateList"]
+    else:
+        with pytest.raises(DraStateError) as refused:
+            decode(text)
+        # The kubelet itself puts these words in front of the reader's.
+        assert case["error"] == f"failed to get checkpoint dra_manager_state: {refused.value}"
 
 
 def test_an_empty_object_is_a_file_that_was_never_filled() -> None:

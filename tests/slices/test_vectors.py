@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.recorded_cases import files_in
 from tests.slices.judging import judge
 from tests.slices.scenario import Run
 
 FOLDER = Path(__file__).parents[1] / "vectors" / "slices"
-SCENARIOS = [each for path in sorted(FOLDER.glob("*.json")) for each in json.loads(path.read_text())]
+SCENARIOS = [each for path in files_in(FOLDER, "*.json") for each in json.loads(path.read_text())]
 
 
 Json = dict[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ import pytest
 from driver.structured.errors import GaveUp
 from tests.judge.comparison import allocation_differences, expected
 from tests.judge.our_allocation import allocate, allocator
+from tests.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "allocator"
-THEMES = sorted(file.stem for file in VECTORS.glob("*.jsonl") if file.stem != "slow")
+THEMES = sorted(file.stem for file in files_in(VECTORS, "*.jsonl") if file.stem != "slow")
 SLOW_S = 1.0
 """Most time for a search that takes Kubernetes 2 s to minutes; many times what it takes on an idle machine."""
 PATIENCE_S = 1.0
@@ -22,7 +22,7 @@ PATIENCE_S = 1.0
 
 def cases(theme: str) -> list[dict[str, Any]]:
     """The lines of one file."""
-    return [json.loads(line) for line in (VECTORS / f"{theme}.jsonl").read_text().splitlines()]
+    return cases_in(VECTORS / f"{theme}.jsonl")
 
 
 @pytest.mark.parametrize("theme", THEMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,14 @@ import pytest
 
 from driver.structured.errors import FatalError
 from driver.structured.pools import Pool, gather_pools
+from tests.recorded_cases import cases_in
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "allocator-0.31"
 
 
 @pytest.mark.parametrize("theme", ["gatherpools-hand", "gatherpools-random"])
 def test_pools_are_gathered_as_kubernetes_gathers_them(theme: str) -> None:
-    cases = [json.loads(line) for line in (VECTORS / f"{theme}.jsonl").read_text().splitlines()]
+    cases = cases_in(VECTORS / f"{theme}.jsonl")
     assert cases
     differing = [
         f"{case['name']}: {answer}, not {case['expect_1_36']}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from driver.structured.pruning import can_be_pruned
 from driver.structured.search import PRUNE_AFTER, Outcome, Search
 from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import allocator as judged_allocator
+from tests.recorded_cases import cases_in, files_in
 from tests.structured.families import FAMILIES, Family
 from tests.structured.manifests import claim, device, exactly, first_available, of, problem, request, slices
 from tests.structured.tight import Tight
@@ -123,7 +123,7 @@ def test_exponential_family_ends_within_the_budget(name: str) -> None:
 
 
 def slow_cases() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (VECTORS / "slow.jsonl").read_text().splitlines()]
+    return cases_in(VECTORS / "slow.jsonl")
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in slow_cases()])
@@ -139,11 +139,10 @@ OTHER_STEPS = {
 
 
 def vectors_with_steps() -> list[dict[str, Any]]:
-    lines = (line for file in sorted(VECTORS.glob("*.jsonl")) for line in file.read_text().splitlines())
-    cases = (json.loads(line) for line in lines)
     return [
         case
-        for case in cases
+        for file in files_in(VECTORS, "*.jsonl")
+        for case in cases_in(file)
         if 0 < case.get("steps", 0) <= PRUNE_AFTER
         and "expect_1_37" not in case
         and case["expect"]["errorKind"] != "fatal"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.quantity import ZERO, Fault, Format, QuantityError, from_int, from_milli, of_json, parse
+from tests.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 
@@ -280,9 +280,8 @@ def _leaves(given: Any, stored: Any, keys: tuple[str, ...] = ()) -> Iterator[tup
 
 def _stored() -> list[tuple[object, str]]:
     pairs: list[tuple[object, str]] = []
-    for file in sorted((VECTORS / "validation").glob("*.jsonl")):
-        for line in file.read_text().splitlines():
-            case = json.loads(line)
+    for file in files_in(VECTORS / "validation", "*.jsonl"):
+        for case in cases_in(file):
             pairs += _leaves(case["object"], case.get("stored"))
     return sorted(set(pairs), key=str)
 

@@ -10,9 +10,10 @@ import pytest
 from node.inventory.facts import DeviceFile, SysfsFacts
 from node.inventory.recordings.source import read
 from node.inventory.sysfs.source import SysfsSource
+from tests.recorded_cases import files_in
 from tests.sysfs.rendering import mknod_device, ordered, render, source
 
-NODES = sorted((Path(__file__).parents[2] / "sandbox/nodes").glob("*.yaml"))
+NODES = files_in(Path(__file__).parents[2] / "sandbox/nodes", "*.yaml")
 
 
 @pytest.mark.parametrize("path", NODES, ids=lambda path: path.stem)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from node.inventory.model import Device, DeviceKind, PeerLink, sorted_attributes
 from node.topology.model import Place
+from tests.recorded_cases import files_in
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "topology"
 
@@ -25,7 +26,7 @@ class Machine(NamedTuple):
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+    return [path.stem for path in files_in(FOLDER, "*.yaml")]
 
 
 @cache

@@ -18,13 +18,11 @@ from driver.validation.gates import Gates
 from driver.validation.objects import VALIDATORS, validate_claim_status, validate_class, validate_slice
 from driver.validation.storing import as_stored, status_as_stored
 from driver.versions import VersionError, from_v1, to_v1, with_defaults
+from tests.recorded_cases import cases_in, files_in
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "validation"
 OBJECTS = [
-    entry["object"]
-    for path in sorted(FOLDER.glob("*.jsonl"))
-    for entry in map(json.loads, path.read_text().splitlines())
-    if len(json.dumps(entry)) < 5000
+    entry["object"] for path in files_in(FOLDER, "*.jsonl") for entry in cases_in(path) if len(json.dumps(entry)) < 5000
 ]
 
 

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from driver.labels import label_faults, label_value_faults, subdomain_faults
 from driver.validation.objects import VALIDATORS, validate_claim, validate_slice
 from driver.validation.storing import as_stored
+from tests.recorded_cases import cases_in, files_in
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "validation"
 ACCEPTED = [
     entry["object"]
-    for path in sorted(FOLDER.glob("*.jsonl"))
-    for entry in map(json.loads, path.read_text().splitlines())
+    for path in files_in(FOLDER, "*.jsonl")
+    for entry in cases_in(path)
     if entry["accepted"] and entry["gates"] == "default" and len(json.dumps(entry)) < 5000
 ]
 anything = st.recursive(

@@ -12,6 +12,7 @@ from driver.validation.cause import TYPE_INVALID
 from driver.validation.gates import Gates
 from driver.validation.objects import VALIDATORS
 from driver.validation.storing import as_stored
+from tests.recorded_cases import cases_in, files_in
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "validation"
 GATES = {"default": Gates(), "list-attributes": Gates(list_attributes=True)}
@@ -19,8 +20,8 @@ NOW = "2001-02-03T04:05:06Z"
 
 
 def vectors() -> list[Any]:
-    lines = [line for path in sorted(FOLDER.glob("*.jsonl")) for line in path.read_text().splitlines()]
-    return [pytest.param(vector, id=vector["id"]) for vector in map(json.loads, lines)]
+    found = (vector for path in files_in(FOLDER, "*.jsonl") for vector in cases_in(path))
+    return [pytest.param(vector, id=vector["id"]) for vector in found]
 
 
 @pytest.mark.parametrize("vector", vectors())

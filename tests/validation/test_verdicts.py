@@ -6,7 +6,6 @@ node allocatable resources) and `none` of the optional ones. First come the stor
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from driver.validation.cause import TYPE_INVALID, Cause
 from driver.validation.gates import Gates
 from driver.validation.objects import VALIDATORS, validate_claim_status
 from driver.validation.storing import as_stored, status_as_stored
+from tests.recorded_cases import cases_in
 
 GATES = {
     "default": Gates(),
@@ -30,7 +30,7 @@ GATES = {
         device_status=False,
     ),
 }
-LINES = [json.loads(line) for line in (Path(__file__).parent / "verdicts.jsonl").read_text().splitlines()]
+LINES = cases_in(Path(__file__).parent / "verdicts.jsonl")
 STORED = {line["stored as"]: line["object"] for line in LINES if "stored as" in line}
 VERDICTS = [pytest.param(line, id=f"{line['rules']}-{at}") for at, line in enumerate(LINES) if "rules" in line]
 

@@ -14,6 +14,7 @@ import pytest
 from tests.judge.chance import Json
 from tests.judge.slices.contest import compare, merged, unjudged
 from tests.judge.slices.generate import scenarios
+from tests.recorded_cases import files_in
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "slices"
 REACHED = (
@@ -26,7 +27,7 @@ REACHED = (
 
 def recorded(name: str) -> Json:
     """One of the recorded scenarios."""
-    every = [each for path in FOLDER.glob("*.json") for each in json.loads(path.read_text())]
+    every = [each for path in files_in(FOLDER, "*.json") for each in json.loads(path.read_text())]
     found: Json = next(each for each in every if each["id"] == name)
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from driver.structured.cel.compiler import compile as compile_expression
 from driver.structured.cel.environment import Features
 from driver.structured.cel.errors import CompileError
+from tests.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "cel"
 KINDS = {"RuleInvalid": "Invalid", "InternalError": "Internal"}
@@ -38,11 +38,10 @@ def expected(case: dict[str, Any]) -> tuple[str, str]:
     return "type", output
 
 
-@pytest.mark.parametrize("file", sorted(VECTORS.glob("*.jsonl")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", files_in(VECTORS, "*.jsonl"), ids=lambda file: file.stem)
 def test_the_same_expressions_compile_to_the_same_types(file: Path) -> None:
     different: list[tuple[str, object, object]] = []
-    for line in file.read_text().splitlines():
-        case = json.loads(line)
+    for case in cases_in(file):
         ours, theirs = compiled(case), expected(case)
         if ours != theirs and not {ours[1], theirs[1]} <= EITHER:
             different.append((case["name"], ours, theirs))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ from driver.structured.cel.environment import Features, environment
 from driver.structured.cel.estimate import estimate
 from driver.structured.cel.parser import parse
 from driver.structured.cel.ranges import UNBOUNDED
+from tests.recorded_cases import cases_in, files_in
 
 RECORDED = Path(__file__).parent / "recorded" / "estimates.jsonl"
 """Generated expressions and corners of the libraries as Kubernetes 1.37.2 estimated them (tests/judge)."""
-FILES = sorted((Path(__file__).parents[2] / "vectors" / "cel").glob("*.jsonl"))
+FILES = files_in(Path(__file__).parents[2] / "vectors" / "cel", "*.jsonl")
 
 
 def _max_cost(expression: str, features: Features) -> int:
@@ -41,8 +41,7 @@ def _features(case: dict[str, Any]) -> Features:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_worst_cost_is_that_of_kubernetes(file: Path) -> None:
     different = {}
-    for line in file.read_text().splitlines():
-        case = json.loads(line)
+    for case in cases_in(file):
         wanted = _wanted(case)
         if wanted is None:
             continue
@@ -54,7 +53,7 @@ def test_the_worst_cost_is_that_of_kubernetes(file: Path) -> None:
 
 
 def test_generated_expressions_have_the_recorded_worst_cost() -> None:
-    cases = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    cases = cases_in(RECORDED)
     found = {case["expr"]: _max_cost(case["expr"], Features()) for case in cases}
     assert found == {case["expr"]: case["max_cost"] for case in cases}
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ from driver.structured.cel.compiler import compile as compile_selector
 from driver.structured.cel.device import Device
 from driver.structured.cel.environment import Features
 from driver.structured.cel.errors import EvaluationError
+from tests.recorded_cases import cases_in, files_in
 
-FILES = sorted((Path(__file__).parents[2] / "vectors" / "cel").glob("*.jsonl"))
+FILES = files_in(Path(__file__).parents[2] / "vectors" / "cel", "*.jsonl")
 OUTCOMES = ("result", "runtime_error", "compile_error")
 
 
-def _case(line: str) -> dict[str, Any]:
+def _case(case: dict[str, Any]) -> dict[str, Any]:
     """A line as Kubernetes 1.37 answers it."""
-    case: dict[str, Any] = json.loads(line)
     changed = case.pop("v1_37", {})
     if any(outcome in changed for outcome in OUTCOMES):
         for outcome in (*OUTCOMES, "cost_exceeded_at_runtime"):
@@ -26,9 +25,7 @@ def _case(line: str) -> dict[str, Any]:
     return {**case, **changed}
 
 
-CASES = [
-    case for file in FILES for line in file.read_text().splitlines() if "compile_error" not in (case := _case(line))
-]
+CASES = [case for file in FILES for line in cases_in(file) if "compile_error" not in (case := _case(line))]
 
 
 def _answer(case: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,12 @@ from driver.structured.cel.compiler import compile as compile_selector
 from driver.structured.cel.device import Device
 from driver.structured.cel.environment import Features
 from driver.structured.cel.errors import CompileError, EvaluationError
+from tests.recorded_cases import cases_in
 
 RECORDED = Path(__file__).parent / "recorded" / "evaluations.jsonl"
 """Corners of the language and of its libraries as Kubernetes 1.37.2 answered them (tests/judge)."""
-LINES = RECORDED.read_text().splitlines()
-DEVICE: dict[str, Any] = json.loads(LINES[0])["device"]
-CASES = [json.loads(line) for line in LINES[1:]]
+HEAD, *CASES = cases_in(RECORDED)
+DEVICE: dict[str, Any] = HEAD["device"]
 
 
 def _answer(expression: str) -> dict[str, Any]:
