@@ -11,6 +11,13 @@ from collections.abc import Iterator
 from kube.bodies import Json, JsonObject, object_at, text_at
 from node.values import Value, value
 
+MOST_CLAIMS = 128
+"""Names of claims that are kept of one pod: several times what a pod can use of any node.
+
+A pod may name thousands, also of claims that do not exist. Nothing is known here of what is left out: such a claim
+reserves nothing before it is prepared, and is refused then if somebody else has its device.
+"""
+
 _MIRROR = "kubernetes.io/config.mirror"
 _OVER = ("Succeeded", "Failed")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
@@ -22,7 +29,7 @@ class NodePod(Value):
 
     ``uid``: of its object. ``static``: of a static pod, which is known to the API server by a copy (mirror pod), the
     UID that the kubelet itself uses; else empty. ``over``: it has ended, and no container of it is running.
-    ``claims``: names of ResourceClaims, in its namespace.
+    ``claims``: names of ResourceClaims, in its namespace, ``MOST_CLAIMS`` at most. ``unlisted``: how many more it names.
     """
 
     uid: str
@@ -31,6 +38,7 @@ class NodePod(Value):
     static: str = ""
     over: bool = False
     claims: tuple[str, ...] = ()
+    unlisted: int = 0
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -60,13 +68,15 @@ def stripped(body: JsonObject) -> JsonObject:
 def pod_of(body: JsonObject) -> NodePod:
     """A pod's object, whole or ``stripped``."""
     metadata, status = object_at(body, "metadata"), object_at(body, "status")
+    claims = tuple(dict.fromkeys(filter(None, _claims(body))))
     return NodePod(
         text_at(metadata, "uid"),
         text_at(metadata, "namespace"),
         text_at(metadata, "name"),
         text_at(metadata, "annotations", _MIRROR),
         _is_over(status),
-        tuple(dict.fromkeys(filter(None, _claims(body)))),
+        claims[:MOST_CLAIMS],
+        max(0, len(claims) - MOST_CLAIMS),
     )
 
 

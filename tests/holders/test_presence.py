@@ -7,9 +7,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.holders.pods import NodePod, pod_of, stripped
+from driver.holders.pods import MOST_CLAIMS, NodePod, pod_of, stripped
 from driver.holders.presence import LOOK_AGAIN, MIRROR_WAIT, Presence
-from kube.bodies import JsonObject
+from kube.bodies import Json, JsonObject
 from tests.holders.making import MIRROR
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -163,6 +163,13 @@ def test_a_pods_object_is_cut_down_to_what_is_read_of_it() -> None:
     expected = NodePod("u", "team", "p", HASH, over=True, claims=("plain", "made", "extended"))
     assert pod_of(whole) == pod_of(stripped(whole)) == expected
     assert len(str(stripped(whole))) < 600
+
+
+def test_of_a_pod_that_names_thousands_of_claims_the_first_are_kept_and_the_others_counted() -> None:
+    named: list[Json] = [{"name": f"c{n}", "resourceClaimName": f"claim-{n}"} for n in range(5000)]
+    pod = pod_of({"metadata": {"uid": "u"}, "spec": {"resourceClaims": named}})
+    assert pod.claims == tuple(f"claim-{n}" for n in range(MOST_CLAIMS))
+    assert pod.unlisted == 5000 - MOST_CLAIMS
 
 
 def test_what_is_no_pod_is_read_as_nothing() -> None:
