@@ -29,7 +29,7 @@ class NodePod(Value):
 
     ``uid``: of its object. ``static``: of a static pod, which is known to the API server by a copy (mirror pod), the
     UID that the kubelet itself uses; else empty. ``over``: it has ended, and no container of it is running.
-    ``claims``: names of ResourceClaims, in its namespace, ``MOST_CLAIMS`` at most. ``unlisted``: how many more it names.
+    ``claims``: names of ResourceClaims, in its namespace, ``MOST_CLAIMS`` at most. ``unlisted``: how many are left out.
     """
 
     uid: str
