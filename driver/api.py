@@ -123,10 +123,18 @@ class ResourceApi:
             name,
         )
 
-    def claim(self, namespace: str, name: str) -> JsonObject | None:
-        """One claim, None where the server says that there is none of that name."""
+    def claim(self, namespace: str, name: str, *, attempts: int | None = None) -> JsonObject | None:
+        """One claim, None where the server says that there is none of that name.
+
+        ``attempts``: as for ``Asks.get``, for callers that ask again themselves.
+        """
+
+        def read(version: str) -> JsonObject:
+            path = _claim_path(version, namespace, name)
+            return converted(self._client.get(path, attempts=attempts), version, _CLAIM, path)
+
         try:
-            body = self._asked(lambda version: self._read(version, _claim_path(version, namespace, name)), name)
+            body = self._asked(read, name)
         except NotFound as error:
             if _names(error, name):
                 return None
@@ -149,9 +157,6 @@ class ResourceApi:
     def close(self) -> None:
         """End requests, waits and watches."""
         self._client.close()
-
-    def _read(self, version: str, path: str) -> JsonObject:
-        return converted(self._client.get(path), version, _CLAIM, path)
 
     def _written(self, body: JsonObject, write: Callable[[str, JsonObject], JsonObject], name: str = "") -> JsonObject:
         """Write a v1 object; what the server made of it, as v1."""

@@ -3,10 +3,14 @@
 A pod that is bound to the node has its devices, whether the kubelet has come to it or not; until its claims are
 prepared, their reservations keep the plugin door from giving the same devices out. Nothing here lists or watches
 claims: a claim is read when a pod first names it, when other pods name it than before, and again, more and more seldom,
-as long as it cannot be read or no pod of the node may use it yet. What was read stays until it is read anew or no pod
-names the claim any more, so that a silent API server gives no device free.
+as long as it cannot be read or no pod of the node may use it yet; ``driver.holders.reading`` decides which is next.
+What was read stays until it is read anew or no pod names the claim any more, so that a silent API server gives no
+device free.
 
 That a node's identity may not read a claim passes: the Node authorizer hears of the pod a moment later.
+
+What is not known reserves nothing. A device is never given twice by that: whoever prepares a claim asks the ledger, and
+is refused what a pod has.
 """
 
 from __future__ import annotations
@@ -14,19 +18,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from driver.claims.errors import ClaimError, Unavailable
 from driver.holders.pods import NodePod
+from driver.holders.reading import Answer, Key, Pace, ReadingOrder, Turn
 from driver.holders.reserved import Reservation, reservation_of
-from kube.backoff import Backoff, BackoffPolicy
+from kube.bodies import one_line
 from kube.errors import KubeError, RequestError
 from node.ledger import Hold, HoldState
 from node.rules import Door
-from node.values import Record, record
+from node.values import Value, value
 
 if TYPE_CHECKING:
     from driver.async_api import AsyncResourceApi
@@ -35,28 +39,18 @@ log = logging.getLogger("ostler.claims")
 
 READS = 4
 """Claims that are read at a time: preparation needs the other connections."""
-AGAIN = BackoffPolicy(first=0.5, most=60.0)
+SHOWN = 3
+"""Claims, and pods, that are named in ``problems``; the rest is counted."""
+_LONGEST = 400
+"""Characters of an error that are shown."""
 
-Key = tuple[str, str]
-"""Namespace and name of a claim."""
 
+@value
+class _Found(Value):
+    """A claim that has devices here. ``since``: when they were first seen reserved, Unix seconds."""
 
-@record
-class _Named(Record):
-    """A claim that pods name. ``due``: when it is read, in monotonic seconds; infinite: not again."""
-
-    key: Key
-    users: frozenset[str]
-    backoff: Backoff
-    due: float
-    found: Reservation | None = None
-    since: float = 0.0
-    """When its devices were first seen reserved, Unix seconds."""
-    read: bool = False
-    reading: bool = False
-    again: bool = False
-    """Other pods name it than when it was asked for."""
-    problem: str = ""
+    reservation: Reservation
+    since: float
 
 
 class Reservations:
@@ -77,56 +71,50 @@ class Reservations:
         changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        policy: BackoffPolicy = AGAIN,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
     ) -> None:
         self._api = api
         self._driver = driver
         self._pool = pool
         self._within = within
-        self._random = random
         self._changed = changed
         self._clock = clock
         self._monotonic = monotonic
-        self._policy = policy
-        self._named: dict[Key, _Named] = {}
+        self._order = ReadingOrder(pace, random)
+        self._found: dict[Key, _Found] = {}
+        self._problems: dict[Key, str] = {}
+        self._cut: dict[str, str] = {}
+        """What is said of pods that name more claims than are followed, by UID."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken = asyncio.Event()
 
     def holds(self) -> dict[str, tuple[Hold, ...]]:
-        """What is reserved, by the claim's UID, in the order in which pods came to name them."""
-        found = ((named, self._holds_of(named)) for named in self._named.values())
-        return {named.found.uid: holds for named, holds in found if named.found is not None and holds}
+        """What is reserved, by the claim's UID, in the order in which claims were first seen reserved."""
+        return {found.reservation.uid: self._holds_of(key) for key, found in self._found.items()}
 
     @property
     def unread(self) -> tuple[str, ...]:
         """Claims (``namespace/name``) that pods of the node name and that could not be read yet."""
-        return tuple("/".join(key) for key, named in self._named.items() if not named.read)
+        return tuple("/".join(key) for key in self._order.unanswered)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why claims are not known as they are now, one line each."""
-        return tuple(named.problem for named in tuple(self._named.values()) if named.problem)
+        """Why claims are not known as they are now; the first few by name, one line each, and how many more."""
+        return (
+            *_few(tuple(self._cut.values()), "pods name more claims than are read"),
+            *_few(tuple(self._problems.values()), "claims cannot be read"),
+        )
 
     def apply(self, pods: Iterable[NodePod]) -> None:
         """These are the pods of the node that are not over."""
-        users: dict[Key, set[str]] = {}
-        for pod in pods:
-            for name in pod.claims:
-                users.setdefault((pod.namespace, name), set()).add(pod.uid)
-        ended = [self._named.pop(key) for key in list(self._named) if key not in users]
-        now = self._monotonic()
-        for key, wanted in users.items():
-            named = self._named.get(key)
-            if named is None:
-                backoff = Backoff(self._policy, self._random)
-                self._named[key] = _Named(key, frozenset(wanted), backoff, now)
-            elif named.users != wanted:
-                named.users = frozenset(wanted)
-                named.again = named.reading
-                named.due = now
-                named.backoff.reset()
+        pods = tuple(pods)
+        self._tell_cut(pods)
+        ended = self._order.apply(pods, self._monotonic())
+        for key in ended:
+            self._problems.pop(key, None)
+        gone = [key for key in ended if self._found.pop(key, None) is not None]
         self._woken.set()
-        if any(self._holds_of(each) for each in ended):
+        if gone:
             self._changed()
 
     async def run(self) -> None:
@@ -144,16 +132,12 @@ class Reservations:
 
     def _begin(self) -> float | None:
         """Begin with what is due; when the next one is, None: when something changes."""
-        now = self._monotonic()
-        for named in sorted(self._named.values(), key=lambda each: each.due):
-            if named.reading:
-                continue
-            if named.due > now:
-                return named.due if named.due < math.inf else None
-            if len(self._tasks) >= READS:
-                return None
-            named.reading = True
-            task = asyncio.create_task(self._read(named), name="claim of a pod")
+        while len(self._tasks) < READS:
+            now = self._monotonic()
+            turn = self._order.take(now)
+            if turn is None:
+                return self._order.next_at(now)
+            task = asyncio.create_task(self._read(turn), name="claim of a pod")
             self._tasks.add(task)
             task.add_done_callback(self._done)
         return None
@@ -162,61 +146,85 @@ class Reservations:
         self._tasks.discard(task)
         self._woken.set()
 
-    async def _read(self, named: _Named) -> None:
-        namespace, name = named.key
-        before = self._holds_of(named)
-        wait = math.inf
-        retry_after = None
+    async def _read(self, turn: Turn) -> None:
+        namespace, name = turn.key
+        answer, heard, retry_after = Answer.LATER, False, None
         try:
-            body = await self._api.call(lambda api: api.claim(namespace, name))
+            # One attempt: what comes to nothing has its next turn here.
+            body = await self._api.call(lambda api: api.claim(namespace, name, attempts=1))
             found = reservation_of(body, self._driver, self._pool)
         except (KubeError, Unavailable, ClaimError) as error:
-            self._failed(named, error)
-            wait = 0.0
+            self._failed(turn.key, error)
             retry_after = error.retry_after if isinstance(error, RequestError) else None
         except Exception as error:
             # A mistake of ours: log and status tell of it, what was read stays, and it is read again.
             log.exception("a claim of a pod cannot be read")
-            self._failed(named, error)
-            wait = 0.0
+            self._failed(turn.key, error)
         else:
-            named.problem = ""
-            named.read = True
-            if found is None or named.found is None or found.uid != named.found.uid:
-                named.since = self._clock()
-            named.found = found
-            if found is None or not found.usable_by(named.users):
-                wait = 0.0
+            heard = True
+            answer = self._heard(turn.key, found)
         finally:
-            named.reading = False
-        if named.again:
-            named.again = False
-            named.due = self._monotonic()
+            self._order.done(turn, self._monotonic(), answer, heard=heard, retry_after=retry_after)
+
+    def _heard(self, key: Key, found: Reservation | None) -> Answer:
+        """Take in what the API server says of a claim."""
+        users = self._order.users(key)
+        if not users:
+            return Answer.ABSENT  # Its last pod has gone meanwhile.
+        self._problems.pop(key, None)
+        known = self._found.get(key)
+        before = self._holds_of(key)
+        if found is None or not found.devices:
+            self._found.pop(key, None)
         else:
-            named.due = self._monotonic() + (wait or named.backoff.delay(retry_after))
-        if self._named.get(named.key) is named and self._holds_of(named) != before:
+            since = known.since if known is not None and known.reservation.uid == found.uid else self._clock()
+            self._found[key] = _Found(found, since)
+        if self._holds_of(key) != before:
             self._changed()
+        if found is not None and found.usable_by(users):
+            return Answer.SETTLED
+        return Answer.LATER if key in self._found else Answer.ABSENT
 
-    def _failed(self, named: _Named, error: Exception) -> None:
-        problem = f"claim {'/'.join(named.key)} cannot be read: {error}"
-        if problem != named.problem:
-            named.problem = problem
-            log.info("a claim of a pod is read later", extra={"claim": "/".join(named.key), "error": str(error)})
+    def _failed(self, key: Key, error: Exception) -> None:
+        problem = f"claim {'/'.join(key)} cannot be read: {one_line(str(error), _LONGEST)}"
+        if self._order.users(key) and problem != self._problems.get(key):
+            self._problems[key] = problem
+            log.info("a claim of a pod is read later", extra={"claim": "/".join(key), "error": str(error)})
 
-    def _holds_of(self, named: _Named) -> tuple[Hold, ...]:
-        if named.found is None:
+    def _tell_cut(self, pods: Iterable[NodePod]) -> None:
+        """Say once of a pod that it names more claims than are followed."""
+        cut = {
+            pod.uid: f"pod {pod} names {len(pod.claims) + pod.unlisted} claims, and only the first {len(pod.claims)} "
+            "are read: the devices of the others are not reserved before the kubelet asks for them; name fewer claims"
+            for pod in pods
+            if pod.unlisted
+        }
+        for uid in cut.keys() - self._cut.keys():
+            log.info("a pod names more claims than are read", extra={"problem": cut[uid]})
+        self._cut = cut
+
+    def _holds_of(self, key: Key) -> tuple[Hold, ...]:
+        found = self._found.get(key)
+        if found is None:
             return ()
         return tuple(
             Hold(
                 device.device,
                 Door.DRA,
-                "/".join(named.key),
-                named.since,
-                owner=named.found.uid,
+                "/".join(key),
+                found.since,
+                owner=found.reservation.uid,
                 share=device.share_id or "",
                 admin=device.admin_access,
                 within=self._within(device.device),
                 state=HoldState.RESERVED,
             )
-            for device in named.found.devices
+            for device in found.reservation.devices
         )
+
+
+def _few(problems: tuple[str, ...], more: str) -> tuple[str, ...]:
+    """The first problems, and how many there are besides."""
+    if len(problems) <= SHOWN:
+        return problems
+    return (*problems[:SHOWN], f"{len(problems) - SHOWN} more {more}")

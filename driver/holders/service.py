@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from driver.holders.following import RETRY
 from driver.holders.naming import ClaimNames, Naming
 from driver.holders.node_pods import LIST_EVERY, NodePods
+from driver.holders.reading import Pace
 from driver.holders.reservations import Reservations
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
@@ -39,6 +40,7 @@ class NodeHolders:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         policy: BackoffPolicy = RETRY,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
         list_every: float = LIST_EVERY,
     ) -> None:
         self._changed = changed
@@ -51,7 +53,7 @@ class NodeHolders:
             changed=changed,
             clock=clock,
             monotonic=monotonic,
-            policy=policy,
+            pace=pace,
         )
         self._pods = NodePods(
             api,

@@ -9,6 +9,7 @@ from typing import TypeVar
 from driver.api import ResourceApi
 from driver.async_api import AsyncResourceApi
 from driver.holders.pods import NodePod
+from driver.holders.reading import Pace
 from driver.holders.reservations import Reservations
 from kube.backoff import BackoffPolicy
 from sandbox.apiserver.server import ApiServer
@@ -38,7 +39,9 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
 ) -> None:
     world.claim("c", "gpu-0", users=("uid-1",))
     api, seldom = Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
-    found = Reservations(api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, policy=seldom)
+    found = Reservations(
+        api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, pace=Pace(later=seldom, pod=seldom)
+    )
     one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
     async with background(found.run()):
         found.apply((one,))

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from driver.async_api import AsyncResourceApi
+from driver.holders.reading import Pace
 from driver.holders.reservations import READS
 from driver.holders.reserved import reservation_of
 from driver.holders.service import NodeHolders
@@ -20,6 +21,8 @@ from sandbox.apiserver.server import ApiServer
 from tests.background import background
 from tests.holders.making import DRIVER, NODE, SOON, TEAM, World, api_of
 from tests.waiting import eventually
+
+QUICK = Pace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)
 
 
 def nothing(_: str) -> tuple[str, ...]:
@@ -45,6 +48,7 @@ async def following(
         changed=changed,
         clock=lambda: 1000.0,
         policy=SOON,
+        pace=QUICK,
         list_every=list_every,
     )
     async with background(holders.run()):

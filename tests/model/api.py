@@ -20,7 +20,7 @@ class Api:
         self._loop = loop
         self._cluster = cluster
 
-    def claim(self, namespace: str, name: str) -> JsonObject | None:
+    def claim(self, namespace: str, name: str, *, attempts: int | None = None) -> JsonObject | None:
         self._reach()
         return self._cluster.claim_body(name)
 
