@@ -55,8 +55,10 @@ def test_policies_keep_each_agent_to_its_own_node() -> None:
         assert bound[policy["metadata"]["name"]]["validationActions"] == ["Deny"]
         (rule,) = spec["matchConstraints"]["resourceRules"]
         assert {"CREATE", "UPDATE", "DELETE"} == set(rule["operations"])
-        (validation,) = spec["validations"]
-        assert "variables.node != ''" in validation["expression"]
+        own, also = spec["validations"]
+        assert "variables.node != ''" in own["expression"]
+        assert "variables.written.all(written, " in also["expression"]
+        assert {own["reason"], also["reason"]} == {"Forbidden"}
     assert _users(documents) == {"system:serviceaccount:ostler-system:ostler"}
 
 
@@ -77,6 +79,36 @@ def test_policies_ask_the_written_and_the_former_object_for_the_pods_own_node() 
         assert spec["validations"][0]["expression"] == expected
 
 
+def test_a_slice_is_of_the_releases_own_driver_and_of_the_nodes_own_pool_and_of_no_other_node() -> None:
+    policies = of_kind(render({"dra": {"enabled": True, "driverName": "devices.example.com"}}), POLICY)
+    (also,) = [policy["spec"]["validations"][1] for policy in policies if policy["metadata"]["name"] == "ostler-slices"]
+    conditions = (
+        "written.spec.?driver.orValue('') == 'devices.example.com'",
+        "written.spec.?pool.?name.orValue('') == variables.node",
+        "!written.spec.?allNodes.orValue(false)",
+        "!written.spec.?nodeSelector.hasValue()",
+        "!written.spec.?perDeviceNodeSelection.orValue(false)",
+    )
+    assert also["expression"] == f"variables.written.all(written, {' && '.join(conditions)})"
+    assert also["message"] == (
+        "ostler writes only ResourceSlices of its own driver devices.example.com, in the pool with its node's name and "
+        "for that node alone"
+    )
+
+
+def test_an_event_is_of_ostler_on_that_node_and_about_nothing_besides() -> None:
+    (policy,) = [each for each in of_kind(render(), POLICY) if each["metadata"]["name"] == "ostler-events"]
+    conditions = (
+        "written.involvedObject.?uid.orValue('') == variables.node",
+        "!written.?related.hasValue()",
+        "written.?source.?component.orValue('') == 'ostler'",
+        "written.?source.?host.orValue('') == variables.node",
+    )
+    also = policy["spec"]["validations"][1]
+    assert also["expression"] == f"variables.written.all(written, {' && '.join(conditions)})"
+    assert also["message"].startswith("ostler writes only its own events: the source is ostler on this node")
+
+
 def test_claims_are_written_by_the_node_that_has_their_devices_and_only_the_devices() -> None:
     policies = of_kind(render({"dra": {"enabled": True, "driverName": "devices.example.com"}}), POLICY)
     assert [policy["metadata"]["name"] for policy in policies] == ["ostler-slices", "ostler-events", "ostler-claims"]
@@ -85,7 +117,8 @@ def test_claims_are_written_by_the_node_that_has_their_devices_and_only_the_devi
     assert (rule["resources"], rule["operations"]) == (["resourceclaims/status"], ["UPDATE"])
     own, kept = spec["validations"]
     assert "each.driver == 'devices.example.com' && each.pool == variables.node" in own["expression"]
-    others = "?status.?devices.orValue([]).filter(each, each.driver != 'devices.example.com')"
+    mine = "each.driver == 'devices.example.com' && each.pool == variables.node"
+    others = f"?status.?devices.orValue([]).filter(each, !({mine}))"
     fields = ("?status.?allocation", "?status.?reservedFor", others)
     assert kept["expression"] == " && ".join(f"object.{field} == oldObject.{field}" for field in fields)
 

@@ -6,7 +6,7 @@ policies. Whoever gives the account a right adds to the calls at least one that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.generate import NAMESPACE
@@ -66,27 +66,19 @@ class Call:
         return ALLOWED
 
 
-def event(kind: str, name: str) -> Object:
-    """An event about an object."""
+def event(kind: str, name: str, component: str = "ostler", **more: Any) -> Object:
+    """An event about an object, as the agent makes them: the uid is the object's name."""
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"of-{name}", "namespace": "default"},
-        "involvedObject": {"kind": kind, "name": name},
+        "involvedObject": {"kind": kind, "name": name, "uid": name},
         "reason": "Tried",
         "message": "a test",
         "type": "Normal",
+        "source": {"component": component, "host": name},
+        **more,
     }
-
-
-def resource_slice(name: str, **where: Any) -> Object:
-    """A slice without devices, of a node, of all nodes, or of those with a label.
-
-    Its driver is nobody's: a kubelet deletes the slices of a driver that has been away for half a minute.
-    """
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "slices.example.com", "pool": pool, "devices": [], **where}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
 
 
 def claim(name: str, *results: tuple[str, str]) -> Object:
@@ -124,6 +116,7 @@ OWN_CLAIM = claim("own", (DRIVER, OWN))
 OTHERS = claim("other", (DRIVER, OTHER))
 FOREIGNERS = claim("foreign", (FOREIGN, OWN))
 MIXED = claim("mixed", (DRIVER, OWN), (FOREIGN, OWN))
+SHARED = claim("shared", (DRIVER, OWN), (DRIVER, OTHER))
 REPLACED = {**OWN_CLAIM, "status": {**OWN_CLAIM["status"], **told(DRIVER)["status"]}}
 POD: Object = {
     "apiVersion": "v1",
@@ -131,6 +124,9 @@ POD: Object = {
     "metadata": {"name": "tried"},
     "spec": {"containers": [{"name": "tried", "image": "tried"}]},
 }
+
+UID_OF_OTHER: Object = {"kind": "Node", "name": OWN, "uid": OTHER}
+ABOUT_OWN: Object = {key: event("Node", OWN)[key] for key in ("involvedObject", "source")}
 
 CALLS: list[Call] = [
     # It compares the Node of its name with the machine that it runs on. A role cannot say "its own".
@@ -147,7 +143,15 @@ CALLS: list[Call] = [
     Call("PATCH", f"{EVENTS}/own", ALLOWED, {"count": 2}, "which is about its own Node"),
     Call("POST", EVENTS, BY_POLICY, event("Node", OTHER), "about another Node"),
     Call("POST", EVENTS, BY_POLICY, event("Pod", OWN), "about a Pod with its Node's name"),
+    Call("POST", EVENTS, BY_POLICY, event("Node", OWN, "kubelet"), "about its own Node, as another component"),
+    Call("POST", EVENTS, BY_POLICY, event("Node", OWN, source={"component": "ostler"}), "without its node as source"),
+    Call("POST", EVENTS, BY_POLICY, event("Node", OWN, involvedObject=UID_OF_OTHER), "with the uid of another Node"),
+    Call("POST", EVENTS, BY_POLICY, event("Node", OWN, related=UID_OF_OTHER), "with a related object"),
     Call("PATCH", f"{EVENTS}/other", BY_POLICY, {"count": 2}, "which is about another Node"),
+    Call("PATCH", f"{EVENTS}/other", BY_POLICY, ABOUT_OWN, "to be about its own Node"),
+    Call("PATCH", f"{EVENTS}/own", BY_POLICY, {"involvedObject": UID_OF_OTHER}, "to be about another Node"),
+    Call("PATCH", f"{EVENTS}/kubelets", BY_POLICY, {"count": 2}, "which another component made"),
+    Call("PATCH", f"{EVENTS}/kubelets", BY_POLICY, ABOUT_OWN, "which another component made, to be its own"),
     *refused(
         ("GET", EVENTS),
         ("GET", f"{EVENTS}/own"),
@@ -207,21 +211,6 @@ DRA_CALLS: list[Call] = [
     Call("GET", f"{OURS}/pods", ALLOWED),
     Call("GET", f"{DRA}/resourceclaims?limit=500", ALLOWED),
     Call("GET", CLAIMS, ALLOWED),
-    Call("GET", SLICES, ALLOWED),
-    Call("GET", f"{SLICES}?watch=true&timeoutSeconds=1", ALLOWED),
-    Call("GET", f"{SLICES}/other", ALLOWED),
-    Call("POST", SLICES, ALLOWED, resource_slice("new", nodeName=OWN), "of its own node"),
-    Call("GET", f"{SLICES}?fieldSelector=spec.driver={DRIVER},spec.nodeName={OWN}", ALLOWED),
-    Call("PUT", f"{SLICES}/own", ALLOWED, resource_slice("own", nodeName=OWN), "of its own node"),
-    Call("PATCH", f"{SLICES}/own", ALLOWED, LABEL, "of its own node"),
-    Call("DELETE", f"{SLICES}/own", ALLOWED, None, "of its own node"),
-    Call("POST", SLICES, BY_POLICY, resource_slice("new", nodeName=OTHER), "of another node"),
-    Call("POST", SLICES, BY_POLICY, resource_slice("new", allNodes=True), "of all nodes"),
-    Call("PUT", f"{SLICES}/other", BY_POLICY, resource_slice("other", nodeName=OTHER), "of another node"),
-    Call("PATCH", f"{SLICES}/other", BY_POLICY, LABEL, "of another node"),
-    Call("DELETE", f"{SLICES}/other", BY_POLICY, None, "of another node"),
-    Call("DELETE", f"{SLICES}/all", BY_POLICY, None, "of all nodes"),
-    *refused(("DELETE", SLICES)),
     # A role cannot say "those of its own pods".
     Call("GET", f"{CLAIMS}/own", ALLOWED),
     Call("GET", f"{CLAIMS}/other", ALLOWED),
@@ -234,7 +223,11 @@ DRA_CALLS: list[Call] = [
     Call("PATCH", f"{CLAIMS}/other/status", BY_EITHER, told(DRIVER, OTHER), "of another node's device"),
     Call("PATCH", f"{CLAIMS}/foreign/status", BY_EITHER, told(FOREIGN), "of another driver's device"),
     Call("PATCH", f"{CLAIMS}/mixed/status", BY_EITHER, told(FOREIGN), "of another driver's device, beside its own"),
-    Call("PATCH", f"{CLAIMS}/own/status", BY_SERVER, told(DRIVER, OTHER), "of a device that it has not"),
+    Call("PATCH", f"{CLAIMS}/shared/status", ALLOWED, told(DRIVER), "of its own device, beside another node's"),
+    Call(
+        "PATCH", f"{CLAIMS}/shared/status", BY_EITHER, told(DRIVER, OTHER), "of another node's device, beside its own"
+    ),
+    Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, told(DRIVER, OTHER), "of a device that it has not"),
     Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, told(DRIVER, reservedFor=None), "that takes it from its users"),
     Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, {"status": None}, "that takes all away"),
     *refused(
@@ -263,28 +256,19 @@ UNBOUND: list[Call] = [
     Call("PATCH", f"{EVENTS}/own", BY_POLICY, {"count": 2}),
 ]
 """With a token of the account that is bound to no pod, and so says no node."""
-UNBOUND_DRA: list[Call] = [
-    *(
-        replace(call, answer=BY_POLICY)
-        for call in DRA_CALLS
-        if call.method != "GET" and call.path.startswith(SLICES) and call.answer != BY_ROLE
-    ),
-    Call("PATCH", f"{CLAIMS}/own/status", BY_POLICY, LABEL),
-]
+UNBOUND_DRA: list[Call] = [Call("PATCH", f"{CLAIMS}/own/status", BY_POLICY, LABEL)]
+"""The same with ``dra.enabled``; those about slices come on top."""
 
 
 def held_objects() -> list[tuple[str, Object]]:
     """Collections and objects that calls are about; they are there before."""
-    own, other = event("Node", OWN), event("Node", OTHER)
-    own["metadata"]["name"], other["metadata"]["name"] = "own", "other"
+    events = {"own": event("Node", OWN), "other": event("Node", OTHER), "kubelets": event("Node", OWN, "kubelet")}
+    for name, body in events.items():
+        body["metadata"]["name"] = name
     return [
         (f"{CORE}/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OTHER}}),
-        (EVENTS, own),
-        (EVENTS, other),
-        (SLICES, resource_slice("own", nodeName=OWN)),
-        (SLICES, resource_slice("other", nodeName=OTHER)),
-        (SLICES, resource_slice("all", allNodes=True)),
-        *((CLAIMS, body) for body in (FREE, OWN_CLAIM, OTHERS, FOREIGNERS, MIXED)),
+        *((EVENTS, body) for body in events.values()),
+        *((CLAIMS, body) for body in (FREE, OWN_CLAIM, OTHERS, FOREIGNERS, MIXED, SHARED)),
     ]
 
 

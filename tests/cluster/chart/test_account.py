@@ -13,8 +13,10 @@ from tests.cluster.chart.account import (
     BY_POLICY,
     CALLS,
     DRA_CALLS,
+    DRIVER,
     NO_DRA,
     OWN,
+    SLICES,
     UNBOUND,
     UNBOUND_DRA,
     Call,
@@ -22,7 +24,8 @@ from tests.cluster.chart.account import (
     rights_of,
 )
 from tests.cluster.chart.release import Release
-from tests.cluster.rig.api import MERGE, Api
+from tests.cluster.chart.slice_calls import HELD, slice_calls, unbound_slice_calls
+from tests.cluster.rig.api import MERGE, Api, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
@@ -34,7 +37,7 @@ pytestmark = pytest.mark.timeout(400)  # the first test may have to build the im
 def objects(cluster: Cluster) -> Iterator[None]:
     """What calls are about."""
     api = cluster.api
-    held = held_objects()
+    held = [*held_objects(), *((SLICES, body) for body in HELD.values())]
     for collection, body in held:
         api.create(collection, body)
         if "status" in body:
@@ -55,6 +58,13 @@ def wrong(api: Api, calls: Sequence[Call]) -> dict[str, str]:
     # Every call takes milliseconds, and all are in one failure's message: one test for the table says more.
     outcomes = ((call, call.outcome(api)) for call in calls)
     return {f"{call}: {call.answer}": outcome for call, outcome in outcomes if not call.right(outcome)}
+
+
+def published(api: Api) -> Object:
+    """The slice that the agent has published; it is there without devices, too."""
+    path = f"{SLICES}?fieldSelector=spec.driver={DRIVER},spec.nodeName={OWN}"
+    wait_until("the agent has published a slice", lambda: len(api.items(path)) == 1)
+    return api.items(path)[0]
 
 
 def wait_policies(api: Api, calls: Sequence[Call]) -> None:
@@ -80,10 +90,11 @@ def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Releas
     release.upgrade(values={"dra": {"enabled": True, "doorByNode": True}})
     # The token of before went with its pod.
     agents = release.api_as(release.token(node))
-    calls = [*CALLS, *DRA_CALLS, *BY_NODE_CALLS]
+    mine = published(api)
+    calls = [*CALLS, *DRA_CALLS, *BY_NODE_CALLS, *slice_calls(mine)]
     wait_policies(agents, calls)
     assert wrong(agents, calls) == {}
-    assert wrong(unbound, [*UNBOUND, *UNBOUND_DRA]) == {}
+    assert wrong(unbound, [*UNBOUND, *UNBOUND_DRA, *unbound_slice_calls(mine)]) == {}
     assert rights_of(agents) - rights_of(anybody) == ALWAYS | EVENTS | DRA | BY_NODE
 
     release.upgrade(values={"events": {"enabled": False}})

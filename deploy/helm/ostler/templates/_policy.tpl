@@ -3,11 +3,13 @@ A policy and its binding for the writes of the agents' service account; call wit
 (dict "root" $ "name" "..." "groups" (list ...) "resource" "..." "operations" (list ...) "about" "CEL" "what" "...").
 
 A role cannot say "of its own node". The token of a pod says which node the pod is on (Kubernetes 1.30 and later), so a
-policy can. ``about`` is the name of the node that the variable ``object`` speaks of, and empty for none; the object that
-is replaced or deleted is asked the same. A token without a node, such as one made by hand, may write nothing.
-*/}}
+policy can. ``about`` is CEL for the name of the node that the variable ``written`` belongs to, and empty for none. The
+new object and the stored one are both checked: an update cannot take an object over or give it away, and a delete has
+the stored object alone. A token without a node, such as one made by hand, may write nothing.
 
-{{/* ``also``: CEL that must hold besides, with ``rule`` saying what it is, for people. */}}
+``also``: CEL that must hold besides, of ``variables.written`` or of ``object`` and ``oldObject``; ``rule``: what it
+demands, for people.
+*/}}
 
 {{- define "ostler.policies" -}}
 {{- if and .Values.admissionPolicy.enabled (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1") (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) -}}true{{- end -}}
