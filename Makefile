@@ -6,7 +6,8 @@
 #   make sandbox ARGS=--once  the same, once, as JSON
 #   make test                 all tests
 #   make check                lint, types, import rules, generated code
-#   make bench                the benchmark; QUICK=1 for its short form
+#   make bench                the benchmark, into build/bench.json; QUICK=1 for its short form
+#   make figures              commit to the figures of build/bench.json: bench/results.json and docs/performance.md
 #   make cluster              a real Kubernetes on this machine (as root on Debian); NODES=2, K8S=1.34.4
 #   make cluster-down         end it and remove every trace of it
 #   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some of them
@@ -39,7 +40,7 @@ COUNT ?= 5000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image bench health-bench doors-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image bench figures health-bench doors-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -125,6 +126,9 @@ image:
 
 bench: setup
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
+
+figures: setup
+	@$(BIN)/python -m bench.adopting $(ARGS)
 
 # What a cluster, the image and the booted machine of the unit's tests need beyond 'system'; a machine that is not Debian
 # is told what is missing.

@@ -1,4 +1,4 @@
-"""``python -m bench.doors``: both doors of a real node in a storm; adds its figures to bench/results.json."""
+"""``python -m bench.doors``: both doors of a real node in a storm; adds its figures to build/bench.json."""
 
 from __future__ import annotations
 

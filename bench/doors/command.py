@@ -6,19 +6,17 @@ twice, but by the two that know nothing of each other, and a Job that did not en
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
-from pathlib import Path
+from collections.abc import Mapping
 from random import Random, SystemRandom
 
 from bench.doors.conflicts import costs
-from bench.doors.figures import ALONE, CHAOS, COST_FIGURES, NAME, PREFIX, STORM, STORM_FIGURES, storm_figures
+from bench.doors.figures import ALONE, CHAOS, COST_FIGURES, NAME, STORM, STORM_FIGURES, storm_figures
 from bench.doors.storms import Run, run
 from bench.figures import significant
 from bench.progress import say
-from bench.results import RESULTS, Benchmark, write
+from bench.results import Benchmark, parser, read, write
 from bench.table import markdown, render
 from tests.cluster.__main__ import FAULTS
 
@@ -30,16 +28,14 @@ PARTS = (STORM, CHAOS, NAME, ALONE, CONFLICTS)
 
 def main() -> int:
     """Run it; 1 when something did not work, or a device was given twice."""
-    parser = argparse.ArgumentParser(prog="bench.doors", description="Pods and claims that want the same devices.")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--pods", type=int, help=f"Jobs in each storm (default: {JOBS})")
-    parser.add_argument("--quick", action="store_true", help="few: says that it works, not how quick it is")
-    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), help="of everything random")
-    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE", help="default: bench/results.json")
-    parser.add_argument("--markdown", action="store_true", help="print the table as docs/performance.md has it")
-    arguments = parser.parse_args()
+    quick = "few: says that it works, not how quick it is"
+    options = parser(Benchmark.DOORS, "Pods and claims that want the same devices.", quick)
+    options.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (default: all)")
+    options.add_argument("--pods", type=int, help=f"Jobs in each storm (default: {JOBS}); fewer are a short run")
+    options.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), help="of everything random")
+    arguments = options.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}; use some of {', '.join(PARTS)}")
+        options.error(f"there is no part {', '.join(sorted(unknown))}; use some of {', '.join(PARTS)}")
     jobs = arguments.pods or (QUICK_JOBS if arguments.quick else JOBS)
     began = time.monotonic()
     print(f"seed {arguments.seed}")
@@ -58,7 +54,9 @@ def main() -> int:
     except FAULTS as error:
         print(f"bench.doors: {error}", file=sys.stderr)
         return 1
-    _write(figures, arguments.output, as_markdown=arguments.markdown)
+    figures = {name: significant(value) for name, value in figures.items()}
+    write(arguments.output, figures, Benchmark.DOORS, quick=arguments.quick or jobs < JOBS, partly=True)
+    _show(read(arguments.output), as_markdown=arguments.markdown)
     print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
     return int(wrong)
 
@@ -79,10 +77,6 @@ def _report(part: str, jobs: int, found: Run) -> None:
         print(f"  logs: {found.logs}")
 
 
-def _write(figures: dict[str, float], path: Path, *, as_markdown: bool) -> None:
-    there: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
-    known = {name: value for name, value in there.items() if name.startswith(PREFIX)}
-    known |= {name: significant(value) for name, value in figures.items()}
+def _show(known: Mapping[str, float], *, as_markdown: bool) -> None:
     shown = [each for each in (*sum(STORM_FIGURES.values(), ()), *COST_FIGURES) if each.name in known]
     print(markdown(known, shown) if as_markdown else render(known, shown))
-    write(path, known, Benchmark.DOORS)

@@ -1,4 +1,4 @@
-"""``python -m bench.dra [--quick]``: the DRA door against a real API server; adds its figures to bench/results.json."""
+"""``python -m bench.dra [--quick]``: the DRA door against a real API server; adds its figures to build/bench.json."""
 
 from __future__ import annotations
 

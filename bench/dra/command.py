@@ -5,7 +5,6 @@ A missed target is a fact about a machine and never an error; the exit code is 1
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import shutil
 import sys
@@ -23,7 +22,7 @@ from bench.figures import checked
 from bench.kubelet import Kubelet, NothingCame
 from bench.process import ProcessFailed
 from bench.progress import say
-from bench.results import RESULTS, Benchmark, write
+from bench.results import Benchmark, parser, write
 from bench.table import markdown, render
 from kube.errors import KubeError
 from tests.cluster.__main__ import FAULTS
@@ -31,11 +30,8 @@ from tests.cluster.__main__ import FAULTS
 
 def main() -> int:
     """Run it; 1 when something did not work."""
-    parser = argparse.ArgumentParser(prog="bench.dra", description="Measure the DRA door against a real API server.")
-    parser.add_argument("--quick", action="store_true", help="fewer claims; says that it works, not how quick it is")
-    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE", help="default: bench/results.json")
-    parser.add_argument("--markdown", action="store_true", help="print the table as docs/performance.md has it")
-    arguments = parser.parse_args()
+    quick = "fewer claims: says that it works, not how quick it is"
+    arguments = parser(Benchmark.DRA, "Measure the DRA door against a real API server.", quick).parse_args()
     # Short, because sockets' paths may have 107 bytes only.
     root = Path(tempfile.mkdtemp(prefix="ostler-bench-", dir="/tmp"))
     began = time.monotonic()
@@ -50,7 +46,7 @@ def main() -> int:
     shutil.rmtree(root, ignore_errors=True)
     say("")
     print(markdown(figures, DRA_FIGURES) if arguments.markdown else render(figures, DRA_FIGURES))
-    write(arguments.output, figures, Benchmark.DRA)
+    write(arguments.output, figures, Benchmark.DRA, quick=arguments.quick)
     print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
     return 0
 

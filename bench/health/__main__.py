@@ -1,4 +1,4 @@
-"""``python -m bench.health [--quick]``; adds its figures to bench/results.json."""
+"""``python -m bench.health [--quick]``; adds its figures to build/bench.json."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ A missed target is a fact about a machine and never an error; the exit code is 1
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from bench.health.nics import Missing
 from bench.kubelet import Kubelet, NothingCame
 from bench.process import ProcessFailed
 from bench.progress import say
-from bench.results import RESULTS, Benchmark, write
+from bench.results import Benchmark, parser, write
 from bench.table import markdown, render
 
 FAULTS = (
@@ -39,11 +38,8 @@ FAULTS = (
 
 def main() -> int:
     """Run it; 1 when something did not work."""
-    parser = argparse.ArgumentParser(prog="bench.health", description="Measure how quickly a sick device is known.")
-    parser.add_argument("--quick", action="store_true", help="fewer devices; says that it works, not how quick it is")
-    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE", help="default: bench/results.json")
-    parser.add_argument("--markdown", action="store_true", help="print the table as docs/performance.md has it")
-    arguments = parser.parse_args()
+    quick = "fewer devices: says that it works, not how quick it is"
+    arguments = parser(Benchmark.HEALTH, "Measure how quickly a sick device is known.", quick).parse_args()
     if shutil.which("gcc") is None:
         print("bench.health: gcc is not installed: the stub NVML library cannot be compiled", file=sys.stderr)
         return 1
@@ -60,7 +56,7 @@ def main() -> int:
     shutil.rmtree(root, ignore_errors=True)
     say("")
     print(markdown(figures, HEALTH_FIGURES) if arguments.markdown else render(figures, HEALTH_FIGURES))
-    write(arguments.output, figures, Benchmark.HEALTH)
+    write(arguments.output, figures, Benchmark.HEALTH, quick=arguments.quick)
     print(f"\n{arguments.output} written after {time.monotonic() - began:.0f} s")
     return 0
 
