@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from node.edits.fitness import unfit
+from node.edits.options import EditOptions
 from node.health.signal import Trouble
 from node.health.state import HealthState
 from node.holds.standing import Standing
@@ -24,7 +25,7 @@ from node.inventory.retention import is_gone
 from node.ledger import Hold, HoldState
 from node.names import explain_resource_name
 from node.rules import Door, Doors, Rule, offered_id, rule_for
-from node.values import Value, value
+from node.values import Value, replace, value
 
 
 class Cause(StrEnum):
@@ -70,7 +71,8 @@ _UNRULED = ("no rule selects it", Cause.NO_RULE)
 class OfferedDevice(Value):
     """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not).
 
-    ``cause`` is None for one that may be given out.
+    ``cause`` is None for one that may be given out. ``edits``: how it is given to a container, where its rule is
+    another one of the resource than the first; None for the resource's own.
     """
 
     id: str
@@ -78,11 +80,12 @@ class OfferedDevice(Value):
     healthy: bool
     reason: str = ""
     cause: Cause | None = None
+    edits: EditOptions | None = None
 
 
 @value
 class ResourceOffer(Value):
-    """A resource, the rule it comes from, and its devices in the snapshot's order."""
+    """A resource, the first rule that it comes from, and its devices in the snapshot's order."""
 
     resource: str
     rule: Rule
@@ -113,7 +116,7 @@ class Offer(Value):
 def offer(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing, door: Door) -> Offer:
     """Decide for every device what ``door`` shows of it."""
     rules = tuple(rules)
-    groups: dict[str, tuple[Rule, list[Device]]] = {}
+    groups: dict[str, list[tuple[Device, Rule]]] = {}
     withheld: list[Withheld] = []
     for device in snapshot.devices:
         rule = rule_for(device, rules)
@@ -125,15 +128,20 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing, door: D
         if rule is None or why is not None:
             withheld.append(Withheld(device, *(why or _UNRULED)))
         else:
-            groups.setdefault(rule.resource_of(device), (rule, []))[1].append(device)
+            groups.setdefault(rule.resource_of(device), []).append((device, rule))
     resources = []
-    for name, (rule, devices) in sorted(groups.items()):
+    for name, members in sorted(groups.items()):
+        devices, rule = [device for device, _ in members], members[0][1]
         fault = _not_uniform(devices, snapshot) if rule.uniform else ""
         if fault:
             reason = f"resource {name}: {fault}"
             withheld.extend(Withheld(device, reason, Cause.NOT_UNIFORM) for device in devices)
         else:
-            shown = tuple(_offered(device, rule, snapshot, standing, door) for device in devices)
+            offered = tuple(_offered(device, own, snapshot, standing, door) for device, own in members)
+            edits = (None if own.edits == rule.edits else own.edits for _, own in members)
+            shown = tuple(
+                each if own is None else replace(each, edits=own) for each, own in zip(offered, edits, strict=True)
+            )
             resources.append(ResourceOffer(name, rule, shown))
     return Offer(tuple(resources), tuple(sorted(withheld, key=lambda item: item.device.name)))
 
@@ -162,11 +170,11 @@ def _lingers(device: Device, rule: Rule, standing: Standing, door: Door) -> bool
     return device.name in standing.listed and device.name in standing.at_kubelet
 
 
-def _bad_resource(rule: Rule, name: str, groups: Mapping[str, tuple[Rule, list[Device]]]) -> _Why:
+def _bad_resource(rule: Rule, name: str, groups: Mapping[str, list[tuple[Device, Rule]]]) -> _Why:
     fault = explain_resource_name(name)
     if fault:
         return fault, Cause.BAD_NAME
-    if name in groups and not groups[name][0].same_terms(rule):
+    if name in groups and not groups[name][0][1].same_terms(rule):
         reason = f"two rules with different options give the resource {name!r}; the first one has it"
         return reason, Cause.RULE_CONFLICT
     return None

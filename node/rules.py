@@ -154,8 +154,11 @@ class Rule(Value):
         return self.by_name and self.selector.names_it(device)
 
     def same_terms(self, other: Rule) -> bool:
-        """Whether devices of both rules can be one resource: a container and the kubelet see no difference."""
-        return (self.edits, self.link_health, self.hints) == (other.edits, other.link_health, other.hints)
+        """Whether devices of both rules can be one resource: they differ at most in what each device has of its own."""
+        if self is other:
+            return True
+        mine, others = self.edits.of_resource, other.edits.of_resource
+        return (mine, self.link_health, self.hints) == (others, other.link_health, other.hints)
 
     def resource_of(self, device: Device) -> str:
         """The resource name that this device gets."""

@@ -54,8 +54,8 @@ def _specs_of_others(resources: Iterable[ResourceOffer]) -> tuple[list[Spec], li
     kinds: dict[str, list[CdiDevice]] = {}
     problems = []
     for resource in resources:
-        options = resource.rule.edits
-        for device in (item.device for item in resource.devices if family_of(item.device) is not Family.NVIDIA):
+        for item in (item for item in resource.devices if family_of(item.device) is not Family.NVIDIA):
+            device, options = item.device, item.edits or resource.rule.edits
             edits = spec_edits(device, options)
             reason = lacking(device, options)
             if reason:

@@ -120,9 +120,9 @@ def _auxiliary(device: Device, options: EditOptions) -> Iterable[DeviceNode]:
 
 def _nic_variables(item: GivenDevice, together: Sequence[GivenDevice], claim: str) -> tuple[tuple[str, str], ...]:
     """``PCIDEVICE_<DEVICE>`` for this NIC, ``PCIDEVICE_<CLAIM>__<REQUEST>`` for all of its request; each with _INFO."""
-    alone = nic.environment(item.device.name, [item.device], item.options)
+    alone = nic.environment(item.device.name, [(item.device, item.options)])
     # Two underscores: claim a-b with request c is not claim a with request b-c.
     request = "__".join(part for part in (claim, item.request) if part)
     if not request:
         return alone
-    return (*alone, *nic.environment(request, [other.device for other in together], item.options))
+    return (*alone, *nic.environment(request, [(other.device, other.options) for other in together]))

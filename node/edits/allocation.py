@@ -10,7 +10,8 @@ nodes are in the host's own /dev: ``dev_root`` is where NVIDIA's driver containe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from node.edits import graphics, nic
 from node.edits.families import Family, cdi_kind, family_of
@@ -19,26 +20,34 @@ from node.edits.nvidia import allocate_edits
 from node.edits.options import EditOptions, ListStrategy
 from node.inventory.model import Device, DeviceNode, NodeRole
 
+_ALIKE: Mapping[str, EditOptions] = MappingProxyType({})
+"""No device has options of its own."""
+
 
 def container_edits(
-    resource: str, given: Sequence[tuple[str, Device]], options: EditOptions, unique: str
+    resource: str,
+    given: Sequence[tuple[str, Device]],
+    options: EditOptions,
+    unique: str,
+    own: Mapping[str, EditOptions] = _ALIKE,
 ) -> ContainerEdits:
     """What one container gets with these devices of a resource, given as (id, device) in the order of the request.
 
-    ``unique`` makes annotations' keys unique: those of several resources must not meet in one container.
+    ``unique`` makes annotations' keys unique: those of several resources must not meet in one container. ``own``: the
+    options of NICs, by name, that have others than the resource (``EditOptions.of_resource`` is the same).
     """
     # By name: the hash of a whole device costs more than the rest of an answer.
     others = {device.name: device for _, device in given if family_of(device) is not Family.NVIDIA}
     if not others:
         return allocate_edits(given, options, unique)
-    edits = _by_nodes(resource, tuple(others.values()), options, unique)
+    edits = _by_nodes(resource, [(each, own.get(name, options)) for name, each in others.items()], options, unique)
     ours = [(id_, device) for id_, device in given if family_of(device) is Family.NVIDIA]
     return _together(allocate_edits(ours, options, unique), edits) if ours else edits
 
 
 def spec_edits(device: Device, options: EditOptions) -> ContainerEdits:
     """What the CDI spec says of a device that is not NVIDIA's; empty if it needs nothing, and then has no CDI name."""
-    return ContainerEdits(nodes=_node_edits([device], options))
+    return ContainerEdits(nodes=_node_edits([(device, options)]))
 
 
 def lacking(device: Device, options: EditOptions) -> str:
@@ -46,17 +55,19 @@ def lacking(device: Device, options: EditOptions) -> str:
     return nic.lacking(device, options) if family_of(device) is Family.NIC else graphics.lacking(device)
 
 
-def cdi_names(devices: Iterable[Device], options: EditOptions) -> tuple[str, ...]:
-    """The CDI names of devices that are not NVIDIA's; those without device nodes have none, and need none."""
-    return tuple(f"{cdi_kind(device)}={device.name}" for device in devices if _nodes(device, options))
+def cdi_name(device: Device, options: EditOptions) -> str:
+    """The CDI name of a device that is not NVIDIA's; one without device nodes has none, and needs none."""
+    return f"{cdi_kind(device)}={device.name}" if _nodes(device, options) else ""
 
 
-def _by_nodes(resource: str, devices: Sequence[Device], options: EditOptions, unique: str) -> ContainerEdits:
-    nics = [device for device in devices if family_of(device) is Family.NIC]
-    names = cdi_names(devices, options) if options.uses_cdi else ()
+def _by_nodes(
+    resource: str, devices: Sequence[tuple[Device, EditOptions]], options: EditOptions, unique: str
+) -> ContainerEdits:
+    nics = [pair for pair in devices if family_of(pair[0]) is Family.NIC]
+    names = tuple(name for pair in devices if (name := cdi_name(*pair))) if options.uses_cdi else ()
     return ContainerEdits(
-        env=nic.environment(resource, nics, options) if nics else (),
-        nodes=_node_edits(devices, options) if options.gives_device_specs else (),
+        env=nic.environment(resource, nics) if nics else (),
+        nodes=_node_edits(devices) if options.gives_device_specs else (),
         annotations=options.annotations(f"ostler_{unique}", names),
         cdi_devices=names if ListStrategy.CDI_CRI in options.strategies else (),
     )
@@ -66,9 +77,9 @@ def _nodes(device: Device, options: EditOptions) -> tuple[DeviceNode, ...]:
     return nic.given_nodes(device, options) if family_of(device) is Family.NIC else graphics.given_nodes(device)
 
 
-def _node_edits(devices: Iterable[Device], options: EditOptions) -> tuple[NodeEdit, ...]:
+def _node_edits(devices: Iterable[tuple[Device, EditOptions]]) -> tuple[NodeEdit, ...]:
     """Every node once: those that several devices share come first."""
-    found = [node for device in devices for node in _nodes(device, options)]
+    found = [node for device, options in devices for node in _nodes(device, options)]
     found.sort(key=lambda node: node.role is not NodeRole.CONTROL)
     nodes = {node.on_host or node.path: node for node in found}
     return tuple(NodeEdit(node.path, host_path) for host_path, node in nodes.items())

@@ -6,7 +6,7 @@ snapshot is decided here.
 
 from __future__ import annotations
 
-from node.edits.allocation import cdi_names, lacking
+from node.edits.allocation import cdi_name, lacking
 from node.edits.families import Family, family_of
 from node.edits.nvidia import cdi_names as nvidia_names
 from node.edits.nvidia import missing_channels, undescribed
@@ -19,7 +19,7 @@ def unfit(id_: str, device: Device, options: EditOptions, host: Host) -> str:
     if family_of(device) is Family.NVIDIA:
         return _not_named(id_, device, options, host) or _no_channel(device, options)
     reason = lacking(device, options)
-    if not reason and options.uses_cdi and host.cdi_fault and cdi_names([device], options):
+    if not reason and options.uses_cdi and host.cdi_fault and cdi_name(device, options):
         return f"no CDI spec can describe it, {host.cdi_fault}"
     return reason
 

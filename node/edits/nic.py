@@ -36,10 +36,10 @@ def variable(resource: str) -> str:
     return f"PCIDEVICE_{_FOREIGN.sub('_', resource.upper())}"
 
 
-def environment(resource: str, devices: Sequence[Device], options: EditOptions) -> tuple[tuple[str, str], ...]:
+def environment(resource: str, devices: Sequence[tuple[Device, EditOptions]]) -> tuple[tuple[str, str], ...]:
     """The devices' ids joined by commas, in the order of the request, and what is known of each as JSON."""
     name = variable(resource)
-    details = {vendor_id(device): _details(device, options) for device in devices}
+    details = {vendor_id(device): _details(device, options) for device, options in devices}
     return (
         (name, ",".join(details)),
         (f"{name}_INFO", json.dumps(details, sort_keys=True, separators=(",", ":"))),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from node.values import Value, value
+from node.values import Value, replace, value
 
 
 class ListStrategy(StrEnum):
@@ -67,6 +67,11 @@ class EditOptions(Value):
     imex_required: bool = False
     rdma: bool = False
     vhost_net: bool = False
+
+    @property
+    def of_resource(self) -> EditOptions:
+        """Without what each device of a resource may have of its own."""
+        return replace(self, rdma=False, vhost_net=False) if self.rdma or self.vhost_net else self
 
     @property
     def uses_cdi(self) -> bool:

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandFailed(f"the configuration is not usable\n{missing}", Exit.CONFIG)
     configure(loaded.settings.log)
     for note in loaded.notes:
-        level = logging.WARNING if note.kind is NoteKind.FAULT else logging.INFO
+        level = logging.WARNING if note.kind in (NoteKind.FAULT, NoteKind.IDLE) else logging.INFO
         log.log(level, "configuration", extra={"note": str(note)})
     sources = sources_of(loaded.settings)
     try:

@@ -15,7 +15,7 @@ from node.inventory.model import DeviceKind
 from node.rules import Door, Doors, Rule
 from node.values import Value, value
 from ostler.config import option_fields, schema
-from ostler.config.conflicts import check_together
+from ostler.config.conflicts import check_together, reached
 from ostler.config.default_rules import NVIDIA_GPUS, Rename, nvidia_rules, other_rules, renamed_rules
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError
@@ -62,18 +62,20 @@ class Habits(Value):
     """What a foreign format's file means beyond the values that were read.
 
     ``renames``: names that go before those of the MIG strategy. ``nvidia_alone``: default rules are of NVIDIA's devices
-    only.
+    only. ``first_has_all``: a resource that gets no device, because earlier ones have them all, is left out with a
+    note, and is no error.
     """
 
     renames: tuple[Rename, ...] = ()
     nvidia_alone: bool = False
+    first_has_all: bool = False
 
 
 def build_settings(values: Values, habits: Habits, problems: list[ConfigError], notes: list[Note]) -> Settings:
     """The settings that values stand for; what cannot be is added to ``problems``."""
     nvidia = _nvidia(values)
     roots = Roots(nvidia.driver_root, nvidia.dev_root)
-    rules = _rules(values, habits.renames, roots, problems, notes)
+    rules = _rules(values, habits, roots, problems, notes)
     if schema.RESOURCES not in values and not habits.nvidia_alone:
         rules += other_rules(values.section(option_fields.DEFAULTS), roots)
     by_node = values.section(schema.KUBERNETES)[schema.DOOR_BY_NODE] is DoorByNode.ON
@@ -150,13 +152,15 @@ def _nvidia(values: Values) -> NvidiaSettings:
 
 
 def _rules(
-    values: Values, renames: tuple[Rename, ...], roots: Roots, problems: list[ConfigError], notes: list[Note]
+    values: Values, habits: Habits, roots: Roots, problems: list[ConfigError], notes: list[Note]
 ) -> tuple[Rule, ...]:
-    defaults = values.section(option_fields.DEFAULTS)
+    defaults, renames = values.section(option_fields.DEFAULTS), habits.renames
     if schema.RESOURCES in values:
         placed = read_resources(values[schema.RESOURCES], defaults, roots, problems)
-        check_together(placed, problems, notes)
         complete = len(placed) == len(values[schema.RESOURCES])
+        if habits.first_has_all:
+            placed = reached(placed, notes)
+        check_together(placed, problems, notes)
         _check_strategy(values, placed, complete, problems, notes)
         return tuple(one.rule for one in placed)
     nothing = Values(defaults.origin)

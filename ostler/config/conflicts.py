@@ -31,14 +31,34 @@ def check_together(rules: Sequence[PlacedRule], problems: list[ConfigError], not
     for number, later in enumerate(rules):
         for earlier in rules[:number]:
             _check_pair(earlier, later, problems, [] if notes is None else notes)
-        _check_reached(rules[:number], later, problems)
+        takers = _takers(rules[:number], later)
+        if takers:
+            problem = f"never gets a device: {_have_all(takers)} before"
+            problems.append(later.origin.error(problem, "put it before, select less there, or remove it"))
+
+
+def reached(rules: Sequence[PlacedRule], notes: list[Note]) -> tuple[PlacedRule, ...]:
+    """The rules that can get a device; each of the others is a note."""
+    kept: list[PlacedRule] = []
+    for later in rules:
+        takers = _takers(kept, later)
+        if takers:
+            text = f"never gets a device, as there: {_have_all(takers)} before"
+            notes.append(Note(NoteKind.IDLE, later.origin, text))
+        else:
+            kept.append(later)
+    return tuple(kept)
+
+
+def _have_all(takers: Sequence[str]) -> str:
+    return f"{' and '.join(takers)} {'has' if len(takers) == 1 else 'have'} them all"
 
 
 def _check_pair(earlier: PlacedRule, later: PlacedRule, problems: list[ConfigError], notes: list[Note]) -> None:
     """Two names that meet must be one resource, whatever the doors: devices stay at a door until it has let them go."""
     one, other = earlier.rule.resource, later.rule.resource
     if _meet(one, other):
-        different = differences(earlier.rule, later.rule)
+        different = differences(earlier, later)
         if different:
             problem = f"is {shown(other)}, which {earlier.label} offers as {shown(one)} with a different {different}"
             problems.append(later.name.error(problem, "give both the same options, or one another name"))
@@ -64,7 +84,8 @@ def _filled(template: str, name: str) -> bool:
     return re.fullmatch(_ANY_PROFILE.join(re.escape(part) for part in template.split(PROFILE)), name) is not None
 
 
-def _check_reached(earlier: Sequence[PlacedRule], later: PlacedRule, problems: list[ConfigError]) -> None:
+def _takers(earlier: Sequence[PlacedRule], later: PlacedRule) -> list[str]:
+    """The rules that together take every device of ``later``; none where it may get one."""
     left = sorts(later.rule.selector)
     takers = []
     for placed in earlier:
@@ -73,9 +94,7 @@ def _check_reached(earlier: Sequence[PlacedRule], later: PlacedRule, problems: l
             if taken:
                 takers.append(placed.label)
                 left -= taken
-    if takers and not left:
-        problem = f"never gets a device: {' and '.join(takers)} {'has' if len(takers) == 1 else 'have'} them all before"
-        problems.append(later.origin.error(problem, "put it before, select less there, or remove it"))
+    return takers if not left else []
 
 
 def _takes_patterns(wide: Selector, narrow: Selector) -> bool:

@@ -52,6 +52,8 @@ def convert(source: str, data: bytes) -> str:
     nvidia = read.source_format is SourceFormat.NVIDIA
     if nvidia:
         values.put(schema.RESOURCES, tuple(_resources(read)), values.origin)
+    else:
+        _leave_out(values, {note.origin for note in loaded.notes if note.kind is NoteKind.IDLE})
     differences = [*(_nvidia_differences(values, read.habits.renames) if nvidia else _sriov_differences(loaded.notes))]
     _leave_out_strategy(values)
     given = {note.origin for note in loaded.notes if note.kind is NoteKind.TAKEN}
@@ -64,6 +66,7 @@ def convert(source: str, data: bytes) -> str:
             f"From a file of {_FOREIGN[read.source_format]}, by 'ostler config convert'. {_LEGEND}", "# ", "# "
         ),
         *_listed("Other than there:", differences),
+        *_listed("Left out:", [_left_out(note) for note in loaded.notes if note.kind is NoteKind.IDLE]),
         *_listed("Without meaning here:", [_without_meaning(note) for note in loaded.notes if _is_idle(note)]),
         f"{schema.API_VERSION_FIELD.key}: {schema.API_VERSION}",
         f"{schema.KIND_FIELD.key}: {schema.KIND}",
@@ -74,6 +77,16 @@ def convert(source: str, data: bytes) -> str:
 
 def _is_idle(note: Note) -> bool:
     return note.kind is NoteKind.IGNORED
+
+
+def _leave_out(values: Values, idle: set[Origin]) -> None:
+    """Leave out resources that never get a device, which our format refuses."""
+    kept = tuple(resource for resource in values[schema.RESOURCES] if resource.origin not in idle)
+    values.put(schema.RESOURCES, kept, values.place(schema.RESOURCES))
+
+
+def _left_out(note: Note) -> str:
+    return f"{note.origin.key}, line {note.origin.line}: {note.text}"
 
 
 def _without_meaning(note: Note) -> str:

@@ -111,19 +111,30 @@ def read_document(source: str, data: bytes, problems: list[ConfigError], notes: 
         kind = "a list" if isinstance(tree, Sequence) else shown(tree.text)
         problems.append(where.error(f"the file is {kind}, not a mapping", "write 'key: value' lines"))
         return nothing
-    if tree.entry("apiVersion") is None and tree.entry("version") is not None:
-        from ostler.config.nvidia import read_nvidia  # only for nodes that change over
-
-        values, renames = read_nvidia(tree, source, problems, notes)
-        return Read(values, Habits(renames, nvidia_alone=True), SourceFormat.NVIDIA)
-    if tree.entry("apiVersion") is None and tree.entry("resourceList") is not None:
-        from ostler.config.sriov import read_sriov  # only for nodes that change over
-
-        return Read(read_sriov(tree, source, problems, notes), source_format=SourceFormat.SRIOV)
+    if tree.entry(schema.API_VERSION_FIELD.key) is None and tree.entry(schema.KIND_FIELD.key) is None:
+        foreign = _read_foreign(tree, source, problems, notes)
+        if foreign is not None:
+            return foreign
     if not _is_ours(tree, source, problems):
         return nothing
     root = Origin(source, tree.line, tree.column)
     return Read(schema.ROOT.read(tree, root, problems), source_format=SourceFormat.OSTLER)
+
+
+def _read_foreign(tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]) -> Read | None:
+    """What a file of one of the plugins says that ostler takes over from; None for any other."""
+    from ostler.config.foreign import entry_of  # only for nodes that change over
+
+    if entry_of(tree, "resourceList") is not None:
+        from ostler.config.sriov import read_sriov
+
+        return Read(read_sriov(tree, source, problems, notes), Habits(first_has_all=True), SourceFormat.SRIOV)
+    from ostler.config.nvidia import is_nvidias, read_nvidia
+
+    if is_nvidias(tree):
+        values, renames = read_nvidia(tree, source, problems, notes)
+        return Read(values, Habits(renames, nvidia_alone=True), SourceFormat.NVIDIA)
+    return None
 
 
 def _is_ours(tree: Mapping, source: str, problems: list[ConfigError]) -> bool:

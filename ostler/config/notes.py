@@ -15,6 +15,9 @@ class NoteKind(StrEnum):
     """A value of a foreign format, and the setting that it became."""
     IGNORED = "ignored"
     """A value that has no meaning here, and why."""
+    IDLE = "idle"
+    """Something of a foreign format that has no effect there either: a resource that never gets a device, a key that
+    another one replaces. Its author may think that it has."""
     REMARK = "remark"
     """Something worth knowing."""
     FAULT = "fault"

@@ -1,4 +1,4 @@
-"""The configuration of NVIDIA's device plugin (``version: v1``), read into the values of our own format.
+"""The configuration of NVIDIA's device plugin (``version: v1``, or none), read into the values of our own format.
 
 For nodes that change over: the same file gives the same resources. Every key is either taken, without meaning here
 (with the reason), or refused because what is offered would differ: sharing is not served yet, and Tegra is not found.
@@ -19,11 +19,12 @@ from node.inventory.model import DeviceKind
 from node.values import Value, value
 from ostler.config import document, option_fields, schema
 from ostler.config.default_rules import Rename
-from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar
+from ostler.config.document import Mapping, Meaning, Node, Scalar
 from ostler.config.errors import ConfigError, Origin
+from ostler.config.foreign import Anything, GoSection, entry_of, notes_of
 from ostler.config.notes import Note, NoteKind
 from ostler.config.patterns import Pattern, ProfilePattern
-from ostler.config.scalars import BadValue, Boolean, Choice, HostPath, Integer, JsonObject, Text, Unusable
+from ostler.config.scalars import BadValue, Boolean, Choice, HostPath, Integer, JsonObject, Text
 from ostler.config.section import AnyField, Field, ListOf, Section, Values, section
 from ostler.config.settings import MigStrategy
 
@@ -37,35 +38,17 @@ class _Version(StrEnum):
     V1 = "v1"
 
 
+class _VersionWord(Choice[_Version]):
+    """The version; nothing is v1."""
+
+    def from_text(self, text: str) -> _Version:
+        """See ``ValueType``."""
+        return super().from_text(text) if text else _Version.V1
+
+
 class _Discovery(StrEnum):
     AUTO = "auto"
     NVML = "nvml"
-
-
-class Anything:
-    """A value that is not looked at; what it reads is whether it is a null."""
-
-    def read(self, node: Node, at: Origin, problems: list[ConfigError]) -> bool:
-        """See ``ValueType``."""
-        del at, problems  # nothing can be wrong with it
-        if isinstance(node, Refused):
-            raise Unusable
-        return isinstance(node, Scalar) and node.meaning is Meaning.NULL
-
-    def from_text(self, text: str) -> bool:
-        """See ``ValueType``."""
-        return not text
-
-    def schema(self) -> JsonObject:
-        """See ``ValueType``."""
-        return {}
-
-    example = "null"
-
-    @property
-    def accepts(self) -> str:
-        """See ``ValueType``."""
-        return "anything"
 
 
 class NoSharing:
@@ -95,12 +78,17 @@ class NoSharing:
         return "an empty list"
 
 
+def _keys(*fields: AnyField) -> GoSection:
+    """A section as NVIDIA's plugin reads it: by a library that turns YAML into JSON, and so sorts the keys."""
+    return GoSection(*fields, by_sorted_keys=True)
+
+
 def _ignored(key: str, reason: str) -> Field[bool]:
     return Field(key, Anything(), False, reason)
 
 
 _NO_LABELS = "node labels are not made here"
-_VERSION = Field("version", Choice(_Version), _Version.V1, "Version of the format.", required=True)
+_VERSION = Field("version", _VersionWord(_Version), _Version.V1, "Version of the format.")
 _MIG = Field("migStrategy", Choice(MigStrategy), MigStrategy.NONE, "MIG strategy.")
 _DRIVER_ROOT = Field("nvidiaDriverRoot", HostPath("/run/nvidia/driver"), "/", "Host folder of the driver.")
 _DEV_ROOT = Field("nvidiaDevRoot", HostPath("/run/nvidia/driver", optional=True), "", "Host folder of dev/.")
@@ -125,7 +113,7 @@ _CONTAINER_ROOT = Field(
 )
 _PLUGIN = section(
     "plugin",
-    Section(
+    _keys(
         _SPECS,
         _STRATEGIES,
         _IDS,
@@ -138,7 +126,7 @@ _PLUGIN = section(
 )
 _FLAGS = section(
     "flags",
-    Section(
+    _keys(
         _MIG,
         _ignored("failOnInitError", "an absent driver is waited for, and shown as such"),
         _ignored("mpsRoot", "MPS is not served yet"),
@@ -157,13 +145,12 @@ _FLAGS = section(
 _NAME = Field("name", Text(r"(?s:.+)", "a resource name", "nvidia.com/gpu"), "", "Resource name.", required=True)
 _GPU_PATTERN = Field("pattern", Pattern(), "*", "Product names.", required=True)
 _MIG_PATTERN = Field("pattern", ProfilePattern(), "*", "MIG profiles.", required=True)
-_GPUS: Field[tuple[Values, ...]] = Field(
-    "gpus", ListOf(Section(_GPU_PATTERN, _NAME), unique=False), (), "Names of GPUs."
-)
+_GPUS: Field[tuple[Values, ...]] = Field("gpus", ListOf(_keys(_GPU_PATTERN, _NAME), unique=False), (), "Names of GPUs.")
 _MIGS: Field[tuple[Values, ...]] = Field(
-    "mig", ListOf(Section(_MIG_PATTERN, _NAME), unique=False), (), "Names of profiles."
+    "mig", ListOf(_keys(_MIG_PATTERN, _NAME), unique=False), (), "Names of profiles."
 )
-_RESOURCES = section("resources", Section(_GPUS, _MIGS), "Names of resources.")
+_RESOURCES = section("resources", _keys(_GPUS, _MIGS), "Names of resources.")
+# What the plugin reads by its own code, in which case matters.
 _SHARED = Section(
     _ignored("renameByDefault", "nothing is shared"),
     _ignored("failRequestsGreaterThanOne", "nothing is shared"),
@@ -171,11 +158,11 @@ _SHARED = Section(
 )
 _TIME_SLICING = section("timeSlicing", _SHARED, "Time slicing.")
 _MPS = section("mps", _SHARED, "MPS.")
-_SHARING = section("sharing", Section(_TIME_SLICING, _MPS), "Sharing.")
+_SHARING = section("sharing", _keys(_TIME_SLICING, _MPS), "Sharing.")
 _CHANNELS = Field("channelIDs", ListOf(Integer(0, 0)), (), "IMEX channels: none, or 0.")
 _REQUIRED = Field("required", Boolean(), False, "Whether channels must be there.")
-_IMEX = section("imex", Section(_CHANNELS, _REQUIRED), "IMEX channels.")
-ROOT = Section(_VERSION, _FLAGS, _RESOURCES, _SHARING, _IMEX)
+_IMEX = section("imex", _keys(_CHANNELS, _REQUIRED), "IMEX channels.")
+ROOT = _keys(_VERSION, _FLAGS, _RESOURCES, _SHARING, _IMEX)
 
 
 @value
@@ -213,6 +200,14 @@ _TAKEN_IMEX = (
 )
 
 
+def is_nvidias(tree: Mapping) -> bool:
+    """Whether the keys are those of NVIDIA's format; ``resources`` is a list in ours and a mapping there."""
+    resources = entry_of(tree, _RESOURCES.key)
+    return any(entry_of(tree, field.key) is not None for field in (_VERSION, _FLAGS, _SHARING, _IMEX)) or (
+        resources is not None and isinstance(resources.value, Mapping)
+    )
+
+
 def read_nvidia(
     tree: Mapping, source: str, problems: list[ConfigError], notes: list[Note]
 ) -> tuple[Values, tuple[Rename, ...]]:
@@ -227,6 +222,9 @@ def read_nvidia(
             _take(one, theirs, values, notes)
     _take_cdi(plugin, values, notes)
     notes.extend(_without_meaning(flags, plugin, given.section(_SHARING)))
+    notes.extend(notes_of(given))
+    if _VERSION not in given:
+        notes.append(Note(NoteKind.REMARK, given.place(_VERSION), "is not given, which means v1, as there"))
     return values, tuple(_renames(given.section(_RESOURCES), notes))
 
 

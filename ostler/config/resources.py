@@ -20,8 +20,11 @@ from ostler.config.document import clipped, shown
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.option_fields import NamedInUse
 from ostler.config.options import Roots, check_options, edit_options, pick
-from ostler.config.section import Values
+from ostler.config.section import AnyField, Values
 from ostler.config.selection import check_selection, selector, serves_nics
+
+_OF_DEVICES: dict[str, AnyField] = {"rdma": option_fields.RDMA_DEVICES, "vhost_net": option_fields.VHOST_NET}
+"""Options that each device of a resource may have of its own, and their keys."""
 
 LONGEST_PROFILE = "1c.7g.288gb+me.all"
 """As long as a MIG profile gets: a part of a compute instance, three digits of memory, all media engines."""
@@ -29,11 +32,16 @@ LONGEST_PROFILE = "1c.7g.288gb+me.all"
 
 @value
 class PlacedRule(Value):
-    """A rule and where it stands; ``label`` names it in messages about others."""
+    """A rule and where it stands; ``label`` names it in messages about others.
+
+    ``stated``: options that the resource itself gives and that are each device's own, so that another resource of the
+    same name may say otherwise. What differs by a default, or by what ``devices`` say, is mostly an oversight.
+    """
 
     rule: Rule
     origin: Origin
     name: Origin
+    stated: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:
@@ -69,7 +77,8 @@ def read_resources(
             check_selection(rule.selector, devices, problems)
             named = schema.RESOURCE_NAME in values and check_name(rule, name, problems)
         if named and not (values.broken or values.section(option_fields.IMEX).broken):
-            placed.append(PlacedRule(rule, values.origin, name))
+            stated = frozenset(option for option, field in _OF_DEVICES.items() if field in values)
+            placed.append(PlacedRule(rule, values.origin, name, stated))
     return tuple(placed)
 
 
@@ -124,8 +133,9 @@ _OPTION_KEYS = {
 }
 
 
-def differences(one: Rule, other: Rule) -> str:
-    """The keys in which two rules treat their devices differently, empty when they do not."""
+def differences(placed: PlacedRule, later: PlacedRule) -> str:
+    """The keys in which two rules of one resource differ and may not, empty when there are none."""
+    one, other = placed.rule, later.rule
     pairs = (
         ("ids", one.ids, other.ids),
         ("linkHealth", one.link_health, other.link_health),
@@ -133,7 +143,7 @@ def differences(one: Rule, other: Rule) -> str:
         ("uniform", one.uniform, other.uniform),
     )
     keys = [key for key, a, b in pairs if a is not b]
-    names = (field.name for field in fields(EditOptions))
+    names = [field.name for field in fields(EditOptions) if field.name not in placed.stated & later.stated]
     keys.extend(
         _OPTION_KEYS.get(name, name) for name in names if getattr(one.edits, name) != getattr(other.edits, name)
     )

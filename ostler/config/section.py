@@ -6,14 +6,15 @@ Reading never stops at the first problem: a field that cannot be read is reporte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
 from node.values import Value, value
 from ostler.config import document
-from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, clipped, join_key, shown
+from ostler.config.document import Entry, Mapping, Meaning, Node, Refused, Scalar, clipped, join_key, shown
 from ostler.config.errors import MAX_SHOWN, ConfigError, Origin
+from ostler.config.notes import Note
 from ostler.config.scalars import BadValue, JsonObject, Unusable, ValueType
 
 T = TypeVar("T")
@@ -65,14 +66,16 @@ class Given(Value):
 class Values:
     """What a section says: given values with their origins, defaults for the rest.
 
-    ``broken``: something in it could not be read, so that conclusions from it may be wrong.
+    ``broken``: something in it could not be read, so that conclusions from it may be wrong. ``notes``: what a reader
+    should know of keys that have no effect.
     """
 
-    __slots__ = ("_given", "broken", "origin")
+    __slots__ = ("_given", "broken", "notes", "origin")
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.broken = False
+        self.notes: list[Note] = []
         self._given: dict[str, Given] = {}
 
     def __getitem__(self, field: Field[T]) -> T:
@@ -92,6 +95,10 @@ class Values:
             return given.origin
         here = self.origin
         return Origin(here.source, here.line, here.column, join_key(here.key, field.key))
+
+    def place_of(self, entry: Entry) -> Origin:
+        """Where a key of the section stands, as it is written there."""
+        return Origin(self.origin.source, entry.line, entry.column, join_key(self.origin.key, entry.key))
 
     def put(self, field: Field[T], value: T, origin: Origin) -> None:
         """Give the field a value; one that was given before is replaced."""
@@ -127,17 +134,27 @@ class Section:
         if not isinstance(node, Mapping):
             kind = "a list" if isinstance(node, document.Sequence) else shown(node.text)
             raise BadValue(f"is {kind}, not a mapping", f"write keys and values below it: {self.accepts}")
-        for entry in node.entries:
+        for entry in self.counted(node, values, problems):
             self._read_entry(entry, values, problems)
+        present = {id(self.known(entry.key)) for entry in node.entries}
         for field in self.fields:
-            if field.required and node.entry(field.key) is None:
+            if field.required and id(field) not in present:
                 problems.append(values.place(field).error("is missing", f"add '{field.key}: {field.type.example}'"))
                 values.broken = True
         return values
 
-    def _read_entry(self, entry: document.Entry, values: Values, problems: list[ConfigError]) -> None:
-        here = Origin(values.origin.source, entry.line, entry.column, join_key(values.origin.key, entry.key))
-        field = self._by_key.get(entry.key)
+    def known(self, key: str) -> AnyField | None:
+        """The field that a key of the file means."""
+        return self._by_key.get(key)
+
+    def counted(self, node: Mapping, values: Values, problems: list[ConfigError]) -> Iterable[Entry]:
+        """The entries of the file that have an effect; what there is to say of the others is said."""
+        del values, problems  # here every entry counts
+        return node.entries
+
+    def _read_entry(self, entry: Entry, values: Values, problems: list[ConfigError]) -> None:
+        here = values.place_of(entry)
+        field = self.known(entry.key)
         if isinstance(entry.value, Refused):
             values.broken = True
         elif field is None:

@@ -2,32 +2,35 @@
 
 For nodes that change over: the same file gives the same resources. Every key is either taken, without meaning here
 (with the reason), or refused because what is offered would differ: DDP profiles, vDPA, accelerators and additional
-information are not served. Keys that the plugin would overlook in silence (a misspelt one) are errors here.
+information are not served. Keys that the plugin would overlook in silence (a misspelt one) are errors here. The SR-IOV
+network operator writes the names of Go's fields (``IsRdma``, ``SelectorObjs``); ``ostler.config.foreign`` reads them.
 
 Several selectors of a resource are several rules of one name in their order, as there the first that matches a device
-has it. Differences that are kept away: there a second item of ``pfNames`` for the same function is overlooked, and a
+has it, with that selector's RDMA and vhost-net files. A selector or resource that is left no device has no effect, as
+there. Differences that are kept away: there a second item of ``pfNames`` for the same function is overlooked, and a
 name also stands for every longer one; here the first is refused, and a name is the whole name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import cast
 
 from node.inventory.model import NIC_KINDS
 from node.nic_selector import FunctionRange
-from ostler.config import device_fields, option_fields, schema
+from ostler.config import device_fields, document, option_fields, schema
 from ostler.config.device_fields import LinkType, NicFunction
-from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, Sequence, clipped, shown
+from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, clipped, shown
 from ostler.config.errors import ConfigError, Origin
+from ostler.config.foreign import Anything, GoSection, notes_of
 from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId, RootFunctions
 from ostler.config.notes import Note, NoteKind
 from ostler.config.option_fields import NamedInUse
 from ostler.config.patterns import PciPattern
 from ostler.config.scalars import BadValue, Boolean, Choice, JsonObject, ScalarType, Text, Unusable
-from ostler.config.section import AnyField, Field, ListOf, Section, Values
+from ostler.config.section import AnyField, Field, ListOf, Values
 
 DEFAULT_PREFIX = "intel.com"
 """What the plugin puts in front of names without its flag ``--resource-prefix``."""
@@ -50,7 +53,7 @@ class _Unserved:
                 raise Unusable
             case Scalar() if not node.text or node.meaning is Meaning.NULL:
                 return True
-            case Sequence(items=()) | Mapping(entries=()):
+            case document.Sequence(items=()) | Mapping(entries=()):
                 return True
         raise BadValue(self._problem, self._fix)
 
@@ -68,7 +71,7 @@ class _Unserved:
         return "nothing"
 
 
-class _Selector(Section):
+class _Selector(GoSection):
     """One object of ``selectors``."""
 
     example = '{"vendors": ["15b3"]}'
@@ -178,11 +181,15 @@ _SELECTOR = _Selector(
 _SELECTORS: Field[tuple[Values, ...]] = Field(
     "selectors", ListOf(_SELECTOR, fewest=1, single=True, unique=False), (), "Which devices.", required=True
 )
-_RESOURCE = Section(_NAME, _PREFIX, _TYPE, _EXCLUDE_TOPOLOGY, _SELECTORS, _EXTRA)
+# Go writes them out, and the plugin fills them in itself, whatever stands there.
+_PARSED = tuple(
+    Field(name, Anything(), False, "the plugin makes it of selectors") for name in ("SelectorObj", "SelectorObjs")
+)
+_RESOURCE = GoSection(_NAME, _PREFIX, _TYPE, _EXCLUDE_TOPOLOGY, _SELECTORS, _EXTRA, *_PARSED)
 _LIST: Field[tuple[Values, ...]] = Field(
     "resourceList", ListOf(_RESOURCE, fewest=1, unique=False), (), "Resources.", required=True
 )
-ROOT = Section(_LIST)
+ROOT = GoSection(_LIST)
 
 _LISTS: tuple[tuple[AnyField, AnyField], ...] = (
     (_VENDORS, device_fields.PCI_VENDORS),
@@ -195,6 +202,12 @@ _LISTS: tuple[tuple[AnyField, AnyField], ...] = (
     (_PKEYS, device_fields.PARTITION_KEYS),
 )
 """Lists there, and the key of ``devices`` here that gets the same items."""
+
+_SWITCHES: dict[Field[bool], Field[bool]] = {
+    _RDMA: cast("Field[bool]", option_fields.RDMA_DEVICES),
+    _VHOST: option_fields.VHOST_NET,
+}
+"""What a selector gives its devices beside selecting them, and our key for it."""
 
 _PCI_ONLY: tuple[AnyField, ...] = (_ADDRESSES, _ACPI, _PKEYS, _VHOST)
 """Keys that the plugin knows for ``netDevice`` only; ``auxTypes`` it knows for ``auxNetDevice`` only."""
@@ -214,8 +227,11 @@ def read_sriov(tree: Mapping, source: str, problems: list[ConfigError], notes: l
         if first is not place and _NAME in item:
             problem = f"gives {shown(name)} again, first in line {first.line}"
             problems.append(place.error(problem, "put the selectors of both into one list"))
-        resources.extend(_resource(item, name, selector, problems, notes) for selector in item[_SELECTORS])
+        own = [_resource(item, name, selector, problems, notes) for selector in item[_SELECTORS]]
+        _tell_apart(item[_SELECTORS], own, notes)
+        resources.extend(own)
         _note_resource(item, name, notes)
+    notes.extend(notes_of(given))
     values.put(schema.RESOURCES, tuple(resources), given.place(_LIST))
     # There a function's name mostly means its virtual ones, and the function with the default route is never offered.
     values.section(option_fields.DEFAULTS).put(option_fields.NAMED_IN_USE, NamedInUse.WITHHOLD, given.place(_LIST))
@@ -235,8 +251,7 @@ def _note_resource(item: Values, name: str, notes: list[Note]) -> None:
     if _EXCLUDE_TOPOLOGY in item:
         hints = str(not item[_EXCLUDE_TOPOLOGY]).lower()
         notes.append(Note(NoteKind.TAKEN, item.place(_EXCLUDE_TOPOLOGY), f"taken as topologyHints {hints}"))
-    if _EXTRA in item:
-        notes.append(_without_meaning(item, _EXTRA))
+    notes.extend(_without_meaning(item, field) for field in (_EXTRA, *_PARSED) if field in item)
 
 
 def _resource(item: Values, name: str, selector: Values, problems: list[ConfigError], notes: list[Note]) -> Values:
@@ -297,6 +312,18 @@ def _take_switches(selector: Values, devices: Values, resource: Values, notes: l
     notes.extend(_without_meaning(selector, field) for field in (_DDP, _VDPA) if field in selector)
 
 
+def _tell_apart(selectors: Sequence[Values], resources: Sequence[Values], notes: list[Note]) -> None:
+    """Write out what each selector of a resource gives its devices, where they differ in that."""
+    for field, ours in _SWITCHES.items():
+        if len({selector[field] for selector in selectors}) < 2:
+            continue
+        for selector, resource in zip(selectors, resources, strict=True):
+            resource.put(ours, selector[field], selector.place(field))
+            if field not in selector:
+                text = f"is not given, which means {ours.key} false for the devices of this selector"
+                notes.append(Note(NoteKind.TAKEN, selector.place(field), text))
+
+
 def _without_meaning(values: Values, field: AnyField) -> Note:
     return Note(NoteKind.IGNORED, values.place(field), f"has no meaning here: {field.help}")
 
@@ -335,6 +362,7 @@ def correspondence() -> Iterator[tuple[str, str]]:
         id(_RDMA): "`devices.rdma` where true, with the RDMA device nodes",
         id(_VHOST): "`vhostNet`",
         id(_AUX_TYPES): "`devices.functions: [sf]`",
+        **{id(field): f"no meaning: {field.help}" for field in _PARSED},
     }
     for field in (*_RESOURCE.fields, *_SELECTOR.fields):
         path = f"selectors[].{field.key}" if field in _SELECTOR.fields else field.key

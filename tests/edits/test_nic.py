@@ -186,6 +186,23 @@ def test_answer_names_the_resource_it_is_for() -> None:
     assert [spec.host_path for spec in message.devices] == ["/dev/infiniband/uverbs5", "/dev/infiniband/rdma_cm"]
 
 
+def test_a_device_with_options_of_its_own_brings_its_own_nodes() -> None:
+    own = OfferedDevice("0000:05:00.0", rdma(5, "uverbs"), True, edits=RDMA)
+    offer = ResourceOffer("a.com/nics", Rule("a.com/nics"), (OfferedDevice("0000:07:00.0", vfio(7), True), own))
+    message = renderer(offer)(offer.devices)
+    assert {spec.host_path for spec in message.devices} == {
+        "/dev/vfio/vfio",
+        "/dev/vfio/7",
+        "/dev/infiniband/uverbs5",
+        "/dev/infiniband/rdma_cm",
+    }
+    details = json.loads(message.envs["PCIDEVICE_A_COM_NICS_INFO"])
+    assert sorted(details["0000:05:00.0"]) == ["generic", "rdma"]
+    (plain,) = [OfferedDevice("0000:06:00.0", rdma(6, "uverbs"), True)]
+    alone = renderer(replace(offer, devices=(plain, own)))([plain])
+    assert not alone.devices, "the other device's options are its own"
+
+
 @pytest.mark.parametrize(
     ("device", "options", "text"),
     [

@@ -175,7 +175,7 @@ def test_ids_in_a_resource_differ_also_for_ports_and_subfunctions_of_one_functio
     ]
 
 
-@pytest.mark.parametrize("other", [{"link_health": True}, {"hints": False}, {"edits": EditOptions(rdma=True)}])
+@pytest.mark.parametrize("other", [{"link_health": True}, {"hints": False}, {"edits": EditOptions(device_specs=False)}])
 def test_rules_with_different_terms_cannot_share_a_name(other: dict[str, object]) -> None:
     first = replace(ALL, selector=Selector(names=("nic-0000-03-00-0",)))
     second = replace(ALL, **other)  # type: ignore[arg-type]
@@ -185,6 +185,28 @@ def test_rules_with_different_terms_cannot_share_a_name(other: dict[str, object]
             "nic-0000-05-00-0",
             "two rules with different options give the resource 'ostler.dev/nic'; the first one has it",
         )
+    ]
+
+
+def test_devices_of_one_resource_may_have_rdma_and_vhost_net_of_their_own() -> None:
+    first = replace(ALL, selector=Selector(names=("nic-0000-03-00-0",)))
+    second = replace(ALL, edits=EditOptions(rdma=True))
+    found = offer(Snapshot(1, (nic(3), rdma(5))), (first, second), NOTHING_HELD, Door.PLUGIN)
+    (resource,) = found.resources
+    assert [(item.device.name, item.healthy, item.edits) for item in resource.devices] == [
+        ("nic-0000-03-00-0", True, None),
+        ("nic-0000-05-00-0", True, EditOptions(rdma=True)),
+    ]
+
+
+def test_a_device_is_judged_by_its_own_rule() -> None:
+    first = replace(ALL, selector=Selector(names=("nic-0000-03-00-0",)))
+    second = replace(ALL, edits=EditOptions(rdma=True))
+    found = offer(Snapshot(1, (nic(3), nic(4))), (first, second), NOTHING_HELD, Door.PLUGIN)
+    (resource,) = found.resources
+    assert [(item.healthy, item.reason) for item in resource.devices] == [
+        (True, ""),
+        (False, "its rule gives RDMA, and it has no RDMA device"),
     ]
 
 
