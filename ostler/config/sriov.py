@@ -227,8 +227,9 @@ def read_sriov(tree: Mapping, source: str, problems: list[ConfigError], notes: l
         if first is not place and _NAME in item:
             problem = f"gives {shown(name)} again, first in line {first.line}"
             problems.append(place.error(problem, "put the selectors of both into one list"))
-        own = [_resource(item, name, selector, problems, notes) for selector in item[_SELECTORS]]
-        _tell_apart(item[_SELECTORS], own, notes)
+        selectors = item[_SELECTORS]
+        own = [_resource(item, name, selector, problems, notes) for selector in selectors]
+        _tell_apart(selectors, own, notes)
         resources.extend(own)
         _note_resource(item, name, notes)
     notes.extend(notes_of(given))

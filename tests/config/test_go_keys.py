@@ -11,7 +11,6 @@ from ostler.config.errors import ConfigErrors
 from ostler.config.foreign import fold
 from ostler.config.load import Loaded, SourceFormat, load_bytes
 from ostler.config.notes import NoteKind
-from ostler.config.settings import MigStrategy
 
 OPERATORS = b"""{"resourceList":[{"resourceName":"vfs","selectors":{"vendors":["8086"],"pfNames":["ens1f0#0-3"],
 "IsRdma":true,"NeedVhostNet":true},"SelectorObjs":null}]}"""
@@ -107,7 +106,6 @@ def test_resources_of_nvidias_format_are_a_mapping_and_ours_a_list() -> None:
 
 
 def test_the_strategy_is_still_none_where_a_file_gives_none() -> None:
-    assert MigStrategy.NONE == "none"
     assert strategy("flags: {}") == (False,)
 
 
