@@ -27,7 +27,9 @@ type allocationCase struct {
 		PartitionableDevices    bool `json:"partitionableDevices"`
 		PrioritizedList         bool `json:"prioritizedList"`
 	} `json:"features"`
-	Node      *corev1.Node                 `json:"node"`
+	Node *corev1.Node `json:"node"`
+	// More are asked about after Node, one by one, with the same allocator.
+	More      []*corev1.Node               `json:"moreNodes"`
 	Classes   []*resourceapi.DeviceClass   `json:"classes"`
 	Slices    []*resourceapi.ResourceSlice `json:"slices"`
 	Claims    []*resourceapi.ResourceClaim `json:"claims"`
@@ -46,6 +48,8 @@ type allocationAnswer struct {
 	Error     *string                        `json:"error"`
 	ErrorKind *string                        `json:"errorKind"`
 	Steps     *int64                         `json:"steps,omitempty"`
+	// More are the answers for the nodes after the first.
+	More []any `json:"more,omitempty"`
 }
 
 // sameShareID stands for every share ID, which are random.
@@ -68,7 +72,24 @@ func allocate(ctx context.Context, line []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	results, err := allocator.Allocate(ctx, given.Node, given.Claims)
+	first, err := given.onNode(ctx, allocator, given.Node)
+	if answer, whole := first.(allocationAnswer); err == nil && whole {
+		for _, node := range given.More {
+			more, err := given.onNode(ctx, allocator, node)
+			if err != nil {
+				return nil, err
+			}
+			answer.More = append(answer.More, more)
+		}
+		first = answer
+	}
+	return first, err
+}
+
+func (given *allocationCase) onNode(
+	ctx context.Context, allocator structured.Allocator, node *corev1.Node,
+) (any, error) {
+	results, err := allocator.Allocate(ctx, node, given.Claims)
 	if err != nil && ctx.Err() != nil {
 		return map[string]any{"timeout": true, "steps": steps(allocator)}, nil
 	}

@@ -10,6 +10,7 @@ from driver.quantity import Quantity, parse
 Json = dict[str, Any]
 
 DEFAULT_COST_LIMIT = 1_000_000
+UNJUDGED = ("timeout", "panic", "died", "input_error")
 CEL_VERDICTS = ("compile_error", "runtime_error", "result")
 
 
@@ -24,7 +25,15 @@ def allocation_differences(ours: Json, theirs: Json) -> list[str]:
         found.append(f"errorKind: {kinds[0]} ({ours.get('error')}), not {kinds[1]} ({theirs.get('error')})")
     found += _different("results", _hidden(ours.get("results")), theirs.get("results"))
     found += _repeated_shares(ours.get("results"))
+    for number, (one, other) in enumerate(zip(ours.get("more", ()), theirs.get("more", ()), strict=False), 2):
+        if not unjudged(other):
+            found += [f"node {number}: {each}" for each in allocation_differences(one, other)]
     return found
+
+
+def unjudged(answer: Json) -> str | None:
+    """Why the judge has no answer, None where it has one."""
+    return next((why for why in UNJUDGED if why in answer), None)
 
 
 def expected(case: Json) -> Json | None:

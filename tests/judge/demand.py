@@ -63,7 +63,7 @@ def classes(chance: Chance) -> list[Json]:
 
 
 def claims(chance: Chance, wanted: Wanted) -> list[Json]:
-    """One to three claims of up to three requests each."""
+    """One to three claims of up to three requests each, where many are wanted of up to six."""
     return [_claim(chance, wanted, f"claim-{number}") for number in range(chance.one((1, 1, 1, 2, 3)))]
 
 
@@ -77,7 +77,8 @@ def _selector(expression: str) -> Json:
 
 
 def _claim(chance: Chance, wanted: Wanted, name: str) -> Json:
-    requests = [_request(chance, wanted, f"r{number}") for number in range(chance.one((1, 1, 1, 2, 2, 3)))]
+    most = chance.one((3, 4, 5, 6) if wanted.many else (1, 1, 1, 2, 2, 3))
+    requests = [_request(chance, wanted, f"r{number}") for number in range(most)]
     devices: Json = {"requests": requests}
     names = [name for request in requests for name in _names(request)]
     if chance.maybe(0.35):
@@ -117,6 +118,8 @@ def _demand(chance: Chance, wanted: Wanted, *, sub: bool) -> Json:
         demand.setdefault("selectors", []).append(chance.one((_selector(chance.one(FAILING)), {})))
     if wanted.shares and chance.maybe(0.5):
         names = chance.one((("mem",), ("mem",), ("cores",), ("mem", "cores")))
+        if wanted.spread and chance.maybe(0.4):
+            names = tuple(f"{chance.one(DRIVERS)}/{name}" for name in names)
         demand["capacity"] = {"requests": {name: _amount(chance) for name in names}}
     if wanted.taints and chance.maybe(0.6):
         demand["tolerations"] = [_toleration(chance) for _ in range(chance.number(1, 2))]

@@ -17,20 +17,30 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tests.judge.answers import Judge
 from tests.judge.chance import Json
-from tests.judge.comparison import allocation_differences, cel_differences, cel_verdict
+from tests.judge.comparison import allocation_differences, cel_differences, cel_verdict, unjudged
 from tests.judge.expressions import Expressions
 from tests.judge.generate import allocation_case
 from tests.judge.shrink import shrunk
 
-UNJUDGED = ("timeout", "panic", "input_error")
 OPINIONS = 8
 """How often the judge is asked about a difference: some of its answers depend on the order of a map."""
 LONGEST = 3
 SHOWN = 8
 """Kinds of differences of which one is shown in full; of the others a line."""
+
+
+class Comparison(Enum):
+    """Our answer beside those of a judge who is asked again and again: some depend on the order of a map."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs from every answer, which is always the same"
+    ONE_OPINION = "is one of several answers of Kubernetes"
+    OTHER_OPINION = "is none of several answers of Kubernetes that were seen"
+    UNJUDGED = "cannot be compared: Kubernetes does not answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +64,10 @@ class Tally:
 
 
 def allocation_contest() -> Contest:
-    """The allocator against the scheduler's."""
-    from tests.judge.our_allocation import allocate
+    """The allocator, with and without pruning, against the scheduler's."""
+    from tests.judge.our_allocation import allocate_three_ways
 
-    return Contest("allocate", allocation_cases, allocate, allocation_differences, _allocation_verdict)
+    return Contest("allocate", allocation_cases, allocate_three_ways, allocation_differences, _allocation_verdict)
 
 
 def cel_contest(*, cost: bool = True) -> Contest:
@@ -82,14 +92,14 @@ def compare(contest: Contest, judge: Judge, cases: Iterator[Json]) -> Tally:
 
     for theirs in judge.answers(contest.kind, remembered()):
         case = kept.pop(0)
-        unjudged = _unjudged(theirs)
-        tally.verdicts[unjudged or contest.verdict(theirs)] += 1
+        missing = unjudged(theirs)
+        tally.verdicts[missing or contest.verdict(theirs)] += 1
         start = time.perf_counter()
         ours = answered(contest, case)
         tally.seconds.append((time.perf_counter() - start, case["name"]))
         if "crash" in ours:
             tally.differing.append((case, [ours["crash"]]))
-        elif not unjudged and (differing := contest.differences(ours, theirs)):
+        elif not missing and (differing := contest.differences(ours, theirs)):
             tally.differing.append((case, differing))
     return tally
 
@@ -109,19 +119,29 @@ def smallest(contest: Contest, judge: Judge, case: Json) -> Json:
 
 
 def differs(contest: Contest, judge: Judge, case: Json) -> bool:
-    """Whether our answer is another one, or none; where the judge itself is of two minds, it is not."""
+    """Whether our answer is another one, or none; where the judge itself is of several minds, it is not."""
+    return compared(contest, judge, case) is Comparison.DIFFERS
+
+
+def compared(contest: Contest, judge: Judge, case: Json) -> Comparison:
+    """Our answer beside several of the judge's."""
     ours = answered(contest, case)
     if "crash" in ours:
-        return True
-    for _ in range(OPINIONS):
+        return Comparison.DIFFERS
+    first = judge.answer(contest.kind, case)
+    if unjudged(first):
+        return Comparison.UNJUDGED
+    agrees = not contest.differences(ours, first)
+    varies = False
+    for _ in range(OPINIONS - 1):
         theirs = judge.answer(contest.kind, case)
-        if _unjudged(theirs) or not contest.differences(ours, theirs):
-            return False
-    return True
-
-
-def _unjudged(theirs: Json) -> str | None:
-    return next((why for why in UNJUDGED if why in theirs), None)
+        if unjudged(theirs):
+            return Comparison.UNJUDGED
+        agrees = agrees or not contest.differences(ours, theirs)
+        varies = varies or bool(contest.differences(first, theirs))
+    if varies:
+        return Comparison.ONE_OPINION if agrees else Comparison.OTHER_OPINION
+    return Comparison.AGREES if agrees else Comparison.DIFFERS
 
 
 def allocation_cases(seed: int, start: int, count: int) -> Iterator[Json]:
@@ -143,8 +163,8 @@ def _allocation_verdict(answer: Json) -> str:
 
 def report(contest: Contest, judge: Judge, tally: Tally) -> None:
     """Print what differs, and a summary."""
-    found = len(tally.differing)
-    tally.differing = [each for each in tally.differing if differs(contest, judge, each[0])]
+    again = {case["name"]: compared(contest, judge, case) for case, _ in tally.differing}
+    tally.differing = [each for each in tally.differing if again[each[0]["name"]] is Comparison.DIFFERS]
     shown = _first_of_each_kind(tally.differing)
     for case in shown:
         _show(contest, judge, case)
@@ -153,8 +173,9 @@ def report(contest: Contest, judge: Judge, tally: Tally) -> None:
             print(f"--- {case['name']}: {lines[0][:200]}")
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in tally.verdicts.most_common())
     print(f"{len(tally.differing)} of {tally.verdicts.total()} cases differ ({verdicts})")
-    if found > len(tally.differing):
-        print(f"{found - len(tally.differing)} are answered differently each time")
+    for opinion, count in Counter(again.values()).items():
+        if opinion is not Comparison.DIFFERS:
+            print(f"{count} differed once, and asked {OPINIONS} times ours {opinion.value}")
     longest = sorted(tally.seconds, reverse=True)[:LONGEST]
     print("ours took longest on", ", ".join(f"{name} ({took:.3f} s)" for took, name in longest))
 

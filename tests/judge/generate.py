@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.judge.chance import Chance, Json
 from tests.judge.demand import claims, classes
-from tests.judge.supply import Wanted, allocated, node, slices
+from tests.judge.supply import NODES, Wanted, allocated, node, slices
 
 GATES = (
     "adminAccess",
@@ -31,9 +31,12 @@ def allocation_case(seed: int, number: int) -> Json:
         nodes=chance.maybe(0.4),
         pools=chance.maybe(0.4),
         modest=chance.maybe(0.6),
+        spread=chance.maybe(0.3),
+        many=chance.maybe(0.15),
     )
     place = node(chance)
     given = slices(chance, wanted, place["metadata"]["name"])
+    more = [node(chance, name) for name in chance.shuffled(NODES)] if wanted.nodes and chance.maybe(0.5) else []
     features = {gate: not chance.oddly(0.03) for gate in GATES}
     features["listTypeAttributes"] = chance.maybe(0.8) if wanted.lists else chance.oddly(0.1)
     # Not in the vectors: steps of capacity below one unit.
@@ -44,6 +47,7 @@ def allocation_case(seed: int, number: int) -> Json:
         "features": features,
         "variant": "experimental" if features["listTypeAttributes"] else "incubating",
         "node": place,
+        "moreNodes": more,
         "classes": classes(chance),
         "slices": given,
         "claims": claims(chance, wanted),

@@ -29,12 +29,14 @@ class Wanted:
     lists: bool
     nodes: bool
     pools: bool
+    spread: bool  # counter sets lie in several slices of a pool, and some names of capacity have a domain
+    many: bool  # more requests and devices, so that searches become long
     modest: bool  # claims ask for little, so that most can be had
 
 
-def node(chance: Chance) -> Json:
-    """The node to allocate for; its labels are what selectors ask for."""
-    name = chance.one(NODES)
+def node(chance: Chance, name: str = "") -> Json:
+    """A node to allocate for, any or the one of that name; its labels are what selectors ask for."""
+    name = name or chance.one(NODES)
     labels = {"kubernetes.io/hostname": name, "zone": chance.one(("z1", "z2"))}
     if chance.maybe(0.7):
         labels["rack"] = chance.one(("1", "3", "x"))
@@ -93,15 +95,16 @@ def _pool(chance: Chance, wanted: Wanted, driver: str, pool: str, here: str) -> 
     for index in range(chance.number(1, 3)):
         start = 0 if chance.oddly(0.015) else index * 10
         devices = [
-            _device(chance, wanted, f"dev-{start + count}", sets) for count in range(chance.one((0, 1, 2, 3, 3, 4)))
+            _device(chance, wanted, f"dev-{start + count}", sets)
+            for count in range(chance.one((4, 5, 6) if wanted.many else (0, 1, 2, 3, 3, 4)))
         ]
         each = _slice(f"{driver[:3]}-{pool}-{chance.number(0, 99)}-{index}", driver, pool, generation)
         each["spec"]["devices"] = devices
         _placed(chance, each["spec"], form, here)
         made.append(each)
-    if sets:
-        counters = _slice(f"{driver[:3]}-{pool}-counters", driver, pool, generation)
-        counters["spec"]["sharedCounters"] = sets
+    for index, own in enumerate([[each] for each in sets] if wanted.spread else [sets] if sets else []):
+        counters = _slice(f"{driver[:3]}-{pool}-counters-{index}", driver, pool, generation)
+        counters["spec"]["sharedCounters"] = own
         _placed(chance, counters["spec"], "nodeName" if not wanted.nodes else form, here)
         made.append(counters)
     for each in made:
@@ -241,6 +244,8 @@ def _capacity(chance: Chance, wanted: Wanted, device: Json) -> None:
         device["allowMultipleAllocations"] = not chance.oddly(0.05)
     capacity: Json = {}
     for name in ("mem", "cores") if chance.maybe(0.7) else chance.some(("mem", "cores")):
+        if wanted.spread and chance.maybe(0.4):
+            name = f"{chance.one(DRIVERS)}/{name}"  # noqa: PLW2901 - the same capacity under a qualified name
         capacity[name] = {"value": chance.one(("2", "4", "3", "4Gi", "2500m"))}
         if chance.maybe(0.5):
             capacity[name]["requestPolicy"] = _policy(chance)

@@ -18,6 +18,7 @@ REACHED = (
     "allNodes", "nodeSelector", "perDeviceNodeSelection", "matchFields", "sharedCounters", "consumesCounters", "taints",
     "tolerations", "bindingConditions", "bindsToNode", "firstAvailable", '"All"', "adminAccess", "matchAttribute",
     "distinctAttribute", "ints", "validValues", "validRange", "allowMultipleAllocations", "opaque", "shared", "nosuch",
+    "moreNodes", '"r5"', "-counters-1", "gpu.example.com/mem",
 )  # fmt: skip
 
 

@@ -60,3 +60,30 @@ def test_question_after_an_interrupted_one_gets_its_own_answer(judge: Judge) -> 
     assert next(answers)["canonical"] == "0"
     answers.close()
     assert judge.answer("quantity", {"text": "7"})["canonical"] == "7"
+
+
+MORTAL = """#!/usr/bin/env python3
+import select
+import sys
+kept = []
+for line in iter(sys.stdin.readline, ""):
+    if '"deadly"' in line:
+        sys.exit(2)
+    kept.append(line)
+    if not select.select([sys.stdin], [], [], 0.1)[0]:
+        print("".join(kept), end="", flush=True)
+        kept.clear()
+print("".join(kept), end="", flush=True)
+"""
+"""Answers cases with themselves once no more are waiting, and ends, with the answers kept back, at a deadly one."""
+
+
+def test_case_that_ends_the_judge_costs_its_own_answer_alone(tmp_path: Path) -> None:
+    program = tmp_path / "judge"
+    program.write_text(MORTAL)
+    program.chmod(0o755)
+    cases = [{"text": str(number)} for number in range(200)]
+    with Judge(program=program) as mortal:
+        answers = list(mortal.answers("quantity", [*cases[:100], {"text": "deadly"}, *cases[100:]]))
+    assert [*answers[:100], *answers[101:]] == cases
+    assert answers[100] == {"died": "the judge of 'quantity' ended with exit status 2 and no answer"}

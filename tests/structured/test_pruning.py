@@ -9,46 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.structured.errors import FatalError, GaveUp
+from driver.structured.errors import FatalError
 from driver.structured.features import Features
 from driver.structured.problem import Problem
 from driver.structured.pruning import can_be_pruned
 from driver.structured.search import PRUNE_AFTER, Outcome, Search
 from tests.judge.generate import allocation_case
+from tests.judge.our_allocation import NEVER, STEPS_TO_END
 from tests.judge.our_allocation import allocator as judged_allocator
+from tests.judge.our_allocation import search_outcome as outcome
 from tests.recorded_cases import cases_in, files_in
 from tests.structured.families import FAMILIES, Family
 from tests.structured.manifests import claim, device, exactly, first_available, of, problem, request, slices
 from tests.structured.tight import Tight
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "allocator"
-NEVER = 10**9
-STEPS_TO_END = 4_000
-"""Steps after which a search that is not pruned is given up: the case tells nothing then."""
 BUDGET = 20_000
 """Steps that a member of an exponential family may need."""
-
-
-def outcome(searched: Problem, prune_after: int | None, most_steps: int) -> tuple[object, int] | None:
-    """What a search finds, in words and numbers, and its steps; None if it takes more of them."""
-    asked = 0
-
-    def give_up() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked * 256 > most_steps
-
-    search = Search(searched, give_up, prune_after)
-    try:
-        found = search.run()
-    except GaveUp:
-        return None
-    except FatalError as error:
-        return (type(error).__name__, str(error)), search.steps
-    if found is not Outcome.DONE:
-        return found, search.steps
-    placed = [[(each.plan.request.name, each.position) for each in own] for own in search.placement.placed]
-    return (found, placed, search.chosen), search.steps
 
 
 def family_problem(family: Family) -> Problem:

@@ -12,17 +12,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from driver.structured.cel.prices import LIST, MESSAGE, NOMINAL, PARSERS, REGEX, TEXT, TEXT_ORDERS
+from driver.structured.cel.declarations.authorization import TYPES as AUTHORIZATION_TYPES
+from driver.structured.cel.prices import AUTHORIZATION_CHECK, LIST, MESSAGE, NOMINAL, PARSERS, REGEX, TEXT, TEXT_ORDERS
 from driver.structured.cel.ranges import NOTHING, ONE, UNBOUNDED, UNKNOWN, Range, exactly
 from driver.structured.cel.sizes import size_of
 from driver.structured.cel.syntax import Expr, Literal
-from driver.structured.cel.types import Kind, Type
+from driver.structured.cel.types import CIDR, IP, QUANTITY, SEMVER, Kind, Type
 
 _FORMAT_REGEX = 128  # longest regular expression of a named format
 _FORMAT_NAME = 64  # longest name of a format
 _ADDRESS = Range(4, 16)  # bytes of an address
 _TEXTS = frozenset((Kind.STRING, Kind.BYTES))
-_CHEAP_EQUALITY = frozenset(("kubernetes.Quantity", "kubernetes.Semver", "net.IP", "net.CIDR"))
+_CHEAP_EQUALITY = frozenset(each.name for each in (QUANTITY, SEMVER, IP, CIDR, *AUTHORIZATION_TYPES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def of_function(
         case "containsIP" | "containsCIDR" if arguments:
             return _containment(overload, arguments[0])
         case "check":
-            return CallEstimate(exactly(350_000))
+            return CallEstimate(exactly(AUTHORIZATION_CHECK))
         case "fieldSelector" | "labelSelector" if len(arguments) == 1:
             size = arguments[0].range()
             return CallEstimate(exactly(LIST) + size.times(TEXT) + size.times(0.5).times(LIST + MESSAGE))

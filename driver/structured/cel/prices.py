@@ -16,6 +16,8 @@ MAP = 30
 """Making a map."""
 MESSAGE = 40
 """Making a message."""
+AUTHORIZATION_CHECK = 350_000
+"""Asking an authorizer, which no selector has: two of these are more than an expression may cost."""
 
 NOMINAL = frozenset(
     (

@@ -40,14 +40,21 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """One type. `name` is the kind's value except for messages, opaque types and parameters, which have their own."""
+    """One type. `name` is the kind's value except for messages, opaque types and parameters, which have their own.
+
+    `nullable`: the type of a message that wraps one value (`google.protobuf.Int64Value`), which may be compared with
+    null and is the wrapped type in every other respect.
+    """
 
     kind: Kind
     name: str
     parameters: tuple[Type, ...] = ()
+    nullable: bool = False
 
     def __str__(self) -> str:
-        """As the compiler's messages show it: `list(int)`, `map(string, dyn)`, `kubernetes.Quantity`."""
+        """As the compiler's messages show it: `list(int)`, `map(string, dyn)`, `wrapper(int)`."""
+        if self.nullable:
+            return f"wrapper({self.name})"
         if not self.parameters:
             return self.name
         return f"{self.name}({', '.join(str(each) for each in self.parameters)})"
@@ -69,6 +76,11 @@ DURATION = _simple(Kind.DURATION)
 DYN = _simple(Kind.DYN)
 ANY = _simple(Kind.ANY)
 ERROR = _simple(Kind.ERROR)
+
+
+def wrapper_of(of: Type) -> Type:
+    """The type of a message that wraps one value of a simple type."""
+    return Type(of.kind, of.name, nullable=True)
 
 
 def list_of(element: Type) -> Type:

@@ -37,7 +37,7 @@ def unwrapped(of: Type) -> tuple[Type, bool]:
 
 
 def same(left: Type, right: Type) -> bool:
-    """Equality of types, safe for deep ones."""
+    """Equality of types, safe for deep ones; a wrapper equals what it wraps, as in cel-go."""
     waiting = [(left, right)]
     while waiting:
         one, other = waiting.pop()
@@ -174,7 +174,7 @@ class Unifier:
             return True
         if one.kind is Kind.NULL or other.kind is Kind.NULL:
             rest = other if one.kind is Kind.NULL else one
-            return rest.kind in _NULLABLE or rest.kind is Kind.NULL
+            return rest.nullable or rest.kind in _NULLABLE or rest.kind is Kind.NULL
         if one.kind is not other.kind:
             return False
         if one.kind is Kind.TYPE:

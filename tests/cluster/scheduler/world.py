@@ -52,6 +52,8 @@ def world(seed: int, number: int) -> Json:
         lists=False,
         nodes=chance.maybe(0.4),
         pools=chance.maybe(0.4),
+        spread=False,
+        many=False,
         modest=chance.maybe(0.7),
     )
     slices = [each for here in chance.some(list(NODES), 3) for each in _slices(chance, wanted, here)]

@@ -14,6 +14,7 @@ _PATH = opaque("kubernetes.authorization.PathCheck")
 _GROUP = opaque("kubernetes.authorization.GroupCheck")
 _RESOURCE = opaque("kubernetes.authorization.ResourceCheck")
 _DECISION = opaque("kubernetes.authorization.Decision")
+TYPES = (_AUTHORIZER, _PATH, _GROUP, _RESOURCE, _DECISION)
 
 FUNCTIONS: Library = {
     "path": (method("authorizer_path", _AUTHORIZER, STRING, result=_PATH),),

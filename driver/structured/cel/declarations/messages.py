@@ -29,6 +29,7 @@ from driver.structured.cel.types import (
     message,
     optional_of,
     parameter,
+    wrapper_of,
 )
 
 JSON_LIST = list_of(DYN)
@@ -69,7 +70,7 @@ NAMED_TYPES: Mapping[str, Type] = {
     "google.protobuf.ListValue": JSON_LIST,
     "google.protobuf.Struct": JSON_OBJECT,
     "google.protobuf.Value": DYN,
-    **_WRAPPERS,
+    **{name: wrapper_of(of) for name, of in _WRAPPERS.items()},
 }
 
 _SECONDS: Mapping[str, Type] = {"seconds": INT, "nanos": INT}

@@ -14,7 +14,7 @@ from math import ceil
 
 from driver.structured.cel.declarations.overloads import COMPARABLE
 from driver.structured.cel.mappings import map_keys
-from driver.structured.cel.prices import LIST, NOMINAL, PARSERS, REGEX, TEXT, TEXT_ORDERS
+from driver.structured.cel.prices import AUTHORIZATION_CHECK, LIST, MESSAGE, NOMINAL, PARSERS, REGEX, TEXT, TEXT_ORDERS
 from driver.structured.cel.ranges import UNBOUNDED
 from driver.structured.cel.values import (
     LIST_TYPES,
@@ -88,6 +88,16 @@ def _network(*, twice: bool, parses: bool) -> Cost:
         return units
 
     return cost
+
+
+def _authorization_check(_arguments: Sequence[Value], _result: Value) -> int:
+    return AUTHORIZATION_CHECK
+
+
+def _requirements(arguments: Sequence[Value], _result: Value) -> int:
+    """A text of selectors is read into a list of requirements, of two characters at least each."""
+    size = size_of(arguments[1])
+    return LIST + ceil(size * TEXT) + ceil(size * 0.5) * (LIST + MESSAGE)
 
 
 def _validate(arguments: Sequence[Value], _result: Value) -> int:
@@ -189,7 +199,8 @@ _BY_NAME: Mapping[str, Cost] = (
     | {"join": _result_twice}
     | dict.fromkeys(("find", "findAll"), _regex)
     | dict.fromkeys(PARSERS, _first)
-    | {"ip.isCanonical": _first_twice, "validate": _validate}
+    | {"ip.isCanonical": _first_twice, "validate": _validate, "check": _authorization_check}
+    | dict.fromkeys(("fieldSelector", "labelSelector"), _requirements)
     | dict.fromkeys(NOMINAL, _one)
     | {
         "containsIP": _network(twice=False, parses=False),

@@ -62,6 +62,7 @@ LIBRARIES = (
     "network",
     "urls",
     "formats",
+    "authorization",
 )
 """The modules of this package that hold overloads."""
 
