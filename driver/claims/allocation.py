@@ -1,7 +1,9 @@
 """From a claim as the API server has it to what of it is ours.
 
 The API server has checked the object, so a wrong type here is a defect somewhere, not a user's mistake; it is still one
-error that names the field, and never a crash.
+error that names the field, and never a crash. What goes from here into files, variables and messages is bounded: names
+are checked, annotations, which the API server does not check, are used only where they are what they should be, and of
+anything else an excerpt is shown.
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ import re
 
 from driver.claims.errors import ClaimError
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimReference, ConfigSource, Toleration
-from kube.bodies import Json, JsonObject, object_at, text_at
+from driver.excerpts import shown
+from driver.labels import SUBDOMAIN_BYTES, label_faults, subdomain_faults
+from kube.bodies import Json, JsonObject, object_at, one_line, text_at
 
 _RESULTS = "status.allocation.devices.results"
 _CONFIGS = "status.allocation.devices.config"
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_NAME = re.compile(rf"[!-~]{{1,{SUBDOMAIN_BYTES}}}")
+"""Names of requests, pools, devices and shares; the API server is stricter, and differently so for each."""
 _POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
 
@@ -24,11 +30,16 @@ def is_uid(text: str) -> bool:
 
 
 def check_reference(claim: ClaimReference) -> None:
-    """Raise ClaimError unless the UID can be a part of file and CDI names, as every UID of an API server can."""
+    """Raise ClaimError unless the names are such as the API server gives; an empty one is not known.
+
+    The UID becomes a part of file and CDI names, the claim's name one of variables.
+    """
+    for field, text, faults in (("namespace", claim.namespace, label_faults), ("name", claim.name, subdomain_faults)):
+        if text and (found := faults(text)):
+            raise ClaimError(f"claim's {field} {shown(text)} {found[0]}")
     if not is_uid(claim.uid):
-        shown = claim.uid[:64]
         raise ClaimError(
-            f"claim {claim}: uid {shown!r} is none: use letters and digits, inside also . _ -, 128 at most"
+            f"claim {claim}: uid {shown(claim.uid)} is none: use letters and digits, inside also . _ -, 128 at most"
         )
 
 
@@ -42,21 +53,26 @@ def allocation_of(body: JsonObject | None, claim: ClaimReference, driver: str) -
         raise ClaimError(f"claim {claim} does not exist (any more)")
     uid = text_at(body, "metadata", "uid")
     if uid != claim.uid:
-        raise ClaimError(f"claim {claim} got replaced: its uid is {uid}, asked was for {claim.uid}")
+        raise ClaimError(f"claim {claim} got replaced: its uid is {one_line(uid, 64)}, asked was for {claim.uid}")
     if not object_at(body, "status", "allocation"):
         raise ClaimError(f"claim {claim} is not allocated")
     devices = allocated_devices(body, driver)
     if not devices:
         raise ClaimError(f"claim {claim}: {_RESULTS} has no device of driver {driver}")
-    users = tuple(text_at(user, "uid") for user in _items(object_at(body, "status").get("reservedFor"), "reservedFor"))
+    users = _users(body)
     if not users:
         raise ClaimError(f"claim {claim} is reserved for nobody, so no pod may use it: status.reservedFor is empty")
     return Allocation(claim, devices, _configs(body, driver), users)
 
 
 def name_in_pod(body: JsonObject | None, claim: ClaimReference) -> str:
-    """How the pod calls a claim that was made from its template, else the claim's own name."""
-    return text_at(body, "metadata", "annotations", _POD_CLAIM_NAME) or claim.name
+    """How the pod calls a claim that was made from its template, else the claim's own name.
+
+    The name stands in an annotation, which anybody who may change the claim can write: one that no pod can have for a
+    claim is not used.
+    """
+    name = text_at(body, "metadata", "annotations", _POD_CLAIM_NAME)
+    return name if name and not label_faults(name) else claim.name
 
 
 def still_here(body: JsonObject | None, claim: ClaimReference, driver: str, pool: str) -> bool:
@@ -93,6 +109,16 @@ def allocated_devices(body: JsonObject, driver: str) -> tuple[AllocatedDevice, .
     return tuple(found)
 
 
+def _users(body: JsonObject) -> tuple[str, ...]:
+    found = []
+    for index, user in enumerate(_items(object_at(body, "status").get("reservedFor"), "status.reservedFor")):
+        uid = text_at(user, "uid")
+        if not is_uid(uid):
+            raise ClaimError(f"status.reservedFor[{index}].uid: {shown(user.get('uid'))} is no UID")
+        found.append(uid)
+    return tuple(found)
+
+
 def _configs(body: JsonObject, driver: str) -> tuple[AllocatedConfig, ...]:
     found = []
     configs = object_at(body, "status", "allocation", "devices").get("config")
@@ -103,11 +129,11 @@ def _configs(body: JsonObject, driver: str) -> tuple[AllocatedConfig, ...]:
         place = f"{_CONFIGS}[{index}]"
         requests = config.get("requests") or []
         if not isinstance(requests, list) or not all(isinstance(name, str) for name in requests):
-            raise ClaimError(f"{place}.requests: {requests!r} is no list of names")
+            raise ClaimError(f"{place}.requests: {shown(requests)} is no list of names")
         source = ConfigSource.CLASS if config.get("source") == ConfigSource.CLASS else ConfigSource.CLAIM
         parameters = opaque.get("parameters")
         if not isinstance(parameters, dict):
-            raise ClaimError(f"{place}.opaque.parameters: {parameters!r} is no object")
+            raise ClaimError(f"{place}.opaque.parameters: {shown(parameters)} is no object")
         names = tuple(name for name in requests if isinstance(name, str))
         found.append(AllocatedConfig(source, names, parameters, f"{place}.opaque.parameters"))
     return tuple(found)
@@ -117,7 +143,7 @@ def _amounts(consumed: Json, place: str) -> tuple[tuple[str, str], ...]:
     if consumed is None:
         return ()
     if not isinstance(consumed, dict):
-        raise ClaimError(f"{place}.consumedCapacity: {consumed!r} is no object")
+        raise ClaimError(f"{place}.consumedCapacity: {shown(consumed)} is no object")
     return tuple((name, str(amount)) for name, amount in sorted(consumed.items()))
 
 
@@ -125,7 +151,7 @@ def _items(found: Json, place: str) -> list[JsonObject]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise ClaimError(f"{place}: {found!r} is no list")
+        raise ClaimError(f"{place}: {shown(found)} is no list")
     items = [item for item in found if isinstance(item, dict)]
     if len(items) != len(found):
         raise ClaimError(f"{place}: holds something that is no object")
@@ -135,5 +161,7 @@ def _items(found: Json, place: str) -> list[JsonObject]:
 def _text(item: JsonObject, name: str, place: str) -> str:
     found = item.get(name)
     if not isinstance(found, str) or not found:
-        raise ClaimError(f"{place}.{name}: {found!r} is no text")
+        raise ClaimError(f"{place}.{name}: {shown(found)} is no text")
+    if not _NAME.fullmatch(found):
+        raise ClaimError(f"{place}.{name}: {shown(found)} is no name of at most {SUBDOMAIN_BYTES} ASCII characters")
     return found

@@ -42,8 +42,9 @@ class ClaimSpecs:
         path = self.path(uid)
         data = text.encode()
         try:
-            if path.read_bytes() == data:
-                return False
+            with path.open("rb") as file:
+                if file.read(len(data) + 1) == data:
+                    return False
         except OSError:
             pass  # Not there, or not readable: written anew below, where a real fault shows.
         try:
@@ -78,9 +79,13 @@ class ClaimSpecs:
         )
 
     def text(self, uid: str) -> str:
-        """The content of a claim's file, empty where there is none that can be read."""
+        """The content of a claim's file, empty where there is none that can be read, or is as large as none of ours."""
+        from node.cdi.spec import LARGEST  # Not at the start, where nothing is prepared yet.
+
         try:
-            return self.path(uid).read_text(encoding="utf-8")
+            with self.path(uid).open("rb") as file:
+                data = file.read(LARGEST + 1)
+            return data.decode() if len(data) <= LARGEST else ""
         except (OSError, ValueError):
             return ""
 

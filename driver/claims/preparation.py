@@ -17,7 +17,7 @@ from driver.claims.model import Allocation, ClaimReference, ClaimState, Prepared
 from driver.claims.options import ClaimOptions
 from driver.claims.plan import Plan, planned
 from driver.claims.reader import ClaimReader
-from driver.claims.record import ClaimRecord
+from driver.claims.record import ClaimRecord, check_size
 from driver.claims.steps import Step
 from driver.claims.taking import Refusal, take
 from driver.claims.tombstones import Tombstones
@@ -170,7 +170,9 @@ class Preparation:
             users=allocation.reserved_for,
             spec=plan.spec,
         )
-        return before.kept_by(record) if before is not None else record
+        kept = before.kept_by(record) if before is not None else record
+        check_size(kept)
+        return kept
 
     async def _write(self, wanted: ClaimRecord, before: ClaimRecord | None) -> None:
         """Have a claim on the disk whose devices are taken; on failure it is as before."""

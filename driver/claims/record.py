@@ -2,19 +2,25 @@
 
 Fields that this version does not know are kept when a record is written anew, so that going back to an older version
 and forth again loses nothing. A field that is missing has its default; one of the wrong type makes the record a
-damaged one, since its hash says that it was written so.
+damaged one, since its hash says that it was written so. A record that would be larger than ``LARGEST`` is not written,
+because it could not be read again.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import field
 
+from driver.claims.errors import ClaimError
 from driver.claims.model import ClaimReference, ClaimState, PreparedDevice
+from driver.excerpts import shown
 from kube.bodies import Json, JsonObject
 from node.values import Value, replace, value
 
 SCHEMA = "claim/v1"
+LARGEST = 8 << 20
+"""Bytes of a record: the largest CDI file, as text in JSON, and room for everything else."""
 
 
 @value
@@ -92,6 +98,17 @@ class ClaimRecord(Value):
         return tuple(device.answer for device in self.devices)
 
 
+def check_size(record: ClaimRecord) -> None:
+    """Raise ClaimError for a record that is larger than ``LARGEST``."""
+    size = len(json.dumps(record_json(record), separators=(",", ":")))
+    if size > LARGEST:
+        raise ClaimError(
+            f"claim {record.claim}: its record would have {size} bytes ({len(record.devices)} devices, a CDI file of "
+            f"{len(record.spec)} characters, {len(record.users)} users); the limit is {LARGEST}; allocate fewer "
+            "devices to one claim"
+        )
+
+
 def record_json(record: ClaimRecord) -> JsonObject:
     """The record as it is written."""
     devices: list[Json] = [
@@ -131,10 +148,10 @@ def record_of(data: Json, uid: str) -> ClaimRecord:
         raise ValueError("a record is no object")  # noqa: TRY004 - one exception type for every kind of damage
     claim = ClaimReference(_text(data, "namespace"), _text(data, "name"), _text(data, "uid"))
     if claim.uid != uid:
-        raise ValueError(f"uid is {claim.uid!r}, the file is that of {uid!r}")
+        raise ValueError(f"uid is {shown(claim.uid)}, the file is that of {uid!r}")
     since = data.get("since", 0.0)
     if isinstance(since, bool) or not isinstance(since, int | float):
-        raise ValueError(f"since is {since!r}, which is no number")  # noqa: TRY004 - as above
+        raise ValueError(f"since is {shown(since)}, which is no number")  # noqa: TRY004 - as above
     return ClaimRecord(
         claim,
         ClaimState(_text(data, "state")),
@@ -166,14 +183,14 @@ def _device(item: Json) -> RecordedDevice:
 def _text(data: JsonObject, name: str) -> str:
     found = data.get(name, "")
     if not isinstance(found, str):
-        raise ValueError(f"{name} is {found!r}, which is no text")  # noqa: TRY004 - as above
+        raise ValueError(f"{name} is {shown(found)}, which is no text")  # noqa: TRY004 - as above
     return found
 
 
 def _list(data: JsonObject, name: str) -> Sequence[Json]:
     found = data.get(name, [])
     if not isinstance(found, list):
-        raise ValueError(f"{name} is {found!r}, which is no list")  # noqa: TRY004 - as above
+        raise ValueError(f"{name} is {shown(found)}, which is no list")  # noqa: TRY004 - as above
     return found
 
 

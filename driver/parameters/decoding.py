@@ -13,7 +13,7 @@ from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.doubled import doubled_keys
 from driver.parameters.errors import ParameterError
 from driver.parameters.kinds import API_VERSION, CLASS_ONLY, KINDS, Config, GpuConfig
-from kube.bodies import Json, JsonObject
+from kube.bodies import Json, JsonObject, one_line
 
 MOST_CHANNELS = 2048
 """IMEX channels are numbered below this (NVIDIA's driver makes 2048 at most)."""
@@ -41,7 +41,7 @@ def decode(config: AllocatedConfig) -> Config:
         )
     doubled = doubled_keys(parameters)
     if doubled:
-        raise ParameterError(place, doubled[0], "the key is there twice", "write it once")
+        raise ParameterError(place, one_line(doubled[0], 2 * _SHOWN), "the key is there twice", "write it once")
     kind = _kind(parameters, place)
     names = {json_name: name for json_name, name in FIELDS.items() if name in kind.__slots__}
     found: dict[str, object] = {}
@@ -77,7 +77,7 @@ def _kind(parameters: JsonObject, place: str) -> type[Config]:
 def _unknown(place: str, key: str, kind: type[Config], names: dict[str, str]) -> ParameterError:
     import difflib  # Here and not above: only a mistake needs it.
 
-    close = difflib.get_close_matches(key, names, n=1)
+    close = difflib.get_close_matches(key[:_SHOWN], names, n=1)
     fix = f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}"
     return ParameterError(place, _key(key), f"{kind.__name__} has no such field", fix)
 
@@ -111,5 +111,8 @@ def _key(key: str) -> str:
 
 
 def _shown(content: Json) -> str:
-    text = json.dumps(content)
+    try:
+        text = json.dumps(content)
+    except RecursionError:
+        return "a value of too many levels"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

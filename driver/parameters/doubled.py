@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from kube.bodies import Json, JsonObject
 
+_DEEPEST = 8
+"""Levels that are looked through: ours have two, and whatever is nested more is refused by the name of its field."""
+
 
 class _Doubled(dict[str, Json]):
     """An object with doubled keys."""
@@ -28,15 +31,17 @@ def pairs(found: list[tuple[str, Json]]) -> JsonObject:
     return marked
 
 
-def doubled_keys(parsed: Json, path: str = "") -> tuple[str, ...]:
-    """Paths (``a.b``, ``list[0].c``) of the keys that were doubled in what ``pairs`` made, at any depth."""
+def doubled_keys(parsed: Json, path: str = "", *, levels: int = _DEEPEST) -> tuple[str, ...]:
+    """Paths (``a.b``, ``list[0].c``) of the keys that were doubled in what ``pairs`` made, in so many levels."""
     found: list[str] = []
+    if levels == 0:
+        return ()
     if isinstance(parsed, _Doubled):
         found += [f"{path}.{key}" if path else key for key in parsed.doubled]
     if isinstance(parsed, dict):
         for key, content in parsed.items():
-            found += doubled_keys(content, f"{path}.{key}" if path else key)
+            found += doubled_keys(content, f"{path}.{key}" if path else key, levels=levels - 1)
     elif isinstance(parsed, list):
         for index, content in enumerate(parsed):
-            found += doubled_keys(content, f"{path}[{index}]")
+            found += doubled_keys(content, f"{path}[{index}]", levels=levels - 1)
     return tuple(found)

@@ -2,7 +2,7 @@
 
 Pure. A spec states the lowest version that its content needs, because older runtimes refuse newer ones. What container
 runtimes would refuse is refused here first, with the field, the value and the reason, because a runtime that meets a
-bad file drops every device in it.
+bad file drops every device in it. No spec is written that is larger than ``LARGEST``, which is what is read again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 
 from node.edits.model import ContainerEdits, HookEdit, MountEdit, NodeEdit
 
+LARGEST = 4 << 20
+"""Bytes of a spec's file, some times what a claim needs that has as many NVIDIA devices as a claim can.
+
+The folder is in memory (tmpfs), and every runtime reads every file in it.
+"""
 STAGES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 
 _NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SHOWN = 256
+"""Characters that a message shows of a text that is wrong."""
 
 
 class CdiError(Exception):
@@ -84,19 +92,35 @@ def validate(spec: Spec) -> None:
 
 
 def encode(spec: Spec) -> bytes:
-    """The spec as JSON, the same bytes for the same spec; validates it first."""
+    """The spec as JSON, the same bytes for the same spec; validates it first.
+
+    Raises ``CdiError``, also for what would be larger than ``LARGEST``.
+    """
+    _check_size(spec, sum(len(text) for edits in _all_edits(spec) for text in _texts(edits)))
     validate(spec)
     document: dict[str, object] = {"cdiVersion": minimum_version(spec), "kind": spec.kind}
     document["devices"] = [{"name": device.name, "containerEdits": _edits(device.edits)} for device in spec.devices]
     if _edits(spec.edits):
         document["containerEdits"] = _edits(spec.edits)
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+    data = (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+    _check_size(spec, len(data))
+    return data
 
 
 def _all_edits(spec: Spec) -> Iterator[ContainerEdits]:
     yield spec.edits
     for device in spec.devices:
         yield device.edits
+
+
+def _check_size(spec: Spec, size: int) -> None:
+    """``size``: bytes of the file, or fewer."""
+    if size > LARGEST:
+        raise CdiError(
+            f"spec of {spec.kind}",
+            f"the file of its {len(spec.devices)} devices has at least {size} bytes; the limit is {LARGEST}",
+            "name fewer devices in it",
+        )
 
 
 def _check_kind(kind: str) -> None:
@@ -150,8 +174,10 @@ def _texts(edits: ContainerEdits) -> Iterator[str]:
 
 def _check_text(where: str, text: str) -> None:
     # A NUL ends a text for the kernel; a file name that is no UTF-8 has no spelling in JSON.
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise CdiError(where, f"{text!r} holds a NUL or bytes that are no UTF-8", "rename the file or variable")
+    if "\0" in text or _SURROGATE.search(text):
+        raise CdiError(
+            where, f"{text[:_SHOWN]!r} holds a NUL or bytes that are no UTF-8", "rename the file or variable"
+        )
 
 
 def _edits(edits: ContainerEdits) -> dict[str, object]:

@@ -9,6 +9,7 @@ from sandbox.nodes import path
 from tests.agent.claimed_node import ClaimedNode
 from tests.waiting import eventually
 
+ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 RULE = {"name": "example.com/nic", "door": "dra", "devices": {"kind": "nic"}}
 
 
@@ -53,3 +54,25 @@ async def test_status_that_may_not_be_written_is_told_and_costs_the_pod_nothing(
         await eventually(told, "an event names the right")
         assert fault.hits == 1, "it is not fought"
         assert not entries(box)
+
+
+async def test_annotation_of_200_kib_on_a_claim_makes_small_files_that_the_agent_reads_after_a_restart() -> None:
+    async with ClaimedNode(path("sriov-2"), resources=[RULE]) as box:
+        made = samples.template("nics", 8, kind="nic")
+        metadata = {"name": "mine", "namespace": "default", "annotations": {ANNOTATION: "x" * (200 << 10)}}
+        await box.control.apply([{**made, "kind": "ResourceClaim", "metadata": metadata, "spec": made["spec"]["spec"]}])
+        pod = samples.pod("p", "")
+        pod["spec"]["resourceClaims"] = [
+            {"name": each["name"], "resourceClaimName": "mine"} for each in pod["spec"]["resourceClaims"]
+        ]
+        outcome = await box.control.run(pod)
+        assert outcome.running, outcome.message
+        (file,) = box.cdi_files()
+        assert "PCIDEVICE_MINE__NIC=" in file.read_text()
+        (record,) = (box.root / "state" / "claims").iterdir()
+        assert file.stat().st_size + record.stat().st_size < 128 << 10
+        await box.agent.stop()
+        await box.agent.start()
+        await box.registered()
+        assert [each.name for each in record.parent.iterdir()] == [record.name]
+        await box.control.end("p")
