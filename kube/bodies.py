@@ -8,6 +8,7 @@ from __future__ import annotations
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 JsonObject = dict[str, Json]
+_THOUSANDS = {"k": 10**3, "M": 10**6}
 
 
 def object_at(body: Json, *keys: str) -> JsonObject:
@@ -33,3 +34,9 @@ def one_line(text: str, most: int) -> str:
     begin = text[: 4 * most]
     line = " ".join("".join(char if char.isprintable() else " " for char in begin).split())
     return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def count_of(quantity: str) -> int | None:
+    """Devices by a quantity as Kubernetes writes it: ``8``, and ``1k`` for 1000. None for what is no whole number."""
+    number, unit = (quantity[:-1], quantity[-1]) if quantity[-1:] in _THOUSANDS else (quantity, "")
+    return int(number) * _THOUSANDS.get(unit, 1) if number.isascii() and number.isdigit() else None

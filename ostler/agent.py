@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ostler.health_view import KeeperView
     from ostler.holds_desk import HoldsDesk
     from ostler.node_events import NodeEvents
+    from ostler.node_status import NodeStatus
     from ostler.probes import Probes
     from ostler.second_door import SecondDoor
 
@@ -103,6 +104,7 @@ class Agent:
         edge = Edge(self._events, self._edges.clock, self._inventory.wake, self._publisher.submit)
         self._health = HealthWatch(settings, sources, edge)
         self.node_events: NodeEvents | None = None
+        self._node_status: NodeStatus | None = None
         self._active = False
         self._settled = asyncio.Event()
         self._serving = asyncio.Event()
@@ -137,6 +139,7 @@ class Agent:
                 self._serving.set()
                 self._streams_changed()
                 self._doors.keep(group)
+                group.create_task(self._write_node_status(), name="node status")
         finally:
             self._health.close()
             try:
@@ -180,7 +183,8 @@ class Agent:
         events = () if self.node_events is None else self.node_events.reasons()
         slices = (f"devices are not published through DRA: {dra.unpublished}",) if dra and dra.unpublished else ()
         unkept = (f"a restart would forget how devices are: {self._health.unkept}",) if self._health.unkept else ()
-        return (*slices, *events, *unkept)
+        allocatable = () if self._node_status is None else self._node_status.reasons()
+        return (*slices, *events, *allocatable, *unkept)
 
     def dra(self) -> SecondDoor | None:
         """The DRA door, None where nothing is offered or held through it."""
@@ -262,6 +266,18 @@ class Agent:
             if self.node_events is not None:
                 await self.node_events.run()
 
+    async def _write_node_status(self) -> None:
+        """The Node's allocatable, where the agent is to write it; ends at once elsewhere."""
+        if not self._settings.kubernetes.patch_allocatable:
+            return
+        await self._wait_until_settled()
+        from ostler.node_events import Surroundings as Outside
+        from ostler.node_status import NodeStatus
+
+        self._node_status = NodeStatus(self._settings, self._events, Outside(os.environ))
+        self._node_status.show(self._doors.resources())
+        await self._node_status.run()
+
     async def _become_active(self) -> None:
         lock = self.handover.lock
         self._doors.relieves = not lock.try_acquire()
@@ -337,6 +353,8 @@ class Agent:
         return self._health.figures() if self._serving.is_set() else None
 
     def _streams_changed(self) -> None:
+        if self._node_status is not None:
+            self._node_status.show(self._doors.resources())
         if self._publisher.published.is_set() and not self._doors.waiting_for():
             self._settled.set()
             self._doors.changed_over()

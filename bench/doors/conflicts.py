@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from bench.doors.figures import CLAIM, JOB, LOSERS, REPLICA_SET, cost_figures
+from bench.doors.figures import CLAIM, JOB, LOSERS, PATCHED, REPLICA_SET, cost_figures
 from bench.doors.stage import Stage, stage, use_default_period
 from tests.cluster.dra.claims import Claims, allocated, template, user
 from tests.cluster.ledger.by_hand import GATE, JOBS, ByHand
@@ -61,11 +61,12 @@ class Conflicts:
         self._pods.wait_phase(name, "Running")
         wait_allocatable(self._api, self._made.node, GPU, 1)
         self._settled(loser)
-        failed = len(self._failed())
         began = time.monotonic()
         self._hand.delete("winner")
         wait_until("the loser runs", lambda: any(phase(one) == "Running" for one in self._mine()), LIMIT)
-        return failed, time.monotonic() - began
+        seconds = time.monotonic() - began
+        # Only now: a pod that waited a moment ago may have failed all the same.
+        return len(self._failed()), seconds
 
     def claim_loses(self) -> tuple[int, float]:
         """Pods that were evicted, and seconds from the loser's start until its controller's next pod runs."""
@@ -138,18 +139,24 @@ def _has(device: Object, names: set[str]) -> bool:
 def costs(rounds: int, chance: Random, say: Callable[[str], None]) -> dict[str, float]:
     """So many conflicts of each kind."""
     figures: dict[str, float] = {}
-    with stage("l4-2", 2) as made:
-        use_default_period(made)
-        conflicts = Conflicts(made, chance)
-        conflicts.prepare()
-        for loser in LOSERS:
-            failed, recovered = [], []
-            for number in range(rounds):
-                say(f"conflict {number + 1} of {rounds}: {loser}")
-                pods, seconds = conflicts.claim_loses() if loser == CLAIM else conflicts.pod_loses(loser)
-                failed.append(pods)
-                recovered.append(seconds)
-                conflicts.clean()
-            print(f"\n{loser}: failed pods {failed}, seconds {[round(each, 1) for each in recovered]}")
-            figures |= cost_figures(loser, failed, recovered)
+    for patched in (False, True):
+        with stage("l4-2", 2, patch_allocatable=patched) as made:
+            use_default_period(made)
+            conflicts = Conflicts(made, chance)
+            conflicts.prepare()
+            for loser in LOSERS:
+                if (loser == PATCHED) is patched:
+                    figures |= _cost(conflicts, loser, rounds, say)
     return figures
+
+
+def _cost(conflicts: Conflicts, loser: str, rounds: int, say: Callable[[str], None]) -> dict[str, float]:
+    failed, recovered = [], []
+    for number in range(rounds):
+        say(f"conflict {number + 1} of {rounds}: {loser}")
+        pods, seconds = conflicts.claim_loses() if loser == CLAIM else conflicts.pod_loses(loser)
+        failed.append(pods)
+        recovered.append(seconds)
+        conflicts.clean()
+    print(f"\n{loser}: failed pods {failed}, seconds {[round(each, 1) for each in recovered]}")
+    return cost_figures(loser, failed, recovered)

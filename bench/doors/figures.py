@@ -18,7 +18,9 @@ STORMS = (STORM, CHAOS, NAME, ALONE)
 name as well, while the agent is killed; and an instance of its own for each door, which knows nothing of the other.
 """
 REPLICA_SET, JOB, CLAIM = "replicaset", "job", "claim"
-LOSERS = (REPLICA_SET, JOB, CLAIM)
+PATCHED = f"{REPLICA_SET}_patched"
+"""A pod of a ReplicaSet, where the agent writes the Node's allocatable (``kubernetes.patchAllocatable``)."""
+LOSERS = (REPLICA_SET, JOB, CLAIM, PATCHED)
 """Whose pod loses: a pod of the device plugin that a ReplicaSet or a Job has made, or a pod with a claim of a Job."""
 IDLE = 30.0
 """Most seconds that a device may be free while pods wait that it fits.
@@ -47,9 +49,10 @@ STORM_FIGURES: Mapping[str, tuple[Figure, ...]] = {
     # What it is compared with; nothing is promised of it.
     ALONE: (Figure(f"{PREFIX}{ALONE}_jobs"), Figure(f"{PREFIX}{ALONE}_doubles")),
 }
+_LIMITS = {(PATCHED, "failed_per_conflict"): 2}
 COST_FIGURES = (
     *(
-        Figure(f"{PREFIX}{loser}_{name}")
+        Figure(f"{PREFIX}{loser}_{name}", at_most=_LIMITS.get((loser, name)))
         for loser in LOSERS
         for name in ("failed_per_conflict", "failed_worst", "recovery_s")
     ),

@@ -55,9 +55,17 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(
-    recorded: str = RECORDED, gpus: int = GPUS, *, alone: bool = False, shared_name: bool = False
+    recorded: str = RECORDED,
+    gpus: int = GPUS,
+    *,
+    alone: bool = False,
+    shared_name: bool = False,
+    patch_allocatable: bool = False,
 ) -> Iterator[Stage]:
-    """A new cluster with its agent or agents; ``shared_name``: a class serves the plugin's name as well."""
+    """A new cluster with its agent or agents; ``shared_name``: a class serves the plugin's name as well.
+
+    ``patch_allocatable``: the agent writes the Node's allocatable itself.
+    """
     name = name_of_run()
     try:
         cluster = up(name)
@@ -65,7 +73,7 @@ def stage(
         let_nodes_read_claims(cluster.api)
         apply_classes(cluster, *([f"dra.extendedResources={{{GPU}}}"] if shared_name else []))
         rule = {**BOTH, "door": "plugin"} if alone else BOTH
-        made = Stage(cluster, NodeAgent(node, _document(node, recorded, rule)).start())
+        made = Stage(cluster, NodeAgent(node, _document(node, recorded, rule, patch_allocatable)).start())
         if alone:
             _start_alone(made, recorded)
         wait_allocatable(cluster.api, node, GPU, gpus)
@@ -86,8 +94,12 @@ def use_default_period(made: Stage) -> None:
     made.node.wait_ready(made.cluster.api)
 
 
-def _document(node: Node, recorded: str, rule: Object, **sections: object) -> Object:
-    kubernetes = {"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "events": "off"}
+def _document(node: Node, recorded: str, rule: Object, patch: bool = False, **sections: object) -> Object:
+    kubernetes = {
+        "kubeconfig": str(node.folder / "kubelet.kubeconfig"),
+        "events": "off",
+        "patchAllocatable": "on" if patch else "off",
+    }
     return configuration(recorded, rule, kubernetes=kubernetes, **sections)
 
 

@@ -38,6 +38,7 @@ from ostler.config.settings import (
     LogSettings,
     MigStrategy,
     NvidiaSettings,
+    PatchAllocatable,
     RootSettings,
     Settings,
     instance_socket,
@@ -78,20 +79,20 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
     rules = _rules(values, habits, roots, problems, notes)
     if schema.RESOURCES not in values and not habits.nvidia_alone:
         rules += other_rules(values.section(option_fields.DEFAULTS), roots)
-    by_node = values.section(schema.KUBERNETES)[schema.DOOR_BY_NODE] is DoorByNode.ON
+    kubernetes = _kubernetes(values)
+    by_node = kubernetes.door_by_node
     full = any(
         rule.edits.cdi_mode is CdiMode.FULL and (rule.edits.uses_cdi or rule.door.has(Door.DRA) or by_node)
         for rule in rules
     )
     _check_folders(values, problems)
-    _check_events(values, problems)
+    _check_node_name(values, problems)
     _check_instance(values, problems)
     if by_node or any(rule.door.has(Door.DRA) for rule in rules):
         _check_dra(values, rules, problems, notes)
     kubelet, cdi = values.section(schema.KUBELET), values.section(schema.CDI)
     folders, inventory, log = (values.section(field) for field in (schema.ROOTS, schema.INVENTORY, schema.LOG))
     topology = values.section(schema.TOPOLOGY)[schema.TOPOLOGY_FILE]
-    kubeconfig = values.section(schema.KUBERNETES)[schema.KUBECONFIG]
     return Settings(
         node_name=values[schema.NODE_NAME],
         kubelet=KubeletSettings(
@@ -112,9 +113,7 @@ def build_settings(values: Values, habits: Habits, problems: list[ConfigError], 
         instance=values[schema.INSTANCE_NAME],
         rules=rules,
         topology_file=Path(topology) if topology else None,
-        kubernetes=KubernetesSettings(
-            values.section(schema.KUBERNETES)[schema.EVENTS], Path(kubeconfig) if kubeconfig else None, by_node
-        ),
+        kubernetes=kubernetes,
         holds=HoldsSettings(values.section(schema.HOLDS)[schema.IGNORE_PROCESSES]),
         health=health_policy(values.section(HEALTH), values.section(schema.DRA)[schema.TAINT_EFFECT], problems),
         dra=_dra(values),
@@ -125,6 +124,17 @@ def needs_node_name(rules: tuple[Rule, ...]) -> str:
     """What the node's name is needed for, in words."""
     door = next((rule.door for rule in rules if rule.door.has(Door.DRA)), None)
     return "kubernetes.doorByNode is on" if door is None else f"a resource has door {door}"
+
+
+def _kubernetes(values: Values) -> KubernetesSettings:
+    kubernetes = values.section(schema.KUBERNETES)
+    kubeconfig = kubernetes[schema.KUBECONFIG]
+    return KubernetesSettings(
+        kubernetes[schema.EVENTS],
+        Path(kubeconfig) if kubeconfig else None,
+        kubernetes[schema.DOOR_BY_NODE] is DoorByNode.ON,
+        kubernetes[schema.PATCH_ALLOCATABLE] is PatchAllocatable.ON,
+    )
 
 
 def _dra(values: Values) -> DraSettings:
@@ -221,11 +231,13 @@ def _check_folders(values: Values, problems: list[ConfigError]) -> None:
                 problems.append(place.error(problem, "use a folder of its own, such as /run/ostler or /var/lib/ostler"))
 
 
-def _check_events(values: Values, problems: list[ConfigError]) -> None:
+def _check_node_name(values: Values, problems: list[ConfigError]) -> None:
+    """What is written about the own Node needs its name."""
     kubernetes = values.section(schema.KUBERNETES)
-    if kubernetes[schema.EVENTS] is EventsChoice.ON and not values[schema.NODE_NAME]:
-        fix = "give nodeName, in a pod by OSTLER_NODE_NAME from spec.nodeName"
-        problems.append(kubernetes.place(schema.EVENTS).error("is on, but nodeName is not given", fix))
+    for field, asked in ((schema.EVENTS, EventsChoice.ON), (schema.PATCH_ALLOCATABLE, PatchAllocatable.ON)):
+        if kubernetes[field] is asked and not values[schema.NODE_NAME]:
+            fix = "give nodeName, in a pod by OSTLER_NODE_NAME from spec.nodeName"
+            problems.append(kubernetes.place(field).error("is on, but nodeName is not given", fix))
 
 
 def _check_dra(values: Values, rules: tuple[Rule, ...], problems: list[ConfigError], notes: list[Note]) -> None:

@@ -78,6 +78,7 @@ OVERRIDES = (
     Override("--kubernetes-events", (schema.KUBERNETES,), schema.EVENTS),
     Override("--kubeconfig", (schema.KUBERNETES,), schema.KUBECONFIG),
     Override("--kubernetes-door-by-node", (schema.KUBERNETES,), schema.DOOR_BY_NODE),
+    Override("--kubernetes-patch-allocatable", (schema.KUBERNETES,), schema.PATCH_ALLOCATABLE),
     Override("--dra-driver-name", (schema.DRA,), schema.DRIVER_NAME),
     Override("--dra-plugins-dir", (schema.DRA,), schema.PLUGINS_DIR),
     Override("--dra-also-publish-as", (schema.DRA,), schema.ALSO_PUBLISH_AS),

@@ -24,6 +24,7 @@ from ostler.config.settings import (
     LogFormat,
     LogLevel,
     MigStrategy,
+    PatchAllocatable,
     RegistrationChoice,
 )
 
@@ -139,7 +140,16 @@ DOOR_BY_NODE = Field(
     DoorByNode.OFF,
     "on: the label ostler.dev/door and the annotation ostler.dev/doors of the own Node go before the door of a rule.",
 )
-KUBERNETES = section("kubernetes", Section(EVENTS, KUBECONFIG, DOOR_BY_NODE), "The Kubernetes API server.")
+PATCH_ALLOCATABLE = Field(
+    "patchAllocatable",
+    Choice(PatchAllocatable),
+    PatchAllocatable.OFF,
+    "on: the agent writes the healthy devices of its resources into status.allocatable of the own Node at once, so that"
+    " the scheduler need not wait for the kubelet's report.",
+)
+KUBERNETES = section(
+    "kubernetes", Section(EVENTS, KUBECONFIG, DOOR_BY_NODE, PATCH_ALLOCATABLE), "The Kubernetes API server."
+)
 
 IGNORE_PROCESSES = Field(
     "ignoreProcesses",

@@ -122,16 +122,26 @@ class DoorByNode(StrEnum):
     OFF = "off"
 
 
+class PatchAllocatable(StrEnum):
+    """Whether the agent writes the allocatable of its own Node, as soon as what it shows has changed."""
+
+    ON = "on"
+    OFF = "off"
+    """The kubelet reports it within its period."""
+
+
 @value
 class KubernetesSettings(Value):
     """How the API server is used. ``kubeconfig``: None for the pod's service account.
 
     ``door_by_node``: the label and the annotation of the own Node go before the door of a rule.
+    ``patch_allocatable``: the Node's allocatable is written at once, not when the kubelet reports it.
     """
 
     events: EventsChoice = EventsChoice.AUTO
     kubeconfig: Path | None = None
     door_by_node: bool = False
+    patch_allocatable: bool = False
 
 
 @value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kube.bodies import JsonObject, object_at, text_at
+from kube.bodies import JsonObject, count_of, object_at, text_at
 from ostler.doctor.agent_answers import NO_AGENT
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.node import NodeView
@@ -16,7 +16,6 @@ from ostler.doctor.node_object import NodeAnswer
 from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
 
 _OFF = "the API server is not used (kubernetes.events, node name)"
-_UNITS = {"k": 10**3, "M": 10**6}
 _OLDEST = (1, 26)
 """Where the device plugin API became stable; ostler is tested from 1.34 on."""
 
@@ -58,12 +57,6 @@ def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) 
     ]
     shown = [f"{name}: {count}" for name, count in sorted(agent.items())]
     return joined(findings, several(shown) if shown else "nothing is offered")
-
-
-def count_of(quantity: str) -> int | None:
-    """Devices by a quantity as Kubernetes writes it: ``8``, and ``1k`` for 1000. None for what is no whole number."""
-    number, unit = (quantity[:-1], quantity[-1]) if quantity[-1:] in _UNITS else (quantity, "")
-    return int(number) * _UNITS.get(unit, 1) if number.isascii() and number.isdigit() else None
 
 
 def _number(version: str) -> tuple[int, int] | None:

@@ -105,7 +105,9 @@ def test_every_setting_arrives() -> None:
         instance="blue-7",
         rules=(Rule("example.com/one", selector, ids=DeviceIds.NAME, edits=options, hints=False),),
         topology_file=Path("/etc/ostler/no-such-topology.yaml"),
-        kubernetes=KubernetesSettings(EventsChoice.ON, Path("/etc/kubernetes/ostler.conf"), door_by_node=True),
+        kubernetes=KubernetesSettings(
+            EventsChoice.ON, Path("/etc/kubernetes/ostler.conf"), door_by_node=True, patch_allocatable=True
+        ),
         holds=HoldsSettings(("nvidia-persistenced", "watch*")),
         health=Policy(XidTable(Profile.STRICT), dry_run=True, pace=Pace(warn=3600)),
         dra=DraSettings("devices.example.com", Path("/host/kubelet/data"), (Peer.NVIDIA, Peer.DRANET)),
