@@ -25,6 +25,8 @@ _LABEL_VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _LABEL_KEY = rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 _QUANTITY = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?"
 _RESOURCE = rf"{_SUBDOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
+_RESOURCES = rf"({_RESOURCE}|{_SUBDOMAIN}/([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?\*)"
+"""A resource, or with ``*`` all whose names begin so."""
 _REPOSITORY = r"(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]+)?/)?[a-z0-9]+(([._/]|__|-+)[a-z0-9]+)*"
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 _ADDRESS = rf"({_OCTET}(\.{_OCTET}){{3}}|\[[0-9A-Fa-f:.]+\]|\[?\$\(POD_IP\)\]?)?"
@@ -184,6 +186,9 @@ def _api_server() -> dict[str, JsonObject]:
     account = {"create": _boolean(), "name": _text(rf"({_SUBDOMAIN})?"), "annotations": _texts()}
     return {
         "events": _section({"enabled": _boolean()}),
+        "patchAllocatable": _section(
+            {"enabled": _boolean(), "resources": {"type": "array", "items": _text(_RESOURCES), "uniqueItems": True}}
+        ),
         "dra": _section(_dra()),
         "serviceAccount": _section(account),
         "rbac": _section({"create": _boolean()}),

@@ -234,10 +234,14 @@ def _check_folders(values: Values, problems: list[ConfigError]) -> None:
 def _check_node_name(values: Values, problems: list[ConfigError]) -> None:
     """What is written about the own Node needs its name."""
     kubernetes = values.section(schema.KUBERNETES)
-    for field, asked in ((schema.EVENTS, EventsChoice.ON), (schema.PATCH_ALLOCATABLE, PatchAllocatable.ON)):
-        if kubernetes[field] is asked and not values[schema.NODE_NAME]:
+    places = {
+        kubernetes.place(schema.EVENTS): kubernetes[schema.EVENTS] is EventsChoice.ON,
+        kubernetes.place(schema.PATCH_ALLOCATABLE): kubernetes[schema.PATCH_ALLOCATABLE] is PatchAllocatable.ON,
+    }
+    for place, is_on in places.items():
+        if is_on and not values[schema.NODE_NAME]:
             fix = "give nodeName, in a pod by OSTLER_NODE_NAME from spec.nodeName"
-            problems.append(kubernetes.place(field).error("is on, but nodeName is not given", fix))
+            problems.append(place.error("is on, but nodeName is not given", fix))
 
 
 def _check_dra(values: Values, rules: tuple[Rule, ...], problems: list[ConfigError], notes: list[Note]) -> None:

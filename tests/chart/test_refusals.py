@@ -55,6 +55,11 @@ MIG: dict[str, Any] = {"name": "nvidia.com/mig-1g.10gb", "devices": {"kind": ["g
         ({"dra": {"alsoPublishAs": ["gpu.amd.com"]}}, "'/dra/alsoPublishAs/0': value must be one of 'gpu.nvidia.com'"),
         ({"dra": {"taintEffect": "None"}}, "'/dra/taintEffect': value must be one of 'NoSchedule', 'NoExecute'"),
         ({"dra": {"extendedResources": ["gpu"]}}, "'/dra/extendedResources/0': 'gpu' does not match pattern"),
+        ({"patchAllocatable": {"resources": ["*"]}}, "'/patchAllocatable/resources/0': '*' does not match pattern"),
+        (
+            {"patchAllocatable": {"resources": ["a/*x"]}},
+            "'/patchAllocatable/resources/0': 'a/*x' does not match pattern",
+        ),
         ({"dra": {"deviceClasses": None}}, "'/dra': missing property 'deviceClasses'"),
         ({"config": {"nvidia": {"migStrategy": "some"}}}, "'/config/nvidia/migStrategy': value must be one of 'none'"),
         ({"config": {"resources": [{"devices": {}}]}}, "'/config/resources/0': missing property 'name'"),
@@ -76,7 +81,10 @@ def test_the_schema_names_the_value_and_what_is_allowed(values: Values, text: st
         ({"roots": {"sys": "/s"}}, "config.roots: /sys and /proc are where a container has them: remove it"),
         ({"state": {"directory": "/a"}}, "config.state: set stateDir"),
         ({"http": {"address": ":1"}}, "config.http: set http.port or http.address"),
-        ({"kubernetes": {"events": True}}, "config.kubernetes: set events.enabled or dra.doorByNode"),
+        (
+            {"kubernetes": {"events": True}},
+            "config.kubernetes: set events.enabled, dra.doorByNode or patchAllocatable.enabled",
+        ),
         ({"cdi": {"directory": "/a"}}, "config.cdi: set cdiRoot"),
         ({"dra": {"driverName": "a"}}, "config.dra: set dra.driverName, dra.alsoPublishAs or dra.taintEffect"),
         ({"topology": {"file": "/a"}}, "config.topology: set topology, the text of the file"),
@@ -128,6 +136,14 @@ def test_what_the_chart_decides_is_refused_in_the_configuration(config: Values, 
             "http.address is one of the machine's own alone, and the kubelet's probes",
         ),
         ({"http": {"address": "[::1]"}}, "come to the address of the pod: give that one, or leave it empty"),
+        (
+            {"patchAllocatable": {"enabled": True}, "admissionPolicy": {"enabled": False}},
+            "without an admission policy every agent could write the status of every Node: set admissionPolicy.enabled",
+        ),
+        (
+            {"patchAllocatable": {"enabled": True, "resources": []}},
+            "patchAllocatable.resources is empty: give the resources that the agents serve",
+        ),
         (
             {"commonLabels": {"helm.sh/chart": "x"}},
             "commonLabels: the chart gives the label helm.sh/chart itself: remove it",

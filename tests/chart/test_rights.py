@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.chart.rendering import Document, Values, of_kind, only, pod_of, render
-from tests.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS, Right
+from tests.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS, NODE_STATUS, Right
 
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
 
@@ -17,11 +17,13 @@ pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
         ({"dra": {"enabled": True}}, ALWAYS | EVENTS | DRA),
         ({"dra": {"enabled": True, "doorByNode": True}}, ALWAYS | EVENTS | DRA | BY_NODE),
         ({"dra": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | DRA),
+        ({"patchAllocatable": {"enabled": True}}, ALWAYS | EVENTS | NODE_STATUS),
+        ({"patchAllocatable": {"enabled": True}, "events": {"enabled": False}}, ALWAYS | NODE_STATUS),
         ({"events": {"enabled": False}}, set()),
         ({"rbac": {"create": False}}, set()),
     ],
     # The order of a set is another one in every worker, and names must be the same in all.
-    ids=["defaults", "dra", "door-by-node", "dra-alone", "neither", "no-rbac"],
+    ids=["defaults", "dra", "door-by-node", "dra-alone", "allocatable", "allocatable-alone", "neither", "no-rbac"],
 )
 def test_the_account_has_these_rights_alone(values: Values, expected: set[Right]) -> None:
     documents = render(values)
@@ -121,6 +123,25 @@ def test_claims_are_written_by_the_node_that_has_their_devices_and_only_the_devi
     others = f"?status.?devices.orValue([]).filter(each, !({mine}))"
     fields = ("?status.?allocation", "?status.?reservedFor", others)
     assert kept["expression"] == " && ".join(f"object.{field} == oldObject.{field}" for field in fields)
+
+
+def test_of_a_nodes_status_the_allocatable_of_the_named_resources_is_written_alone() -> None:
+    patches = {"enabled": True, "resources": ["a.example/gpu", "b.example/mig-*"]}
+    policies = of_kind(render({"patchAllocatable": patches}), POLICY)
+    assert [policy["metadata"]["name"] for policy in policies] == [
+        "ostler-slices",
+        "ostler-events",
+        "ostler-node-status",
+    ]
+    spec = policies[2]["spec"]
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["nodes/status"], ["UPDATE"])
+    own, kept = spec["validations"]
+    assert "variables.written.all(written, written.metadata.name == variables.node)" in own["expression"]
+    names = '(name in ["a.example/gpu"] || ["b.example/mig-"].exists(prefix, name.startsWith(prefix)))'
+    assert names in kept["expression"]
+    container = pod_of(render({"patchAllocatable": patches}))["containers"][0]
+    assert "--kubernetes-patch-allocatable=on" in container["args"]
 
 
 def test_policies_are_made_where_the_cluster_knows_them() -> None:

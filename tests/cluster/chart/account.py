@@ -135,7 +135,7 @@ CALLS: list[Call] = [
     *refused(
         ("POST", f"{CORE}/nodes"),
         ("PATCH", f"{CORE}/nodes/{OWN}"),
-        ("PATCH", f"{CORE}/nodes/{OWN}/status"),
+        ("PUT", f"{CORE}/nodes/{OWN}/status"),
         ("DELETE", f"{CORE}/nodes/{OTHER}"),
         ("GET", f"{CORE}/nodes/{OWN}/proxy/pods"),
     ),
@@ -249,6 +249,54 @@ BY_NODE_CALLS: list[Call] = [
     Call("GET", f"{CORE}/nodes", ALLOWED),
 ]
 """With ``dra.doorByNode``."""
+
+GPU, UNSERVED = "nvidia.com/gpu", "example.com/unserved"
+NUMBERS: Object = {"status": {each: {GPU: "4", UNSERVED: "4"} for each in ("capacity", "allocatable")}}
+"""Status of the own Node before the calls: two resources, of which the agents serve one."""
+STATUS = f"{CORE}/nodes/{OWN}/status"
+
+
+def allocatable(number: str | None, resource: str = GPU) -> Object:
+    """What says that the Node has so many of a resource."""
+    return {"status": {"allocatable": {resource: number}}}
+
+
+NO_NODE_STATUS: list[Call] = refused(("PATCH", STATUS))
+"""Without ``patchAllocatable.enabled``."""
+NODE_STATUS_CALLS: list[Call] = [
+    Call("PATCH", STATUS, ALLOWED, allocatable("3"), "that lowers what it serves"),
+    Call("PATCH", STATUS, ALLOWED, allocatable("0"), "that says it has none"),
+    Call("PATCH", STATUS, ALLOWED, allocatable("4"), "that says what is there"),
+    Call("PATCH", STATUS, BY_POLICY, allocatable("5"), "above the capacity"),
+    Call("PATCH", STATUS, BY_EITHER, allocatable("-1"), "below zero"),
+    Call("PATCH", STATUS, BY_EITHER, allocatable("500m"), "of half a device"),
+    Call("PATCH", STATUS, BY_EITHER, allocatable("many"), "that is no number"),
+    Call("PATCH", STATUS, BY_POLICY, allocatable(None), "that takes the resource away"),
+    Call("PATCH", STATUS, BY_POLICY, allocatable("1", "nvidia.com/new"), "of a resource that is not there"),
+    Call("PATCH", STATUS, BY_POLICY, allocatable("3", UNSERVED), "of another's resource"),
+    Call("PATCH", STATUS, BY_POLICY, allocatable("1", "cpu"), "of CPUs"),
+    Call("PATCH", STATUS, BY_POLICY, allocatable("0", "pods"), "of pods"),
+    Call("PATCH", STATUS, BY_POLICY, {"status": {"capacity": {GPU: "8"}}}, "of capacity"),
+    Call("PATCH", STATUS, BY_POLICY, {"status": {"allocatable": None}}, "that takes all numbers away"),
+    *(
+        Call("PATCH", STATUS, BY_POLICY, {"status": {field: value}}, f"of {field}")
+        for field, value in (
+            ("conditions", []),
+            ("addresses", []),
+            ("images", []),
+            ("nodeInfo", {"machineID": "another"}),
+            ("daemonEndpoints", {"kubeletEndpoint": {"Port": 1}}),
+            ("volumesInUse", ["some"]),
+        )
+    ),
+    *(
+        Call("PATCH", STATUS, BY_POLICY, {"metadata": {field: value}}, f"of {field}")
+        for field, value in (("labels", {"tried": "yes"}), ("annotations", {"tried": "yes"}))
+    ),
+    Call("PATCH", f"{CORE}/nodes/{OTHER}/status", BY_POLICY, allocatable("3"), "of another Node"),
+]
+"""With ``patchAllocatable.enabled``."""
+UNBOUND_NODE_STATUS: list[Call] = [Call("PATCH", STATUS, BY_POLICY, allocatable("3"))]
 
 UNBOUND: list[Call] = [
     Call("GET", f"{CORE}/nodes/{OWN}", ALLOWED),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from deploy.generate import NAMESPACE
-from tests.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS
+from tests.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS, NODE_STATUS
 from tests.cluster.chart.account import (
     BY_NODE_CALLS,
     BY_POLICY,
@@ -15,10 +15,15 @@ from tests.cluster.chart.account import (
     DRA_CALLS,
     DRIVER,
     NO_DRA,
+    NO_NODE_STATUS,
+    NODE_STATUS_CALLS,
+    NUMBERS,
     OWN,
     SLICES,
+    STATUS,
     UNBOUND,
     UNBOUND_DRA,
+    UNBOUND_NODE_STATUS,
     Call,
     held_objects,
     rights_of,
@@ -80,7 +85,7 @@ def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Releas
     release.install()
     agents = release.api_as(release.token(node))
     unbound, anybody = (release.api_as(token_for(api, account)) for account in ("ostler", "default"))
-    calls = [*CALLS, *NO_DRA]
+    calls = [*CALLS, *NO_DRA, *NO_NODE_STATUS]
     wait_policies(agents, calls)
     assert wrong(agents, calls) == {}
     assert wrong(unbound, UNBOUND) == {}
@@ -91,11 +96,20 @@ def test_the_account_can_do_what_the_agent_does_and_nothing_else(release: Releas
     # The token of before went with its pod.
     agents = release.api_as(release.token(node))
     mine = published(api)
-    calls = [*CALLS, *DRA_CALLS, *BY_NODE_CALLS, *slice_calls(mine)]
+    calls = [*CALLS, *DRA_CALLS, *BY_NODE_CALLS, *slice_calls(mine), *NO_NODE_STATUS]
     wait_policies(agents, calls)
     assert wrong(agents, calls) == {}
     assert wrong(unbound, [*UNBOUND, *UNBOUND_DRA, *unbound_slice_calls(mine)]) == {}
     assert rights_of(agents) - rights_of(anybody) == ALWAYS | EVENTS | DRA | BY_NODE
+
+    release.upgrade(values={"patchAllocatable": {"enabled": True}})
+    api.request("PATCH", STATUS, NUMBERS, MERGE)
+    agents = release.api_as(release.token(node))
+    calls = [*CALLS, *NO_DRA, *NODE_STATUS_CALLS]
+    wait_policies(agents, NODE_STATUS_CALLS)
+    assert wrong(agents, calls) == {}
+    assert wrong(unbound, [*UNBOUND, *UNBOUND_NODE_STATUS]) == {}
+    assert rights_of(agents) - rights_of(anybody) == ALWAYS | EVENTS | NODE_STATUS
 
     release.upgrade(values={"events": {"enabled": False}})
     assert rights_of(unbound) == rights_of(anybody)

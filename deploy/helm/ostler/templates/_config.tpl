@@ -47,7 +47,7 @@
   "roots" "/sys and /proc are where a container has them: remove it"
   "state" "set stateDir"
   "http" "set http.port or http.address"
-  "kubernetes" "set events.enabled or dra.doorByNode"
+  "kubernetes" "set events.enabled, dra.doorByNode or patchAllocatable.enabled"
   "dra" "set dra.driverName, dra.alsoPublishAs or dra.taintEffect"
   "cdi" "set cdiRoot"
   "topology" "set topology, the text of the file" -}}
@@ -71,6 +71,7 @@
 {{- end -}}
 {{- include "ostler.checkRules" . -}}
 {{- include "ostler.checkDra" . -}}
+{{- include "ostler.checkPatchAllocatable" . -}}
 {{- include "ostler.checkLabels" . -}}
 {{- if regexMatch "^(127[.]|\\[::1\\]$)" .Values.http.address -}}
 {{- fail "http.address is one of the machine's own alone, and the kubelet's probes come to the address of the pod: give that one, or leave it empty" -}}
@@ -146,6 +147,18 @@
 {{- end -}}
 {{- end -}}
 {{- include "ostler.checkExtended" . -}}
+{{- end -}}
+
+{{/* The right to write Nodes' status is given with a policy alone: a role cannot say "its own" or "allocatable". */}}
+{{- define "ostler.checkPatchAllocatable" -}}
+{{- if .Values.patchAllocatable.enabled -}}
+{{- if not (include "ostler.policies" .) -}}
+{{- fail "patchAllocatable.enabled is true, but without an admission policy every agent could write the status of every Node: set admissionPolicy.enabled=true (Kubernetes 1.30 and later), or patchAllocatable.enabled=false" -}}
+{{- end -}}
+{{- if not .Values.patchAllocatable.resources -}}
+{{- fail "patchAllocatable.enabled is true, but patchAllocatable.resources is empty: give the resources that the agents serve" -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Names that pods ask for as before: some rule must offer each by claims, and none through the first door alone. */}}

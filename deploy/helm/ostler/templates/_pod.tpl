@@ -77,6 +77,9 @@ spec:
         - --instance={{ .instance }}
         - --http={{ $values.http.address | default (ternary "$(POD_IP)" "0.0.0.0" $values.nics.enabled) }}:{{ $values.http.port }}
         - --kubernetes-events={{ ternary "on" "off" $values.events.enabled }}
+        {{- if $values.patchAllocatable.enabled }}
+        - --kubernetes-patch-allocatable=on
+        {{- end }}
         - {{ printf "--nvidia-driver-root=%s" $values.driverRoot | quote }}
         - --nvidia-driver-root-mount={{ include "ostler.mountsDriver" $ | eq "true" | ternary "/driver-root" "/" }}
         - {{ printf "--nvidia-dev-root=%s" $devRoot | quote }}

@@ -65,3 +65,31 @@ spec:
   policyName: {{ $name | quote }}
   validationActions: [Deny]
 {{- end -}}
+
+{{/*
+CEL: a Node's status is written, and nothing differs from before but the allocatable of resources that agents serve: whole
+numbers up to the capacity that the kubelet has reported. ``dyn``: fields that Kubernetes does not have yet count as well.
+*/}}
+{{- define "ostler.onlyAllocatable" -}}
+{{- $names := list -}}
+{{- $prefixes := list -}}
+{{- range .Values.patchAllocatable.resources -}}
+{{- if hasSuffix "*" . -}}
+{{- $prefixes = append $prefixes (trimSuffix "*" .) -}}
+{{- else -}}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{- range $part, $free := dict "metadata" (list "managedFields" "resourceVersion") "status" (list "allocatable") -}}
+dyn(object.{{ $part }}).all(key, key in {{ toJson $free }} || dyn(object.{{ $part }})[key] == dyn(oldObject.{{ $part }})[?key].orValue(null)) &&
+        dyn(oldObject.{{ $part }}).all(key, key in {{ toJson $free }} || key in dyn(object.{{ $part }})) &&
+        {{ end -}}
+object.?spec == oldObject.?spec &&
+        oldObject.status.?allocatable.orValue({}).all(name, name in object.status.?allocatable.orValue({})) &&
+        object.status.?allocatable.orValue({}).all(name, name in oldObject.status.?allocatable.orValue({}) &&
+        (object.status.allocatable[name] == oldObject.status.allocatable[name] ||
+        ((name in {{ toJson $names }} || {{ toJson $prefixes }}.exists(prefix, name.startsWith(prefix))) &&
+        name in object.status.?capacity.orValue({}) && quantity(object.status.allocatable[name]).isInteger() &&
+        quantity(object.status.allocatable[name]).sign() >= 0 &&
+        quantity(object.status.allocatable[name]).compareTo(quantity(object.status.capacity[name])) <= 0)))
+{{- end -}}
