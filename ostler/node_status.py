@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ostler.kubernetes")
 
+LEFT = "the Node's allocatable is left to the kubelet, which reports it later"
+"""How the line of the agent's status begins while the agent cannot write."""
 NOT_WRITTEN = "AllocatableNotWritten"
 """Reason of the event that the API server does not let the agent write."""
 RISE = 1.0
@@ -155,9 +157,7 @@ class NodeStatus:
 
     def reasons(self) -> tuple[str, ...]:
         """The line of the agent's status, none when all is well."""
-        if not self._fault:
-            return ()
-        return (f"the Node's allocatable is left to the kubelet, which reports it later: {self._fault}",)
+        return (f"{LEFT}: {self._fault}",) if self._fault else ()
 
     async def run(self) -> None:
         """Write until cancelled. Returns only when the thread failed, which status and log say then."""

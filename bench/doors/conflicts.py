@@ -32,10 +32,11 @@ BACKOFF_LIMIT = 6
 
 
 class Conflicts:
-    """Conflicts one after the other on one node."""
+    """Conflicts one after the other on one node, whose status is reported each ``period`` seconds."""
 
-    def __init__(self, made: Stage, chance: Random) -> None:
+    def __init__(self, made: Stage, chance: Random, period: float = PERIOD) -> None:
         self._made = made
+        self._period = period
         self._api = made.cluster.api
         self._chance = chance
         self._pods = Pods(self._api)
@@ -54,7 +55,7 @@ class Conflicts:
         winner = self._hand.next_pod(self._hand.job("winner", user("winner", own="one", **GATE)))
         self._hand.allocate(winner, device)
         # Anywhere between two reports of the node's status.
-        time.sleep(self._chance.uniform(0, PERIOD))
+        time.sleep(self._chance.uniform(0, self._period))
         name = self._hand.let_go(winner)
         self._pods.wait(name, "is bound", lambda one: "nodeName" in one["spec"])
         self._control(loser)
@@ -87,15 +88,19 @@ class Conflicts:
 
     def clean(self) -> None:
         """Only the holder is left, and the other GPU is at both doors."""
-        for one in self._api.items(REPLICA_SETS):
-            self._api.delete(f"{REPLICA_SETS}/{one['metadata']['name']}")
-        self._hand.remove()
+        self.remove()
         for one in self._pods.all():
             if one["metadata"]["name"] != "holder":
                 self._api.delete(f"{PODS}/{one['metadata']['name']}")
         wait_until("the holder alone is left", lambda: len(self._pods.on_disk(self._made.node)) == 1, LIMIT)
         wait_until("one GPU is free", lambda: len(untainted(self._claims.slices())) == 1, LIMIT)
         wait_allocatable(self._api, self._made.node, GPU, 2, LIMIT)
+
+    def remove(self) -> None:
+        """Take the controllers away, which would make further pods."""
+        for one in self._api.items(REPLICA_SETS):
+            self._api.delete(f"{REPLICA_SETS}/{one['metadata']['name']}")
+        self._hand.remove()
 
     def _control(self, loser: str) -> None:
         pod = _marked(simple(loser, resources={GPU: 1}))

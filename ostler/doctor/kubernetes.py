@@ -6,7 +6,7 @@ a warning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kube.bodies import JsonObject, count_of, object_at, text_at
 from ostler.doctor.agent_answers import NO_AGENT
@@ -59,6 +59,14 @@ def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) 
     return joined(findings, several(shown) if shown else "nothing is offered")
 
 
+def judge_right(reasons: Iterable[str]) -> Finding | None:
+    """That the agent cannot write the Node's allocatable, by the reasons of its status; None where it can."""
+    from ostler.node_status import LEFT
+
+    fix = "let the agent patch nodes/status of its Node, or set kubernetes.patchAllocatable to off"
+    return next((warning(reason, fix) for reason in reasons if reason.startswith(LEFT)), None)
+
+
 def _number(version: str) -> tuple[int, int] | None:
     parts = version.removeprefix("v").split(".")
     try:
@@ -87,6 +95,9 @@ def _allocatable(view: NodeView) -> Finding:
         return skipped(_OFF if answer.off else "the Node could not be read")
     if agent.status is None:
         return skipped(NO_AGENT)
+    without_right = judge_right(agent.status.reasons)
+    if without_right is not None:
+        return without_right
     allocatable = {name: str(quantity) for name, quantity in object_at(answer.node, "status", "allocatable").items()}
     return judge_allocatable(allocatable, {name: len(ids) for name, ids in agent.healthy_ids().items()})
 

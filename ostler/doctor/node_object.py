@@ -28,7 +28,7 @@ class NodeAnswer:
 
 def ask_node(settings: Settings, surroundings: Surroundings) -> NodeAnswer:
     """Read our Node, with one attempt and short limits."""
-    if not (events_wanted(settings, surroundings) or _serves_claims(settings)):
+    if not (events_wanted(settings, surroundings) or settings.kubernetes.patch_allocatable or _serves_claims(settings)):
         return NodeAnswer(off=True)
     if not settings.node_name:
         return NodeAnswer(fault="the node's name is not known", fix="give it with --node-name (in a pod spec.nodeName)")

@@ -10,10 +10,11 @@ import pytest
 from node.rules import Doors, Rule
 from node.values import replace
 from ostler.config.settings import EventsChoice, KubernetesSettings
-from ostler.doctor.kubernetes import judge_allocatable, judge_node
+from ostler.doctor.kubernetes import judge_allocatable, judge_node, judge_right
 from ostler.doctor.node import NodeView
 from ostler.doctor.node_object import NodeAnswer
 from ostler.doctor.verdict import Verdict
+from ostler.node_status import LEFT
 from tests.doctor.nodes import DEFAULTS, examined, says, view, write
 from tests.kube.server import Answer, ApiServer, refused
 
@@ -57,7 +58,7 @@ def test_our_node_is_read_once_for_all_checks(tmp_path: Path) -> None:
         assert [each.path for each in server.asked] == ["/api/v1/nodes/node-1"]
 
 
-def test_claims_need_the_api_server_though_no_events_are_posted(tmp_path: Path) -> None:
+def test_claims_and_the_allocatable_need_the_api_server_though_no_events_are_posted(tmp_path: Path) -> None:
     with ApiServer() as server:
         server.respond = lambda _: Answer.of(node_object())
         node = asked(tmp_path, server, events=EventsChoice.OFF)
@@ -66,6 +67,7 @@ def test_claims_need_the_api_server_though_no_events_are_posted(tmp_path: Path) 
         for claims in (
             replace(settings, kubernetes=replace(settings.kubernetes, door_by_node=True)),
             replace(settings, rules=(Rule("nvidia.com/gpu", door=Doors.BOTH),)),
+            replace(settings, kubernetes=replace(settings.kubernetes, patch_allocatable=True)),
         ):
             node = view(tmp_path, replace(DEFAULTS, settings=claims))
             says(examined(node, "kubernetes-api"), Verdict.OK, f"{server.url} shows Node node-1")
@@ -106,6 +108,14 @@ def test_a_node_that_is_not_ready_or_old_is_told() -> None:
     says(judge_node(old), Verdict.FAILED, "the kubelet is v1.25.1", "update the kubelet")
     strange = NodeAnswer(node_object(nodeInfo={"kubeletVersion": "main"}))  # type: ignore[arg-type]
     says(judge_node(strange), Verdict.OK, "kubelet main")
+
+
+def test_an_agent_that_may_not_write_the_allocatable_is_told() -> None:
+    reason = f"{LEFT}: PATCH /api/v1/nodes/worker-1/status: 403 Forbidden"
+    found = judge_right(["events are not posted", reason])
+    assert found is not None
+    says(found, Verdict.WARNING, reason, "let the agent patch nodes/status of its Node")
+    assert judge_right(["events are not posted"]) is None
 
 
 def test_numbers_of_node_and_agent_are_compared() -> None:

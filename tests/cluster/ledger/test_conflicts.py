@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
+from bench.doors.conflicts import Conflicts
+from bench.doors.figures import PATCHED
+from bench.doors.stage import Stage as DoorsStage
 from bench.recording import gpu_uuid, many_gpus
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import allocated, claim, devices, request, template, user
@@ -25,6 +29,7 @@ TOLERANT: list[Object] = [
     {"key": OTHER_DOOR, "operator": "Exists", **effect} for effect in ({}, {"effect": "NoExecute"})
 ]
 TRIES = 8
+CONFLICTS = 3
 MANY = 500
 """GPUs of a node on which what is held is shown at the other door only after 0.1 seconds."""
 
@@ -112,6 +117,32 @@ def test_a_pod_that_lost_its_device_fails_with_the_claim_named_and_the_next_one_
     by_hand.delete(winner["metadata"]["labels"]["job"])
     pods.wait_phase(name, "Running")
     assert had_by(pods, agent, name) == {device}
+
+
+@pytest.mark.timeout(300)
+def test_a_replica_set_that_lost_its_device_has_few_failed_pods_where_the_agent_writes_the_allocatable(
+    stage: Stage,
+) -> None:
+    kubernetes = {"kubeconfig": str(stage.node.folder / "kubelet.kubeconfig"), "patchAllocatable": "on"}
+    agent = stage.run_driver("l4-2", BOTH, kubernetes={**kubernetes, "events": "off"})
+    wait_allocatable(stage.cluster.api, stage.node, GPU, 2)
+    conflicts = Conflicts(DoorsStage(stage.cluster, agent), Random(0), period=0.0)
+    failed = []
+    try:
+        conflicts.prepare()
+        for _ in range(CONFLICTS):
+            failed.append(conflicts.pod_loses(PATCHED)[0])
+            conflicts.clean()
+    finally:
+        conflicts.remove()
+
+    assert sum(failed) <= 2 * CONFLICTS, failed
+    own = stage.cluster.api.get(f"/api/v1/nodes/{stage.node.name}")
+    written = [each for each in own["metadata"]["managedFields"] if each["manager"] == "ostler"]
+    assert [each["subresource"] for each in written] == ["status"]
+    fields = {"f:status": {"f:allocatable": {f"f:{GPU}": {}}}}
+    assert [each["fieldsV1"] for each in written] == [fields], "the agent has written that and nothing else"
+    assert own["status"]["capacity"][GPU] == "2"
 
 
 def lost_by_the_pod(stage: Stage, by_hand: ByHand, device: str) -> tuple[Object, Object, str]:

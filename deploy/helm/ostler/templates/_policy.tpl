@@ -90,6 +90,6 @@ object.?spec == oldObject.?spec &&
         (object.status.allocatable[name] == oldObject.status.allocatable[name] ||
         ((name in {{ toJson $names }} || {{ toJson $prefixes }}.exists(prefix, name.startsWith(prefix))) &&
         name in object.status.?capacity.orValue({}) && quantity(object.status.allocatable[name]).isInteger() &&
-        quantity(object.status.allocatable[name]).sign() >= 0 &&
+        quantity(object.status.allocatable[name]).compareTo(quantity('0')) >= 0 &&
         quantity(object.status.allocatable[name]).compareTo(quantity(object.status.capacity[name])) <= 0)))
 {{- end -}}
