@@ -129,6 +129,7 @@ class SecondDoor:
             settings.state_dir,
             settings.cdi.directory,
             settings.kubelet.registry_dir.parent,
+            peers=settings.dra.peers,
         )
         return ClaimService(
             options,

@@ -9,9 +9,11 @@ anything else an excerpt is shown.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from driver.claims.errors import ClaimError
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimReference, ConfigSource, Toleration
+from driver.devices.peer import Peer
 from driver.excerpts import shown
 from driver.labels import SUBDOMAIN_BYTES, label_faults, subdomain_faults
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
@@ -43,8 +45,10 @@ def check_reference(claim: ClaimReference) -> None:
         )
 
 
-def allocation_of(body: JsonObject | None, claim: ClaimReference, driver: str) -> Allocation:
-    """What the claim was allocated of ``driver``'s devices, with its configurations.
+def allocation_of(
+    body: JsonObject | None, claim: ClaimReference, driver: str, peers: Collection[Peer] = ()
+) -> Allocation:
+    """What the claim was allocated of ``driver``'s devices, with its configurations and those for ``peers``.
 
     Raises ClaimError when there is no such claim, when it is another of the same name, when it is not allocated to
     anything of ours, when nobody may use it, or when a field is not of its type.
@@ -62,7 +66,7 @@ def allocation_of(body: JsonObject | None, claim: ClaimReference, driver: str) -
     users = _users(body)
     if not users:
         raise ClaimError(f"claim {claim} is reserved for nobody, so no pod may use it: status.reservedFor is empty")
-    return Allocation(claim, devices, _configs(body, driver), users)
+    return Allocation(claim, devices, _configs(body, driver, peers), users)
 
 
 def name_in_pod(body: JsonObject | None, claim: ClaimReference) -> str:
@@ -119,12 +123,13 @@ def _users(body: JsonObject) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _configs(body: JsonObject, driver: str) -> tuple[AllocatedConfig, ...]:
+def _configs(body: JsonObject, driver: str, peers: Collection[Peer]) -> tuple[AllocatedConfig, ...]:
     found = []
     configs = object_at(body, "status", "allocation", "devices").get("config")
     for index, config in enumerate(_items(configs, _CONFIGS)):
         opaque = object_at(config, "opaque")
-        if opaque.get("driver") != driver:
+        peer = next((peer for peer in peers if opaque.get("driver") == peer.value != driver), None)
+        if opaque.get("driver") != driver and peer is None:
             continue
         place = f"{_CONFIGS}[{index}]"
         requests = config.get("requests") or []
@@ -135,7 +140,7 @@ def _configs(body: JsonObject, driver: str) -> tuple[AllocatedConfig, ...]:
         if not isinstance(parameters, dict):
             raise ClaimError(f"{place}.opaque.parameters: {shown(parameters)} is no object")
         names = tuple(name for name in requests if isinstance(name, str))
-        found.append(AllocatedConfig(source, names, parameters, f"{place}.opaque.parameters"))
+        found.append(AllocatedConfig(source, names, parameters, f"{place}.opaque.parameters", peer))
     return tuple(found)
 
 

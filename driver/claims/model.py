@@ -1,13 +1,14 @@
 """Claims as the node driver sees them: what was allocated, and what was prepared of it.
 
 Frozen values without behaviour of their own. Field names are those of the resource.k8s.io API and of the kubelet's DRA
-contract; only results and configurations of our own driver get this far.
+contract; only results of our own driver get this far, and configurations of it and of its peers.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
+from driver.devices.peer import Peer
 from kube.bodies import JsonObject
 from node.values import Value, value
 
@@ -77,13 +78,22 @@ class ConfigSource(StrEnum):
 
 @value
 class AllocatedConfig(Value):
-    """Opaque parameters of our driver, with the requests that they are for (none: all)."""
+    """Opaque parameters of our driver, with the requests that they are for (none: all).
+
+    ``place``: where they stand, for messages: ``status.allocation.devices.config[0].opaque.parameters``. ``peer``: the
+    driver that they are for, where it is not ours but one whose claims run on ours.
+    """
 
     source: ConfigSource
     requests: tuple[str, ...]
     parameters: JsonObject
     place: str
-    """Where they stand, for messages: ``status.allocation.devices.config[0].opaque.parameters``."""
+    peer: Peer | None = None
+
+    @property
+    def labelled_place(self) -> str:
+        """``place``, and who wrote them where that is not the claim's author."""
+        return f"{self.place} (from the DeviceClass)" if self.source is ConfigSource.CLASS else self.place
 
 
 @value

@@ -49,7 +49,7 @@ def planned(
     Raises ClaimError that names the device, or the field of its parameters, and the reason.
     """
     offered = [_offered(device, view, pool, had) for device in allocation.devices]
-    options = device_options(allocation, view)
+    options = device_options(allocation, view, driver)
     given = [
         GivenDevice(device.main_request, each.device, options[device.key])
         for device, each in zip(allocation.devices, offered, strict=True)

@@ -24,6 +24,7 @@ from driver.claims.tombstones import Tombstones
 from driver.claims.turns import Turns
 from driver.claims.waits import Waits
 from driver.devices.offered import DoorView
+from driver.parameters.errors import UnservedParameter
 from kube.bodies import JsonObject
 from node.ledger import HeldError
 from node.values import Value, replace, value
@@ -78,7 +79,7 @@ class Preparation:
         except Unavailable as error:
             return await self._answer_from_record(claim, error)
         self._book.steps.reached(Step.FETCHED, claim.uid)
-        allocation = allocation_of(body, claim, self._options.driver_name)
+        allocation = allocation_of(body, claim, self._options.driver_name, self._options.peers)
         async with self._turns.of(claim.uid):
             self._book.kubelet.asked(claim.uid)
             record = self._book.records.get(claim.uid)
@@ -144,19 +145,25 @@ class Preparation:
         name = name_in_pod(body, allocation.claim)
         try:
             plan = planned(allocation, name, view, driver=options.driver_name, pool=options.pool, had=had)
-        except ClaimError:
-            if before is None or not self._left_alone(allocation, view, before):
+        except ClaimError as error:
+            if before is None or not self._left_alone(allocation, view, before, error):
                 raise
             return before
         return self._record(allocation, plan, before)
 
-    def _left_alone(self, allocation: Allocation, view: DoorView, record: ClaimRecord) -> bool:
-        """Whether a prepared claim has devices that the rules just do not offer any more: who has them keeps them."""
+    def _left_alone(self, allocation: Allocation, view: DoorView, record: ClaimRecord, error: ClaimError) -> bool:
+        """Whether a prepared claim keeps the devices that it has.
+
+        It does where the rules just do not offer them any more, and where parameters for another driver were not looked
+        at when it was prepared.
+        """
         return (
             record.prepared_in(self._around.boot)
             and {device.key for device in allocation.devices}
             == {(device.pool, device.device, device.share_id or "") for device in record.devices}
-            and any(view.device(device.device) is None for device in record.devices)
+            and (
+                isinstance(error, UnservedParameter) or any(view.device(each.device) is None for each in record.devices)
+            )
         )
 
     def _record(self, allocation: Allocation, plan: Plan, before: ClaimRecord | None) -> ClaimRecord:

@@ -35,13 +35,18 @@ Named = Iterator[tuple[str, AttributeValue | None]]
 
 def peer_facts(peer: Peer, offered: DraDevice) -> list[Fact]:
     """What this peer would publish of the device, most important first; nothing for a device that is not its own."""
-    return list(_SPEAKERS[peer](offered))
+    return list(_SPEAKERS[peer](offered)) if is_of(peer, offered.device) else []
+
+
+def is_of(peer: Peer, device: Device) -> bool:
+    """Whether this peer would publish the device."""
+    if peer is Peer.NVIDIA:
+        return device.vendor == "nvidia" and device.kind not in NIC_KINDS
+    return device.kind in NIC_KINDS and (peer is Peer.DRANET or device.text("sriovFunction") == "vf")
 
 
 def _nvidia(offered: DraDevice) -> Iterator[Fact]:
     device = offered.device
-    if device.vendor != "nvidia" or device.kind in NIC_KINDS:
-        return
     known: dict[str, AttributeValue] = {attribute.name: attribute.value for attribute in device.attributes}
     yield from (Fact(f"{Peer.NVIDIA}/{name}", known[name]) for name in _NVIDIA if name in known)
     for capacity in device.capacity:
@@ -49,9 +54,8 @@ def _nvidia(offered: DraDevice) -> Iterator[Fact]:
 
 
 def _dranet(offered: DraDevice) -> Iterator[Fact]:
-    device = offered.device
-    if device.kind in NIC_KINDS:
-        yield from (Fact(f"{Peer.DRANET}/{name}", found) for name, found in _dranet_names(device) if found is not None)
+    names = _dranet_names(offered.device)
+    yield from (Fact(f"{Peer.DRANET}/{name}", found) for name, found in names if found is not None)
 
 
 def _dranet_names(device: Device) -> Named:
@@ -75,8 +79,6 @@ def _dranet_names(device: Device) -> Named:
 
 def _sriov(offered: DraDevice) -> Iterator[Fact]:
     device = offered.device
-    if device.text("sriovFunction") != "vf" or device.kind not in NIC_KINDS:
-        return
     yield from (Fact(f"{Peer.SRIOV}/{name}", found) for name, found in _sriov_names(device) if found is not None)
     yield Fact("k8s.cni.cncf.io/resourceName", offered.rule.resource_of(device))
     if device.pci_address is not None:

@@ -7,18 +7,15 @@ what its author asked for.
 
 from __future__ import annotations
 
-import json
-
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.doubled import doubled_keys
 from driver.parameters.errors import ParameterError
 from driver.parameters.kinds import API_VERSION, CLASS_ONLY, KINDS, Config, GpuConfig
-from kube.bodies import Json, JsonObject, one_line
+from driver.parameters.showing import LONGEST, missing_or, shown, shown_key, shown_path
+from kube.bodies import Json, JsonObject
 
 MOST_CHANNELS = 2048
 """IMEX channels are numbered below this (NVIDIA's driver makes 2048 at most)."""
-_SHOWN = 60
-"""Characters that are shown of a value."""
 FIELDS = {
     "gdrcopy": "gdrcopy",
     "gds": "gds",
@@ -33,15 +30,15 @@ FIELDS = {
 
 def decode(config: AllocatedConfig) -> Config:
     """The parameters as a value. Raises ``ParameterError``."""
-    place = _place(config)
+    place = config.labelled_place
     parameters = config.parameters
     if not isinstance(parameters, dict):
         raise ParameterError(
-            place, "", f"{_shown(parameters)} is no object", f"write an object with apiVersion {API_VERSION}"
+            place, "", f"{shown(parameters)} is no object", f"write an object with apiVersion {API_VERSION}"
         )
     doubled = doubled_keys(parameters)
     if doubled:
-        raise ParameterError(place, one_line(doubled[0], 2 * _SHOWN), "the key is there twice", "write it once")
+        raise ParameterError(place, shown_path(doubled[0]), "the key is there twice", "write it once")
     kind = _kind(parameters, place)
     names = {json_name: name for json_name, name in FIELDS.items() if name in kind.__slots__}
     found: dict[str, object] = {}
@@ -61,58 +58,38 @@ def decode(config: AllocatedConfig) -> Config:
     return made
 
 
-def _place(config: AllocatedConfig) -> str:
-    return f"{config.place} (from the DeviceClass)" if config.source is ConfigSource.CLASS else config.place
-
-
 def _kind(parameters: JsonObject, place: str) -> type[Config]:
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
     if version != API_VERSION:
-        raise ParameterError(place, "apiVersion", _missing_or(version), f"write {API_VERSION}")
+        raise ParameterError(place, "apiVersion", missing_or(version), f"write {API_VERSION}")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ParameterError(place, "kind", _missing_or(kind), f"write one of {', '.join(KINDS)}")
+        raise ParameterError(place, "kind", missing_or(kind), f"write one of {', '.join(KINDS)}")
     return KINDS[kind]
 
 
 def _unknown(place: str, key: str, kind: type[Config], names: dict[str, str]) -> ParameterError:
     import difflib  # Here and not above: only a mistake needs it.
 
-    close = difflib.get_close_matches(key[:_SHOWN], names, n=1)
+    close = difflib.get_close_matches(key[:LONGEST], names, n=1)
     fix = f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}"
-    return ParameterError(place, _key(key), f"{kind.__name__} has no such field", fix)
+    return ParameterError(place, shown_key(key), f"{kind.__name__} has no such field", fix)
 
 
 def _truth(place: str, key: str, content: Json) -> bool:
     if not isinstance(content, bool):
-        raise ParameterError(place, key, f"{_shown(content)} is neither true nor false", "write true or false")
+        raise ParameterError(place, key, f"{shown(content)} is neither true nor false", "write true or false")
     return content
 
 
 def _channels(place: str, key: str, content: Json) -> tuple[int, ...]:
     if not isinstance(content, list):
-        raise ParameterError(place, key, f"{_shown(content)} is no list", "write a list of channel numbers, as [0]")
+        raise ParameterError(place, key, f"{shown(content)} is no list", "write a list of channel numbers, as [0]")
     channels = []
     for index, item in enumerate(content):
         if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < MOST_CHANNELS:
             fix = f"write whole numbers from 0 to {MOST_CHANNELS - 1}"
-            raise ParameterError(place, f"{key}[{index}]", f"{_shown(item)} is no channel number", fix)
+            raise ParameterError(place, f"{key}[{index}]", f"{shown(item)} is no channel number", fix)
         if item in channels:
             raise ParameterError(place, f"{key}[{index}]", f"channel {item} is there twice", "write it once")
         channels.append(item)
     return tuple(channels)
-
-
-def _missing_or(content: Json) -> str:
-    return "is missing" if content is None else f"{_shown(content)} is not known"
-
-
-def _key(key: str) -> str:
-    return key if key.isidentifier() and len(key) <= _SHOWN else _shown(key)
-
-
-def _shown(content: Json) -> str:
-    try:
-        text = json.dumps(content)
-    except RecursionError:
-        return "a value of too many levels"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -19,3 +19,7 @@ class ParameterError(ClaimError):
         self.field = field
         self.found = found
         self.fix = fix
+
+
+class UnservedParameter(ParameterError):
+    """Parameters for another driver, whose claims run on ours, ask for what nothing here serves."""

@@ -9,6 +9,9 @@ keeps the IMEX channel that its class gives.
 A configuration that names a request and does not fit its device is an error; one for all requests is for the devices
 that it fits, since a claim may mix GPUs and NICs. A request with alternatives (``firstAvailable``) named as a whole is
 taken the same way: which alternative was allocated is not the author's doing.
+
+Parameters for a driver whose claims run on ours change nothing: what they ask for is refused unless every device has
+it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from driver.parameters.decoding import decode
 from driver.parameters.errors import ParameterError
 from driver.parameters.fitness import check_fit
 from driver.parameters.kinds import DEVICE_KINDS, Config, GpuConfig, NicConfig, kind_for
+from driver.parameters.peers import check_served, concerns
 from node.edits.options import EditOptions
 from node.values import replace
 
@@ -28,17 +32,22 @@ DeviceKey = tuple[str, str, str]
 """``AllocatedDevice.key``: pool, device, share id."""
 
 
-def device_options(allocation: Allocation, view: DoorView) -> dict[DeviceKey, EditOptions]:
-    """How each device of the claim is to be given, by ``AllocatedDevice.key``.
+def device_options(allocation: Allocation, view: DoorView, driver: str) -> dict[DeviceKey, EditOptions]:
+    """How each device of the claim is to be given, by ``AllocatedDevice.key``; ``driver``: our name.
 
     Devices that ``view`` lacks are left out: whoever prepares refuses them by name first. Raises ``ParameterError``
     for parameters that are wrong, or that ask for what the device or this node cannot give.
     """
-    decoded = [(config, decode(config)) for config in _in_order(allocation.configs)]
+    ours = [config for config in allocation.configs if config.peer is None]
+    peers = [config for config in allocation.configs if config.peer is not None]
+    decoded = [(config, decode(config)) for config in _in_order(ours)]
     options: dict[DeviceKey, EditOptions] = {}
     for allocated in allocation.devices:
         offered = view.device_for(allocated.device, looking=allocated.admin_access)
         if offered is not None:
+            for config in peers:
+                if concerns(config, allocated, offered):
+                    check_served(config, driver)
             options[allocated.key] = _options_of(allocated, offered, decoded, view)
     return options
 

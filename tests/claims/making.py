@@ -51,8 +51,8 @@ def claim(
     }
 
 
-def opaque(parameters: JsonObject, *requests: str, source: str = "FromClaim") -> JsonObject:
-    return {"source": source, "requests": list(requests), "opaque": {"driver": DRIVER, "parameters": parameters}}
+def opaque(parameters: JsonObject, *requests: str, source: str = "FromClaim", driver: str = DRIVER) -> JsonObject:
+    return {"source": source, "requests": list(requests), "opaque": {"driver": driver, "parameters": parameters}}
 
 
 class Reader:

@@ -7,6 +7,7 @@ import pytest
 from driver.claims.errors import ClaimError, Unavailable
 from driver.claims.model import ClaimReference
 from driver.claims.observer import NoObserver
+from driver.devices.peer import Peer
 from node.health.state import HealthState
 from node.offer import Cause
 from tests.claims.making import GPU0, GPU1, Node, claim, offered, opaque, reference, result
@@ -141,6 +142,37 @@ async def test_wrong_parameters_are_refused_by_field_and_change_nothing(node: No
     with pytest.raises(ClaimError, match=r"status.allocation.devices.config\[0\].opaque.parameters.gdrcpy"):
         await service.prepare(reference())
     assert not (node.root / "state").exists()
+
+
+MPS = opaque(
+    {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS"}},
+    driver=Peer.NVIDIA,
+)
+
+
+async def test_sharing_that_a_claim_for_nvidias_driver_asks_for_is_refused_and_changes_nothing(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0), config=(MPS,)))
+    service = await node.started(options=node.with_options(peers=(Peer.NVIDIA,)))
+    with pytest.raises(
+        ClaimError, match=r'config\[0\].opaque.parameters.sharing.strategy: "MPS" is for gpu.nvidia.com'
+    ):
+        await service.prepare(reference())
+    assert not (node.root / "state").exists()
+    [status] = service.statuses()
+    assert "leave it out: a claim gets the whole device" in status.problem
+
+
+async def test_parameters_for_a_driver_that_is_not_published_as_are_that_drivers(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0), config=(MPS,)))
+    service = await node.started(options=node.with_options(peers=(Peer.DRANET,)))
+    assert len(await service.prepare(reference())) == 1
+
+
+async def test_a_claim_that_was_prepared_before_its_parameters_were_looked_at_keeps_what_it_has(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0), config=(MPS,)))
+    answer = await (await node.started()).prepare(reference())
+    service = await node.started(options=node.with_options(peers=(Peer.NVIDIA,)))
+    assert await service.prepare(reference()) == answer
 
 
 @pytest.mark.parametrize("uid", ["", "../etc/passwd", "a/b", ".hidden", "a" * 200])

@@ -41,7 +41,7 @@ def options(
     """The options of these devices, in their order."""
     results = tuple(allocated(device, request) for request, device in devices)
     view = shown(*(device for _, device in devices), rule=rule, host=host)
-    found = device_options(Allocation(CLAIM, results, configs), view)
+    found = device_options(Allocation(CLAIM, results, configs), view, "ostler.dev")
     return [found[result.key] for result in results]
 
 
@@ -120,13 +120,13 @@ def test_shares_of_one_device_have_options_of_their_own() -> None:
     first = AllocatedDevice("a", "node-a", gpu(0).name, "share-1")
     second = AllocatedDevice("b", "node-a", gpu(0).name, "share-2")
     allocation = Allocation(CLAIM, (first, second), (config("GpuConfig", "b", gdrcopy=True),))
-    found = device_options(allocation, shown(gpu(0)))
+    found = device_options(allocation, shown(gpu(0)), "ostler.dev")
     assert found[first.key].features == ()
     assert found[second.key].features == ("gdrcopy",)
 
 
 def test_a_device_that_is_not_offered_is_left_to_the_caller() -> None:
-    assert device_options(Allocation(CLAIM, (allocated(gpu(0)),)), shown()) == {}
+    assert device_options(Allocation(CLAIM, (allocated(gpu(0)),)), shown(), "ostler.dev") == {}
 
 
 def test_a_feature_that_the_node_lacks_is_refused() -> None:
