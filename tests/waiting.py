@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 @overload
-async def eventually(condition: Callable[[], Coroutine[Any, Any, T]], what: str = "", within: float = 30.0) -> T: ...
+async def eventually(condition: Callable[[], Coroutine[Any, Any, T]], what: str = "", within: float = 120.0) -> T: ...
 
 
 @overload
-async def eventually(condition: Callable[[], T], what: str = "", within: float = 30.0) -> T: ...
+async def eventually(condition: Callable[[], T], what: str = "", within: float = 120.0) -> T: ...
 
 
-async def eventually(condition: Callable[[], Any], what: str = "", within: float = 30.0) -> Any:
+async def eventually(condition: Callable[[], Any], what: str = "", within: float = 120.0) -> Any:
     """Return the first true value of ``condition``, asked every 10 ms; fail with ``what`` after ``within`` seconds."""
     deadline = time.monotonic() + within
     while True:
@@ -32,7 +32,7 @@ async def eventually(condition: Callable[[], Any], what: str = "", within: float
         await asyncio.sleep(0.01)
 
 
-def until(condition: Callable[[], T], what: str = "", within: float = 30.0) -> T:
+def until(condition: Callable[[], T], what: str = "", within: float = 120.0) -> T:
     """The same for tests without a loop, whose condition other threads make true."""
     deadline = time.monotonic() + within
     while not (value := condition()):

@@ -275,7 +275,7 @@ class Kubelet:
         """Call ``callback`` with what happens from now on; returns what ends that."""
         return self._feed.subscribe(callback)
 
-    async def wait_for(self, resource: str, *, healthy: int, within: float = 10.0) -> None:
+    async def wait_for(self, resource: str, *, healthy: int, within: float = 60.0) -> None:
         """Wait until ``resource`` has exactly ``healthy`` healthy devices; raises TimeoutError with what it has."""
         stream = self.events()
         try:

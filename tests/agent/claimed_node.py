@@ -117,7 +117,7 @@ class ClaimedNode(SandboxNode):
         assert outcome.running, outcome.message
         return outcome
 
-    async def runs_in_the_end(self, name: str, within: float = 15.0) -> PodOutcome:
+    async def runs_in_the_end(self, name: str, within: float = 60.0) -> PodOutcome:
         """A pod that could not be started, tried again until it runs."""
 
         async def tried() -> PodOutcome | None:

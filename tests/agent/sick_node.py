@@ -81,7 +81,7 @@ class SickNode(SandboxNode):
         await super()._start()
         await self.registered()
         await self.listening()
-        await eventually(self._offered, "nothing is tainted but GPUs in MIG mode", within=20)
+        await eventually(self._offered, "nothing is tainted but GPUs in MIG mode", within=120)
 
     def _offered(self) -> bool:
         keys = {key for taints in self.taints().values() for key, _ in taints}
@@ -95,14 +95,14 @@ class SickNode(SandboxNode):
             heard = [each.state for each in status.sources if each.name == "nvml-signals"]
             return heard == ["ok"] and self.nvml.listeners >= len(self.facts.gpus)
 
-        await eventually(waits, "NVML is listened to", within=20)
+        await eventually(waits, "NVML is listened to", within=120)
 
     async def restart(self) -> None:
         """Kill the agent and start it again."""
         before = self.nvml.listeners
         await self.restart_agent()
         await self.registered()
-        await eventually(lambda: self.nvml.listeners > before, "NVML is listened to again", within=20)
+        await eventually(lambda: self.nvml.listeners > before, "NVML is listened to again", within=120)
 
     @property
     def api(self) -> ApiServer:
@@ -164,7 +164,7 @@ class SickNode(SandboxNode):
     async def metric(self, name: str, **labels: str) -> float:
         """A figure of /metrics; 0 for one that is not there."""
         port = re.findall(r'msg="serving probes and metrics".*port=(\d+)', self.log.read_text())[-1]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         for line in text.splitlines():
             if line.partition("{")[0].partition(" ")[0] == name:

@@ -85,13 +85,13 @@ async def test_messages_that_are_none_are_refused_and_claims_served(box: Claimed
         )
         for content in (b"\xff" * 100, b"\x0a\xff\xff\xff\x7f", b"\x0a\x03abc"):
             with pytest.raises(grpc.aio.AioRpcError):
-                await raw(content, timeout=5)
+                await raw(content, timeout=60)
         stub = api_pb2_grpc.DRAPluginStub(channel)
         named = [api_pb2.Claim(uid=uid, name="n", namespace="d") for uid in ("../x", "a" * 5000, "\n", "ü", "x/../y")]
-        answer = await stub.NodePrepareResources(api_pb2.NodePrepareResourcesRequest(claims=named), timeout=5)
+        answer = await stub.NodePrepareResources(api_pb2.NodePrepareResourcesRequest(claims=named), timeout=60)
         assert all(entry.error.endswith("is no claim's UID") for entry in answer.claims.values())
         many = [api_pb2.Claim(uid=f"u-{number}", name="n", namespace="default") for number in range(1000)]
-        released = await stub.NodeUnprepareResources(api_pb2.NodeUnprepareResourcesRequest(claims=many), timeout=20)
+        released = await stub.NodeUnprepareResources(api_pb2.NodeUnprepareResourcesRequest(claims=many), timeout=60)
         assert {entry.error for entry in released.claims.values()} == {""}
         assert len(released.claims) == 1000
     await box.running("p")
@@ -146,4 +146,4 @@ async def test_nothing_is_published_on_the_node_of_another_machine(tmp_path: Pat
         info["systemUUID"] = "11111111-2222-3333-4444-555555555555"
         box.server.store.patch("nodes", NODE_NAME, {"status": {"nodeInfo": info}}, part="status")
         server = box.server
-        await eventually(lambda: server.store.list("resourceslices"), "published", within=20)
+        await eventually(lambda: server.store.list("resourceslices"), "published", within=120)

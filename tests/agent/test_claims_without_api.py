@@ -28,7 +28,7 @@ async def test_agent_that_starts_without_an_api_server_registers_and_publishes_w
         assert status.ready, "the kubelet is served"
         assert [reason for reason in status.reasons if "devices are not published through DRA: " in reason]
         box.api.up()
-        await eventually(lambda: _is_well(box), "slices are looked at", within=30)
+        await eventually(lambda: _is_well(box), "slices are looked at", within=120)
         assert box.stored() == before
         await box.running("p")
 
@@ -89,7 +89,7 @@ async def test_slices_that_cannot_be_written_are_told_and_written_later(code: in
         await eventually(told, "the status has the problem")
         await box.running("p")
         box.api.faults.clear()
-        await eventually(lambda: _is_published(box), "the slice is written", within=30)
+        await eventually(lambda: _is_published(box), "the slice is written", within=120)
 
 
 async def _is_published(box: ClaimedNode) -> bool:
@@ -110,7 +110,7 @@ async def test_watch_that_is_closed_is_taken_up_again_without_a_write(expired: b
         assert box.slice_writes() == before
         (stored,) = box.api.store.list("resourceslices")
         box.api.store.delete("resourceslices", stored["metadata"]["name"])
-        await eventually(lambda: bool(box.stored()), "the slice is back", within=20)
+        await eventually(lambda: bool(box.stored()), "the slice is back", within=120)
 
 
 def _watched_again(box: ClaimedNode, before: int) -> bool:
@@ -132,7 +132,7 @@ async def test_kubeconfig_that_appears_late_is_found() -> None:
         await eventually(told, "the status names the file")
         assert (await box.door()).registration == "registered"
         aside.rename(kubeconfig)
-        await eventually(lambda: bool(box.stored()), "slices are published", within=30)
+        await eventually(lambda: bool(box.stored()), "slices are published", within=120)
         await box.running("p")
 
 
@@ -146,7 +146,7 @@ async def test_node_object_that_comes_late_is_waited_for() -> None:
         await eventually(lambda: _says(box, f'nodes "{NODE_NAME}" not found'), "the status says what is missing")
         assert not box.stored()
         box.api.store.create("nodes", {"metadata": {"name": NODE_NAME}})
-        await eventually(lambda: bool(box.stored()), "slices are published", within=30)
+        await eventually(lambda: bool(box.stored()), "slices are published", within=120)
 
 
 async def _says(box: ClaimedNode, words: str) -> bool:

@@ -138,7 +138,7 @@ async def test_of_two_standbys_each_becomes_active_in_its_turn_and_the_other_is_
         while tasks:
             await eventually(active.begin, "one of them says that it waits")
             await active.leave()
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=60)
             assert len(done) == 1
             active = tasks.pop(done.pop())
     assert not active.begin()

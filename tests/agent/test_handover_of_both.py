@@ -47,7 +47,7 @@ async def prepared(box: ClaimedNode, socket: Path) -> str:
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
         request = api_pb2.NodePrepareResourcesRequest(claims=[named])
         answer = await api_pb2_grpc.DRAPluginStub(channel).NodePrepareResources(
-            request, timeout=30, wait_for_ready=True
+            request, timeout=60, wait_for_ready=True
         )
     return str(answer.claims[named.uid].error)
 
@@ -87,4 +87,4 @@ async def test_a_device_that_the_old_agent_gives_to_a_pod_is_never_prepared_by_t
             if given.admission.admitted:
                 # Whoever lost gets it when it is free.
                 box.end(given.pod)
-                await box.runs_in_the_end("p", within=30)
+                await box.runs_in_the_end("p", within=120)

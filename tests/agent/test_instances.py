@@ -80,7 +80,7 @@ async def test_a_standby_process_takes_over_when_the_active_one_ends(number: sig
 
 def _page(address: str) -> str:
     try:
-        with urllib.request.urlopen(address, timeout=2) as answer:
+        with urllib.request.urlopen(address, timeout=60) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""

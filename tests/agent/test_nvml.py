@@ -66,7 +66,7 @@ async def test_a_gpu_that_is_lost_and_back_is_seen_through_the_binding(hardware:
         sick = [device.id for device in box.kubelet.devices(GPU) if not device.healthy]
         assert sick == [hardware.facts.gpus[2].uuid]
         hardware.write()
-        await box.kubelet.wait_for(GPU, healthy=8, within=20)
+        await box.kubelet.wait_for(GPU, healthy=8, within=120)
 
 
 async def test_a_gpu_lost_before_the_start_is_listed_unhealthy_under_its_id(hardware: Hardware) -> None:

@@ -43,7 +43,7 @@ async def test_no_claim_waits_for_the_device_of_another(node: Node) -> None:
     await service.prepare(reference(1))
     waiting = asyncio.create_task(service.prepare(reference(2)))
     await eventually(lambda: len(service.statuses()) == 2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await service.prepare(reference(3))
     assert not waiting.done()
     await service.unprepare(reference(2))

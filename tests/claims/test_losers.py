@@ -287,7 +287,7 @@ async def test_a_claim_for_a_gpu_whose_part_a_pod_has_is_refused_at_once(node: N
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     service.ledger.take(plugin_owner(part.name), [replace(pods(part.name), within=(GPU0,))])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(Unavailable, match=f"device {GPU0}, whose part {part.name} is held through the plugin door"):
             await service.prepare(reference())
     assert service.contested() == {GPU0}

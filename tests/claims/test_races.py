@@ -64,7 +64,7 @@ async def test_claims_that_wait_for_one_device_get_it_one_after_the_other(node: 
         assert {hold.owner for hold in service.ledger.all} == {reference(number).uid}
         await service.unprepare(reference(number))
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(used(number) for number in numbers))
     assert service.records() == ()
 
@@ -125,7 +125,7 @@ async def test_a_claim_made_again_under_its_name_gets_the_device_of_the_first_on
     node.reader.put(_again())
     node.kubelet_knows()
     collecting = asyncio.create_task(service.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert len(await service.prepare(AGAIN)) == 1
     assert [record.claim for record in service.records()] == [AGAIN]
     await service.close()

@@ -168,7 +168,7 @@ def test_a_signal_ends_the_agent_too(words: list[str], code: int) -> None:
         while not (found := agents(started.pid)):
             assert time.monotonic() < deadline
         started.send_signal(signal.SIGTERM)
-        started.communicate(timeout=30)
+        started.communicate(timeout=60)
     assert started.returncode == code
     assert not [agent for agent in found if agent.exists()]
 

@@ -45,7 +45,7 @@ def test_a_check_that_hangs_is_left_behind_at_its_deadline(tmp_path: Path) -> No
         hung, well = examine(
             (Subject("s", (_check("hang", hang, 0.05), _check("well", lambda _: ok("fine")))),), view(tmp_path)
         )
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25
         left = [thread for thread in threading.enumerate() if thread.name == "check hang"]
         assert [thread.daemon for thread in left] == [True], "it would keep the command from ending"
     finally:

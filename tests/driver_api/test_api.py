@@ -248,7 +248,7 @@ def test_a_reflector_tells_of_slices_as_v1(version: str) -> None:
         notes = Notes()
         reflector = Reflector(api.slices(OF_NODE), notes, random=lambda: 0.5)
         reflector.start()
-        assert reflector.synced.wait(10)
+        assert reflector.synced.wait(60)
         created = api.create_slice(slice_named("new", "gpu-1"))
         api.create_slice(slice_named("other", nodeName="node-2"))
         api.delete_slice("old")

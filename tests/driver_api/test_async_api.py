@@ -196,7 +196,7 @@ async def test_claims_do_not_wait_for_each_other(words: Scripted) -> None:
 
     def respond(asked: object) -> Answer:
         if "resourceclaims/" in asked.path:  # type: ignore[attr-defined]
-            together.wait(10)
+            together.wait(60)
         return server.answer(asked)  # type: ignore[arg-type]
 
     words.respond = respond
@@ -215,7 +215,7 @@ async def test_close_ends_what_is_under_way_at_once(words: Scripted, waiting: in
     began = time.monotonic()
     api.close()
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 15  # Without it the calls wait for 20 s.
     assert all(isinstance(answer, Unavailable) for answer in answers)
     assert all("because this agent is ending" in str(answer) for answer in answers)
     with pytest.raises(Unavailable, match="because this agent is ending"):
@@ -239,7 +239,7 @@ async def test_an_api_that_is_made_while_everything_ends_is_closed(server: ApiSe
 
     def make() -> ResourceApi:
         begun.set()
-        assert go.wait(10)
+        assert go.wait(60)
         made.append(ResourceApi(client_of(server.url)))
         return made[0]
 

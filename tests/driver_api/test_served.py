@@ -24,7 +24,7 @@ class Slow:
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
         self.asked.append(path)
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         if self.fails:
             raise Unreachable("GET", path, "away", sent=False)
         if path.count("/") == 2:
@@ -47,7 +47,7 @@ def asked_by(threads: int, served: Served, client: Slow) -> list[object]:
     until(lambda: bool(client.asked))
     client.go.set()
     for worker in workers:
-        worker.join(10)
+        worker.join(60)
     return answers
 
 

@@ -101,7 +101,7 @@ class Kubelet:
                     await asyncio.wait_for(endpoint.channel_ready(), 5)
                     self.instances[path] = (info.endpoint, endpoint)
                 status = api_pb2.RegistrationStatus(plugin_registered=not self.verdict, error=self.verdict)
-                await stub.NotifyRegistrationStatus(status, timeout=5)
+                await stub.NotifyRegistrationStatus(status, timeout=60)
 
 
 def named(uid: str) -> dra.Claim:

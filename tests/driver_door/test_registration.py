@@ -61,7 +61,7 @@ async def test_the_endpoint_is_the_path_that_the_kubelet_sees(short_dir: Path) -
         socket = side.door.status().registration_socket
         assert socket is not None
         async with channel(socket) as connection:
-            info = await api_pb2_grpc.RegistrationStub(connection).GetInfo(api_pb2.InfoRequest(), timeout=5)
+            info = await api_pb2_grpc.RegistrationStub(connection).GetInfo(api_pb2.InfoRequest(), timeout=60)
         claims = side.door.status().socket
         assert claims is not None
         assert info.endpoint == f"/mnt/kubelet/plugins/{DRIVER}/{claims.name}"
@@ -208,7 +208,7 @@ async def test_status_follows_a_kubelet_that_asks_and_says_nothing(short_dir: Pa
         socket = side.door.status().registration_socket
         assert socket is not None
         async with channel(socket) as connection:
-            await api_pb2_grpc.RegistrationStub(connection).GetInfo(api_pb2.InfoRequest(), timeout=5)
+            await api_pb2_grpc.RegistrationStub(connection).GetInfo(api_pb2.InfoRequest(), timeout=60)
         assert side.door.status().state is RegistrationState.OFFERED
         await eventually(lambda: side.door.status().registration_socket != socket)
 
@@ -224,7 +224,7 @@ async def asked(path: Path) -> api_pb2.PluginInfo:
 async def notified(path: Path, problem: str = "") -> None:
     async with channel(path) as connection:
         status = api_pb2.RegistrationStatus(plugin_registered=not problem, error=problem)
-        await api_pb2_grpc.RegistrationStub(connection).NotifyRegistrationStatus(status, timeout=5)
+        await api_pb2_grpc.RegistrationStub(connection).NotifyRegistrationStatus(status, timeout=60)
 
 
 async def registration(side: Side) -> Path:

@@ -121,7 +121,7 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(yaml.safe_dump(node("node-1"))))
     writer.start()
     state = read_files(["pipe"]).state
-    writer.join(10)
+    writer.join(60)
     assert name_of(state.nodes[0]) == "node-1"
 
 
@@ -283,10 +283,10 @@ def test_aliases_and_merges_are_what_kubectl_makes_of_them(read: object) -> None
 def test_aliases_that_multiply_are_refused_in_no_time(read: object) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    began = time.monotonic()
+    began = time.process_time()
     message = refused(read, "\n".join(lines))
     assert "aliases make more than 100000 values of this document; write the objects out, without aliases" in message
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 def test_a_file_that_is_too_large_is_refused_unread(read: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ async def first(socket: Path, method: str, *, data: object = None) -> str:
     assert process.stdout is not None
     lines: list[str] = []
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not lines or lines[-1] not in ("}\n", ""):
                 lines.append((await process.stdout.readline()).decode())
     finally:

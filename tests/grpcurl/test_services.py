@@ -156,7 +156,7 @@ async def test_a_stream_goes_on_with_every_change_and_ends_with_its_client() -> 
 
 
 async def _streams(box: SandboxNode, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await box.agent.status()).resources[0].open_streams != count:
             await asyncio.sleep(0.01)
 

@@ -160,7 +160,7 @@ async def test_a_driver_that_hangs_does_not_hold_up_the_loop() -> None:
     answer = driver.compute_processes
 
     def hang(device: Device) -> tuple[Process, ...] | None:
-        going_on.wait(10)
+        going_on.wait(60)
         return answer(device)
 
     driver.compute_processes = hang  # type: ignore[method-assign]
@@ -170,7 +170,7 @@ async def test_a_driver_that_hangs_does_not_hold_up_the_loop() -> None:
         began = time.monotonic()
         for _ in range(10):
             await asyncio.sleep(0)
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 30  # The driver hangs for a minute.
         assert driver.draining.wanted()
         going_on.set()
         await eventually(lambda: not driver.draining.wanted())

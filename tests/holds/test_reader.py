@@ -235,7 +235,7 @@ async def test_a_kubelet_that_hangs_is_given_up(short_dir: Path) -> None:
         reading = await look.read()
     assert reading.listed is None
     assert "DEADLINE_EXCEEDED" in reading.faults[0]
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 30
 
 
 async def test_a_missing_checkpoint_in_a_folder_that_is_there_is_empty(short_dir: Path) -> None:
@@ -297,7 +297,7 @@ async def test_a_checkpoint_that_has_just_been_written_is_read_every_time(short_
 async def test_a_checkpoint_of_another_kind_than_a_file_does_not_hang(short_dir: Path) -> None:
     (short_dir / "device-plugins").mkdir()
     os.mkfifo(short_dir / "device-plugins" / FILE)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         reading = await _look(short_dir).read()
     assert reading.recorded is None
     assert "is no file" in reading.faults[-1]

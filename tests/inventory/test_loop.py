@@ -47,7 +47,7 @@ class Scripted:
     def read(self) -> NodeFacts:
         self.starts.append(time.monotonic())
         self.threads.add(threading.get_ident())
-        self.gate.wait(10)
+        self.gate.wait(60)
         if self.fault is not None:
             raise self.fault
         return self.facts

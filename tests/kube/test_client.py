@@ -224,7 +224,7 @@ def test_a_server_that_comes_later_is_found() -> None:
     thread = threading.Thread(target=lambda: found.append(asks.create("/x", {})))
     thread.start()
     with ApiServer(port=port):
-        thread.join(10)
+        thread.join(60)
     assert found == [{}]
 
 
@@ -239,7 +239,7 @@ def test_an_answer_that_drips_ends_in_time(server: ApiServer) -> None:
     begun = time.monotonic()
     with pytest.raises(TimedOut, match=r"did not answer, or not to the end, within 0\.3 s"):
         client_of(server, Limits(whole=0.3)).create("/x", {})
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def dripping(begin: bytes, again: bytes) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         peer_is_gone.set()
-        thread.join(10)
+        thread.join(60)
 
 
 def test_an_answer_without_end_is_cut_off(server: ApiServer) -> None:
@@ -404,7 +404,14 @@ def test_a_client_certificate_is_shown_and_its_successor_after_a_401(
 def test_closing_ends_a_wait(server: ApiServer) -> None:
     server.respond = lambda _: refused(429, "TooManyRequests", "busy", Retry_After="100")
     access = Access(server.url, "a test", Fixed("none"))
-    asks = Client(access, random=lambda: 0.5)
+    waits = threading.Event()
+
+    def chance() -> float:
+        """Asked for the length of a wait, just before it."""
+        waits.set()
+        return 0.5
+
+    asks = Client(access, random=chance)
     caught: list[RequestError] = []
 
     def ask() -> None:
@@ -415,11 +422,9 @@ def test_closing_ends_a_wait(server: ApiServer) -> None:
 
     thread = threading.Thread(target=ask)
     thread.start()
-    deadline = time.monotonic() + 10
-    while not server.asked and time.monotonic() < deadline:
-        thread.join(0.01)
+    assert waits.wait(60)
     asks.close()
-    thread.join(10)
+    thread.join(60)
     assert isinstance(caught[0], Closed)
     assert "closed while waiting after: busy" in str(caught[0])
     with pytest.raises(Closed, match="the client is closed"):
@@ -441,12 +446,12 @@ def test_as_many_connections_are_kept_as_are_asked_for(server: ApiServer) -> Non
     together = threading.Barrier(threads)
 
     def respond(_: object) -> Answer:
-        together.wait(10)
+        together.wait(60)
         return Answer()
 
     def ask() -> None:
         for _ in range(rounds):
-            barrier.wait(10)
+            barrier.wait(60)
             asks.get("/x")
 
     server.respond = respond

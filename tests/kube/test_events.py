@@ -48,7 +48,7 @@ class Running:
 
     def __exit__(self, *fault: object) -> None:
         self.poster.close()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 
@@ -206,7 +206,7 @@ def test_during_an_outage_the_reason_is_shown_and_nothing_blocks() -> None:
 
     class Away(Recorder):
         def create(self, path: str, body: JsonObject) -> JsonObject:
-            gate.wait(10)
+            gate.wait(60)
             raise Forbidden("POST", path, 403, "Forbidden", 'cannot create resource "events"')
 
     events = poster()
@@ -330,14 +330,14 @@ def test_one_that_fails_while_others_fill_its_place_is_dropped() -> None:
         def create(self, path: str, body: JsonObject) -> JsonObject:
             if body["reason"] == "First":
                 on_its_way.set()
-                gate.wait(10)
+                gate.wait(60)
                 raise Unreachable("POST", path, "away", sent=False)
             return super().create(path, body)
 
     away, events = Away(), poster(Limits(waiting=2))
     with Running(events, away):
         events.offer("Warning", "First", "text", 0.0)
-        assert on_its_way.wait(10)
+        assert on_its_way.wait(60)
         for reason in "AB":
             events.offer("Warning", reason, "text", 0.0)
         gate.set()

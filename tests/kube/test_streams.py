@@ -197,7 +197,7 @@ def ended_by(end: Callable[[], None], stream: Stream) -> tuple[list[object], lis
     until(lambda: bool(got))
     began = time.monotonic()
     end()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     return got, faults, time.monotonic() - began
 
@@ -207,7 +207,7 @@ def test_close_from_another_thread_ends_a_stream_at_once_and_without_an_error(se
     stream = stream_of(server)
     got, faults, seconds = ended_by(stream.close, stream)
     assert (got, faults) == ([ONE], [])
-    assert seconds < 1
+    assert seconds < 15  # Silence would end it after 30 s.
 
 
 def test_close_ends_an_encrypted_stream(secure: ApiServer, authority: Authority) -> None:
@@ -217,7 +217,7 @@ def test_close_ends_an_encrypted_stream(secure: ApiServer, authority: Authority)
     stream = client.stream(PATH, read_timeout=30)
     got, faults, seconds = ended_by(stream.close, stream)
     assert (got, faults) == ([ONE], [])
-    assert seconds < 1
+    assert seconds < 15  # Silence would end it after 30 s.
 
 
 def test_close_of_the_client_ends_its_streams(server: ApiServer) -> None:
@@ -225,7 +225,7 @@ def test_close_of_the_client_ends_its_streams(server: ApiServer) -> None:
     client = client_of(server)
     _, faults, seconds = ended_by(client.close, client.stream(PATH, read_timeout=30))
     assert [str(fault) for fault in faults] == [f"GET {PATH}: the client is closed"]
-    assert seconds < 1
+    assert seconds < 15  # Silence would end it after 30 s.
 
 
 def test_close_of_the_client_ends_a_request_that_waits_for_its_answer(server: ApiServer) -> None:
@@ -241,7 +241,7 @@ def test_close_of_the_client_ends_a_request_that_waits_for_its_answer(server: Ap
     thread.start()
     until(lambda: bool(server.asked))
     client.close()
-    thread.join(5)
+    thread.join(60)
     assert [str(fault) for fault in faults] == ["GET /a: closed while waiting for the answer"]
 
 
@@ -301,7 +301,7 @@ def test_a_stream_that_was_left_in_the_middle_closes_its_connection(server: ApiS
     server.answers.append(Answer(feed=feed))
     with stream_of(server) as stream:
         next(stream)
-    assert broken.wait(10)
+    assert broken.wait(60)
 
 
 def test_a_vanished_peer_is_noticed_by_keepalive() -> None:

@@ -153,12 +153,12 @@ async def test_stop_ends_everything_while_plugins_hang(node: Node) -> None:
     await plugin.called.wait()
     slow = await node.plugin([], door=None, name="q.sock", resource="c.example/x", script=Script(options_error="hang"))
     registering = asyncio.create_task(
-        register(kubelet.settings.device_plugin_dir, slow.resource, slow.path.name, timeout=5)
+        register(kubelet.settings.device_plugin_dir, slow.resource, slow.path.name, timeout=60)
     )
     await eventually(lambda: kubelet.manager.connections.connected(slow.resource), "a dial-back")
     began = time.monotonic()
     await kubelet.stop()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
     verdict = await admission
     assert "rpc error: code = Canceled desc = grpc: the client connection is closing" in verdict.message
     with pytest.raises(grpc.aio.AioRpcError):

@@ -219,7 +219,7 @@ async def test_a_signature_with_a_bug_ends_the_part_with_its_error() -> None:
 
 async def test_a_reading_that_hangs_keeps_nobody_from_ending() -> None:
     hanging = threading.Event()
-    polls = Polls(lambda: None, [lambda _: hanging.wait(10)], interval=0.001)
+    polls = Polls(lambda: None, [lambda _: hanging.wait(60)], interval=0.001)
     async with polling(polls):
         await eventually(lambda: polls._reading_since is not None)
         stalled = [polls.stalled]

@@ -32,7 +32,7 @@ async def scrape(box: SandboxNode) -> str:
     url = f"{await address(box)}/metrics"
 
     def read() -> str:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             text: str = answer.read().decode()
             return text
 

@@ -33,7 +33,7 @@ async def until(box: SandboxNode, name: str, least: float, **labels: str) -> Scr
         found = await scraped(box)
         return found if found.sum(name, **labels) >= least else None
 
-    found = await eventually(reached, f"{name} {labels} >= {least}", within=15.0)
+    found = await eventually(reached, f"{name} {labels} >= {least}", within=120)
     assert found is not None
     return found
 
@@ -48,7 +48,7 @@ async def allocate(box: SandboxNode, resource: str, *ids: str) -> grpc.StatusCod
     request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids)])
     async with grpc.aio.insecure_channel(f"unix:{await socket_of(box, resource)}", options=local) as channel:
         try:
-            await api_pb2_grpc.DevicePluginStub(channel).Allocate(request, timeout=5)
+            await api_pb2_grpc.DevicePluginStub(channel).Allocate(request, timeout=60)
         except grpc.aio.AioRpcError as error:
             return error.code()
     return grpc.StatusCode.OK
@@ -221,7 +221,7 @@ async def test_a_scraper_may_ask_for_the_head_alone() -> None:
         request = urllib.request.Request(f"{await address(box)}/metrics", method="HEAD")
 
         def ask() -> tuple[int, str, int, bytes]:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 length = int(answer.headers["Content-Length"])
                 return answer.status, answer.headers["Content-Type"], length, answer.read()
 

@@ -56,12 +56,12 @@ class Kubelet:
     async def prefer(self, resource: str, available: Sequence[str], size: int) -> list[str]:
         wanted = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=size)
         request = api_pb2.PreferredAllocationRequest(container_requests=[wanted])
-        response = await self._stubs[resource].GetPreferredAllocation(request, timeout=5)
+        response = await self._stubs[resource].GetPreferredAllocation(request, timeout=60)
         return list(response.container_responses[0].deviceIDs)
 
     async def allocate(self, resource: str, *ids: str) -> None:
         request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids)])
-        await self._stubs[resource].Allocate(request, timeout=5)
+        await self._stubs[resource].Allocate(request, timeout=60)
 
 
 @asynccontextmanager

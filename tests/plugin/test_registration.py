@@ -264,10 +264,10 @@ async def test_a_refusal_by_notification_is_answered_without_an_error_and_told(s
             await eventually(lambda: state(served) == "offered")
             async with grpc.aio.insecure_channel(f"unix:{socket_of(served)}") as channel:
                 stub = registration_pb2_grpc.RegistrationStub(channel)
-                info = await stub.GetInfo(registration_pb2.InfoRequest(), timeout=5)
+                info = await stub.GetInfo(registration_pb2.InfoRequest(), timeout=60)
                 assert (info.type, info.name, info.endpoint) == ("DevicePlugin", GPU, "")
                 assert list(info.supported_versions) == ["v1beta1"]
-                await stub.NotifyRegistrationStatus(registration_pb2.RegistrationStatus(error="no room"), timeout=5)
+                await stub.NotifyRegistrationStatus(registration_pb2.RegistrationStatus(error="no room"), timeout=60)
             await eventually(lambda: state(served) == "failed")
             assert told.of("RegistrationRefused") == [f"{GPU}: no room"]
             assert served.waiting_for() == (f"resource {GPU} is failed: no room",)

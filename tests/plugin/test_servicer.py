@@ -57,7 +57,7 @@ async def allocate(stub: Stub, *containers: Sequence[str]) -> list[str]:
     request = api_pb2.AllocateRequest(
         container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
     )
-    response = await stub.Allocate(request, timeout=5)
+    response = await stub.Allocate(request, timeout=60)
     return [container.envs["IDS"] for container in response.container_responses]
 
 
@@ -117,14 +117,14 @@ async def test_a_bug_in_rendering_is_told_to_the_kubelet_and_the_next_call_is_se
 
 
 async def test_options_announce_preferred_allocation_and_no_pre_start(stub: Stub) -> None:
-    options = await stub.GetDevicePluginOptions(api_pb2.Empty(), timeout=5)
+    options = await stub.GetDevicePluginOptions(api_pb2.Empty(), timeout=60)
     assert options.get_preferred_allocation_available
     assert not options.pre_start_required
 
 
 async def test_pre_start_may_be_called_again_and_again(stub: Stub) -> None:
     for _ in range(3):
-        await stub.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["a", "unknown"]), timeout=5)
+        await stub.PreStartContainer(api_pb2.PreStartContainerRequest(devices_ids=["a", "unknown"]), timeout=60)
 
 
 async def test_preferred_allocation_answers_each_container(stub: Stub) -> None:

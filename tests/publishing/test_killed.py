@@ -113,7 +113,7 @@ async def _run(process: Process, door: Doors, done: Callable[[], bool]) -> None:
     process.slices.start()
     try:
         async with background(process.withdrawal.run()):
-            await eventually(done, within=20)
+            await eventually(done, within=120)
     finally:
         await asyncio.to_thread(process.slices.stop)
 
@@ -129,7 +129,7 @@ def die(folder: str, url: str, step: str) -> None:
         process = Process(Path(folder), url, Doors.DRA, reached)
         process.apply()
         process.slices.start()
-        await eventually(lambda: process.slices.free() == NAMES, within=20)
+        await eventually(lambda: process.slices.free() == NAMES, within=120)
         reached("published")
         task = asyncio.create_task(process.withdrawal.run())
         process.use(Doors.PLUGIN)

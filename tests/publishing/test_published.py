@@ -186,5 +186,5 @@ def test_an_account_without_the_right_is_seen_in_the_publication(server: ApiServ
     publisher.start()
     until(lambda: "may not list resourceslices" in publisher.publication().error)
     server.faults.clear()
-    until(lambda: publisher.publication().in_order, within=20.0)
+    until(lambda: publisher.publication().in_order, within=120)
     publisher.stop()

@@ -49,7 +49,7 @@ class Watcher(Recorder):
         self.gate.set()
 
     def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         super().update(resources, afresh=afresh)
         self.unknown |= {each for group in self.given[-1] for each in group if not self._shown.on_disk(each)}
 

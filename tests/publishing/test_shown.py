@@ -202,13 +202,13 @@ def test_what_is_expected_waits_for_no_disk(tmp_path: Path) -> None:
     class Stuck(ShownDevices):
         def _write(self, names: frozenset[str], *, everything: bool) -> None:
             writing.set()
-            assert written.wait(10)
+            assert written.wait(60)
             super()._write(names, everything=everything)
 
     shown = Stuck(tmp_path)
     thread = threading.Thread(target=shown.cover, args=(["a"],))
     thread.start()
-    assert writing.wait(10)
+    assert writing.wait(60)
     shown.expect(["b"])
     assert shown.among([]) == {"a", "b"}
     written.set()

@@ -204,7 +204,7 @@ class Both:
         return len(self.server.requests.of(verb, resource))
 
 
-async def ended_at(both: Both, doors: Doors, within: float = 40.0) -> None:
+async def ended_at(both: Both, doors: Doors, within: float = 120.0) -> None:
     """Everything is offered through these doors and no others, and nothing is under way any more."""
     names = {device.name for device in both.snapshot.devices}
     plugin, dra = (names if doors.has(door) else set[str]() for door in Door)

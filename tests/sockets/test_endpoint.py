@@ -47,7 +47,7 @@ async def serving(directory: Path) -> AsyncIterator[tuple[Endpoint, grpc.aio.Cha
 
 
 async def name(channel: grpc.aio.Channel) -> str:
-    info = await api_pb2_grpc.RegistrationStub(channel).GetInfo(api_pb2.InfoRequest(), timeout=5)
+    info = await api_pb2_grpc.RegistrationStub(channel).GetInfo(api_pb2.InfoRequest(), timeout=60)
     return str(info.name)
 
 
@@ -55,10 +55,10 @@ async def test_health_and_reflection_are_on_every_socket(short_dir: Path) -> Non
     async with serving(short_dir) as (_, channel):
         health = health_pb2_grpc.HealthStub(channel)
         for service in ("", "pluginregistration.Registration"):
-            answer = await health.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await health.Check(health_pb2.HealthCheckRequest(service="other"), timeout=5)
+            await health.Check(health_pb2.HealthCheckRequest(service="other"), timeout=60)
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
@@ -102,10 +102,10 @@ async def test_a_bad_message_is_refused_and_the_next_one_served(short_dir: Path)
             "/pluginregistration.Registration/NotifyRegistrationStatus"
         )
         with pytest.raises(grpc.aio.AioRpcError):
-            await raw(b"\xff\xff\xff", timeout=5)
+            await raw(b"\xff\xff\xff", timeout=60)
         unknown: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/no.such.Service/Call")
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await unknown(b"", timeout=5)
+            await unknown(b"", timeout=60)
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
         assert await name(channel) == "here"
 

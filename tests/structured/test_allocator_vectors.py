@@ -46,17 +46,17 @@ SLOW = cases("slow")
 def test_search_that_takes_kubernetes_long_is_answered_at_once(case: dict[str, Any]) -> None:
     answer = expected(case)
     assert answer is not None
-    start = time.monotonic()
+    start = time.process_time()
     assert allocation_differences(allocate(case), answer) == []
-    assert time.monotonic() - start < SLOW_S
+    assert time.process_time() - start < SLOW_S
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in SLOW if expected(case) is None])
 def test_search_whose_answer_nobody_knows_ends_when_patience_does(case: dict[str, Any]) -> None:
-    start = time.monotonic()
-    asked = allocator(case, give_up=lambda: time.monotonic() - start > PATIENCE_S)
+    start = time.process_time()
+    asked = allocator(case, give_up=lambda: time.process_time() - start > PATIENCE_S)
     try:
         asked.allocate(case["node"])
     except GaveUp as error:
         assert error.object.kind == "ResourceClaim"  # noqa: PT017 - an answer is as good as giving up
-    assert time.monotonic() - start < PATIENCE_S + SLOW_S
+    assert time.process_time() - start < PATIENCE_S + SLOW_S

@@ -121,9 +121,9 @@ def test_object_that_is_none_is_refused(part: str) -> None:
 
 
 def timed(made: Allocator) -> list[list[str]] | None:
-    start = time.monotonic()
+    start = time.process_time()
     results = made.allocate(NODE)
-    assert time.monotonic() - start < SLOWEST_S
+    assert time.process_time() - start < SLOWEST_S
     return devices_of(results)
 
 

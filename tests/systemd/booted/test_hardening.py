@@ -92,7 +92,7 @@ async def test_real_hardware_is_watched_with_the_sandbox_in_force(machine: Machi
     config.write_text(config.read_text().replace("inventory: {recorded: /etc/ostler/node.yaml}\n", ""))
     machine.run("systemctl", "start", "ostler")
     wanted = ("sysfs", "network", "events")
-    await eventually(lambda: all(name in machine.run("ostler", "status", check=False) for name in wanted), within=15)
+    await eventually(lambda: all(name in machine.run("ostler", "status", check=False) for name in wanted), within=120)
     status = machine.run("ostler", "status")
     assert "polling" not in status, status
     assert shutil.which("ip") is None or "network" in status

@@ -52,7 +52,7 @@ async def test_it_is_ready_when_start_returns_and_the_kubelet_gets_its_devices(
 ) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     assert machine.show("ActiveState") == "active"
-    await kubelet.wait_for(RESOURCE, healthy=8, within=20)
+    await kubelet.wait_for(RESOURCE, healthy=8, within=120)
     admission = await kubelet.admit(Pod("uid-1", "pod-1", containers=(Container("main", limits={RESOURCE: 2}),)))
     assert admission.admitted
     assert len(admission.devices["main"][RESOURCE]) == 2
@@ -75,15 +75,15 @@ async def test_without_a_kubelet_the_service_is_up_and_says_what_it_waits_for(ma
 async def test_a_hanging_agent_is_ended_by_the_watchdog_and_started_again(machine: Machine, kubelet: Kubelet) -> None:
     _drop_in(machine, "[Service]\nWatchdogSec=2\n")
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
-    await kubelet.wait_for(RESOURCE, healthy=8, within=20)
+    await kubelet.wait_for(RESOURCE, healthy=8, within=120)
     first = machine.pid()
     machine.kill("STOP")
-    await eventually(partial(_runs_anew, machine, first), within=20)
+    await eventually(partial(_runs_anew, machine, first), within=120)
     assert machine.show("NRestarts") == "1"
     journal = machine.journal()
     assert "Watchdog timeout" in journal
     assert "Fatal Python error: Aborted" in journal, "the journal says where it hung"
-    await kubelet.wait_for(RESOURCE, healthy=8, within=20)
+    await kubelet.wait_for(RESOURCE, healthy=8, within=120)
 
 
 async def test_a_live_agent_is_left_alone_by_the_watchdog(machine: Machine) -> None:
@@ -92,7 +92,7 @@ async def test_a_live_agent_is_left_alone_by_the_watchdog(machine: Machine) -> N
     first = machine.pid()
     stamp = machine.show("WatchdogTimestampMonotonic")
     for _ in range(4):  # Two seconds of signs of life, in a second's patience.
-        await eventually(partial(_was_heard, machine, stamp), within=5)
+        await eventually(partial(_was_heard, machine, stamp), within=120)
         stamp = machine.show("WatchdogTimestampMonotonic")
     assert machine.pid() == first
 
@@ -103,20 +103,20 @@ async def test_a_killed_agent_is_started_again_however_often(machine: Machine, k
     for _ in range(7):  # More than systemd's own limit of five in ten seconds.
         killed = machine.pid()
         machine.kill("KILL")
-        await eventually(partial(_runs_anew, machine, killed), within=15)
-    await kubelet.wait_for(RESOURCE, healthy=8, within=20)
+        await eventually(partial(_runs_anew, machine, killed), within=120)
+    await kubelet.wait_for(RESOURCE, healthy=8, within=120)
 
 
 @pytest.mark.parametrize("way", ["systemctl reload ostler", "systemctl kill --kill-whom=main --signal=HUP ostler"])
 async def test_a_reload_puts_the_new_configuration_in_force(machine: Machine, kubelet: Kubelet, way: str) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
-    await kubelet.wait_for(RESOURCE, healthy=8, within=20)
+    await kubelet.wait_for(RESOURCE, healthy=8, within=120)
     first = machine.pid()
     config = machine.root / "etc/ostler/config.yaml"
     config.write_text(config.read_text() + "resources: [{name: example.com/gpu, devices: {kind: gpu}}]\n")
     await eventually(machine.answers, "the agent's socket is there")
     await asyncio.to_thread(machine.run, *way.split())
-    await kubelet.wait_for("example.com/gpu", healthy=8, within=20)
+    await kubelet.wait_for("example.com/gpu", healthy=8, within=120)
     assert machine.pid() == first
     assert machine.show("ActiveState") == "active"
 
@@ -125,7 +125,7 @@ async def test_a_reload_of_a_bad_configuration_fails_with_its_reason_and_changes
     machine: Machine, kubelet: Kubelet
 ) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
-    await kubelet.wait_for(RESOURCE, healthy=8, within=20)
+    await kubelet.wait_for(RESOURCE, healthy=8, within=120)
     await eventually(machine.answers, "the agent's socket is there")
     (machine.root / "etc/ostler/config.yaml").write_text(CONFIG + "resorces: []\n")
     told = machine.run("systemctl", "reload", "ostler", check=False, errors=True)
@@ -137,7 +137,7 @@ async def test_a_reload_of_a_bad_configuration_fails_with_its_reason_and_changes
 
 async def test_a_stop_leaves_nothing_but_the_state(machine: Machine, kubelet: Kubelet) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
-    await kubelet.wait_for(RESOURCE, healthy=8, within=20)
+    await kubelet.wait_for(RESOURCE, healthy=8, within=120)
     await asyncio.to_thread(machine.run, "systemctl", "stop", "ostler")
     assert machine.show("Result") == "success"
     left = machine.run("find", "/run/ostler", "/var/lib/kubelet", "/run/cdi", "-name", "*ostler*", check=False)
