@@ -34,9 +34,10 @@ class HoldState(StrEnum):
     PREPARED = "prepared"
     """A claim that is prepared, or being prepared."""
     DRAINING = "draining"
-    """Nobody's, but a process was left on it, or that is still being looked at.
+    """Nobody's by the books, but pending release: containers of a pod that had it still run, a process was left on it,
+    or that is still being looked at.
 
-    Its door is None; or the plugin door's, which had it last and may give it out again while it is being looked at.
+    Its door is None; or the plugin door's, which had it last, shows it meanwhile, and waits before it gives it out.
     """
 
 
@@ -50,7 +51,7 @@ class Hold(Value):
     ``share``: the share id where a device is given to several claims, else empty. ``admin``: for looking only, beside
     whoever holds the device. ``within``: names of the devices it is a part of. ``resource``: the extended resource that
     the plugin door gave it out as; ``ids``: resource and id of everything that means it there. ``bound``: the API
-    server has the pod on this node.
+    server has the pod on this node. ``pods``: UIDs of the pods that have it, as far as they are known.
     """
 
     device: str
@@ -65,6 +66,7 @@ class Hold(Value):
     resource: str = ""
     bound: bool = False
     ids: tuple[tuple[str, str], ...] = ()
+    pods: tuple[str, ...] = ()
 
     @property
     def live(self) -> bool:
@@ -92,14 +94,17 @@ def draining_owner(device: str) -> str:
 
 
 class HeldError(Exception):
-    """A device cannot be taken: ``wanted`` is refused because of ``by``, which is in the ledger."""
+    """A device cannot be taken: ``wanted`` is refused because of ``by``, which is in the ledger.
 
-    def __init__(self, wanted: Hold, by: Hold) -> None:
+    ``advice``: what to do.
+    """
+
+    def __init__(self, wanted: Hold, by: Hold, advice: str = "") -> None:
         what = wanted.device
         if by.device != wanted.device:
             part = by.device in wanted.within
             what = f"{what}, which is part of {by.device}," if part else f"{what}, whose part {by.device}"
-        super().__init__(f"device {what} is {by.words}")
+        super().__init__(f"device {what} is {by.words}" + (f"; {advice}" if advice else ""))
         self.wanted = wanted
         self.by = by
 

@@ -11,18 +11,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from node.events import EventSink, EventType
+from node.holds.containers import NodeContainers, PodContainers
 from node.holds.draining import Draining
 from node.holds.keeper import HoldKeeper
 from node.holds.lookout import Lookout
 from node.holds.loop import HoldsLoop, Pace
-from node.holds.plugin_holds import PluginHolds, PodsKnown
+from node.holds.plugin_holds import APART, PluginHolds, PodsKnown
 from node.holds.processes import UNSEEN, ComputeProcesses, sees_processes
 from node.holds.reader import KubeletLook, KubeletSource
 from node.holds.reading import Reading
+from node.holds.releases import Releases, remembered
 from node.holds.standing import NOTHING_HELD, Standing
+from node.holds.tenants import Tenants
 from node.inventory.model import Snapshot
 from node.ledger import HeldError, Hold, HoldState, Ledger
 from node.offer import Offer, OfferedDevice
+from node.overlap import wholes_of
 from node.rules import Door, Rule
 from node.values import replace
 from ostler.config.settings import KubeletSettings, Settings
@@ -54,8 +58,9 @@ class Bookkeeping:
         changed: Callable[[], None],
         heard: Callable[[float, frozenset[tuple[str, str]]], None] = lambda *_: None,
         reader: KubeletSource | None = None,
+        containers: PodContainers | None = None,
     ) -> None:
-        """``reader``: looks at the kubelet in place of what the settings' folders give."""
+        """``reader``: looks at the kubelet in place of what the settings' folders give; ``containers`` at cgroups."""
         self._clock, self._monotonic = clock, monotonic = edges.clock, edges.monotonic
         self._changed = changed
         self._heard = heard
@@ -66,8 +71,23 @@ class Bookkeeping:
         self.plugin = PluginHolds()
         off = "" if sees_processes(settings.roots.proc) else UNSEEN
         self.draining = Draining(ignore=settings.holds.ignore_processes, off=off)
+        self.tenants = Tenants(remembered(settings.state_dir))
         self.keeper = HoldKeeper(
-            Ledger(), self.plugin, self.draining, clock=clock, monotonic=monotonic, changed=self._ledger_changed
+            Ledger(),
+            self.plugin,
+            self.draining,
+            clock=clock,
+            monotonic=monotonic,
+            changed=self._ledger_changed,
+            tenants=self.tenants,
+        )
+        self.releases = Releases(
+            self.tenants,
+            containers or NodeContainers(settings.roots.sys / "fs/cgroup", settings.roots.proc, clock=monotonic),
+            settings.state_dir,
+            settle=self.keeper.settle,
+            clock=clock,
+            monotonic=monotonic,
         )
         self._reader = reader or _look_at_kubelet(settings.kubelet, edges)
         self._loop = HoldsLoop(
@@ -83,7 +103,9 @@ class Bookkeeping:
         self._lookout = Lookout(
             self.draining, processes, self.keeper.settle, clock=monotonic, events=events, observer=self.counters
         )
-        self.keeper.drains = self._lookout.wake
+        self.keeper.drains = self._look_at_released
+        self._attributing: asyncio.Task[None] | None = None
+        self._confirmable = asyncio.Event()
         self._listed: frozenset[str] = frozenset()
         self._offered: dict[str, float] = {}
         """When each device was last shown healthy by the plugin door (monotonic)."""
@@ -114,12 +136,42 @@ class Bookkeeping:
         self._loop.allocating()
         known = self.plugin.known(self._monotonic())
         asked: dict[tuple[str, str], OfferedDevice] = {}
+        suspected = self.plugin.unattributed
         for each in devices:
             for id_ in self.plugin.ids_of(each.device.name):
                 asked[id_] = each
             if not known:
                 asked[resource, each.id] = each
-        return self._look_up(resource, asked) if asked and self._reader.has_records else None
+            suspected = suspected or bool(self.tenants.suspects(each.device.name, wholes_of(each.device)))
+        return self._cleared(resource, devices, asked) if suspected or asked else None
+
+    async def _cleared(
+        self, resource: str, devices: Sequence[OfferedDevice], asked: Mapping[tuple[str, str], OfferedDevice]
+    ) -> None:
+        """Return when no other pod can use the devices; raises ``HeldError``.
+
+        What was given out just before is attributed first: the kubelet forgets its pod with this allocation if that
+        was deleted by force meanwhile.
+        """
+        if self._reader.has_records:
+            if asked:
+                await self._look_up(resource, asked)
+            await self._attribute(self._monotonic())
+        try:
+            await self.releases.ended(resource, devices)
+        except HeldError as error:
+            self._lost(resource, error)
+            raise
+
+    async def _attribute(self, before: float) -> None:
+        """Read which pods have what was given out before this time (monotonic)."""
+        recorded = await self._reader.recorded()
+        if recorded is not None:
+            self.keeper.attribute(recorded, before)
+
+    def _look_at_released(self) -> None:
+        self._lookout.wake()
+        self.releases.wake()
 
     async def _look_up(self, resource: str, ids: Mapping[tuple[str, str], OfferedDevice]) -> None:
         holding = await self._reader.holding(ids.keys(), self.keeper.pods.gone)
@@ -161,8 +213,13 @@ class Bookkeeping:
 
     def kubelet_changed(self) -> None:
         """Something in the kubelet's folder of device plugins is another: its checkpoint may be."""
-        if self._running:
-            self._loop.soon()
+        if not self._running:
+            return
+        self._loop.soon()
+        if self.plugin.unattributed and (self._attributing is None or self._attributing.done()):
+            # At once: the next allocation may overwrite it, and would have to wait for this.
+            began = self._monotonic() - APART
+            self._attributing = asyncio.get_running_loop().create_task(self._attribute(began), name="attribution")
 
     def pods_changed(self) -> None:
         """Other pods are on the node, or one of them is known to be gone."""
@@ -232,6 +289,8 @@ class Bookkeeping:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._loop.run(), name="readings of the kubelet")
                 group.create_task(self._lookout.run(), name="left-over processes")
+                group.create_task(self.releases.run(), name="containers of deleted pods")
+                group.create_task(self._confirm(), name="what is seen of containers")
         finally:
             self._running = False
 
@@ -243,8 +302,16 @@ class Bookkeeping:
         self._offered |= dict.fromkeys(self._healthy, self._monotonic())
         return self.keeper.standing(listed=self._listed, offered=self._offered, healthy=self._given)
 
+    async def _confirm(self) -> None:
+        """Compare after every reading what is seen of containers with the pods that live by the kubelet's word."""
+        while True:
+            self._confirmable.clear()
+            await self.releases.confirm(self.plugin.living)
+            await self._confirmable.wait()
+
     def _read(self, reading: Reading) -> None:
         self.keeper.read(reading)
+        self._confirmable.set()
         if reading.allocatable is not None:
             self._heard(reading.began, reading.allocatable)
         if self._standing() != self._seen:

@@ -48,7 +48,8 @@ class HoldsStatus(Value):
     What is not as it should be, in words and empty when it is: ``kubelet``: what containers have through the plugin
     door is not known in whole; ``api_server``: which claims the pods of this node have is not known; ``both``: why
     rules with door both act as plugin; ``doors``: what the Node says of doors means nothing, or may be old;
-    ``processes``: why processes left on devices are not looked for.
+    ``processes``: why processes left on devices are not looked for; ``containers``: why it is not known whether
+    containers of deleted pods still run.
     """
 
     by_plugin: int = 0
@@ -61,6 +62,7 @@ class HoldsStatus(Value):
     both: str = ""
     doors: str = ""
     processes: str = ""
+    containers: str = ""
 
 
 @value

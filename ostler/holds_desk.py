@@ -36,9 +36,10 @@ class HoldsDesk:
         second = self._second()
         snapshot, offer = self._publisher.shown
         standing, kubelet = self._publisher.standing, self._books.unknown_because()
+        containers = self._books.releases.off
         if second is None:
             # Without claims there is nobody to ask of them, and no door that would wait for left-over processes.
-            faults = HoldsStatus(kubelet=kubelet)
+            faults = HoldsStatus(kubelet=kubelet, containers=containers)
             return holds_report(snapshot, self._rules(), standing, {Door.PLUGIN: offer}, losers={}, faults=faults)
         faults = HoldsStatus(
             kubelet=kubelet,
@@ -46,6 +47,7 @@ class HoldsDesk:
             both=second.held_back(),
             doors="; ".join(second.problems_of_doors()),
             processes=self._books.draining.off,
+            containers=containers,
         )
         return holds_report(
             snapshot,
@@ -63,11 +65,12 @@ class HoldsDesk:
         found = next((each for each in snapshot.devices if device in (each.name, each.uuid)), None)
         if found is None:
             raise UnknownDevice(device)
-        left = self._books.draining.left(found.name)
+        left, pods = self._books.draining.left(found.name), self._books.tenants.named(found.name)
         if not self._books.release(found.name):
             raise NotReleasable(found.name, self._books.ledger.by_device().get(found.name))
         processes = ", ".join(str(process) for process in left) or "none was found yet"
-        return (f"{found.name} is free; processes on it: {processes}",)
+        containers = f"; containers still run of {pods}" if pods else ""
+        return (f"{found.name} is free; processes on it: {processes}{containers}",)
 
     def figures(self) -> HoldsFigures:
         """For metrics."""

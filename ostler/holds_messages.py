@@ -59,4 +59,5 @@ def holds_status_message(status: HoldsStatus) -> agent_pb2.HoldsStatus:
         both=status.both,
         doors=status.doors,
         processes=status.processes,
+        containers=status.containers,
     )

@@ -85,6 +85,7 @@ def holds_of(record: ClaimRecord) -> tuple[Hold, ...]:
             share=device.share_id or "",
             admin=device.admin_access,
             within=device.within,
+            pods=record.users,
         )
         for device in record.devices
     )

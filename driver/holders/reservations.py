@@ -218,6 +218,7 @@ class Reservations:
                 admin=device.admin_access,
                 within=self._within(device.device),
                 state=HoldState.RESERVED,
+                pods=tuple(sorted(self._order.users(key))),
             )
             for device in found.reservation.devices
         )

@@ -7,8 +7,9 @@ called in the same step in which anything changes, so that a device is never fre
 - facts (what containers have) are entered whatever else there is; wishes (reservations) only where nothing is in the
   way, and they are tried again with every change;
 - a device that both doors may give out becomes free only when a look has found no process on it. While it is being
-  looked at after a pod of the plugin door, that door may give it out again: the kubelet has seen its containers end,
-  and counts it as free already. The other door waits.
+  looked at after a pod of the plugin door, that door may give it out again: the kubelet counts it as free already. The
+  other door waits;
+- no device is given out, through either door, while containers run of a pod that had it and is gone by the books.
 
 For the event loop alone; nothing waits here.
 """
@@ -20,13 +21,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from node.holds.draining import Draining
 from node.holds.plugin_holds import Grant, NobodyKnown, PluginHolds, PodsKnown
-from node.holds.reading import Reading
+from node.holds.reading import Holding, Reading
+from node.holds.releases import refusal
 from node.holds.standing import Standing, by_place
+from node.holds.tenants import Tenants
 from node.inventory.model import Device, Snapshot
 from node.ledger import HeldError, Hold, HoldState, Ledger, draining_owner, plugin_owner
 from node.offer import OfferedDevice
 from node.overlap import wholes_of
 from node.rules import Door, Doors, Rule, rule_for
+from node.values import replace
 
 log = logging.getLogger("ostler.holds")
 
@@ -49,8 +53,10 @@ class HoldKeeper:
         clock: Callable[[], float],
         monotonic: Callable[[], float],
         changed: Callable[[], None] = lambda: None,
+        tenants: Tenants | None = None,
     ) -> None:
         self.ledger = ledger
+        self.tenants = Tenants() if tenants is None else tenants
         self.plugin = plugin
         self.draining = draining
         self.pods: PodsKnown = NobodyKnown()
@@ -89,6 +95,7 @@ class HoldKeeper:
         """The plugin door gives these out now: all are taken, or none. Raises HeldError."""
         at = self._clock()
         self._refuse_what_may_be_had(resource, devices, at)
+        self._refuse_pending(resource, devices, at)
         holder, door, state = f"a pod that asked for {resource}", Door.PLUGIN, HoldState.ALLOCATED
         holds = []
         for offered in devices:
@@ -122,11 +129,30 @@ class HoldKeeper:
                     wanted = Hold(name, Door.PLUGIN, f"a pod that asked for {resource}", at, within=within)
                     raise HeldError(wanted, Hold(other, Door.PLUGIN, holder, at, within=its_wholes))
 
+    def _refuse_pending(self, resource: str, devices: Sequence[OfferedDevice], at: float) -> None:
+        """Raise HeldError for a device of a pod whose containers are waited for; mostly that was done before."""
+        for offered in devices:
+            by = self.tenants.pending(offered.device.name, self._within(offered.device))
+            if by is not None:
+                raise refusal(resource, by, at)
+
     def read(self, reading: Reading) -> None:
         """The kubelet said this."""
         self.plugin.read(reading, self.pods, self._clock())
+        self._note_tenants()
         self._remember_what_may_be_had()
         self.settle()
+
+    def attribute(self, recorded: tuple[Holding, ...], before: float) -> None:
+        """The kubelet's checkpoint says this; see ``PluginHolds.attribute``."""
+        self.plugin.attribute(recorded, before)
+        self._note_tenants()
+        self.drains()
+
+    def _note_tenants(self) -> None:
+        tenancies = tuple(self.plugin.tenancies())
+        self.tenants.note(tenancies)
+        self.tenants.named_by_nobody({each.uid for each in tenancies})
 
     def reserve(self, claims: Mapping[str, tuple[Hold, ...]]) -> None:
         """These are all claims, by UID, that pods of this node name, with what was allocated to them."""
@@ -158,9 +184,9 @@ class HoldKeeper:
 
     def release(self, device: str) -> bool:
         """A person says that a draining device is free; False if it is not draining."""
-        released = self.draining.release(device)
+        by_process, by_pod = self.draining.release(device), self.tenants.release(device)
         self.settle()
-        return released
+        return by_process or by_pod
 
     def settle(self) -> None:
         """Make the ledger agree with everything that is known."""
@@ -241,10 +267,17 @@ class HoldKeeper:
         held = (*pods.values(), *claims)
         self._last |= {hold.device: hold.door for hold in held if hold.door is not None and not hold.admin}
         self._look_for_free_ones(held)
+        now = self._monotonic()
+        had = [self._with_users(hold) for hold in held if hold.state is not HoldState.RESERVED]
+        self.tenants.update(had, now, self._clock(), sure=self._began)
+        self.drains()
         facts = {hold.owner: hold for hold in pods.values()}
+        pending = self.tenants.wanted(now)
         for device, hold in self.draining.wanted().items():
-            entered = self._drain(device, hold)
-            facts.setdefault(entered.owner, entered)
+            if device not in pending:
+                entered = self._drain(device, hold)
+                facts.setdefault(entered.owner, entered)
+        facts |= {hold.owner: hold for hold in pending.values()}
         for owner in self.ledger.owners:
             if owner not in facts and self._is_mine(owner):
                 self.ledger.release(owner)
@@ -253,6 +286,11 @@ class HoldKeeper:
             if self.ledger.of(owner) != (hold,):
                 conflicts += self.ledger.restore(owner, (hold,))
         self._tell(conflicts)
+
+    def _with_users(self, hold: Hold) -> Hold:
+        """The hold of a prepared claim with the pods that came to name it since, which the kubelet tells nobody of."""
+        named = {uid for wish in self._reserved.get(hold.owner, ()) for uid in wish.pods} - set(hold.pods)
+        return replace(hold, pods=(*hold.pods, *sorted(named))) if named else hold
 
     def _look_for_free_ones(self, held: tuple[Hold, ...]) -> None:
         now = self._monotonic()
@@ -269,7 +307,6 @@ class HoldKeeper:
         for those in ((*held, *given_back), held) if given_back else (held,):
             # Claims take without a word: what one has given back was held, whatever was found before.
             self.draining.update(shared, those, now, self._clock())
-        self.drains()
 
     def _shared(self, held: Iterable[Hold]) -> list[Device]:
         """Devices that both doors may give out, by their rule or because a rule has changed."""

@@ -18,11 +18,12 @@ server is asked it holds until the kubelet writes its file again, with the next 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from node.holds.naming import DeviceIndex
 from node.holds.reading import Holding, Reading
+from node.holds.tenants import Tenancy
 from node.inventory.model import Device, Snapshot
 from node.ledger import Hold, HoldState, plugin_owner
 from node.overlap import wholes_of
@@ -104,6 +105,10 @@ class PluginHolds:
         """UIDs by id, without those of pods that are gone."""
         self._names: dict[str, str] = {}
         self._granted: dict[Id, _Granted] = {}
+        self._unattributed: dict[Id, float] = {}
+        """Grants (monotonic) of which nobody has read yet which pod got them."""
+        self._written: tuple[Holding, ...] = ()
+        """The checkpoint as it was read last, pods that are gone included."""
         self._since: dict[Id, float] = {}
         self._places: dict[Id, tuple[_Place, ...]] = {}
         """Of ids that are held: where they were placed last, also when that device is gone meanwhile."""
@@ -132,6 +137,7 @@ class PluginHolds:
         for grant in grants:
             id_ = (grant.resource, grant.id)
             self._granted[id_] = _Granted(now)
+            self._unattributed[id_] = now
             self._since[id_] = at
             self._put(id_, (_Place(grant.device, grant.within),))
         self._wanted = None
@@ -150,6 +156,8 @@ class PluginHolds:
             return
         self._began = reading.began
         self._faults = reading.faults
+        if reading.recorded is not None:
+            self.attribute(reading.recorded, reading.began - APART)
         told = _by_id((item, item.pod) for item in reading.listed or ())
         written = _by_id((item, item.uid) for item in reading.recorded or ())
         whole = reading.listed is not None and reading.recorded is not None
@@ -168,6 +176,34 @@ class PluginHolds:
             self._allocatable_began = reading.began
             if reading.allocatable != self._allocatable:
                 self._allocatable, self._at_kubelet = reading.allocatable, None
+
+    def attribute(self, recorded: tuple[Holding, ...], before: float) -> None:
+        """The checkpoint says this; a grant from before that time which it does not have was never entered.
+
+        The kubelet enters a device before it asks for the next one, and starts no container that it has not entered.
+        """
+        self._written = recorded
+        if self._unattributed:
+            there = {(item.resource, item.id) for item in recorded}
+            late = {id_: at for id_, at in self._unattributed.items() if id_ not in there and at > before}
+            self._unattributed = late
+
+    @property
+    def unattributed(self) -> bool:
+        """Whether a device was given out of which nobody has read yet to which pod."""
+        return bool(self._unattributed)
+
+    @property
+    def living(self) -> frozenset[str]:
+        """Pods (UIDs) that the kubelet lists with what they have."""
+        listed = (uids for id_, uids in self._recorded.items() if id_ in self._listed and len(uids) == 1)
+        return frozenset(uid for uids in listed for uid in uids)
+
+    def tenancies(self) -> Iterator[Tenancy]:
+        """Which pods had which devices when the kubelet wrote its checkpoint, whatever became of them."""
+        for item in self._written:
+            for device in self._meant((item.resource, item.id)):
+                yield Tenancy(device.name, item.uid, wholes_of(device), pod=self._names.get(item.uid, ""))
 
     def known(self, now: float) -> bool:
         """Whether all that the plugin door has given out is among these holds."""
@@ -277,7 +313,13 @@ class PluginHolds:
             resource=ids[0][0],
             ids=tuple(ids),
             bound=state is HoldState.RECORDED and self._is_bound(ids),
+            pods=self._pods_of(ids),
         )
+
+    def _pods_of(self, ids: list[Id]) -> tuple[str, ...]:
+        """What was read before a grant of the same id is of the pod before."""
+        read = (id_ for id_ in ids if id_ not in self._granted or self._began > self._granted[id_].now)
+        return tuple(sorted({uid for id_ in read for uid in self._recorded.get(id_, ())}))
 
     def _is_bound(self, ids: list[Id]) -> bool:
         """Whether the API server has a pod that the checkpoint names; those that are gone are not among them."""

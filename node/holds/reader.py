@@ -76,6 +76,10 @@ class KubeletSource(KubeletReader, Protocol):
         """
         ...
 
+    async def recorded(self) -> tuple[Holding, ...] | None:
+        """What the kubelet has on record at this moment; None if that cannot be read."""
+        ...
+
 
 class KubeletLook:
     """Looks at the kubelet with this root folder; ``device_plugins`` is where its checkpoint is.
@@ -135,6 +139,14 @@ class KubeletLook:
             log.warning("not known whether a pod has what is asked for", extra={"reason": str(error) or "no answer"})
             return None
         return next((item for item in listed if (item.resource, item.id) in ids), None)
+
+    async def recorded(self) -> Holdings | None:
+        """What the checkpoint says at this moment; None if it cannot be read, of which the next reading tells."""
+        try:
+            async with asyncio.timeout(LOOKED_UP_WITHIN):
+                return await self._checkpoint()
+        except (CheckpointFault, TimeoutError):
+            return None
 
     async def _listed_in_time(self) -> Holdings:
         while True:

@@ -70,7 +70,7 @@ def _print_text(devices: list[agent_pb2.DeviceHolds], status: agent_pb2.HoldsSta
         if device.losers:
             names = ", ".join(plain(each) for each in device.losers)
             sys.stdout.write(f"{plain(device.device)}: could not be given to {names}\n")
-    for problem in (status.kubelet, status.api_server, status.both, status.doors, status.processes):
+    for problem in (status.kubelet, status.api_server, status.both, status.doors, status.processes, status.containers):
         if problem:
             sys.stdout.write(f"{plain(problem)}\n")
 

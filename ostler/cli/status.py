@@ -78,7 +78,7 @@ def _print_holds(holds: agent_pb2.HoldsStatus, *, dra: bool) -> None:
     if holds.losers:
         words.append("1 claim lost its device" if holds.losers == 1 else f"{holds.losers} claims lost their devices")
     sys.stdout.write(f"\ndevices held: {', '.join(words)}\n")
-    for problem in (holds.kubelet, holds.api_server, holds.both, holds.doors, holds.processes):
+    for problem in (holds.kubelet, holds.api_server, holds.both, holds.doors, holds.processes, holds.containers):
         if problem:
             sys.stdout.write(f"  {plain(problem)}\n")
 

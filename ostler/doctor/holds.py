@@ -86,6 +86,19 @@ def judge_processes(agent: AgentAnswers, *, claims: bool) -> Finding:
     return ok("processes that are left on devices are seen")
 
 
+def judge_containers(agent: AgentAnswers) -> Finding:
+    """Whether it can be seen that the containers of a deleted pod have ended."""
+    if agent.holds is None:
+        return skipped(_untold(agent))
+    if agent.holds.status.containers:
+        return warning(
+            agent.holds.status.containers,
+            "give the agent's pod a read-only hostPath volume of /sys/fs/cgroup at /sys/fs/cgroup (the chart has it), "
+            "or hostPID: true; until then a pod can get a device while containers of one deleted by force still use it",
+        )
+    return ok("containers of deleted pods are seen until they have ended")
+
+
 def judge_losers(agent: AgentAnswers) -> Finding:
     """Whether a claim waits for a device that a pod has."""
     if agent.holds is None:
@@ -137,6 +150,12 @@ SUBJECT = Subject(
             "The agent sees the processes that are left on devices, where claims are served",
             "`hostPID: true` in the pod's spec",
             lambda view: judge_processes(view.agent(), claims=_by_claims(view)),
+        ),
+        Check(
+            "holds-containers",
+            "The agent sees whether containers of deleted pods still run, before it gives out their devices",
+            "A read-only hostPath volume of `/sys/fs/cgroup`, or `hostPID: true`",
+            lambda view: judge_containers(view.agent()),
         ),
         Check(
             "holds-losers",

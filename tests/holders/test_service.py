@@ -125,7 +125,8 @@ async def test_claims_are_never_listed_or_watched_whatever_ends_watches_and_proc
 
 
 async def test_a_reservation_says_who_has_what_and_how(world: World, api: AsyncResourceApi) -> None:
-    claim = world.claim("c", "mig-1", users=(world.pod("p", "c"),))
+    pod = world.pod("p", "c")
+    claim = world.claim("c", "mig-1", users=(pod,))
     async with following(api, within=lambda name: (f"whole-of-{name}",)) as holders:
         await eventually(holders.reservations)
         expected = Hold(
@@ -136,6 +137,7 @@ async def test_a_reservation_says_who_has_what_and_how(world: World, api: AsyncR
             owner=claim,
             within=("whole-of-mig-1",),
             state=HoldState.RESERVED,
+            pods=(pod,),
         )
         assert holders.reservations() == {claim: (expected,)}
 

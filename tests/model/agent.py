@@ -89,6 +89,7 @@ class Agent:
             events=self.events,
             changed=self._changed,
             reader=kubelet,
+            containers=kubelet,
         )
         self.books.draining.off = ""
         self.keeper = self.books.keeper

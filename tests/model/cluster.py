@@ -38,6 +38,8 @@ class Lags:
     """Of our questions to the API server."""
     grace: float = 1.0
     """In which containers end."""
+    lingering: float = 2.0
+    """In which those of pods end that were deleted by force."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Cluster:
         self.changed: Callable[[Pod, bool], None] = lambda *_: None
         self.bound: Callable[[Pod], None] = lambda _: None
         self.deleting: Callable[[Pod], None] = lambda _: None
+        self.forced: Callable[[Pod], None] = lambda _: None
         self.evictions: list[tuple[float, Pod, str]] = []
         self.failures = 0
         self.numbers = 0
@@ -107,6 +110,15 @@ class Cluster:
             self.deleting(pod)
         else:
             self.gone(pod)
+
+    def delete_by_force(self, pod: Pod) -> None:
+        """Without grace: the API server forgets it at once, whatever runs of it."""
+        if pod.uid not in self.pods:
+            return
+        pod.deleted = True
+        if pod.bound:
+            self.forced(pod)
+        self.gone(pod)
 
     def gone(self, pod: Pod) -> None:
         """The kubelet is done with it, or nobody has ever seen it."""

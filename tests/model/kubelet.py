@@ -44,6 +44,15 @@ class Faults:
         return self.listed or self.recorded or self.allocatable
 
 
+@dataclass(frozen=True)
+class Lingering:
+    """A pod's containers without their pod: ``devices`` (ids) by the plugin door; claims: name, devices with shares."""
+
+    name: str
+    devices: tuple[str, ...]
+    claims: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+
 class Kubelet:
     """``tick``: called after every change of what containers have."""
 
@@ -65,6 +74,9 @@ class Kubelet:
         self.claims = ClaimManager(cluster, root, lambda: self._plugin, tick)
         cluster.bound = self._bound
         cluster.deleting = self._deleting
+        cluster.forced = self._forced
+        self.lingering: dict[str, Lingering] = {}
+        """By UID what containers of pods deleted by force have; they run on whatever becomes of the kubelet."""
         self._forget()
         self._begin()
 
@@ -125,6 +137,24 @@ class Kubelet:
         if self.faults.any or not any((item.resource, item.id) in ids and not gone(item.uid) for item in recorded):
             return None
         return next((item for item in listed if (item.resource, item.id) in ids), None)
+
+    async def recorded(self) -> tuple[Holding, ...] | None:
+        """As ``KubeletSource`` has it."""
+        await asyncio.sleep(self.cluster.lags.reading / 10)
+        return None if self.faults.recorded else self._written()
+
+    # What is seen of containers
+
+    off = ""
+
+    def left(self, uids: Collection[str]) -> frozenset[str]:
+        """As ``PodContainers`` has it."""
+        pods = self.cluster.pods
+        running = {uid for uid, pod in pods.items() if pod.admitted or pod.alive} | self.lingering.keys()
+        return frozenset(running & set(uids))
+
+    def confirm(self, living: Collection[str]) -> None:
+        """As ``PodContainers`` has it."""
 
     # Life and death
 
@@ -222,17 +252,20 @@ class Kubelet:
             pod = self.cluster.pods[uid]
             if not pod.asks[container].ordinary:
                 listed += [Holding(resource, id_, f"c{container}", pod=f"{NAMESPACE}/{pod.name}") for id_ in ids]
-        recorded = [
-            Holding(resource, id_, f"c{container}", uid=uid)
-            for (uid, container, resource), ids in self.written.items()
-            for id_ in ids
-        ]
+        recorded = self._written()
         there = [holding for holding in recorded if holding.uid in self.cluster.pods]
         self.told |= {holding.id: self.loop.time() for holding in (*listed, *there)}
         allocatable = {
             (name, id_) for name, devices in self.lists.items() for id_, healthy in devices.items() if healthy
         }
         return Reading(began, tuple(listed), tuple(recorded), frozenset(allocatable))
+
+    def _written(self) -> tuple[Holding, ...]:
+        return tuple(
+            Holding(resource, id_, f"c{container}", uid=uid)
+            for (uid, container, resource), ids in self.written.items()
+            for id_ in ids
+        )
 
     # Admission
 
@@ -367,6 +400,24 @@ class Kubelet:
 
     def _deleting(self, pod: Pod) -> None:
         self._spawn(self._terminate(pod))
+
+    def _forced(self, pod: Pod) -> None:
+        """Its object is gone: the books forget it, and its containers are ended when that is done."""
+        given = tuple(
+            (name, devices)
+            for name, devices, admin in self.given.values()
+            if name in pod.claims and pod.alive and not admin
+        )
+        devices = tuple(id_ for _, id_ in pod.devices) if pod.admitted else ()
+        seconds = self.cluster.lags.lingering if pod.alive else 0.0
+        self.lingering[pod.uid] = Lingering(pod.name, devices, given)
+        self._end_containers(pod)
+        self.loop.call_later(seconds, self._ended_at_last, pod.uid)
+
+    def _ended_at_last(self, uid: str) -> None:
+        del self.lingering[uid]
+        self._tick()
+        self._spawn(self._clean_up(uid))
 
     def end(self, pod: Pod) -> None:
         """The pod's containers have done what they were for."""

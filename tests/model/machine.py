@@ -112,6 +112,45 @@ class Doorways(RuleBasedStateMachine):
         if pod := self._pod(which):
             self.world.cluster.delete(pod)
 
+    @rule(which=WHICH, seconds=st.sampled_from([0.5, 2.0, 9.0]), then=THEN)
+    def pod_is_deleted_by_force(self, which: int, seconds: float, then: float) -> None:
+        """Its containers run on for a while."""
+        self.world.lags.lingering = seconds
+        if pod := self._pod(which, running=True):
+            self.world.cluster.delete_by_force(pod)
+        self.world.loop.pass_time(then)
+
+    @rule(
+        which=WHICH,
+        by_claim=st.booleans(),
+        seconds=st.sampled_from([0.5, 2.0, 9.0]),
+        late=st.sampled_from([0.0, 0.2, 1.0]),
+        dies=st.booleans(),
+        restarts=st.booleans(),
+        then=THEN,
+    )
+    def one_is_deleted_by_force_and_others_want_what_it_has(
+        self, *, which: int, by_claim: bool, seconds: float, late: float, dies: bool, restarts: bool, then: float
+    ) -> None:
+        """All of its kind, so that its device is given out as soon as anybody takes it for free."""
+        self.world.lags.lingering = seconds
+        pod = self._pod(which, running=True)
+        if pod is None:
+            return
+        kind = pod.asks[0].kind if pod.asks else pod.wants[0].kind
+        self.world.cluster.delete_by_force(pod)
+        self.world.loop.pass_time(late)
+        if dies:
+            self.world.kill_agent()
+        if restarts:
+            self.world.restart_kubelet()
+        self.world.start_agent()
+        if by_claim and kind != 1:
+            self.world.cluster.new_pod((), (self.world.cluster.new_claim(kind),), controlled=True)
+        else:
+            self.world.cluster.new_pod((Ask(kind, hardware.number_of(kind)),), (), controlled=False)
+        self.world.loop.pass_time(then)
+
     @rule(which=WHICH, doors=st.booleans(), kind=KINDS, then=THEN)
     def one_goes_another_comes(self, which: int, doors: bool, kind: int, then: float) -> None:
         if pod := self._pod(which):

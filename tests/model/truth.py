@@ -26,10 +26,15 @@ def holders(cluster: Cluster, kubelet: Kubelet) -> Iterator[Holder]:
         if pod.admitted:
             for _, id_ in pod.devices:
                 yield Holder(hardware.NAMES[id_], pod.name)
-    for name, devices, admin in kubelet.given.values():
-        if not admin:
-            for device, share in devices:
-                yield Holder(device, name, claim=True, share=share)
+    for lingering in kubelet.lingering.values():
+        for id_ in lingering.devices:
+            yield Holder(hardware.NAMES[id_], lingering.name)
+    given = {name: devices for name, devices, admin in kubelet.given.values() if not admin}
+    for lingering in kubelet.lingering.values():
+        given |= dict(lingering.claims)
+    for name, devices in given.items():
+        for device, share in devices:
+            yield Holder(device, name, claim=True, share=share)
 
 
 def conflicts(cluster: Cluster, kubelet: Kubelet) -> list[tuple[Holder, Holder]]:

@@ -75,6 +75,9 @@ class Kubelet:
 
     has_records = True
 
+    async def recorded(self) -> tuple[Holding, ...]:
+        return ()
+
     async def holding(self, ids: object, gone: object) -> None:
         """Nobody is asked again for what a pod has."""
 

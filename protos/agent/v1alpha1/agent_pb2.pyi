@@ -469,7 +469,7 @@ class Withholding(_message.Message):
     def __init__(self, door: _Optional[str] = ..., cause: _Optional[str] = ..., why: _Optional[str] = ..., waits_for: _Optional[str] = ...) -> None: ...
 
 class HoldsStatus(_message.Message):
-    __slots__ = ("by_plugin", "by_dra", "draining", "moving", "losers", "kubelet", "api_server", "both", "processes", "doors")
+    __slots__ = ("by_plugin", "by_dra", "draining", "moving", "losers", "kubelet", "api_server", "both", "processes", "doors", "containers")
     BY_PLUGIN_FIELD_NUMBER: _ClassVar[int]
     BY_DRA_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
@@ -480,6 +480,7 @@ class HoldsStatus(_message.Message):
     BOTH_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     DOORS_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     by_plugin: int
     by_dra: int
     draining: int
@@ -490,7 +491,8 @@ class HoldsStatus(_message.Message):
     both: str
     processes: str
     doors: str
-    def __init__(self, by_plugin: _Optional[int] = ..., by_dra: _Optional[int] = ..., draining: _Optional[int] = ..., moving: _Optional[int] = ..., losers: _Optional[int] = ..., kubelet: _Optional[str] = ..., api_server: _Optional[str] = ..., both: _Optional[str] = ..., processes: _Optional[str] = ..., doors: _Optional[str] = ...) -> None: ...
+    containers: str
+    def __init__(self, by_plugin: _Optional[int] = ..., by_dra: _Optional[int] = ..., draining: _Optional[int] = ..., moving: _Optional[int] = ..., losers: _Optional[int] = ..., kubelet: _Optional[str] = ..., api_server: _Optional[str] = ..., both: _Optional[str] = ..., processes: _Optional[str] = ..., doors: _Optional[str] = ..., containers: _Optional[str] = ...) -> None: ...
 
 class ReleaseHoldRequest(_message.Message):
     __slots__ = ("device",)

@@ -22,6 +22,11 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 - name: config
   mountPath: /etc/ostler
   readOnly: true
+# Whether a pod has processes left is read from its cgroup: a container of its own sees none but its own.
+- name: cgroup
+  mountPath: /sys/fs/cgroup
+  readOnly: true
+  {{- include "ostler.recursively" . | nindent 2 }}
 - name: dev
   mountPath: {{ ternary "/dev" "/host/dev" $privileged }}
   readOnly: true
@@ -98,6 +103,10 @@ be there, so that a wrong path is an event of the pod and not an agent that wait
 - name: config
   configMap:
     name: {{ include "ostler.fullname" . | quote }}
+- name: cgroup
+  hostPath:
+    path: /sys/fs/cgroup
+    type: Directory
 - name: dev
   hostPath:
     path: {{ printf "%s/dev" ($devRoot | trimSuffix "/") | quote }}

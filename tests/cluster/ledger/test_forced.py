@@ -1,0 +1,84 @@
+"""Pods deleted by force: their containers run on for a moment, and until they have ended nobody else has the device."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.cluster.dra.conftest import Stage
+from tests.cluster.ledger.forced import ForcedStorm
+from tests.cluster.ledger.overlaps import Report, Watcher
+from tests.cluster.ledger.shims import slow_to_end
+from tests.cluster.ledger.storm import CLAIM, PLUGIN, Storm
+from tests.cluster.ledger.test_storm import calm
+from tests.cluster.rig.pods import PODS
+from tests.cluster.rig.victims import VICTIMS, kill
+
+DEVICES = r"nvidia\d+"
+OUTLIVES = 3.0
+"""Seconds that containers outlive their pod; less than Allocate waits."""
+
+
+def rage(stage: Stage, storm: Storm, random: Random, pods: int, victims: tuple[str, ...]) -> None:
+    """A storm of so many pods, with a look at all containers every 20 ms."""
+    agent = calm(stage)
+    forced = ForcedStorm(
+        stage.cluster.api, stage.node, storm, random, lambda victim: kill(victim, stage.cluster, stage.node, agent)
+    )
+    with Watcher(stage.node, DEVICES) as watcher:
+        forced.rage(pods, victims)
+    seen = watcher.report
+    show(forced, seen)
+    assert not seen.overlaps, seen.overlaps
+    assert seen.pods >= pods / 3, "hardly a container was seen"
+    assert forced.ended["forced"] >= pods / 10, "hardly a pod was deleted by force"
+
+
+def show(forced: ForcedStorm, seen: Report) -> None:
+    """Print what was done and seen: a failure is read by it."""
+    print(f"{forced.created} pods, {seen.pods} had devices, {dict(forced.ended)}, {dict(forced.reasons)}")
+    print(f"{seen.looks} looks, the slowest after {seen.slowest:.3f} s")
+    for overlap in seen.overlaps:
+        print(f"  {overlap.device}: {overlap.pods} for {overlap.seconds:.2f} s at {overlap.began:.3f}")
+
+
+@pytest.mark.timeout(240)
+def test_no_device_is_given_again_before_the_containers_of_a_pod_deleted_by_force_have_ended(
+    stage: Stage, storm: Storm
+) -> None:
+    rage(stage, storm, Random(40), 40, ("agent",))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_no_device_is_given_twice_in_300_pods_while_every_part_is_killed(seed: int, stage: Stage, storm: Storm) -> None:
+    random = Random(seed)
+    victims = [*VICTIMS, *VICTIMS, *VICTIMS]
+    random.shuffle(victims)
+    rage(stage, storm, random, 300, tuple(victims))
+
+
+@pytest.mark.parametrize("way", [PLUGIN, CLAIM])
+def test_a_pod_that_waits_for_the_device_of_one_deleted_by_force_gets_it_when_its_containers_have_ended(
+    way: str, stage: Stage, storm: Storm
+) -> None:
+    """All devices are held, so that what the kubelet takes for free is given out again at once."""
+    calm(stage)
+    api, pods = stage.cluster.api, stage.pods
+    forced = ForcedStorm(api, stage.node, storm, Random(1), lambda _: None)
+    with Watcher(stage.node, DEVICES) as watcher:
+        holders = [forced.holder(f"holder-{number}", PLUGIN) for number in range(8)]
+        for name in holders:
+            pods.wait_phase(name, "Running")
+        waiting = [forced.holder(f"waits-{number}", way) for number in range(2)]
+        for name in holders[:2]:
+            slow_to_end(stage.node, name, OUTLIVES)
+            api.delete(f"{PODS}/{name}", 0)
+        for name in waiting:
+            pods.wait_phase(name, "Running")
+    pods.delete_all()
+    show(forced, watcher.report)
+    assert watcher.report.pods == 10
+    assert not watcher.report.overlaps
