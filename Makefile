@@ -19,7 +19,11 @@
 #   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
 #   make judge-slices         generated lives of ResourceSlices against Kubernetes' own controller; COUNT=300 SEED=7
 #   make soak                 a thousand pods while agent and kubelet are restarted and killed
-#   make image                the container image, by buildah; BASE=, TAG=, OUTPUT=
+#   make image                the container image, by buildah; BASE=, TAG=, OUTPUT=; RELEASE=1 refuses a base by tag alone
+#   make base-digest          ask the registry for the digest of the image's base, and pin it in the Dockerfile
+#   make chart                the chart as a package; KEY=, KEYRING=, PASSPHRASE=, SOURCE=; RELEASE=1 refuses an unsigned one
+#   make sbom                 what wheel and image are made of, as CycloneDX in build/sbom; after make image
+#   make audit                known vulnerabilities of what runs on nodes; SERVICE=pypi, INDEX=URL of a mirror
 #   make docs                 generate the configuration reference, the chart's pages and the manifests anew
 #   make protos               generate the gRPC stubs anew
 #   make lock                 resolve the dependencies anew
@@ -40,7 +44,7 @@ COUNT ?= 5000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image bench figures health-bench doors-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image base-digest chart sbom audit bench figures health-bench doors-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
@@ -66,7 +70,7 @@ setup: $(VENV)/.ready
 
 # Packages: the virtual environment's module, the compiler for the stub NVML library, libudev for the agent, what the
 # tests of live hardware need (a mocked /sys with uevents, and ip for network namespaces), those of the image (buildah, a
-# static shell) and of the unit (systemd-analyze).
+# static shell), of the chart's signature (gpg) and of the unit (systemd-analyze).
 system:
 	@missing=""; \
 	$(PYTHON) -c 'import ensurepip' >/dev/null 2>&1 || missing="$$missing python3 python3-venv"; \
@@ -76,6 +80,7 @@ system:
 	case "$$libraries" in *libumockdev.so.0*) ;; *) missing="$$missing umockdev libumockdev0" ;; esac; \
 	PATH="$$PATH:/usr/sbin:/sbin" command -v ip >/dev/null 2>&1 || missing="$$missing iproute2"; \
 	command -v buildah >/dev/null 2>&1 || missing="$$missing buildah"; \
+	command -v gpg >/dev/null 2>&1 || missing="$$missing gnupg"; \
 	test -x /bin/busybox || missing="$$missing busybox-static"; \
 	command -v systemd-analyze >/dev/null 2>&1 || missing="$$missing systemd"; \
 	if [ -n "$$missing" ]; then \
@@ -116,13 +121,32 @@ docs: setup tools
 
 TAG ?= ostler:latest
 OUTPUT ?= build/ostler-image.tar
-image:
+image: setup
 	@mkdir -p $(dir $(OUTPUT))
-	buildah bud --layers --force-rm $(if $(BASE),--build-arg BASE=$(BASE)) \
+	base=$$($(BIN)/python -m deploy.image.pinning base $(BASE) $(if $(RELEASE),--release)) && \
+	buildah bud --layers --force-rm --build-arg BASE=$$base \
 		--build-arg VERSION=$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' ostler/__init__.py) \
 		--build-arg REVISION=$$(git rev-parse HEAD) --build-arg CREATED=$$(date -u +%Y-%m-%dT%H:%M:%SZ) \
 		--file deploy/image/Dockerfile --tag $(TAG) .
 	buildah push $(TAG) oci-archive:$(OUTPUT):$(TAG)
+
+base-digest: setup
+	@$(BIN)/python -m deploy.image.pinning pin $(BASE)
+
+KEY ?=
+chart: setup tools
+	@$(BIN)/python -m deploy.chart_package $(if $(KEY),--key '$(KEY)') $(if $(KEYRING),--keyring '$(KEYRING)') \
+		$(if $(PASSPHRASE),--passphrase-file '$(PASSPHRASE)') $(if $(SOURCE),--source '$(SOURCE)') \
+		$(if $(RELEASE),--release) $(ARGS)
+
+sbom: setup
+	@$(BIN)/python -m deploy.sbom wheel
+	@$(BIN)/python -m deploy.sbom image --archive $(OUTPUT)
+
+# 'python -m deploy.audit' ends with 0 where none is known, 1 where some are, 2 where the index could not be asked; make
+# itself ends with 2 for both of the latter.
+audit: setup
+	@$(BIN)/python -m deploy.audit $(if $(SERVICE),--service $(SERVICE)) $(if $(INDEX),--index '$(INDEX)') $(ARGS)
 
 bench: setup
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.image import runtime
+from deploy.image import debian, runtime
 
 TOOLS = {"buildah": "buildah", "busybox": "busybox-static", "ldconfig": "libc-bin", "chroot": "coreutils"}
 """Programs that making a base and an image, and running it, needs, and the Debian packages that have them."""
@@ -44,6 +44,7 @@ def fill_base(target: Path) -> str:
         raise ToolMissing("pip is missing in the virtual environment of the tests: make it anew with 'make setup'")
     python = interpreter()
     subprocess.run([str(python), runtime.__file__, str(target)], check=True)
+    debian.record(target)
     query = "import site, sys; print(site.getsitepackages()[0]); print(sys.base_exec_prefix)"
     packages, prefix = subprocess.run(
         [str(python), "-c", query], check=True, capture_output=True, text=True

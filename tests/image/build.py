@@ -111,7 +111,7 @@ def _arguments(**values: str) -> Sequence[str]:
 
 def _base() -> str:
     """The base in buildah's storage, made when it is not there yet."""
-    sources = (Path(__file__).with_name("base.py"), ROOT / "deploy/image/runtime.py")
+    sources = (Path(__file__).with_name("base.py"), ROOT / "deploy/image/runtime.py", ROOT / "deploy/image/debian.py")
     name = f"localhost/ostler-base:{digest(*(path.read_bytes() for path in sources), _platform())}"
     if name in buildah("images", "--format", "{{.Name}}:{{.Tag}}", capture=True).splitlines():
         return name

@@ -150,3 +150,16 @@ def test_byte_code_is_used_and_nothing_is_compiled_at_a_start(image: Image, root
     assert len(used) > 200
     # Of a module that had to be compiled, Python names the source, and without quotes.
     assert re.findall(r"(?m)^# code object from (/.*\.py)$", done.stderr) == []
+
+
+def test_it_says_which_debian_packages_its_libraries_are_of(image: Image, root: Path) -> None:
+    # As images without a package manager do, so that scanners know them; the tests' base may be of no Debian.
+    if not Path("/var/lib/dpkg/status").exists():
+        return
+    folder = root / "var/lib/dpkg/status.d"
+    entry = (folder / "libc6").read_text()
+    assert "\nVersion: " in entry
+    listed = [line.split()[1] for line in (folder / "libc6.md5sums").read_text().splitlines()]
+    assert any(path.endswith("libc.so.6") for path in listed)
+    assert set(listed) <= image.files.keys()
+    assert "ID=" in (root / "etc/os-release").read_text()
