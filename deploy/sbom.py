@@ -142,7 +142,7 @@ def _open(outer: tarfile.TarFile, name: str) -> IO[bytes]:
 
 
 def _blob(entry: Mapping[str, Any]) -> str:
-    return "blobs/" + entry["digest"].replace(":", "/", 1)
+    return "blobs/" + str(entry["digest"]).replace(":", "/", 1)
 
 
 def main(words: Sequence[str] | None = None) -> int:
