@@ -20,12 +20,34 @@ from kube.bodies import JsonObject, text_at
 from kube.collection import Asks, Collection
 from kube.discovery import server_version
 from kube.errors import NotFound
+from kube.json_stream import WHOLE, Fields
 from kube.paths import path_of
 
 T = TypeVar("T")
 
 SLICES, CLAIMS = "resourceslices", "resourceclaims"
 _SLICE, _CLAIM = "ResourceSlice", "ResourceClaim"
+
+_ASKED: Fields = {"selectors": False, "*": True}
+CLAIM_FIELDS: Fields = {
+    "metadata": {
+        "managedFields": False,
+        "labels": False,
+        "annotations": {"resource.kubernetes.io/pod-claim-name": True},
+        "*": True,
+    },
+    "spec": {
+        "devices": {
+            "requests": {"exactly": _ASKED, "firstAvailable": _ASKED, "selectors": False, "*": True},
+            "config": False,
+            "*": True,
+        }
+    },
+    "*": True,
+}
+"""What is kept of a claim: without labels, other annotations, and the selectors and configurations that users write,
+which are nearly all of a large claim. Those that count stand in its allocation. Whoever writes its status back changes
+none of these, since the server takes the status alone."""
 
 
 class ApiClient(Asks, Protocol):
@@ -89,20 +111,26 @@ class ResourceApi:
         """Slices as they are now."""
         return self.slices(query).read_whole().objects
 
-    def claims(self, read: Callable[[JsonObject], JsonObject]) -> ResourceList:
-        """The claims of all namespaces; ``read`` makes of each, as the server sends it, what is kept of it.
+    def claims(self, read: Callable[[JsonObject], JsonObject], fields: Fields = WHOLE) -> ResourceList:
+        """The claims of all namespaces; ``read`` makes of ``fields`` of each, as they are sent, what is kept of it.
 
         A node's identity may not list claims.
         """
-        return ResourceList(self._client, self._served, CLAIMS, _CLAIM, read=read)
+        return ResourceList(self._client, self._served, CLAIMS, _CLAIM, read=read, fields=fields)
 
-    def core(self, plural: str, query: Mapping[str, str], read: Callable[[JsonObject], JsonObject]) -> Collection:
+    def core(
+        self,
+        plural: str,
+        query: Mapping[str, str],
+        read: Callable[[JsonObject], JsonObject],
+        fields: Fields = WHOLE,
+    ) -> Collection:
         """Objects of core/v1 in all namespaces, such as ``pods``, that ``query`` selects; ``read`` as for ``claims``.
 
         A node's identity may list and watch pods with ``spec.nodeName=`` and nodes with ``metadata.name=`` its own
         name.
         """
-        return Collection(self._client, path_of("api", "v1", plural), query, read)
+        return Collection(self._client, path_of("api", "v1", plural), query, read, fields)
 
     def create_slice(self, body: JsonObject, *, dry_run: bool = False) -> JsonObject:
         """Create it; what the server made of it, or would make of it by a dry run, which stores nothing."""
@@ -131,7 +159,7 @@ class ResourceApi:
 
         def read(version: str) -> JsonObject:
             path = _claim_path(version, namespace, name)
-            return converted(self._client.get(path, attempts=attempts), version, _CLAIM, path)
+            return converted(self._client.get(path, fields=CLAIM_FIELDS, attempts=attempts), version, _CLAIM, path)
 
         try:
             body = self._asked(read, name)

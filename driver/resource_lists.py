@@ -14,13 +14,15 @@ from driver.versions import VersionError, to_v1
 from kube.bodies import JsonObject, one_line
 from kube.collection import Asks, Events, Listing, read_whole
 from kube.errors import BadAnswer, NotFound
+from kube.json_stream import WHOLE, Fields
+from kube.pages import Page
 from kube.paths import path_of
 
 
 class ResourceList:
     """A ``kube.collection.Source``: objects that ``query`` selects.
 
-    They are converted to v1, or what ``read`` makes of them as they are sent.
+    They are converted to v1, or what ``read`` makes of their ``fields`` as they are sent.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class ResourceList:
         *,
         query: Mapping[str, str] | None = None,
         read: Callable[[JsonObject], JsonObject] | None = None,
+        fields: Fields = WHOLE,
     ) -> None:
         self._client = client
         self._served = served
@@ -39,6 +42,7 @@ class ResourceList:
         self._kind = kind
         self._query = dict(query or {})
         self._read = read
+        self._fields = fields
         self._version = ""
 
     @property
@@ -50,30 +54,38 @@ class ResourceList:
         """All of them, now."""
         return read_whole(self)
 
-    def page(self, query: Mapping[str, str]) -> JsonObject:
+    def page(self, query: Mapping[str, str], *, roomy: int | None = None) -> Page:
         """See ``Source``. Where the version is gone, the list is asked for in the one that is served now."""
         version = self._served.version()
         try:
-            return self._page(version, query)
+            return self._page(version, query, roomy)
         except NotFound:
             newer = self._served.instead_of(version)
             if newer == version:
                 raise
-        return self._page(newer, query)
+        return self._page(newer, query, roomy)
 
     def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
         """See ``Source``: in the version of the last list, for the resource version is of that list."""
         path = self._at(self._version or self._served.version())
-        return self._client.stream(path, {**self._query, **query}, read_timeout=read_timeout, whole=whole)
+        asked = {**self._query, **query}
+        return self._client.stream(path, asked, read_timeout=read_timeout, whole=whole, fields=self._fields)
 
     def read(self, body: JsonObject) -> JsonObject:
         """See ``Source``: as v1, with the kind and version that items of a list lack."""
-        return converted(body, self._version, self._kind, self.path) if self._read is None else self._read(body)
+        return self._made(body, self._version)
 
-    def _page(self, version: str, query: Mapping[str, str]) -> JsonObject:
-        body = self._client.get(self._at(version), {**self._query, **query}, attempts=1)
+    def _page(self, version: str, query: Mapping[str, str], roomy: int | None) -> Page:
+        def read(body: JsonObject) -> JsonObject:
+            return self._made(body, version)
+
+        asked = {**self._query, **query}
+        page = self._client.page(self._at(version), asked, fields=self._fields, read=read, roomy=roomy)
         self._version = version
-        return body
+        return page
+
+    def _made(self, body: JsonObject, version: str) -> JsonObject:
+        return converted(body, version, self._kind, self._at(version)) if self._read is None else self._read(body)
 
     def _at(self, version: str) -> str:
         return path_of("apis", GROUP, version, self._plural)

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from kube.bodies import Json, JsonObject, one_line, text_at
-from kube.errors import CertificateRefused, RequestError, TimedOut, Unreachable, refusal
+from kube.errors import (
+    CertificateRefused,
+    RequestError,
+    ServerFault,
+    TimedOut,
+    TooManyRequests,
+    Unreachable,
+    refusal,
+)
 
 Pairs = Callable[[list[tuple[str, Json]]], JsonObject]
 """Makes an object of its keys and values: an ``object_pairs_hook``."""
@@ -81,6 +89,17 @@ def no_answer(request: Request, error: Exception, late: str) -> RequestError:
     if isinstance(error, (exceptions.TimeoutError, TimeoutError)):
         return TimedOut(method, path, f"{server} {late}", sent=True)
     return Unreachable(method, path, f"{server}: the connection broke ({reason})", sent=True)
+
+
+def worth_another(error: RequestError) -> bool:
+    """Whether the same request may be sent once more, by what became of it."""
+    if isinstance(error, CertificateRefused):
+        return False
+    if isinstance(error, Unreachable):
+        return not error.sent or error.method == "GET"
+    if isinstance(error, ServerFault):
+        return error.retry_after is not None or error.method == "GET"
+    return isinstance(error, TooManyRequests)
 
 
 def _phrase(status: int) -> str:

@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from kube.answers import Pairs, Request, decoded, glimpse, no_answer, refused
+from kube.answers import Pairs, Request, no_answer, refused, worth_another
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject
 from kube.configuration import Access
@@ -31,15 +31,13 @@ from kube.credentials import Certificate
 from kube.deadline import Wire, bound_answers, within
 from kube.errors import (
     BadAnswer,
-    CertificateRefused,
     Closed,
     RequestError,
-    ServerFault,
-    TooManyRequests,
     Unauthorized,
-    Unreachable,
 )
+from kube.json_stream import WHOLE, Fields
 from kube.library import library
+from kube.pages import ObjectReader, Page, PageReader, Reader
 from kube.sockets import Sockets
 from kube.streams import Stream
 
@@ -49,28 +47,35 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
+T = TypeVar("T")
+
 _PIECE = 1 << 16
+_REFUSAL = 1 << 20
+"""Bytes of an answer that is none: a Status, or what a proxy says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """``connect`` and ``whole``: seconds to a connection, and for all of one attempt. ``attempts`` in all.
 
-    ``largest``, ``line``: bytes of an answer, and of one object in a stream.
+    ``largest``, ``line``: bytes that are kept of one object, in an answer or a list, and in a stream. The API server
+    stores 1.5 MB at most, which is a few times that as JSON; a list has any size.
     """
 
     connect: float = 5.0
     whole: float = 20.0
     attempts: int = 4
-    largest: int = 64 << 20
-    line: int = 16 << 20
+    largest: int = 8 << 20
+    line: int = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    status: int
-    data: bytes
-    retry_after: str
+class _Question:
+    method: str
+    path: str
+    target: str
+    data: bytes | None = None
+    content_type: str = JSON
 
 
 class Client:
@@ -111,9 +116,35 @@ class Client:
         """The API server's URL, for people."""
         return self._access.server
 
-    def get(self, path: str, query: Mapping[str, str] | None = None, *, attempts: int | None = None) -> JsonObject:
-        """Read one object or a list; ``attempts``: instead of the limits', for callers that ask again themselves."""
-        return self.request("GET", path, query=query, attempts=attempts)
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        fields: Fields = WHOLE,
+        attempts: int | None = None,
+    ) -> JsonObject:
+        """Read one object, of which ``fields`` are kept.
+
+        ``attempts``: instead of the limits', for callers that ask again themselves.
+        """
+        return self.request("GET", path, query=query, fields=fields, attempts=attempts)
+
+    def page(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        fields: Fields = WHOLE,
+        read: Callable[[JsonObject], JsonObject] = lambda body: body,
+        roomy: int | None = None,
+    ) -> Page:
+        """Read a list or a page of it, object by object, after one attempt. See ``PageReader``."""
+
+        def reader(request: Request) -> PageReader:
+            return PageReader(request, fields, self._limits.largest, self._pairs, read=read, roomy=roomy)
+
+        return self._asked(_Question("GET", path, _target(path, query)), 1, reader)
 
     def create(self, path: str, body: JsonObject, query: Mapping[str, str] | None = None) -> JsonObject:
         """Create ``body`` in the collection ``path``; what the server made of it. ``query``: ``{"dryRun": "All"}``."""
@@ -135,9 +166,15 @@ class Client:
         return self.request("DELETE", path, body=body if preconditions else None)
 
     def stream(
-        self, path: str, query: Mapping[str, str] | None = None, *, read_timeout: float, whole: float | None = None
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        read_timeout: float,
+        whole: float | None = None,
+        fields: Fields = WHOLE,
     ) -> Stream:
-        """Objects one by one as the server writes them, one a line: a watch.
+        """Changes one by one as the server writes them, one a line: a watch. ``fields``: what is kept of the objects.
 
         Over a connection of its own, which is made when the first object is asked for. ``read_timeout``: seconds of
         silence after which the stream fails with ``TimedOut``; ``whole``: seconds after which it does so in any case.
@@ -151,6 +188,7 @@ class Client:
             request,
             renew=self._renew,
             longest=self._limits.line,
+            fields=fields,
         )
 
     def request(
@@ -161,6 +199,7 @@ class Client:
         body: Json = None,
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        fields: Fields = WHOLE,
         attempts: int | None = None,
     ) -> JsonObject:
         """The object that the server answers, empty for an empty answer.
@@ -168,21 +207,27 @@ class Client:
         ``path`` begins with ``/`` and is as it stands (see ``path_of``). Raises ``RequestError`` and, where a
         credential cannot be had, ``ConfigurationError``.
         """
-        target = _target(path, query)
-        most = attempts or self._limits.attempts
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+
+        def reader(request: Request) -> ObjectReader:
+            return ObjectReader(request, fields, self._limits.largest, self._pairs)
+
+        question = _Question(method, path, _target(path, query), data, content_type)
+        return self._asked(question, attempts or self._limits.attempts, reader)
+
+    def _asked(self, question: _Question, most: int, reader: Callable[[Request], Reader[T]]) -> T:
         backoff = Backoff(self._policy, self._random)
         renewed = False
         for attempt in range(1, most + 1):
             try:
-                return self._attempt(method, path, target, data, content_type)
+                return self._attempt(question, reader)
             except Unauthorized:
                 if renewed or attempt == most:
                     raise
                 renewed = True
                 self._renew()
             except RequestError as error:
-                if attempt == most or not _worth_another(error):
+                if attempt == most or not worth_another(error):
                     raise
                 self._pause(backoff.delay(error.retry_after), error)
         raise AssertionError("the last attempt returns or raises")
@@ -198,47 +243,53 @@ class Client:
         if self._closed.wait(seconds):
             raise Closed(error.method, error.path, 0, "", f"closed while waiting after: {error.message}") from error
 
-    def _attempt(self, method: str, path: str, target: str, data: bytes | None, content_type: str) -> JsonObject:
+    def _attempt(self, question: _Question, reader: Callable[[Request], Reader[T]]) -> T:
         if self._closed.is_set():
-            raise Closed(method, path, 0, "", "the client is closed")
-        request = Request(method, path, self._access.server, self._access.origin, self._access.credentials.origin)
-        answer = self._exchange(request, target, data, content_type)
-        if not 200 <= answer.status < 300:
-            raise refused(request, answer.status, answer.data, answer.retry_after)
-        if not answer.data.strip():
-            return {}
-        body = decoded(answer.data, self._pairs)
-        if not isinstance(body, dict):
-            text = f"the answer is no JSON object: {glimpse(answer.data)}"
-            raise BadAnswer(method, path, answer.status, "", text)
-        return body
+            raise Closed(question.method, question.path, 0, "", "the client is closed")
+        access = self._access
+        request = Request(question.method, question.path, access.server, access.origin, access.credentials.origin)
+        response = self._response(request, question)
+        taking = reader(request)
+        try:
+            if not 200 <= response.status < 300:
+                content = _content(self._pieces(response, request), request, response.status)
+                response.release_conn()
+                raise refused(request, response.status, content, response.headers.get("Retry-After", ""))
+            for piece in self._pieces(response, request):
+                taking.feed(piece)
+        except BaseException:
+            response.close()
+            raise
+        response.release_conn()
+        return taking.result()
 
-    def _exchange(self, request: Request, target: str, data: bytes | None, content_type: str) -> _Answer:
+    def _response(self, request: Request, question: _Question) -> Any:
         import urllib3
 
         credential = self._access.credentials.current()
         headers = self._headers(credential.authorization)
-        if data is not None:
-            headers["Content-Type"] = content_type
+        if question.data is not None:
+            headers["Content-Type"] = question.content_type
         timeout = urllib3.Timeout(connect=self._limits.connect, read=self._limits.whole)
-        try:
-            response = self._pool_for(credential.certificate).request(
+        with self._faults(request):
+            return self._pool_for(credential.certificate).request(
                 request.method,
-                self._access.server + target,
-                body=data,
+                self._access.server + question.target,
+                body=question.data,
                 headers=headers,
                 timeout=timeout,
                 retries=False,
                 redirect=False,
                 preload_content=False,
             )
-            try:
-                content = self._content(response, request)
-            except BaseException:
-                response.close()
-                raise
-            response.release_conn()
-            return _Answer(response.status, content, response.headers.get("Retry-After", ""))
+
+    @contextmanager
+    def _faults(self, request: Request) -> Iterator[None]:
+        """The transport's errors as ours."""
+        import urllib3
+
+        try:
+            yield
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             # ValueError: names of hosts that are none, which encoders and TLS refuse.
             if self._closed.is_set():
@@ -252,16 +303,14 @@ class Client:
             headers["Authorization"] = authorization
         return headers
 
-    def _content(self, response: Any, request: Request) -> bytes:
-        """The answer's body, no more of it than it may have."""
-        pieces, size = [], 0
-        while piece := response.read1(_PIECE):
-            pieces.append(piece)
-            size += len(piece)
-            if size > self._limits.largest:
-                text = f"the answer has more than {self._limits.largest} bytes"
-                raise BadAnswer(request.method, request.path, response.status, "", text)
-        return b"".join(pieces)
+    def _pieces(self, response: Any, request: Request) -> Iterator[bytes]:
+        """The answer's body as it comes."""
+        while True:
+            with self._faults(request):
+                piece: bytes = response.read1(_PIECE)
+            if not piece:
+                return
+            yield piece
 
     @contextmanager
     def _streaming(self, request: Request, target: str, wire: Wire) -> Iterator[Any]:
@@ -285,7 +334,7 @@ class Client:
             )
             try:
                 if not 200 <= response.status < 300:
-                    data = self._content(response, request)
+                    data = _content(iter(lambda: response.read1(_PIECE), b""), request, response.status)
                     raise refused(request, response.status, data, response.headers.get("Retry-After", ""))
                 yield response
             finally:
@@ -328,15 +377,15 @@ class Client:
                 self._pool = None
 
 
+def _content(pieces: Iterator[bytes], request: Request, status: int) -> bytes:
+    """The body of a refusal, no more of it than it may have."""
+    content = bytearray()
+    for piece in pieces:
+        content += piece
+        if len(content) > _REFUSAL:
+            raise BadAnswer(request.method, request.path, status, "", f"the answer has more than {_REFUSAL} bytes")
+    return bytes(content)
+
+
 def _target(path: str, query: Mapping[str, str] | None) -> str:
     return f"{path}?{urlencode(query)}" if query else path
-
-
-def _worth_another(error: RequestError) -> bool:
-    if isinstance(error, CertificateRefused):
-        return False
-    if isinstance(error, Unreachable):
-        return not error.sent or error.method == "GET"
-    if isinstance(error, ServerFault):
-        return error.retry_after is not None or error.method == "GET"
-    return isinstance(error, TooManyRequests)

@@ -5,6 +5,9 @@ first, and again whenever changes may have been missed; between two of these it 
 the server does, it is not asked faster than ``policy`` allows (``kube.pace``), and a connection whose other side
 vanished is noticed: by keepalive after a minute, by silence a little after the time the server had for the watch. A
 fault of the handler is told, and it gets everything anew, since nobody knows how far it came.
+
+An object that cannot be read (``kube.pages.Unread``) ends neither list nor watch. The handler is shown its metadata
+alone where it is in a list, new or deleted, so that it is not taken for gone; a change of it is passed over.
 """
 
 from __future__ import annotations
@@ -21,11 +24,14 @@ from kube.bodies import JsonObject, object_at, one_line, text_at
 from kube.collection import PAGE, Events, Source, read_whole
 from kube.errors import BadAnswer, Closed, KubeError, RequestError, refusal
 from kube.pace import Next, Pace
+from kube.pages import Unread
 
 log = logging.getLogger("ostler.kube")
 
 POLICY = BackoffPolicy(first=0.8, most=30.0)
 _MESSAGE = 1024
+_WARNED = 20
+"""Objects that cannot be read and are named in the log; more have one cause."""
 
 
 class Handler(Protocol):
@@ -126,6 +132,7 @@ class Reflector:
         self._version = ""
         self._lists = self._watches = self._events = self._failures = 0
         self._failing = self._logged = ""
+        self._unread: set[str] = set()
         self._last_contact = 0.0
         # A daemon: a request on its way must not hold up the end of the process.
         self._thread = threading.Thread(target=self._run, name=name or f"reflector {source.path}", daemon=True)
@@ -215,13 +222,19 @@ class Reflector:
         listing = read_whole(self._source, self._limits.page_size)
         if not listing.resource_version:
             raise BadAnswer("GET", self._source.path, 200, "", "the list has no resourceVersion, so it has no watch")
-        self._deliver(lambda: self._handler.replaced(listing.objects, listing.resource_version))
+        self._warn(listing.unread)
+        known = (*listing.objects, *(self._source.read({"metadata": each.metadata}) for each in listing.unread))
+        self._deliver(lambda: self._handler.replaced(known, listing.resource_version))
         self._version = listing.resource_version
         self._last_contact = self._clock()
         self.synced.set()
 
-    def _take(self, event: JsonObject) -> None:
+    def _take(self, event: JsonObject | Unread) -> None:
         """Tell of one event of the watch; raises what an ERROR says."""
+        if isinstance(event, Unread):
+            self._warn((event,))
+            shown = "BOOKMARK" if event.change == "MODIFIED" else event.change
+            event = {"type": shown, "object": {"metadata": event.metadata}}
         kind, body = event.get("type"), object_at(event, "object")
         if kind == "ERROR":
             raise self._error(body)
@@ -239,6 +252,12 @@ class Reflector:
         self._version = version
         self._heard = True
         self._last_contact = self._clock()
+
+    def _warn(self, unread: Sequence[Unread]) -> None:
+        for text in map(str, unread):
+            if text not in self._unread and len(self._unread) < _WARNED:
+                self._unread.add(text)
+                log.warning("an object cannot be read", extra={"list": self._source.path, "object": text})
 
     def _error(self, status: JsonObject) -> RequestError:
         code, after = status.get("code"), object_at(status, "details").get("retryAfterSeconds")

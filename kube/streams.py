@@ -1,9 +1,10 @@
 """Objects that come one by one, a line each, over one connection: how the API server tells of changes.
 
 One thread iterates; ``close`` from any other ends that at once, without an error; the client's ``close`` raises
-``Closed``. A line is bounded, and so is
-silence: without that a connection whose other side vanished would be waited at for ever. A stream that ends is
-nothing unusual: the server ends every watch after some minutes.
+``Closed``. What is kept of a line is bounded, and so is silence: without that a connection whose other side vanished
+would be waited at for ever. A line that is too large or no JSON is passed over where its object has a name and a
+version, so that one object cannot end the watch of all others. A stream that ends is nothing unusual: the server ends
+every watch after some minutes.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from kube.answers import Request, decoded, glimpse, no_answer
 from kube.bodies import JsonObject
 from kube.deadline import Wire
 from kube.errors import BadAnswer, Closed, Unauthorized
+from kube.json_stream import WHOLE, Fields, Form, JsonStream
+from kube.pages import Unread, unread_of
 
 _PIECE = 1 << 16
+_GLIMPSE = 480
 
 
 class Stream:
-    """An iterator of objects; use it with ``with``. Raises ``RequestError``, and ``ConfigurationError`` at its first.
+    """An iterator of changes; use it with ``with``. Raises ``RequestError``, and ``ConfigurationError`` at its first.
 
     ``connect`` gives the response once the server agreed. ``renew`` is called after a 401, and the server asked once
-    more. ``longest``: bytes of one line.
+    more. ``longest``: bytes that are kept of one line; ``fields``: what is kept of its object.
     """
 
     def __init__(
@@ -35,12 +39,14 @@ class Stream:
         *,
         renew: Callable[[], None],
         longest: int,
+        fields: Fields = WHOLE,
     ) -> None:
         self._connect = connect
         self._wire = wire
         self._request = request
         self._renew = renew
         self._longest = longest
+        self._fields = fields
         self._objects = self._all()
         self._opened = False
 
@@ -53,7 +59,7 @@ class Stream:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> JsonObject:
+    def __next__(self) -> JsonObject | Unread:
         self.open()
         body = next(self._objects)
         assert body is not None, "only the first one is None"
@@ -70,7 +76,7 @@ class Stream:
         """End it, from any thread; what was received but not asked for yet is dropped."""
         self._wire.cut()
 
-    def _all(self) -> Generator[JsonObject | None, None, None]:
+    def _all(self) -> Generator[JsonObject | Unread | None, None, None]:
         """None once it is open, then the objects."""
         try:
             yield from self._once()
@@ -81,7 +87,7 @@ class Stream:
             return
         yield from self._once()
 
-    def _once(self) -> Generator[JsonObject | None, None, None]:
+    def _once(self) -> Generator[JsonObject | Unread | None, None, None]:
         import urllib3
 
         try:
@@ -90,8 +96,8 @@ class Stream:
             with self._connect() as response:
                 self._wire.flows()
                 yield None
-                for line in self._lines(response):
-                    yield self._object(line)
+                for body in self._changes(response):
+                    yield body
                     if self._wire.is_cut():
                         return
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
@@ -103,28 +109,31 @@ class Stream:
         if self._wire.is_ended():
             raise self._closed()
 
-    def _lines(self, response: Any) -> Iterator[bytes]:
-        """Lines that are not empty; what follows the last line's end was cut off."""
-        rest = bytearray()
+    def _changes(self, response: Any) -> Iterator[JsonObject | Unread]:
+        """What stands on lines that are not empty; what follows the last line's end was cut off."""
+        line = _Line(self._fields, self._longest)
         while piece := response.read1(_PIECE):
-            begin = len(rest)
-            rest += piece
-            while (end := rest.find(b"\n", begin)) >= 0:
-                line = bytes(rest[:end])
-                del rest[: end + 1]
-                begin = 0
-                if line.strip():
-                    yield line
-            if len(rest) > self._longest:
+            first, *others = piece.split(b"\n")
+            line.feed(first)
+            for other in others:
+                if not line.is_empty:
+                    yield self._change(line)
+                line = _Line(self._fields, self._longest)
+                line.feed(other)
+            if line.stream.is_too_large and "name" not in line.stream.identity:
                 raise self._bad(f"an object in the stream has more than {self._longest} bytes")
-        if rest.strip() and not (self._wire.is_cut() or self._wire.is_ended()):
-            raise self._bad(f"the stream ended within an object: {glimpse(bytes(rest))}")
+        if not (line.is_empty or self._wire.is_cut() or self._wire.is_ended()):
+            raise self._bad(f"the stream ended within an object: {glimpse(line.begin)}")
 
-    def _object(self, line: bytes) -> JsonObject:
-        body = decoded(line)
-        if not isinstance(body, dict):
-            raise self._bad(f"a line of the stream is no JSON object: {glimpse(line)}")
-        return body
+    def _change(self, line: _Line) -> JsonObject | Unread:
+        piece = line.stream.end()
+        body = decoded(piece.data) if piece.data else None
+        if isinstance(body, dict):
+            return body
+        unread = unread_of(piece, self._longest)
+        if unread.name and unread.resource_version and unread.change:
+            return unread
+        raise self._bad(f"a line of the stream is no JSON object: {glimpse(line.begin)}")
 
     def _closed(self) -> Closed:
         return Closed(self._request.method, self._request.path, 0, "", "the client is closed")
@@ -135,3 +144,19 @@ class Stream:
     def _late(self) -> str:
         whole = "" if self._wire.whole is None else f", or sent without end for {self._wire.whole:g} s"
         return f"did not answer, or was silent for {self._wire.idle:g} s{whole}"
+
+
+class _Line:
+    """A line that may not be at its end; ``begin`` is for people."""
+
+    def __init__(self, fields: Fields, longest: int) -> None:
+        self.stream = JsonStream(Form.CHANGE, fields, most=longest)
+        self.begin = b""
+        self.is_empty = True
+
+    def feed(self, data: bytes) -> None:
+        if len(self.begin) < _GLIMPSE:
+            self.begin += data[:_GLIMPSE]
+        self.is_empty = self.is_empty and not data.strip()
+        for _ in self.stream.feed(data):
+            raise AssertionError("only a list has items")

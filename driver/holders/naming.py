@@ -2,7 +2,9 @@
 
 A device goes from claims to the plugin door only when no allocation names it. A watch on the node's pods cannot tell:
 the scheduler allocates before it binds, and a pod may wait between the two for minutes. So this one time all claims are
-listed, in pages, of which only the names of our own devices are kept.
+listed, of which only the results of allocations are decoded, and only the names of our own devices kept: what else
+users write into claims, and however much of it, is none of this. A claim whose results cannot be read may name any
+device, so nothing is free while there is one; the API server lets nobody but schedulers write these.
 
 The list needs the right to list claims, which a node's own identity does not have: ``Unavailable`` then says how to
 give it.
@@ -20,6 +22,7 @@ from driver.claims.errors import ClaimError, Unavailable
 from driver.claims.model import ClaimReference
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Forbidden, KubeError
+from kube.json_stream import Fields
 from node.values import Value, value
 
 if TYPE_CHECKING:
@@ -28,6 +31,12 @@ if TYPE_CHECKING:
 
 _PATIENCE = 120.0
 """Seconds for all pages: a large cluster has some ten thousand claims."""
+_FIELDS: Fields = {
+    "metadata": {"namespace": True, "name": True, "uid": True},
+    "status": {"allocation": {"devices": {"results": True}}},
+}
+_SHOWN = 3
+"""Claims that are named of those that cannot be read."""
 _RIGHT = "the verb list on resourceclaims of the API group resource.k8s.io"
 
 
@@ -77,9 +86,14 @@ class ClaimNames:
         if not self._under_way.acquire(blocking=False):
             raise Unavailable("the list of claims that was begun before this one has not ended yet")
         try:
-            listing = api.claims(self._stripped).read_whole()
+            listing = api.claims(self._stripped, _FIELDS).read_whole()
         finally:
             self._under_way.release()
+        if listing.unread:
+            first = "; ".join(f"claim {each}" for each in listing.unread[:_SHOWN])
+            more = f"; and {len(listing.unread) - _SHOWN} more" if len(listing.unread) > _SHOWN else ""
+            fix = "delete them, or find out who writes them"
+            raise Unavailable(f"claims that cannot be read may have any device: {first}{more}; {fix}")
         return tuple(name for body in listing.objects if body for name in self._names(body))
 
     def _stripped(self, body: JsonObject) -> JsonObject:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from driver.claims.errors import Unavailable
 from driver.holders.following import PAGE, RETRY, Following
-from driver.holders.pods import NodePod, pod_of, stripped
+from driver.holders.pods import FIELDS, NodePod, pod_of, stripped
 from driver.holders.presence import Presence
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
@@ -159,4 +159,4 @@ class NodePods:
         return self._of_node(api)
 
     def _of_node(self, api: ResourceApi) -> Source:
-        return api.core("pods", {"fieldSelector": f"spec.nodeName={self._node_name}"}, stripped)
+        return api.core("pods", {"fieldSelector": f"spec.nodeName={self._node_name}"}, stripped, FIELDS)

@@ -34,6 +34,8 @@ class Presence:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._pods: dict[str, NodePod] = {}
+        self._copies: dict[str, set[str]] = {}
+        """UIDs of mirror pods by those of their static pods."""
         self._gone: OrderedDict[str, str] = OrderedDict()
         """Names by UID."""
         self._asked: dict[str, tuple[float, str]] = {}
@@ -47,11 +49,17 @@ class Presence:
 
     def replaced(self, pods: Iterable[NodePod]) -> None:
         """These are all there are."""
-        now = {pod.uid: pod for pod in pods if pod.uid}
-        for pod in [pod for uid, pod in self._pods.items() if uid not in now]:
-            self.deleted(pod)
-        for pod in now.values():
-            self.applied(pod)
+        before, self._pods = self._pods, {pod.uid: pod for pod in pods if pod.uid}
+        self._copies = {}
+        for pod in self._pods.values():
+            if pod.static:
+                self._copies.setdefault(pod.static, set()).add(pod.uid)
+        for uid in before.keys() - self._pods.keys():
+            self._forget(before[uid])
+        # A static pod may be back, with the UID of before.
+        for uid in [uid for uid in (*self._asked, *self._gone) if uid in self._pods or uid in self._copies]:
+            self._asked.pop(uid, None)
+            self._gone.pop(uid, None)
         self.synced = True
 
     def applied(self, pod: NodePod) -> bool:
@@ -59,7 +67,11 @@ class Presence:
         if not pod.uid:
             return False
         before = self._pods.get(pod.uid)
+        if before is not None and before.static != pod.static:
+            self._uncopied(before)
         self._pods[pod.uid] = pod
+        if pod.static:
+            self._copies.setdefault(pod.static, set()).add(pod.uid)
         for uid in filter(None, (pod.uid, pod.static)):
             # A static pod may be back, with the UID of before.
             self._asked.pop(uid, None)
@@ -68,7 +80,13 @@ class Presence:
 
     def deleted(self, pod: NodePod) -> None:
         """A pod's object was deleted."""
-        self._pods.pop(pod.uid, None)
+        known = self._pods.pop(pod.uid, None)
+        if known is not None:
+            self._uncopied(known)
+        self._forget(pod)
+
+    def _forget(self, pod: NodePod) -> None:
+        """Remember that a pod is gone, which is not among ``_pods`` any more."""
         self._asked.pop(pod.uid, None)
         self._remember(pod.uid, str(pod))
         if pod.static and not self._with(pod.static):
@@ -113,7 +131,15 @@ class Presence:
 
     def _with(self, uid: str) -> list[NodePod]:
         """Pods that have this UID, at the API server or at the kubelet."""
-        return [pod for pod in self._pods.values() if uid and uid in (pod.uid, pod.static)]
+        own = [uid] if uid in self._pods else []
+        return [self._pods[each] for each in (*own, *self._copies.get(uid, ())) if each in self._pods]
+
+    def _uncopied(self, pod: NodePod) -> None:
+        copies = self._copies.get(pod.static)
+        if copies is not None:
+            copies.discard(pod.uid)
+            if not copies:
+                del self._copies[pod.static]
 
     def _remember(self, uid: str, name: str) -> None:
         self._gone[uid] = name

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from kube.bodies import Json, object_at
 from ostler.explain.errors import BadInput
 from ostler.explain.kinds import Kind, name_of
-from ostler.explain.reading.documents import MAX_DEPTH, documents
+from ostler.explain.reading.documents import documents
 from ostler.explain.reading.files import Reading, read_files
 from ostler.explain.reading.lines import line_of
+from ostler.explain.reading.nesting import MAX_DEPTH
 from ostler.explain.reading.scalars import plain_value
 from tests.explain.objects import claim, device_class, node, pod, resource_slice
 

@@ -103,7 +103,7 @@ async def test_without_an_answer_nobody_knows(server: ApiServer, names: ClaimNam
 
 async def test_an_allocation_that_cannot_be_read_is_no_proof() -> None:
     class Odd(ResourceApi):
-        def claims(self, read):  # type: ignore[no-untyped-def]
+        def claims(self, read, fields=None):  # type: ignore[no-untyped-def]
             class Source:
                 path = "/claims"
 

@@ -7,9 +7,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.holders.pods import MOST_CLAIMS, NodePod, pod_of, stripped
+from driver.holders.pods import MOST_CLAIMS, MOST_CLAIMS_UNSEEN, NodePod, pod_of, stripped
 from driver.holders.presence import LOOK_AGAIN, MIRROR_WAIT, Presence
-from kube.bodies import Json, JsonObject
+from kube.bodies import Json, JsonObject, object_at
 from tests.holders.making import MIRROR
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -160,16 +160,47 @@ def test_a_pods_object_is_cut_down_to_what_is_read_of_it() -> None:
             "extendedResourceClaimStatus": {"resourceClaimName": "extended", "requestMappings": []},
         },
     }
-    expected = NodePod("u", "team", "p", HASH, over=True, claims=("plain", "made", "extended"))
+    expected = NodePod("u", "team", "p", HASH, over=True)
     assert pod_of(whole) == pod_of(stripped(whole)) == expected
     assert len(str(stripped(whole))) < 600
+    running: JsonObject = {**whole, "status": {**object_at(whole, "status"), "phase": "Running"}}
+    expected = NodePod("u", "team", "p", HASH, claims=("plain", "made", "extended"))
+    assert pod_of(running) == pod_of(stripped(running)) == expected
+    assert len(str(stripped(running))) < 600
 
 
 def test_of_a_pod_that_names_thousands_of_claims_the_first_are_kept_and_the_others_counted() -> None:
     named: list[Json] = [{"name": f"c{n}", "resourceClaimName": f"claim-{n}"} for n in range(5000)]
+    body: JsonObject = {"metadata": {"uid": "u"}, "spec": {"resourceClaims": named}}
+    scheduled: list[Json] = [{"type": "PodScheduled", "status": "True"}]
+    states: list[JsonObject] = [{"startTime": "2026-01-01T00:00:00Z"}, {"conditions": scheduled}]
+    for state in states:
+        whole: JsonObject = {**body, "status": state}
+        pod = pod_of(whole)
+        assert pod.claims == tuple(f"claim-{n}" for n in range(MOST_CLAIMS))
+        assert pod.unlisted == 5000 - MOST_CLAIMS
+        assert pod_of(stripped(whole)) == pod
+
+
+def test_a_pod_that_nobody_but_its_author_bound_here_costs_a_few_names_and_one_that_is_over_none() -> None:
+    named: list[Json] = [{"name": f"c{n}", "resourceClaimName": f"claim-{n}"} for n in range(500)]
+    unscheduled: list[Json] = [{"type": "PodScheduled", "status": "False"}]
+    states: list[JsonObject] = [{}, {"phase": "Pending"}, {"conditions": unscheduled}]
+    for state in states:
+        body: JsonObject = {"metadata": {"uid": "u"}, "spec": {"resourceClaims": named}, "status": state}
+        pod = pod_of(body)
+        assert pod.claims == tuple(f"claim-{n}" for n in range(MOST_CLAIMS_UNSEEN))
+        assert pod_of(stripped(body)) == pod
+    refused: JsonObject = {"phase": "Failed", "reason": "OutOfcpu", "startTime": "2026-01-01T00:00:00Z"}
+    body = {"metadata": {"uid": "u"}, "spec": {"resourceClaims": named}, "status": refused}
+    assert pod_of(body) == pod_of(stripped(body)) == NodePod("u", "", "", over=True)
+
+
+def test_what_no_claim_can_be_called_is_not_kept() -> None:
+    words = ["x" * 254, "x" * 1_000_000, "A", "a b", "-a", "a/b", "", "\n"]
+    named: list[Json] = [{"name": "c", "resourceClaimName": word} for word in [*words, "a.b-c"]]
     pod = pod_of({"metadata": {"uid": "u"}, "spec": {"resourceClaims": named}})
-    assert pod.claims == tuple(f"claim-{n}" for n in range(MOST_CLAIMS))
-    assert pod.unlisted == 5000 - MOST_CLAIMS
+    assert (pod.claims, pod.unlisted) == (("a.b-c",), 0)
 
 
 def test_what_is_no_pod_is_read_as_nothing() -> None:

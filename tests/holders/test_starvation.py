@@ -34,7 +34,9 @@ NAMES = 5000
 def attack_body(number: int, names: int = NAMES) -> JsonObject:
     claims: list[Json] = [{"name": f"c{n}", "resourceClaimName": f"missing-{number}-{n}"} for n in range(names)]
     metadata: JsonObject = {"namespace": TEAM, "name": f"attack-{number}", "uid": f"uid-attack-{number}"}
-    return {"metadata": metadata, "spec": {"nodeName": NODE, "resourceClaims": claims}}
+    spec: JsonObject = {"nodeName": NODE, "resourceClaims": claims}
+    # The kubelet has seen them: of others fewer names are kept.
+    return {"metadata": metadata, "spec": spec, "status": {"startTime": "2026-01-01T00:00:00Z"}}
 
 
 ATTACK = tuple(pod_of(attack_body(number)) for number in range(ATTACKERS))

@@ -192,19 +192,59 @@ def test_after_what_is_no_event_everything_is_read_anew(answer: Answer) -> None:
             assert reflector.status().failures == 1
 
 
-def test_an_event_that_is_too_large_is_not_read() -> None:
+LARGE: JsonObject = {"text": "x" * 300_000}
+NO_JSON = b'{"type":"MODIFIED","object":{"metadata":{"name":"b","resourceVersion":"12"},"spec":{"a":oops}}}\n'
+
+
+@pytest.mark.parametrize("change", ["ADDED", "MODIFIED", "DELETED"])
+def test_an_event_that_cannot_be_read_is_passed_over_by_name_and_the_watch_goes_on(
+    change: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with watched() as collection:
-        collection.watches.append(fed(event("ADDED", thing("a", 11, text="x" * 300_000))))
+        collection.watches.append(fed(event(change, thing("a", 11, **LARGE)), NO_JSON, event("ADDED", thing("c", 13))))
         access = Access(collection.server.url, "a test", Fixed("none", Credential("")))
         client = Client(access, random=lambda: 0.5, limits=ClientLimits(line=100_000), policy=AT_ONCE)
         notes, told = Notes(), list[Exception]()
-        reflector = Reflector(Collection(client, PATH), notes, random=lambda: 0.5, policy=QUICK, told=told.append)
+        source = Collection(client, PATH)
+        reflector = Reflector(source, notes, random=lambda: 0.5, policy=QUICK, limits=SETTLED, told=told.append)
         reflector.start()
-        heard(notes, "replaced  @10", "replaced  @10")
+        seen = {"ADDED": "applied a", "MODIFIED": "bookmark 11", "DELETED": "deleted a"}[change]
+        heard(notes, "replaced  @10", seen, "bookmark 12", "applied c")
+        until(lambda: len(collection.queries(watch=True)) == 2)
         assert reflector.stop(10)
-        assert [str(error) for error in told] == [
-            f"GET {PATH}: 200: an object in the stream has more than 100000 bytes"
-        ]
+        assert collection.queries(watch=True)[1]["resourceVersion"] == "13"
+    assert (len(collection.queries(watch=False)), told) == (1, [])
+    texts = [vars(record)["object"] for record in caplog.records if record.getMessage() == "an object cannot be read"]
+    assert texts[0].startswith("a has more than 100000 bytes in fields that are used (300")
+    assert texts[1] == f"b is no JSON object ({len(NO_JSON) - 1} bytes in all)"
+
+
+def test_an_object_of_a_list_that_cannot_be_read_is_told_by_its_name_and_not_taken_for_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with watched() as collection:
+        collection.things = [thing("a", 1), thing("b", 2, **LARGE), thing("c", 3)]
+        access = Access(collection.server.url, "a test", Fixed("none", Credential("")))
+        client = Client(access, random=lambda: 0.5, limits=ClientLimits(largest=100_000), policy=AT_ONCE)
+        notes = Notes()
+        reflector = Reflector(Collection(client, PATH), notes, random=lambda: 0.5, policy=QUICK)
+        reflector.start()
+        heard(notes, "replaced a,c,b @10")
+        assert reflector.stop(10)
+    assert [each for each in notes.objects if "text" in each] == []
+    assert [record.getMessage() for record in caplog.records] == ["an object cannot be read"]
+
+
+def test_of_many_objects_that_cannot_be_read_some_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with watched() as collection:
+        collection.things = [thing(f"t{number}", number, text="x" * 2000) for number in range(300)]
+        access = Access(collection.server.url, "a test", Fixed("none", Credential("")))
+        client = Client(access, random=lambda: 0.5, limits=ClientLimits(largest=1000), policy=AT_ONCE)
+        reflector = Reflector(Collection(client, PATH), Notes(), random=lambda: 0.5, policy=QUICK)
+        reflector.start()
+        assert reflector.synced.wait(10)
+        assert reflector.stop(10)
+    assert len(caplog.records) == 20
 
 
 def test_a_connection_that_is_silent_for_too_long_is_given_up() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 from kube.bodies import JsonObject
 from kube.collection import Listing
 from kube.errors import Unreachable
+from kube.json_stream import WHOLE, Fields
+from kube.pages import Page
 from tests.model.cluster import Cluster
 from tests.model.objects import NAMESPACE, Pod
 from tests.virtual_time import VirtualLoop
@@ -24,10 +26,12 @@ class Api:
         self._reach()
         return self._cluster.claim_body(name)
 
-    def claims(self, read: Callable[[JsonObject], JsonObject]) -> Collected:
+    def claims(self, read: Callable[[JsonObject], JsonObject], fields: Fields = WHOLE) -> Collected:
         return Collected(self, lambda: [read(body) for body in self._cluster.named()])
 
-    def core(self, plural: str, query: Mapping[str, str], read: Callable[[JsonObject], JsonObject]) -> Collected:
+    def core(
+        self, plural: str, query: Mapping[str, str], read: Callable[[JsonObject], JsonObject], fields: Fields = WHOLE
+    ) -> Collected:
         assert plural == "pods"
         return Collected(self, lambda: [_pod(pod) for pod in self._cluster.pods.values() if pod.bound])
 
@@ -52,9 +56,9 @@ class Collected:
         self._api._reach()
         return Listing(tuple(self._objects()), "1")
 
-    def page(self, query: Mapping[str, str]) -> JsonObject:
+    def page(self, query: Mapping[str, str], *, roomy: int | None = None) -> Page:
         self._api._reach()
-        return {"items": list(self._objects()), "metadata": {"resourceVersion": "1"}}
+        return Page(tuple(self._objects()), "1")
 
     def read(self, body: JsonObject) -> JsonObject:
         return body

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 DEFAULT_KUBECONFIG = Path(".kube/config")
 """Below the home folder."""
-LARGEST = 512 << 20
-"""Bytes of an answer: a list that expired while it was read in pages comes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +76,4 @@ def connect(access: Access, random: Callable[[], float]) -> Client:
     """A client for reading a lot: pages of slices take their time on a slow line."""
     from kube.client import Client, Limits
 
-    return Client(access, random=random, user_agent="ostler-explain", limits=Limits(5.0, 60.0, 3, LARGEST))
+    return Client(access, random=random, user_agent="ostler-explain", limits=Limits(5.0, 60.0, 3))

@@ -19,6 +19,7 @@ from ostler.explain.errors import MOST, SHOWN, Fault
 from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, kind_of, name_of, objects_at, texts_at, uid_of
 from ostler.explain.reading.documents import Document
 from ostler.explain.reading.lines import Path, line_of
+from ostler.explain.reading.nesting import MAX_DEPTH, object_on
 from ostler.explain.reading.shapes import misfits
 from ostler.explain.reading.workloads import WORKLOADS, pod_of
 from ostler.explain.state import Missing, State
@@ -82,6 +83,8 @@ class Collection:
                 self._take(spot.below(number), item)
         else:
             self._take(spot, body)
+        for path in text.document.pruned[:MOST]:
+            self._warn_of_pruned(spot, path)
 
     def state(self, origin: str) -> State:
         """All objects; what a snapshot says of itself is taken over."""
@@ -205,6 +208,15 @@ class Collection:
         line = f":{spot.text.document.line}" if not spot.path else ""
         where = f"{spot.text.source}{line}: {spot.subject}"
         self._warnings += [f"{where}: an API server refuses it: {one_line(str(cause), 300)}" for cause in causes]
+
+    def _warn_of_pruned(self, spot: _Spot, path: Path) -> None:
+        found = object_on(spot.text.document.body, path)
+        if found is not None:
+            body, inner = found
+            subject = one_line(f"{text_at(body, 'kind')} {name_of(body)}", _WORD)
+            field = one_line(dotted(inner), _WORD)
+            problem = f"nested deeper than {MAX_DEPTH} levels; what is deeper is left out"
+            self._warnings.append(f"{spot.text.source}: {subject} {field}: {problem}")
 
     def _fault(self, spot: _Spot, field: str, problem: str, fix: str) -> None:
         # A line costs another reading of the text, and of many faults only the first are shown.

@@ -5,7 +5,8 @@ the last of two equal keys, makes dates of texts, and expands aliases without an
 
 Bounds: ``MAX_BYTES`` of text, ``MAX_VALUES``, ``MAX_DEPTH`` levels, ``MAX_ALIASED`` values that aliases add. What an
 alias stands for is shared, not copied, so that the bound holds for time; memory never grows with it. A key without a
-value (null) is left out, as the API server does.
+value (null) is left out, as the API server does. So is what an object nests deeper than ``MAX_DEPTH``: drivers' own
+parameters may, and one object of many must not make a file useless.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kube.bodies import Json, one_line
 from ostler.explain.errors import BadInput, Fault
-from ostler.explain.reading.lines import events_of, line_at
+from ostler.explain.reading.lines import Path, events_of, line_at
+from ostler.explain.reading.nesting import MAX_DEPTH, is_deep, object_on, take_marks, without_deep
 from ostler.explain.reading.scalars import plain_value
 
 if TYPE_CHECKING:
@@ -28,18 +30,21 @@ if TYPE_CHECKING:
 MAX_BYTES = 128 << 20
 MAX_VALUES = 5_000_000
 """Ten thousand devices with all their attributes have about one million."""
-MAX_DEPTH = 64
 MAX_ALIASED = 100_000
 _GLIMPSE = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a text: ``number`` counts from 0, ``line`` is where it begins, from 1."""
+    """One document of a text: ``number`` counts from 0, ``line`` is where it begins, from 1.
+
+    ``pruned``: where a list or mapping is left out, since it is nested too deep.
+    """
 
     number: int
     line: int
     body: Json
+    pruned: tuple[Path, ...] = ()
 
 
 def documents(source: str, data: bytes) -> Iterator[Document]:
@@ -70,22 +75,38 @@ def _json(source: str, text: str) -> Document | None:
     line = text[: len(text) - len(text.lstrip())].count("\n") + 1
     if text.count(",") > MAX_VALUES:
         raise BadInput([_too_many(source)])
+    pruned: tuple[Path, ...] = ()
     try:
-        body = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+        body, too_deep = _decoded(text)
+        if too_deep:
+            body, _ = _decoded(without_deep(text))
+            pruned = tuple(take_marks(body))
     except json.JSONDecodeError as error:
         if '"apiVersion"' in text[:4096] and not error.msg.startswith("Extra data"):
             fix = "correct it, or fetch it anew with -o json"
             raise BadInput([Fault(source, f"not valid JSON: {error.msg}", fix, error.lineno)]) from error
         return None
-    except RecursionError as error:
-        raise BadInput([_too_deep(source, 0)]) from error
     except ValueError as error:
         raise BadInput(
             [Fault(source, f"not valid JSON: {error}", "correct it, or fetch it anew with -o json")]
         ) from error
-    if _is_deep(body):
-        raise BadInput([_too_deep(source, 0)])
-    return Document(0, line, _whole(body) if "\\ud" in text or "\\uD" in text else body)
+    _check_pruned(source, 0, body, pruned)
+    return Document(0, line, _whole(body) if "\\ud" in text or "\\uD" in text else body, pruned)
+
+
+def _decoded(text: str) -> tuple[Json, bool]:
+    """The value, and whether it is nested too deep; raises ``ValueError``."""
+    try:
+        body: Json = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+    except RecursionError:
+        return None, True
+    return body, is_deep(body)
+
+
+def _check_pruned(source: str, line: int, body: Json, pruned: Iterable[Path]) -> None:
+    """Raise ``BadInput`` where it is no object of the API that is nested too deep."""
+    if any(object_on(body, path) is None for path in pruned):
+        raise BadInput([_too_deep(source, line)])
 
 
 def _whole(value: Json) -> Json:
@@ -103,14 +124,6 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the key {one_line(twice, _GLIMPSE)!r} stands twice in one object")
     return {key: value for key, value in made.items() if value is not None} if None in made.values() else made
-
-
-def _is_deep(body: Json) -> bool:
-    level: list[Json] = [body]
-    for _ in range(MAX_DEPTH):
-        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
-        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
-    return bool(level)
 
 
 def _constant(word: str) -> Json:
@@ -157,6 +170,10 @@ class _Builder:
         self._aliased = 0
         self._values = 0
         self._root: Json = None
+        self._skipped = 0
+        """Levels of a list or mapping that is left out."""
+        self._pruned: list[Path] = []
+        self._pruned_line = 0
 
     def documents(self, text: str) -> Iterator[Document]:
         import yaml
@@ -169,7 +186,9 @@ class _Builder:
                 self._values += 1
                 if self._values > 2 * MAX_VALUES:  # Keys are events as well, and so are ends.
                     raise BadInput([_too_many(self._source)])
-                if isinstance(event, yaml.ScalarEvent):
+                if self._skipped:
+                    self._skip(event)
+                elif isinstance(event, yaml.ScalarEvent):
                     self._scalar(event)
                 elif isinstance(event, yaml.CollectionStartEvent):
                     self._begin(event, isinstance(event, yaml.SequenceStartEvent))
@@ -178,10 +197,11 @@ class _Builder:
                 elif isinstance(event, yaml.AliasEvent):
                     self._alias(event)
                 elif isinstance(event, yaml.DocumentStartEvent):
-                    self._anchors, self._aliased, self._root = {}, 0, None
+                    self._anchors, self._aliased, self._root, self._pruned = {}, 0, None, []
                     number += 1
                 elif isinstance(event, yaml.DocumentEndEvent) and self._root is not None:
-                    yield Document(number, line, self._root)
+                    _check_pruned(self._source, self._pruned_line, self._root, self._pruned)
+                    yield Document(number, line, self._root, tuple(self._pruned))
         except yaml.MarkedYAMLError as error:
             raise BadInput([self._syntax(error)]) from error
         except yaml.reader.ReaderError as error:
@@ -243,10 +263,23 @@ class _Builder:
         if self._stack and self._stack[-1].items is None and self._stack[-1].key is None:
             raise self._fail(event, "a key is a list or mapping", "a key must be text; quote what begins with { or [")
         if len(self._stack) == MAX_DEPTH:
-            raise BadInput([_too_deep(self._source, line_at(event))])
+            self._skipped = 1
+            self._pruned_line = self._pruned_line if self._pruned else line_at(event)
+            self._pruned.append(tuple(_place(frame) for frame in self._stack))
+            return
         if event.anchor:
             self._open.add(event.anchor)
         self._stack.append(_Frame(line_at(event), event.anchor, [] if is_list else None))
+
+    def _skip(self, event: yaml.Event) -> None:
+        import yaml
+
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._skipped += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._skipped -= 1
+            if not self._skipped:
+                self._add(None, 1)
 
     def _end(self) -> None:
         frame = self._stack.pop()
@@ -301,3 +334,8 @@ class _Builder:
             frame.merged.append(value)
         elif key is not None and value is not None:
             frame.entries[key] = value
+
+
+def _place(frame: _Frame) -> str | int:
+    """Where in a list or mapping the next value will be."""
+    return frame.key or "" if frame.items is None else len(frame.items)

@@ -4,7 +4,9 @@ Lists come in pages. What the server does not let us read is a note with the rig
 answer without taint rules is worth more than none. Pods are many and hold secrets: without ``everything`` only those
 are read that are asked about; who holds a device is known from its claim.
 
-What no answer needs is dropped when it is read (managed fields, images of nodes), since it is most of the memory.
+What no answer needs is dropped before it is decoded (managed fields, parameters of drivers, images of nodes, variables
+of containers), since it is most of what is sent, and since users may write anything into it. An object that cannot be
+read all the same is left out, or a part of it, and the state says so by its name: it must not cost everybody's answer.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ from typing import cast
 
 from driver.versions import to_v1
 from kube.bodies import JsonObject, object_at, text_at
-from kube.discovery import Reads, server_version
-from kube.errors import Forbidden, Gone, NotFound
+from kube.collection import Asks, Collection, Listing, read_whole
+from kube.discovery import server_version
+from kube.errors import Forbidden, NotFound
+from kube.json_stream import METADATA, Fields
 from ostler.explain.asking.extended import asks_of
+from ostler.explain.errors import SHOWN
 from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, objects_at
 from ostler.explain.reading.discovery import collection_path, object_path, served_versions
 from ostler.explain.state import Missing, Objects, State
@@ -25,6 +30,31 @@ from ostler.explain.state import Missing, Objects, State
 PAGE = 500
 SLICE_PAGE = 100
 """Slices are large: one may have 128 devices, about 250 KiB."""
+
+_CONFIG: Fields = {"opaque": {"driver": True, "parameters": {}}, "*": True}
+_CLAIM_SPEC: Fields = {"devices": {"config": _CONFIG, "*": True}, "*": True}
+_CONTAINER: Fields = {"name": True, "restartPolicy": True, "resources": True}
+_NODE_STATUS: Fields = {"conditions": True, "allocatable": True, "capacity": True}
+_FIELDS: dict[Kind, Fields] = {
+    Kind.SLICE: {"spec": True},
+    Kind.CLAIM: {
+        "spec": _CLAIM_SPEC,
+        "status": {
+            "allocation": {"devices": {"config": _CONFIG, "*": True}, "*": True},
+            "devices": {"data": False, "*": True},
+            "*": True,
+        },
+    },
+    Kind.CLASS: {"spec": {"config": _CONFIG, "*": True}},
+    Kind.NODE: {"spec": True, "status": _NODE_STATUS},
+    Kind.POD: {
+        "spec": {"containers": _CONTAINER, "initContainers": _CONTAINER, "volumes": False, "*": True},
+        "status": True,
+    },
+    Kind.TEMPLATE: {"spec": {"spec": _CLAIM_SPEC, "*": True}},
+    Kind.TAINT_RULE: {"spec": True},
+}
+"""What is decoded of each kind, beside its metadata."""
 
 Progress = Callable[[str], None]
 
@@ -39,7 +69,7 @@ class Wanted:
     everything: bool = False
 
 
-def read_cluster(client: Reads, server: str, wanted: Wanted, progress: Progress = lambda _: None) -> State:
+def read_cluster(client: Asks, server: str, wanted: Wanted, progress: Progress = lambda _: None) -> State:
     """All objects that an answer takes; ``server``: its address, for people.
 
     Raises ``NotServed``, and ``kube.errors.RequestError`` where the server cannot be asked at all.
@@ -59,7 +89,7 @@ def read_cluster(client: Reads, server: str, wanted: Wanted, progress: Progress 
 
 
 class _Reader:
-    def __init__(self, client: Reads, versions: dict[Kind, str], wanted: Wanted, progress: Progress) -> None:
+    def __init__(self, client: Asks, versions: dict[Kind, str], wanted: Wanted, progress: Progress) -> None:
         self._client = client
         self._versions = versions
         self._wanted = wanted
@@ -68,6 +98,8 @@ class _Reader:
         self._missing: list[Missing] = []
         self._truncated: list[str] = []
         self._whole: set[Kind] = set()
+        self._partly: set[Kind] = set()
+        """Kinds of which an object could not be read."""
 
     def state(self, server: str, release: str) -> State:
         objects = {FACTS[kind].field: tuple(found) for kind, found in self._objects.items()}
@@ -80,14 +112,16 @@ class _Reader:
             whole=frozenset(self._whole),
         )
 
-    def list_whole(self, kind: Kind, keep: Callable[[JsonObject], bool] = lambda _: True) -> None:
-        """All objects of a kind, in all namespaces."""
+    def list_whole(self, kind: Kind, keep: Callable[[JsonObject], bool] = lambda _: True) -> bool:
+        """All objects of a kind, in all namespaces; whether they may be read."""
         try:
             self._objects[kind] = self._list(kind, "", keep)
         except Forbidden as error:
             self._missing.append(_forbidden(kind, "list", "", error))
-        else:
+            return False
+        if kind not in self._partly:
             self._whole.add(kind)
+        return True
 
     def list_inner(self, kind: Kind) -> None:
         """The objects of a kind in the namespace that is asked about."""
@@ -98,8 +132,7 @@ class _Reader:
 
     def list_claims(self) -> None:
         """All claims, for the devices that they hold; where that is forbidden, those of the namespace."""
-        self.list_whole(Kind.CLAIM)
-        if Kind.CLAIM in self._whole:
+        if self.list_whole(Kind.CLAIM):
             return
         refused = self._missing.pop()
         self.list_inner(Kind.CLAIM)
@@ -136,7 +169,8 @@ class _Reader:
                 continue
             self._progress(f"reading pods ({len(found)} so far)" if found else "reading pods")
             try:
-                body = self._client.get(object_path(Kind.POD, self._versions[Kind.POD], namespace, name))
+                path = object_path(Kind.POD, self._versions[Kind.POD], namespace, name)
+                body = self._client.get(path, fields=_fields(Kind.POD))
             except NotFound:
                 continue  # It went since its claim was read, or it is a name that the question finds to be wrong.
             found[(namespace, name)] = self._trimmed(Kind.POD, body)
@@ -148,41 +182,37 @@ class _Reader:
         if version is None:
             # The cluster does not have the kind, so it has no object of it.
             return []
-        path = collection_path(kind, version, namespace)
-        page = str(SLICE_PAGE if kind is Kind.SLICE else PAGE)
-        try:
-            return self._pages(kind, path, keep, {**(query or {}), "limit": page})
-        except Gone:
-            # The list took longer than the server remembers its beginning; all at once it cannot.
-            return self._pages(kind, path, keep, query or {})
 
-    def _pages(
-        self, kind: Kind, path: str, keep: Callable[[JsonObject], bool], query: dict[str, str]
-    ) -> list[JsonObject]:
-        found: list[JsonObject] = []
-        more = ""
-        while True:
-            self._progress(f"reading {FACTS[kind].plural}" + (f" ({len(found)} so far)" if found else ""))
-            answer = self._client.get(path, {**query, "continue": more} if more else query)
-            found += (self._trimmed(kind, body) for body in objects_at(answer, "items") if keep(body))
-            last, more = more, text_at(answer, "metadata", "continue")
-            if not more or more == last:
-                return found
+        def read(body: JsonObject) -> JsonObject:
+            return self._trimmed(kind, body) if keep(body) else {}
+
+        def progress(count: int) -> None:
+            self._progress(f"reading {FACTS[kind].plural}" + (f" ({count} so far)" if count else ""))
+
+        source = Collection(self._client, collection_path(kind, version, namespace), query, read, _fields(kind))
+        listing = read_whole(source, SLICE_PAGE if kind is Kind.SLICE else PAGE, progress=progress)
+        if listing.unread:
+            self._partly.add(kind)
+        self._truncated += _left_out(kind, listing)
+        return list(listing.objects)
 
     def _trimmed(self, kind: Kind, body: JsonObject) -> JsonObject:
         facts, version = FACTS[kind], self._versions[kind]
-        metadata = {key: value for key, value in object_at(body, "metadata").items() if key != "managedFields"}
-        named: JsonObject = {
-            **body,
-            "apiVersion": f"{facts.group}/{version}" if facts.group else version,
-            "kind": kind.value,
-            "metadata": metadata,
-        }
-        if kind is Kind.NODE:
-            kept = ("conditions", "allocatable", "capacity")
-            status = {key: value for key, value in object_at(body, "status").items() if key in kept}
-            return {**named, "status": status}
+        api_version = f"{facts.group}/{version}" if facts.group else version
+        named: JsonObject = {**body, "apiVersion": api_version, "kind": kind.value}
         return cast("JsonObject", to_v1(named)) if facts.group == GROUP else named
+
+
+def _fields(kind: Kind) -> Fields:
+    return {"metadata": METADATA, **_FIELDS[kind]}
+
+
+def _left_out(kind: Kind, listing: Listing) -> list[str]:
+    """A sentence for each object of which something is missing, ``SHOWN`` at most."""
+    found = [f"{kind} {each}, so it is left out" for each in listing.unread]
+    found += [f"{kind} {each}" for each in listing.pruned]
+    more = [f"and {len(found) - SHOWN} more of the kind {kind}"] if len(found) > SHOWN else []
+    return found[:SHOWN] + more
 
 
 def uses_devices(pod: JsonObject) -> bool:
