@@ -22,9 +22,11 @@ values = st.recursive(
 objects = st.dictionaries(texts, values, max_size=5)
 
 
-def read(data: bytes, cuts: list[int] | int, form: Form, fields: Fields, **more: int) -> tuple[list[Piece], Piece]:
+def read(
+    data: bytes, cuts: list[int] | int, form: Form, fields: Fields, *, most: int = MOST, depth: int = DEPTH
+) -> tuple[list[Piece], Piece]:
     """All objects and what is left, of an answer that is cut at these places, or into pieces of one size."""
-    stream = JsonStream(form, fields, **{"most": MOST, **more})
+    stream = JsonStream(form, fields, most=most, depth=depth)
     places = list(range(0, len(data), cuts)) if isinstance(cuts, int) else sorted({min(cut, len(data)) for cut in cuts})
     pieces: list[Piece] = []
     for begin, end in zip([0, *places], [*places, len(data)], strict=True):
@@ -32,10 +34,10 @@ def read(data: bytes, cuts: list[int] | int, form: Form, fields: Fields, **more:
     return pieces, stream.end()
 
 
-def listed(*items: Any, cuts: int = 7, fields: Fields = WHOLE, **more: int) -> list[Piece]:
+def listed(*items: Any, cuts: int = 7, fields: Fields = WHOLE, most: int = MOST) -> list[Piece]:
     texts = ",".join(item if isinstance(item, str) else json.dumps(item) for item in items)
     data = ('{"kind":"L","metadata":{"resourceVersion":"7"},"items":[' + texts + "]}").encode()
-    pieces, rest = read(data, cuts, Form.LIST, fields, **more)
+    pieces, rest = read(data, cuts, Form.LIST, fields, most=most)
     assert json.loads(rest.data) == {"kind": "L", "metadata": {"resourceVersion": "7"}, "items": []}
     return pieces
 
