@@ -16,6 +16,7 @@ class DeviceHealth(Value):
     ``flapping``: it comes and goes, and is held back until it is quiet. ``source``: who says so (``nvml``, ``scan``,
     ``person``). ``shown``: the state that the doors show, another one in a dry run. ``until``: Unix seconds at which it
     ends by itself, 0 where that is not known. ``of``: name of the device whose trouble it is, empty where its own.
+    ``also``: what else speaks against it, the hardest to end first.
     """
 
     device: str
@@ -26,6 +27,7 @@ class DeviceHealth(Value):
     source: str = ""
     until: float = 0.0
     of: str = ""
+    also: tuple[str, ...] = ()
 
 
 @value

@@ -40,6 +40,7 @@ def _device_message(device: DeviceHealth) -> agent_pb2.DeviceHealth:
         shown_state=device.shown.value,
         until=device.until,
         of=device.of,
+        also=device.also,
     )
 
 

@@ -87,4 +87,5 @@ def _device(entry: Entry) -> DeviceHealth:
         entry.source,
         entry.until or 0.0,
         entry.of,
+        entry.also,
     )

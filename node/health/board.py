@@ -18,7 +18,7 @@ from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState, Recovery
 from node.health.track import Instance, Track
 from node.health.xids import meaning
-from node.inventory.model import Device
+from node.inventory.model import Device, DeviceKind
 from node.inventory.retention import is_gone
 from node.values import Value, replace, value
 
@@ -44,6 +44,8 @@ _SENTENCES = {
     Trouble.PCIE_LINK: "its PCIe link is narrower or slower than it should be",
     Trouble.SILENT: "nothing is known of it: its driver does not answer",
 }
+_RESET_IF_LOST = frozenset({DeviceKind.GPU, DeviceKind.MIG})
+"""Kinds whose lost devices do not come back by themselves, as scans say of them, too."""
 _Key = tuple[str, Trouble, Action, Instance | None]
 
 
@@ -111,7 +113,7 @@ class Board:
             event.kind,
             EVENT,
             action,
-            _recovery(event.kind, action),
+            _recovery(event.kind, action, device),
             _event_reason(event),
             now,
             now,
@@ -129,8 +131,8 @@ class Board:
         """A source looked; the devices of which it told something that may matter."""
         changed = set()
         for name, found in look.found.items():
-            uuid = device.uuid or "" if (device := devices.get(name)) is not None else ""
-            seen = {key for condition in found if (key := self._condition(name, uuid, look.source, condition, now))}
+            device = devices.get(name)
+            seen = {key for each in found if (key := self._condition(name, device, look.source, each, now)) is not None}
             for key, track in self._tracks.get(name, {}).items():
                 if track.source == look.source and not track.event and key not in seen and track.active:
                     track.went(now, self.policy.pace)
@@ -243,7 +245,9 @@ class Board:
             found += [finding.handed_down(whole.name, whole.kind.value.upper()) for finding in inherited]
         return found
 
-    def _condition(self, name: str, uuid: str, source: str, condition: Condition, now: float) -> _Key | None:
+    def _condition(
+        self, name: str, device: Device | None, source: str, condition: Condition, now: float
+    ) -> _Key | None:
         action = self.policy.action(condition.kind, condition.code)
         if action is Action.IGNORE:
             return None
@@ -251,7 +255,7 @@ class Board:
             condition.kind,
             source,
             action,
-            _recovery(condition.kind, action),
+            _recovery(condition.kind, action, device),
             condition_reason(condition),
             now,
             now,
@@ -262,7 +266,7 @@ class Board:
             if source in self.policy.polled and condition.kind is not Trouble.SILENT
             else 0,
             code=condition.code,
-            uuid=uuid,
+            uuid=(device.uuid or "") if device is not None else "",
         )
         self._came(name, track, now)
         return _key(track)
@@ -331,8 +335,10 @@ def _key(track: Track) -> _Key:
     return track.source, track.kind, track.action, track.instance
 
 
-def _recovery(kind: Trouble, action: Action) -> Recovery:
+def _recovery(kind: Trouble, action: Action, device: Device | None) -> Recovery:
     if kind is Trouble.ROW_REMAP and action is Action.WARN:
+        return Recovery.RESET
+    if kind is Trouble.LOST and action is Action.DRAIN and device is not None and device.kind in _RESET_IF_LOST:
         return Recovery.RESET
     return action.recovery
 

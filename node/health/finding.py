@@ -1,8 +1,14 @@
-"""What speaks against a device at one moment, from whatever source, and which of several things is said first. Pure."""
+"""What speaks against a device at one moment, from whatever source, and which of it is the cause of its state. Pure.
+
+``judged`` alone decides the cause: the event, the command line, the metrics, the taint and the health stream read it from
+the verdict. The cause is the finding with the hardest recovery among those that are as bad as the worst. Between equally
+hard ones the order of kinds decides and no time does, so that what comes and goes beside the cause is not news at each
+turn.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from node.health.signal import Trouble
 from node.health.state import Health, HealthState, Recovery
@@ -36,8 +42,11 @@ _ORDER = (
     Trouble.THERMAL,
     Trouble.POWER,
 )
-"""Which of equally bad troubles is named."""
+"""Which of equally bad troubles with equally hard recoveries is the cause."""
 _PLACE = {kind: number for number, kind in enumerate(_ORDER)}
+_MANIFOLD = frozenset({Trouble.XID, Trouble.SCAN})
+"""Kinds of which a device can have several at once; of each other one, all findings speak of the same thing."""
+_MOST_LISTED = 8
 
 
 @value
@@ -70,6 +79,7 @@ class Verdict(Value):
     """What follows from all findings: the health, without the time, and how it came about.
 
     ``may_evict``: the policy's word, before brakes and delays. ``lasts``: what it says that of is so at the moment.
+    ``also``: reasons of what else speaks against the device, the hardest to end first.
     """
 
     health: Health
@@ -79,30 +89,52 @@ class Verdict(Value):
     of: str = ""
     may_evict: bool = False
     lasts: bool = False
+    also: tuple[str, ...] = ()
 
 
 def judged(findings: Iterable[Finding], evicting: frozenset[Trouble]) -> Verdict:
-    """The worst of the findings, with the hardest recovery among those that are as bad; healthy without any."""
+    """What follows from the findings, in whatever order they come: see the module. Healthy without any."""
     ordered = sorted(findings, key=_rank)
     if not ordered or ordered[0].state is HealthState.HEALTHY:
         return Verdict(Health(), ordered[0].source if ordered else "")
     first = ordered[0]
     alike = [finding for finding in ordered if finding.state is first.state]
-    hardest = max(alike, key=lambda finding: _HARDNESS[finding.recovery])
     ends = [finding.until for finding in alike]
     sick = first.state is HealthState.UNHEALTHY
     return Verdict(
-        Health(first.state, first.reason, recovery=hardest.recovery, cause=first.kind.value),
+        Health(first.state, first.reason, recovery=first.recovery, cause=first.kind.value),
         first.source,
         any(finding.flapping for finding in alike),
         None if None in ends else max(end for end in ends if end is not None),
         first.of,
         sick and any(finding.kind in evicting for finding in alike),
         sick and any(finding.kind in evicting and not finding.over for finding in alike),
+        tuple(_others(ordered)),
     )
 
 
-def _rank(finding: Finding) -> tuple[int, bool, int, bool, str, str]:
+def _others(ordered: list[Finding]) -> Iterator[str]:
+    """The reasons of all but the first, each thing once."""
+    named = {_thing(ordered[0])}
+    for finding in ordered[1:]:
+        if finding.state is not HealthState.HEALTHY and len(named) <= _MOST_LISTED and _thing(finding) not in named:
+            named.add(_thing(finding))
+            yield finding.reason
+
+
+def _thing(finding: Finding) -> tuple[Trouble, str]:
+    """What tells the things apart that findings speak of; sources word the same thing differently."""
+    return finding.kind, finding.reason if finding.kind in _MANIFOLD or finding.of else ""
+
+
+def _rank(finding: Finding) -> tuple[int, int, bool, int, bool, str, str]:
     # The last two only make the order the same whatever came first.
-    kind = _PLACE[finding.kind]
-    return -_BADNESS[finding.state], not finding.gone, kind, bool(finding.of), finding.source, finding.reason
+    return (
+        -_BADNESS[finding.state],
+        -_HARDNESS[finding.recovery],
+        not finding.gone,
+        _PLACE[finding.kind],
+        bool(finding.of),
+        finding.source,
+        finding.reason,
+    )

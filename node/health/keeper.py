@@ -73,6 +73,7 @@ class Entry(Value):
     source: str = ""
     until: float | None = None
     of: str = ""
+    also: tuple[str, ...] = ()
 
 
 class HealthKeeper:
@@ -266,6 +267,7 @@ class HealthKeeper:
             verdict.source,
             verdict.until,
             verdict.of,
+            verdict.also,
         )
 
     def _told(self, name: str, outcome: Outcome) -> tuple[str, ...]:
@@ -273,7 +275,7 @@ class HealthKeeper:
         return self._lines(name, outcome.changes)
 
     def _lines(self, name: str, changes: Iterable[Change]) -> tuple[str, ...]:
-        lines = tuple(change.line for change in changes)
+        lines = tuple(change.line for change in changes if change.is_of_state)
         return lines or (f"{name} stays {self._entry(self._found(name)).health.state}",)
 
     def _done(self, outcome: Outcome) -> None:
@@ -291,6 +293,8 @@ class HealthKeeper:
     def _tell(self, changes: Iterable[Change], brakes: Iterable[Brake]) -> None:
         changes = tuple(changes)
         for change in changes:
+            if not change.is_of_state:
+                continue
             health = change.new.health
             cause = "" if health.state is HealthState.HEALTHY else health.cause or Trouble.SCAN.value
             _count(self.counters.transitions, (change.kind, cause, health.state.value))

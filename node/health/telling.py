@@ -29,7 +29,7 @@ BRAKE_ON, BRAKE_OFF = "HealthBrakeOn", "HealthBrakeReleased"
 
 @value
 class Change(Value):
-    """A device whose state is another one now.
+    """A device whose state is another one now, or whose state has another cause.
 
     ``by_hand``: because somebody has the driver left alone or used again, which is an event of its own.
     """
@@ -39,6 +39,11 @@ class Change(Value):
     old: HealthState
     new: Verdict
     by_hand: bool = False
+
+    @property
+    def is_of_state(self) -> bool:
+        """Whether its state is another one, and not only the cause."""
+        return self.old is not self.new.health.state
 
     @property
     def line(self) -> str:
@@ -51,33 +56,47 @@ def stories(changes: Iterable[Change], *, dry_run: bool) -> list[tuple[EventType
     """Events' types, reasons and messages."""
     changes = tuple(changes)
     moved = {(change.name, change.new.health.state) for change in changes}
-    roots: dict[tuple[HealthState, str, Recovery], list[str]] = {}
+    roots: dict[_Story, list[str]] = {}
     parts: dict[tuple[str, HealthState], int] = {}
     for change in changes:
         health = change.new.health
         if change.new.of and (change.new.of, health.state) in moved:
             parts[change.new.of, health.state] = parts.get((change.new.of, health.state), 0) + 1
         else:
-            roots.setdefault((health.state, health.reason, health.recovery), []).append(change.name)
+            story = _Story(health.state, health.reason, health.recovery, change.new.also, not change.is_of_state)
+            roots.setdefault(story, []).append(change.name)
     told = []
-    for (state, reason, recovery), names in roots.items():
-        number = sum(parts.get((name, state), 0) for name in names)
-        kind, word = REASONS[state]
-        told.append((kind, word, f"{_sentence(state, reason, recovery, names, number)}{_DRY if dry_run else ''}"))
+    for story, names in roots.items():
+        number = sum(parts.get((name, story.state), 0) for name in names)
+        kind, word = REASONS[story.state]
+        told.append((kind, word, f"{_sentence(story, names, number)}{_DRY if dry_run else ''}"))
     return told
 
 
 _DRY = " (dry run: no pod sees it)"
 
 
-def _sentence(state: HealthState, reason: str, recovery: Recovery, names: list[str], parts: int) -> str:
+@value
+class _Story(Value):
+    """What an event says of devices; ``still``: their state is as it was, and has another cause."""
+
+    state: HealthState
+    reason: str
+    recovery: Recovery
+    also: tuple[str, ...]
+    still: bool
+
+
+def _sentence(story: _Story, names: list[str], parts: int) -> str:
     verb = "are" if len(names) > 1 or parts else "is"
     who = named(names)
     if parts:
         who = f"{who} and {parts} part{'s' if parts > 1 else ''} of {'them' if len(names) > 1 else 'it'}"
-    if state is HealthState.HEALTHY:
+    if story.state is HealthState.HEALTHY:
         return f"{who} {verb} healthy again"
-    return f"{who} {verb} {state}: {reason}{_ENDS[recovery]}"
+    still = "still " if story.still else ""
+    also = f" (also: {'; '.join(story.also)})" if story.also else ""
+    return f"{who} {verb} {still}{story.state}: {story.reason}{also}{_ENDS[story.recovery]}"
 
 
 def named(names: Iterable[str]) -> str:

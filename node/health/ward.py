@@ -222,7 +222,7 @@ class Ward:
         verdict = replace(verdict, health=_stamped(verdict, old, device.health, now))
         self._verdicts[name] = verdict
         self._note_sick(device, verdict, now)
-        if old is None or not seen or old.state is verdict.health.state:
+        if old is None or not seen or not _is_news(old, verdict.health):
             return None
         by_hand = Trouble.PERSON in (old.cause, verdict.health.cause) and HealthState.UNKNOWN in (
             old.state,
@@ -305,6 +305,13 @@ class Ward:
         return True
 
 
+def _is_news(old: Health, new: Health) -> bool:
+    """Whether people are told: of another state, and of another cause of the same one."""
+    if old.state is not new.state:
+        return True
+    return new.state is not HealthState.HEALTHY and (old.cause, old.recovery) != (new.cause, new.recovery)
+
+
 def _stamped(verdict: Verdict, old: Health | None, scanned: Health, now: float) -> Health:
     """The verdict's health with the time at which its state began.
 
@@ -312,7 +319,7 @@ def _stamped(verdict: Verdict, old: Health | None, scanned: Health, now: float) 
     """
     health = verdict.health
     if verdict.source == SCAN and not verdict.of and health.reason == scanned.reason:
-        health = replace(health, cause=scanned.cause, recovery=scanned.recovery)
+        health = replace(health, cause=scanned.cause)
     if old is None:
         return scanned if replace(health, since=scanned.since) == scanned else replace(health, since=now)
     lasts = old.state is health.state

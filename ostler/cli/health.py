@@ -175,7 +175,7 @@ def _row(device: agent_pb2.DeviceHealth) -> tuple[str, ...]:
         _time(device.since),
         _end(device),
         shown,
-        device.reason,
+        "; also: ".join((device.reason, *device.also)),
     )
 
 

@@ -30,6 +30,17 @@ def _verdicts(figures: HealthFigures) -> Iterator[Metric]:
         ("kind", "health"),
         [((kind.value, state.value), found[kind.value, state.value]) for kind in kinds for state in HealthState],
     )
+    troubles = Counter(
+        (device.kind.value, device.health.cause or Trouble.SCAN.value, device.health.state.value)
+        for device in report.devices
+        if device.health.state is not HealthState.HEALTHY
+    )
+    yield gauges(
+        "ostler_device_trouble",
+        "Devices that are not healthy, by the trouble that decides what ends it, and by state.",
+        ("kind", "trouble", "health"),
+        sorted(troubles.items()),
+    )
     yield gauges(
         "ostler_health_flapping_devices",
         "Devices with a trouble that comes and goes, which is held until it has been quiet.",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.health.policy import Policy
+from node.health.policy import FAILED, Policy
 from node.health.signal import Condition, Trouble
 from node.inventory.model import SourceState, SourceStatus
 from ostler.cli.main import main
@@ -61,6 +61,21 @@ async def test_faults_alone_or_one_device_can_be_asked_for(short_dir: Path, caps
     assert (
         capsys.readouterr().err == "ostler: no device is called 'gpu-9'; 'ostler devices' lists those that are here\n"
     )
+
+
+async def test_the_cause_is_named_first_and_what_else_there_is_after_it(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig = Rig([A])
+    rig.xid(A.name, 48)
+    rig.poll(A.name, Condition(Trouble.ROW_REMAP, "no spare rows are left", FAILED))
+    assert await health(short_dir, rig, "--faults", "-o", "json") == 0
+    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    also = "the driver reported XID 48 (double-bit ECC error)"
+    assert (device["cause"], device["recovery"], device["reason"]) == ("row-remap", "replace", "no spare rows are left")
+    assert device["also"] == [also]
+    assert await health(short_dir, rig, "--faults") == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith(f"  no spare rows are left; also: {also}")
 
 
 async def test_a_dry_run_says_what_is_shown(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,17 @@ def test_verdicts_are_counted_by_what_caused_them() -> None:
     assert found["ostler_device_health", "gpu", "unhealthy"] == 1
 
 
+def test_the_trouble_of_a_device_is_the_cause_that_health_names() -> None:
+    rig = Rig([A, B, C])
+    rig.xid(A.name, 79)
+    assert numbers(rig)["ostler_device_trouble", "gpu", "xid", "unhealthy"] == 1
+    rig.look(A.name, LOST)
+    rig.look(B.name, Condition(Trouble.THERMAL))
+    troubles = {key[1:]: value for key, value in numbers(rig).items() if key[0] == "ostler_device_trouble"}
+    assert troubles == {("gpu", "lost", "unhealthy"): 1, ("gpu", "thermal", "degraded"): 1}
+    assert rig.entry(A.name).health.cause == "lost"
+
+
 def test_what_evicts_what_flaps_and_brakes_are_shown() -> None:
     rig = Rig([A, B, C, D])
     rig.look(A.name, LOST)

@@ -537,7 +537,7 @@ class ListHealthResponse(_message.Message):
     def __init__(self, devices: _Optional[_Iterable[_Union[DeviceHealth, _Mapping]]] = ..., brakes: _Optional[_Iterable[_Union[HealthBrake, _Mapping]]] = ..., dry_run: bool = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ...) -> None: ...
 
 class DeviceHealth(_message.Message):
-    __slots__ = ("device", "kind", "state", "reason", "cause", "since", "recovery", "evicts", "flapping", "source", "enforced", "shown_state", "until", "of")
+    __slots__ = ("device", "kind", "state", "reason", "cause", "since", "recovery", "evicts", "flapping", "source", "enforced", "shown_state", "until", "of", "also")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -552,6 +552,7 @@ class DeviceHealth(_message.Message):
     SHOWN_STATE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     OF_FIELD_NUMBER: _ClassVar[int]
+    ALSO_FIELD_NUMBER: _ClassVar[int]
     device: str
     kind: str
     state: str
@@ -566,7 +567,8 @@ class DeviceHealth(_message.Message):
     shown_state: str
     until: float
     of: str
-    def __init__(self, device: _Optional[str] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., since: _Optional[float] = ..., recovery: _Optional[str] = ..., evicts: bool = ..., flapping: bool = ..., source: _Optional[str] = ..., enforced: bool = ..., shown_state: _Optional[str] = ..., until: _Optional[float] = ..., of: _Optional[str] = ...) -> None: ...
+    also: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, device: _Optional[str] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., since: _Optional[float] = ..., recovery: _Optional[str] = ..., evicts: bool = ..., flapping: bool = ..., source: _Optional[str] = ..., enforced: bool = ..., shown_state: _Optional[str] = ..., until: _Optional[float] = ..., of: _Optional[str] = ..., also: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HealthBrake(_message.Message):
     __slots__ = ("kind", "since", "reason", "devices")
