@@ -26,6 +26,8 @@ class Gpus:
         rendered = Rendered(RECORDED, root)
         self.hardware = Hardware(rendered.flags, rendered.environment)
         description = rendered.environment[stub.VARIABLE]
+        self._description = Path(description)
+        self._well = self._description.read_text(encoding="utf-8")
         self._events = Path(f"{description}.events")
         self._registered = Path(f"{description}.registered")
 
@@ -37,6 +39,19 @@ class Gpus:
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
             raise NothingCame("the agent does not wait for NVML's events") from error
+
+    def lose(self, index: int) -> float:
+        """A GPU falls off the bus and no event tells of it; when that was."""
+        began = time.perf_counter()
+        # No wait for events fails either: what is left is to ask the GPU.
+        stub.write(self._description, self._well + stub.lost(index, answering=["nvmlEventSetWait"]))
+        return began
+
+    def find(self) -> float:
+        """Every GPU answers again; when that was."""
+        began = time.perf_counter()
+        stub.write(self._description, self._well)
+        return began
 
     def fail(self, index: int) -> float:
         """A GPU reports an XID; when that was."""

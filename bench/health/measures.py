@@ -54,6 +54,7 @@ class Run:
         nics.check()
         figures: dict[str, float] = {}
         seconds = {XID: await self._xids()}
+        figures |= await self._losses()
         figures |= await self._nics(seconds)
         figures["health_to_taint_s"] = await self._taints()
         with nics.cables(range(1)):
@@ -101,6 +102,30 @@ class Run:
                 began = made.fail(index)
                 times.append(await _one_more(lists, index, began))
         return times
+
+    async def _losses(self) -> dict[str, float]:
+        """GPUs that fall off the bus, without an event and with an XID, and are back: the longest wait."""
+        made = gpus.Gpus(self._root / "lost-gpus")
+        seen, healed, after_xid = [], [], []
+        async with self._agent(made.hardware, "lost", [{"name": GPUS, "devices": {"kind": "gpu"}}]) as agent:
+            await made.listened_to()
+            lists = agent.lists(GPUS)
+            await lists.list_where(lambda shown: shown.unhealthy == 0)
+            for index in range(self._effort.polled):
+                self._say(f"lost GPU {index + 1} of {self._effort.polled}")
+                await asyncio.sleep(BETWEEN)
+                seen.append(await _one_more(lists, 0, made.lose(index)))
+                healed.append(await _well(lists, made.find()))
+            self._say("lost GPU with XID")
+            made.fail(self._effort.polled)
+            await _one_more(lists, 0, made.lose(self._effort.polled))
+            await asyncio.sleep(AFTER_EVENTS)
+            after_xid.append(await _well(lists, made.find()))
+        return {
+            "health_lost_to_list_s": max(seen),
+            "health_lost_healed_s": max(healed),
+            "health_lost_with_xid_healed_s": max(after_xid),
+        }
 
     async def _carriers(self, lists: Registered) -> list[float]:
         times = []
@@ -184,3 +209,11 @@ async def _one_more(lists: Registered, unhealthy: int, began: float) -> float:
     """Seconds from ``began`` until one device more than so many is shown unhealthy."""
     shown = await lists.list_where(lambda shown: shown.unhealthy == unhealthy + 1, began)
     return shown.at - began
+
+
+async def _well(lists: Registered, began: float) -> float:
+    """Seconds from ``began`` until every device is shown healthy."""
+    async with asyncio.timeout(HEALED_WITHIN):
+        while not (lists.lists[-1].at >= began and lists.lists[-1].unhealthy == 0):
+            await asyncio.sleep(0.02)
+    return lists.lists[-1].at - began

@@ -33,6 +33,8 @@ _SENTENCES = {
     Trouble.ECC: "uncorrectable memory errors",
     Trouble.ROW_REMAP: "a memory row waits to be remapped at the next reset",
     Trouble.LOST: "it left the bus or does not answer its driver",
+    Trouble.SRAM: "its SRAM has more uncorrectable errors than NVIDIA allows",
+    Trouble.FABRIC: "the NVLink fabric does not serve it as it should",
     Trouble.NVLINK: "errors on its NVLinks",
     Trouble.THERMAL: "it is slowed down because of its temperature",
     Trouble.POWER: "it is slowed down because of its power",

@@ -14,13 +14,15 @@ ALL = 0xFFFFFFFF
 """NVML's number for "of all instances"."""
 
 _OF_GPUS = frozenset(Trouble) - {Trouble.SCAN, Trouble.SILENT}
+# MIG devices have no peers.
+_OF_MIG = _OF_GPUS - {Trouble.FABRIC}
 # A virtual function has device nodes, a driver and, where a rule asks for it, a link of its own.
 _OF_NICS = _OF_GPUS - {Trouble.NODE, Trouble.UNBOUND, Trouble.CARRIER, Trouble.PORT}
 
 
 def reaches(kind: Trouble, part: Device) -> bool:
     """Whether such a trouble of a whole is one of this part as well."""
-    return kind in (_OF_GPUS if part.kind is DeviceKind.MIG else _OF_NICS)
+    return kind in (_OF_MIG if part.kind is DeviceKind.MIG else _OF_NICS)
 
 
 def instance_of(given: Instance | None) -> Instance | None:

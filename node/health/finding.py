@@ -1,9 +1,9 @@
 """What speaks against a device at one moment, from whatever source, and which of it is the cause of its state. Pure.
 
-``judged`` alone decides the cause: the event, the command line, the metrics, the taint and the health stream read it from
-the verdict. The cause is the finding with the hardest recovery among those that are as bad as the worst. Between equally
-hard ones the order of kinds decides and no time does, so that what comes and goes beside the cause is not news at each
-turn.
+``judged`` alone decides the cause: the event, the command line, the metrics, the taint and the health stream read it
+from the verdict. The cause is the finding with the hardest recovery among those that are as bad as the worst. Between
+equally hard ones the order of kinds decides and no time does, so that what comes and goes beside the cause is not news
+at each turn.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _ORDER = (
     Trouble.XID,
     Trouble.ECC,
     Trouble.ROW_REMAP,
+    Trouble.SRAM,
     Trouble.AER,
     Trouble.NODE,
     Trouble.CARRIER,
     Trouble.PORT,
     Trouble.SCAN,
+    Trouble.FABRIC,
     Trouble.NVLINK,
     Trouble.PCIE_LINK,
     Trouble.THERMAL,

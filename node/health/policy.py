@@ -14,6 +14,9 @@ from node.values import Value, value
 
 PENDING, FAILED = 0, 1
 """``Condition.code`` of ``Trouble.ROW_REMAP``: waits for a reset, or could not be done."""
+UNREACHABLE, APART, NARROW = 0, 1, 2
+"""``Condition.code`` of ``Trouble.FABRIC``: routes to other GPUs fail; it is no part of its clique at the moment, and
+works alone; or it is one with less bandwidth."""
 CORRECTED = 0
 """``Condition.code`` of ``Trouble.AER`` for errors that were corrected, but too many."""
 
@@ -21,6 +24,8 @@ DEFAULT_ACTIONS: dict[Trouble, Action] = {
     Trouble.ECC: Action.DRAIN,
     Trouble.ROW_REMAP: Action.WARN,
     Trouble.LOST: Action.DRAIN,
+    Trouble.SRAM: Action.REPLACE,
+    Trouble.FABRIC: Action.DRAIN,
     Trouble.NVLINK: Action.WARN,
     Trouble.THERMAL: Action.WARN,
     Trouble.POWER: Action.WARN,
@@ -35,6 +40,8 @@ DEFAULT_ACTIONS: dict[Trouble, Action] = {
 _OTHERS: dict[tuple[Trouble, int | None], Action] = {
     (Trouble.ROW_REMAP, FAILED): Action.REPLACE,
     (Trouble.AER, CORRECTED): Action.WARN,
+    (Trouble.FABRIC, APART): Action.WARN,
+    (Trouble.FABRIC, NARROW): Action.WARN,
 }
 """What the one word for its kind does not mean, whoever says it, unless it is ignore."""
 _RECOVERY_ACTIONS = {None: Action.DRAIN, 3: Action.DRAIN, 5: Action.DRAIN}
@@ -56,6 +63,8 @@ LEVELS = frozenset(
 """What lasts: an event of such a kind only comes before the look that sees it."""
 MOMENTARY = frozenset({Trouble.ECC, Trouble.NVLINK, Trouble.AER})
 """What counters tell by growing: a condition of one look, which says as much as an event."""
+BACK = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.NODE})
+"""What is over when the device is back: whatever sees that sees it soon, and again every few seconds."""
 ENDED_BY_RESETS = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.RECOVERY, Trouble.ROW_REMAP})
 """Conditions that do not end before the device was reset, or is another one."""
 
@@ -85,8 +94,19 @@ class Pace(Value):
         """How long a condition must be gone: the time between the first and the last of the looks."""
         return (self.looks - 1) * self.apart
 
+    @property
+    def back(self) -> float:
+        """How long a device that was away or reset must be back."""
+        return self.settle / 2
+
+    def between(self, kind: Trouble) -> float:
+        """The least time between two looks that both count."""
+        return self.apart / 2 if kind in BACK else self.apart
+
     def event_quiet(self, kind: Trouble, action: Action) -> float:
         """How long after an event it is over."""
+        if kind in BACK or kind is Trouble.RECOVERY:
+            return self.back
         if kind in LEVELS:
             return self.settle
         return self.warn if action is Action.WARN else self.drain
@@ -95,6 +115,8 @@ class Pace(Value):
         """How long a condition must be gone until it is over."""
         if kind is Trouble.SILENT:
             return 0.0
+        if kind in BACK:
+            return self.back
         return max(self.settle, self.event_quiet(kind, action)) if kind in MOMENTARY else self.settle
 
 

@@ -1,7 +1,7 @@
-"""A NIC whose link comes and goes is described as it was when the link was down, until it is over.
+"""A device whose link or fabric comes and goes is described as it was without it, until that is over.
 
-Pure. Attributes of a link (up, state, speed) stand in what schedulers read; without this a link that flaps would be
-written to the API server at each turn, although its health is held steady.
+Pure. Attributes of a NIC's link (up, state, speed) and the clique of a GPU stand in what schedulers read; without this
+one that flaps would be written to the API server at each turn, although its health is held steady.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ def with_link_down(device: Device, down: LinkFacts | None) -> Device:
         return device
     kept = [(each.name, each.value) for each in device.attributes if each.name not in facts]
     return replace(device, attributes=sorted_attributes([*kept, *facts.items()]))
+
+
+def without_clique(device: Device) -> Device:
+    """The GPU as no part of its clique."""
+    if device.attribute("clique") is None:
+        return device
+    return replace(device, attributes=tuple(each for each in device.attributes if each.name != "clique"))
 
 
 def _guessed(device: Device) -> LinkFacts:

@@ -105,7 +105,7 @@ class Track(Record):
         if self.clean is None or now < self.clean:
             self.clean, self.looks, self.looked = now, 1, now
         # A look that is a little early is one all the same: pollers are not exact.
-        elif now - self.looked >= 0.9 * pace.apart or now < self.looked:
+        elif now - self.looked >= 0.9 * pace.between(self.kind) or now < self.looked:
             self.looks, self.looked = self.looks + 1, now
 
     def flapping(self, pace: Pace) -> bool:
@@ -128,7 +128,7 @@ class Track(Record):
         if not self.active or self.waits_for_person or self.waits_for_reset:
             return None
         if self.freed is not None:
-            return self.freed + pace.settle
+            return self.freed + pace.back
         if self.event:
             return self.last + self.quiet(pace)
         if self.clean is None or self.looks < self.needs:

@@ -14,10 +14,10 @@ from node.health import evidence
 from node.health.board import SCAN, Board
 from node.health.brakes import Brake, Brakes, Sick
 from node.health.finding import Verdict, judged
-from node.health.policy import Policy
+from node.health.policy import NARROW, Policy
 from node.health.signal import HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
-from node.health.steady import LinkFacts, link_facts, with_link_down
+from node.health.steady import LinkFacts, link_facts, with_link_down, without_clique
 from node.health.telling import Change
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.retention import is_gone
@@ -272,7 +272,7 @@ class Ward:
         verdict = self._verdicts.get(device.name)
         shown = device
         if verdict is not None and not self.policy.dry_run:
-            shown = self._with_link(device)
+            shown = self._with_clique(self._with_link(device))
             if verdict.health != shown.health:
                 shown = replace(shown, health=verdict.health)
         known = self._shown.get(device.name)
@@ -286,6 +286,13 @@ class Ward:
             self._down.pop(name, None)
             return device
         return with_link_down(device, self._down.get(name))
+
+    def _with_clique(self, device: Device) -> Device:
+        apart = any(
+            track.active and track.kind is Trouble.FABRIC and track.code != NARROW
+            for track in self.board.tracks(device.name)
+        )
+        return without_clique(device) if apart else device
 
     def _snapshot(self, *, dirty: bool) -> bool:
         """Make the judged snapshot, unless it would be the one that there is; the first one is made in any case."""

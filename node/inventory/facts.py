@@ -41,12 +41,26 @@ class Ancestor(Value):
 
 @value
 class Fabric(Value):
-    """Membership in an NVLink fabric: ``state`` and ``status`` are NVML's numbers."""
+    """Membership in an NVLink fabric: ``state``, ``status``, ``health_mask`` and ``health_summary`` are NVML's numbers.
+
+    The last two are None where the driver is too old to tell them.
+    """
 
     cluster_uuid: str
     clique_id: int
     state: int
     status: int
+    health_mask: int | None = None
+    health_summary: int | None = None
+
+
+@value
+class SramErrors(Value):
+    """Uncorrectable errors of a GPU's SRAM, since the driver was loaded and ever, and whether they are too many."""
+
+    volatile_uncorrectable: int
+    aggregate_uncorrectable: int
+    threshold_exceeded: bool
 
 
 @value
@@ -104,6 +118,7 @@ class GpuFacts(Value):
     mig_pending: int | None = None
     mig_max_devices: int | None = None
     fabric: Fabric | None = None
+    sram: SramErrors | None = None
     nvlinks: tuple[NvLink, ...] = ()
     ancestors: tuple[Ancestor, ...] = ()
     mig_devices: tuple[MigFacts, ...] = ()

@@ -65,6 +65,9 @@ _WHAT = {
     Trouble.RECOVERY: "a recovery action that NVIDIA's driver asks for, or a GPU that it calls unavailable (absent: by"
     " the action)",
     Trouble.LOST: "a device that left the bus, or does not answer its driver any more",
+    Trouble.SRAM: "more uncorrectable errors of a GPU's SRAM than NVIDIA allows",
+    Trouble.FABRIC: "routes through the NVLink fabric that are unhealthy; a GPU without a partition, or with less"
+    " bandwidth, warns",
     Trouble.NVLINK: "NVLinks with errors, or that went down",
     Trouble.THERMAL: "slowed down by its own temperature protection",
     Trouble.POWER: "slowed down by the power supply's brake",
@@ -86,7 +89,7 @@ def key_of(kind: Trouble) -> str:
 
 
 _SENTENCES = {kind: text[0].upper() + text[1:] + "." for kind, text in _WHAT.items()}
-SCANNED = frozenset({Trouble.ROW_REMAP, Trouble.RECOVERY, Trouble.LOST, Trouble.UNBOUND, Trouble.NODE})
+SCANNED = frozenset({Trouble.ROW_REMAP, Trouble.SRAM, Trouble.RECOVERY, Trouble.LOST, Trouble.UNBOUND, Trouble.NODE})
 """What scans find as well, and say themselves how bad it is."""
 ACTIONS: dict[Trouble, Field[Action | None]] = {
     kind: Field(
@@ -130,8 +133,8 @@ EVICT_AFTER = Field(
 ACTIONS_SECTION = section(
     "actions",
     Section(*ACTIONS.values()),
-    "What is done about other troubles. Scans find rowRemap, lost, unbound, node and recovery as well, whatever is said"
-    " here: an action that is softer than what they find has no effect as long as they find it.",
+    "What is done about other troubles. Scans find rowRemap, sram, lost, unbound, node and recovery as well, whatever"
+    " is said here: an action that is softer than what they find has no effect as long as they find it.",
 )
 EFFECTS_SECTION = section(
     "effects",

@@ -89,7 +89,7 @@ def test_a_device_that_was_reset_settles_as_long_as_ever(jump: float) -> None:
     rig.time.forward(5)
     rig.time.now += jump
     rig.xid(B.name, 13)
-    rig.time.forward(14)
+    rig.time.forward(4)
     assert rig.state(A.name) is UNHEALTHY
     rig.time.forward(2)
     assert rig.state(A.name) is HEALTHY

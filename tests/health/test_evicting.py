@@ -53,7 +53,7 @@ def test_a_device_that_evicts_goes_on_until_it_has_settled() -> None:
     rig.time.forward(11)
     assert rig.evicting == [A.name]
     rig.look(A.name)
-    rig.time.forward(19)
+    rig.time.forward(9)
     assert rig.evicting == [A.name]
     rig.time.forward(2)
     assert rig.state(A.name) is HEALTHY

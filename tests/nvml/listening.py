@@ -25,7 +25,7 @@ THREADS = ("nvml-events", "nvml-polls")
 class Listening:
     """Use as a context manager; ``scan`` reads in the worker thread and shows the snapshot to the signals."""
 
-    def __init__(self, hardware: InjectedNvml, proc: Path, interval: float = 60.0) -> None:
+    def __init__(self, hardware: InjectedNvml, proc: Path, interval: float = 60.0, pulse: float = 60.0) -> None:
         self.hardware = hardware
         self.source = NvmlSource(Path("/"), hardware.library, proc=proc)
         self.events: list[HealthEvent] = []
@@ -38,6 +38,7 @@ class Listening:
             wake=self._wake,
             clock=lambda: 1000.0,
             interval=interval,
+            pulse=pulse,
             wait=50,
             hung=0.3,
         )

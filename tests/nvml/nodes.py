@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from node.inventory.facts import Ancestor, CallError, Fabric, GpuFacts, MigFacts, NvLink, NvmlFacts
+from node.inventory.facts import Ancestor, CallError, Fabric, GpuFacts, MigFacts, NvLink, NvmlFacts, SramErrors
 
+WELL_FABRIC = 0x11AA
+"""A health mask: full bandwidth, routes well, nothing recovers, configured rightly, with a partition."""
 UNSUPPORTED = "NOT_SUPPORTED"
 GIB = 2**30
 
@@ -45,7 +47,8 @@ def _h100(index: int) -> GpuFacts:
         mig_mode=0,
         mig_pending=0,
         mig_max_devices=0,
-        fabric=Fabric("c0ffee00-0011-4233-8455-66778899aabb", 7, 3, 0),
+        fabric=Fabric("c0ffee00-0011-4233-8455-66778899aabb", 7, 3, 0, WELL_FABRIC, 1),
+        sram=SramErrors(1, 2, threshold_exceeded=False),
         nvlinks=tuple(
             NvLink(link, active=True, remote_type="switch", remote_bus_id=f"00000000:{link % 4 + 5:02X}:00.0")
             for link in range(18)

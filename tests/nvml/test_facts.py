@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from node.inventory.facts import CallError, Fabric, GpuFacts, NvLink, NvmlFacts
+from node.inventory.facts import CallError, Fabric, GpuFacts, NvLink, NvmlFacts, SramErrors
 from tests.nvml import nodes, stub
 from tests.nvml.conftest import ServedNode, read
+
+OLD_FABRIC = Fabric("c0ffee00-0011-4233-8455-66778899aabb", 7, 3, 0)
 
 pytestmark = stub.needs_gcc
 
@@ -114,7 +117,32 @@ def test_a_library_without_any_optional_function_still_lists_gpus(node: ServedNo
 def test_a_driver_without_the_versioned_fabric_call_is_asked_by_the_old_one(node: ServedNode) -> None:
     node.install(without=["nvmlDeviceGetGpuFabricInfoV"])
     node.serve(nodes.hgx())
-    assert read(node.source()) == nodes.hgx()
+    assert [gpu.fabric for gpu in read(node.source()).gpus] == [OLD_FABRIC] * 8
+
+
+def test_a_driver_with_an_older_layout_of_the_fabric_tells_health_without_its_summary(node: ServedNode) -> None:
+    node.install()
+    node.serve(nodes.hgx(), "fabric_versions 2\n")
+    source = node.source()
+    for _ in range(2):
+        facts = read(source)
+        known = replace(OLD_FABRIC, health_mask=nodes.WELL_FABRIC)
+        assert [(gpu.fabric, gpu.errors) for gpu in facts.gpus] == [(known, ())] * 8
+
+
+@pytest.mark.parametrize("error", ["NOT_SUPPORTED", "FUNCTION_NOT_FOUND"])
+def test_a_gpu_or_driver_that_tells_no_errors_of_sram_is_no_failure(node: ServedNode, error: str) -> None:
+    node.install()
+    node.serve(nodes.hgx(), f"error.nvmlDeviceGetSramEccErrorStatus {error}\n")
+    assert read(node.source()).gpus == tuple(replace(gpu, sram=None) for gpu in nodes.hgx().gpus)
+
+
+def test_the_layouts_that_the_binding_hands_over_have_the_sizes_that_their_versions_name() -> None:
+    import pynvml
+
+    for layout in ("c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_v3_t", "c_nvmlEccSramErrorStatus_v1_t"):
+        made = getattr(pynvml, layout)()
+        assert ctypes.sizeof(made) == made.version & 0xFFFFFF, layout
 
 
 def test_mig_devices_that_come_and_go_are_seen_at_the_next_read(node: ServedNode) -> None:
@@ -163,7 +191,7 @@ def test_what_may_change_is_read_anew(node: ServedNode) -> None:
         ecc_mode=0,
         remapped_rows_pending=True,
         mig_pending=1,
-        fabric=Fabric("c0ffee00-0011-4233-8455-66778899aabb", 8, 2, 0),
+        fabric=Fabric("c0ffee00-0011-4233-8455-66778899aabb", 8, 2, 0, 0, 0),
         nvlinks=(NvLink(0, active=False), *gpus[3].nvlinks[1:]),
     )
     changed = replace(nodes.hgx(), gpus=tuple(gpus))
@@ -251,4 +279,4 @@ def test_facts_hold_nothing_but_plain_values(node: ServedNode) -> None:
     node.serve(nodes.hgx())
     gpu = read(node.source()).gpus[0]
     kinds = {type(getattr(gpu, name)) for name in GpuFacts.__dataclass_fields__}
-    assert kinds <= {int, str, bool, tuple, Fabric, type(None)}
+    assert kinds <= {int, str, bool, tuple, Fabric, SramErrors, type(None)}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from node.inventory.facts import Ancestor, Fabric, GpuFacts, MigFacts, NvLink, NvmlFacts
+from node.inventory.facts import Ancestor, Fabric, GpuFacts, MigFacts, NvLink, NvmlFacts, SramErrors
 from node.inventory.nvidia.nvml import NvmlSource
 from tests.nvml import stub
 from tests.nvml.conftest import read
@@ -75,7 +75,8 @@ def gpu_facts(draw: st.DrawFn, index: int) -> GpuFacts:
         mig_max_devices=maximum,
         mig_devices=draw(mig_devices(maximum or 0)) if mig_mode else (),
         nvlinks=draw(st.just(()) | nvlinks()),
-        fabric=draw(st.none() | st.builds(Fabric, UUID, NUMBER, NUMBER, NUMBER)),
+        fabric=draw(st.none() | st.builds(Fabric, UUID, NUMBER, NUMBER, NUMBER, NUMBER, st.integers(0, 255))),
+        sram=draw(st.none() | st.builds(SramErrors, NUMBER, NUMBER, st.booleans())),
         name=draw(maybe(TEXT)),
         serial=draw(maybe(TEXT)),
         vbios_version=draw(maybe(TEXT)),

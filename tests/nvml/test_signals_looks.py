@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from node.health.policy import APART, NARROW, UNREACHABLE
 from node.health.signal import Condition, Trouble
+from node.health.state import HealthState
+from node.inventory.facts import SramErrors
 from node.inventory.nvidia.signals.conditions import LINK_DOWN, LINK_ERRORS
 from node.inventory.nvidia.signals.gpus import GpuId
 from node.inventory.nvidia.signals.polls import Memory
@@ -19,7 +22,7 @@ from tests.waiting import eventually
 
 pytestmark = stub.needs_gcc
 
-GPU = "gpu-0000-3b-00-0"
+GPU, ONE = "gpu-0000-3b-00-0", "gpu-0000-2b-00-0"
 
 
 async def test_gpus_that_are_well_are_looked_at_and_nothing_is_found(listening: Listening) -> None:
@@ -245,3 +248,84 @@ async def test_looks_follow_each_other_at_the_interval(hardware: InjectedNvml, t
         await eventually(lambda: listening.looks[-1].found[GPU])
         hardware.throttle(2, 0)
         await eventually(lambda: not listening.looks[-1].found[GPU])
+
+
+async def test_a_gpu_that_stops_answering_is_found_by_the_next_pulse_without_any_event(
+    hardware: InjectedNvml, tmp_path: Path
+) -> None:
+    hardware.set({f"gpu{gpu}.event_types": 0 for gpu in range(8)})
+    async with Listening(hardware, tmp_path / "proc", pulse=0.02) as listening:
+        await listening.scan()
+        await eventually(lambda: bool(listening.looks), "the first look")
+        hardware.lose(2)
+        await eventually(lambda: kinds_of(listening.looks[-1].found.get(GPU, ())) == (Trouble.LOST,), "the loss")
+        assert [*listening.looks[-1].found] == [GPU], "only the one that does not answer is looked at"
+        lost = len(listening.looks)
+        hardware.find(2)
+        await eventually(lambda: len(listening.looks) >= lost + 3, "looks that follow its return")
+        assert {kinds_of(look.found[GPU]) for look in listening.looks[lost:]} == {()}
+        assert listening.wakes
+
+
+async def test_pulses_find_nothing_to_look_at_while_every_gpu_answers(hardware: InjectedNvml, tmp_path: Path) -> None:
+    hardware.fail("nvmlDeviceGetMemoryInfo", "NOT_SUPPORTED", gpu=1)
+    hardware.set({f"gpu{gpu}.event_types": 0 for gpu in range(8)})
+    async with Listening(hardware, tmp_path / "proc", pulse=0.005) as listening:
+        await listening.scan()
+        await eventually(lambda: bool(listening.looks), "the first look")
+        looks = len(listening.looks)
+        hardware.lose(1)
+        await eventually(lambda: len(listening.looks) > looks, "the loss of the one whose memory has no figures")
+        assert [*listening.looks[looks].found] == [ONE]
+
+
+async def test_too_many_errors_of_sram_ask_for_another_gpu(listening: Listening) -> None:
+    listening.hardware.sram(2, exceeded=False, parity=1, secded=2)
+    await listening.opened()
+    assert (await listening.looked()).found[GPU] == ()
+    assert listening.signals.vitals[GPU].sram == SramErrors(3, 3, threshold_exceeded=False)
+    listening.hardware.sram(2, exceeded=True, parity=5)
+    (found,) = await listening.finds(GPU, Trouble.SRAM)
+    assert found.detail.startswith("its SRAM has more uncorrectable errors than NVIDIA allows; run NVIDIA's field")
+
+
+@pytest.mark.parametrize(
+    ("mask", "summary", "code", "words"),
+    [
+        (0x119A, 2, UNREACHABLE, "its routes to other GPUs are unhealthy"),
+        (0x14AA, 2, APART, "it has no partition"),
+        (0x21AA, 2, APART, "it has no partition"),
+        (0x12AA, 2, APART, "its system GUID is wrong"),
+        (0x1FAA, 2, APART, "it is configured wrongly (fault 15)"),
+        (0x11A6, 2, APART, "its routes to other GPUs are being recovered"),
+        (0x116A, 2, APART, "it recovers from accesses that timed out"),
+        (0x11AA, 2, APART, "it is unhealthy, and no cause is told"),
+        (0x11A9, 3, NARROW, "its bandwidth is degraded"),
+        (0, 3, NARROW, "its bandwidth is degraded"),
+    ],
+)
+async def test_what_the_fabric_says_of_a_gpu_is_told_and_has_it_scanned(
+    listening: Listening, mask: int, summary: int, code: int, words: str
+) -> None:
+    await listening.opened()
+    wakes = listening.wakes
+    listening.hardware.fabric(2, health_mask=mask, health_summary=summary)
+    assert await listening.finds(GPU, Trouble.FABRIC) == (Condition(Trouble.FABRIC, f"NVLink fabric: {words}", code),)
+    await eventually(lambda: listening.wakes > wakes, "a scan is asked for, which tells the clique")
+    snapshot = await listening.scan()
+    device = snapshot.device(GPU)
+    assert device is not None
+    assert (device.attribute("clique") is None) is (code != NARROW)
+    assert (device.health.state, device.health.cause) == (HealthState.DEGRADED, "fabric")
+    listening.hardware.fabric(2, health_mask=nodes.WELL_FABRIC, health_summary=1)
+    await listening.finds(GPU)
+    back = (await listening.scan()).device(GPU)
+    assert back is not None
+    assert back.attribute("clique") == "c0ffee00-0011-4233-8455-66778899aabb.7"
+
+
+async def test_a_gpu_that_could_not_join_its_fabric_says_so_with_nvmls_error(listening: Listening) -> None:
+    listening.hardware.fabric(2, status=23)
+    await listening.opened()
+    (found,) = listening.looks[0].found[GPU]
+    assert found == Condition(Trouble.FABRIC, "NVLink fabric: it could not join (NVML's error 23)", APART)

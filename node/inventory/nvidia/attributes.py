@@ -7,8 +7,9 @@ lower camel case in the same manner. Texts of brand and architecture are go-nvli
 from __future__ import annotations
 
 from node.inventory.attribute_pool import Pairs
-from node.inventory.facts import Fabric, GpuFacts, MigFacts, NvmlFacts
+from node.inventory.facts import GpuFacts, MigFacts, NvmlFacts
 from node.inventory.model import Version
+from node.inventory.nvidia.fabric import clique
 from node.inventory.nvidia.health import fatal_error
 from node.inventory.nvidia.location import LocatedGpu
 from node.inventory.nvidia.mig import mig_memory
@@ -46,7 +47,6 @@ _ARCHITECTURES = {
     13: "Rubin",
 }
 _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "host-vgpu", 4: "host-vsga"}
-_FABRIC_COMPLETED = 3
 
 
 def driver_attributes(nvml: NvmlFacts) -> Pairs:
@@ -132,12 +132,3 @@ def mig_capacity(mig: MigFacts) -> list[tuple[str, int | None]]:
         ("jpegEngines", mig.jpeg_engines),
         ("ofaEngines", mig.ofa_engines),
     ]
-
-
-def clique(fabric: Fabric | None) -> str | None:
-    """``<cluster>.<clique>`` once the GPU has joined its NVLink fabric; a cluster of zeros is none."""
-    if fabric is None or fabric.state != _FABRIC_COMPLETED or fabric.status != 0:
-        return None
-    if not fabric.cluster_uuid.strip("0-"):
-        return None
-    return f"{fabric.cluster_uuid}.{fabric.clique_id}"

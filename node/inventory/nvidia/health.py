@@ -12,12 +12,18 @@ from collections.abc import Iterable
 from node.health.signal import Trouble
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.facts import CallError, GpuFacts, MigFacts, NvmlFacts
+from node.inventory.nvidia.fabric import trouble
 from node.inventory.nvidia.location import NOT_LISTED, LocatedGpu
 
 QUIESCED = "QUIESCED"
 """Not an error of NVML: the driver is left alone because somebody is replacing it."""
 UNREACHABLE = "DRIVER_UNREACHABLE"
 """Not an error of NVML, which says DRIVER_NOT_LOADED: the module is there, its device files cannot be opened."""
+
+SRAM_EXCEEDED = (
+    "its SRAM has more uncorrectable errors than NVIDIA allows; run NVIDIA's field diagnostics, since the GPU may have"
+    " to be replaced"
+)
 
 WAITING_STATUSES = frozenset({"LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED", UNREACHABLE, QUIESCED})
 """Statuses of NVML on a node whose driver is not there (yet)."""
@@ -110,7 +116,7 @@ def gpu_health(gpu: LocatedGpu, silent: str, node_missing: str) -> Health:
     if gpu.uuid is None:
         reason = "its UUID cannot be read and is not remembered, so no container could be given it"
         return _health(HealthState.UNHEALTHY, reason, Recovery.AUTOMATIC)
-    return _rows(facts) or _notes(gpu, _own(facts.errors), node_missing)
+    return _rows(facts) or _fabric(facts) or _notes(gpu, _own(facts.errors), node_missing)
 
 
 def mig_health(mig: MigFacts, parent_name: str, parent: Health) -> Health:
@@ -130,10 +136,20 @@ def _rows(facts: GpuFacts) -> Health | None:
     if facts.remapped_rows_failed:
         reason = "a memory row could not be remapped: the GPU has no spare rows left for it"
         return _health(HealthState.UNHEALTHY, reason, Recovery.REPLACE, Trouble.ROW_REMAP)
+    if facts.sram is not None and facts.sram.threshold_exceeded:
+        return _health(HealthState.UNHEALTHY, SRAM_EXCEEDED, Recovery.REPLACE, Trouble.SRAM)
     if facts.remapped_rows_pending:
         reason = "a memory row waits to be remapped at the next reset of the GPU"
         return _health(HealthState.DEGRADED, reason, Recovery.RESET, Trouble.ROW_REMAP)
     return None
+
+
+def _fabric(facts: GpuFacts) -> Health | None:
+    """No worse than degraded: how bad it is depends on the policy, which signals between scans are judged by."""
+    found = None if facts.mig_mode == 1 else trouble(facts.fabric)
+    if found is None:
+        return None
+    return _health(HealthState.DEGRADED, found.detail, Recovery.AUTOMATIC, Trouble.FABRIC)
 
 
 def _notes(gpu: LocatedGpu, errors: Iterable[CallError], node_missing: str) -> Health:

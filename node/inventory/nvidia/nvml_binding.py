@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from node.inventory.facts import Fabric
+from node.inventory.facts import Fabric, SramErrors
 from node.inventory.nvidia.nvml_fields import FieldQuery
 from node.inventory.nvidia.nvml_gate import Gate
 from node.libraries import found_by_soname
@@ -30,6 +30,8 @@ _ERROR = "NVML_ERROR_"
 _ADDRESSING_MODES = {0: "None", 1: "HMM", 2: "ATS"}
 _NVLINK_REMOTE_TYPES = {0: "gpu", 1: "ibmnpu", 2: "switch"}
 _TRY_OLDER = ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH", "INVALID_ARGUMENT")
+_OLD_FABRIC = "nvmlDeviceGetGpuFabricInfo"
+_FABRIC_V3, _FABRIC_V2, _FABRIC_V1 = "c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_t"
 _TAKEN_WITHIN = 6.0
 """Seconds that a new binding waits for those who use the one before."""
 
@@ -94,6 +96,8 @@ class Binding:
         self._gate = Gate()
         self._library = library
         self._module: Any = pynvml
+        self._refused: set[tuple[str, str]] = set()
+        """Calls with a layout that this driver has said not to know."""
         self._errors: dict[int, str] = {
             getattr(pynvml, name): name.removeprefix(_ERROR) for name in dir(pynvml) if name.startswith(_ERROR)
         }
@@ -262,20 +266,37 @@ class Binding:
         return _NVLINK_REMOTE_TYPES.get(self.number(call, gpu, link), "")
 
     def fabric(self, call: str, gpu: Handle) -> Fabric:
-        """Fabric membership by the versioned call, or by the first one where a driver lacks it."""
-        # Version 2 is the oldest versioned layout and has all that is wanted; newer drivers still answer it.
-        info = self._module.c_nvmlGpuFabricInfo_v2_t()
-        try:
-            self._invoke(call, gpu, ctypes.byref(info))
-        except CallFailed as failed:
-            if failed.error not in _TRY_OLDER:
-                raise
-            info = self._module.c_nvmlGpuFabricInfo_t()
+        """Fabric membership and health by the versioned call, or membership by the first one where a driver lacks it.
+
+        Raises what the newest layout was answered with.
+        """
+        first: CallFailed | None = None
+        for name, layout in ((call, _FABRIC_V3), (call, _FABRIC_V2), (_OLD_FABRIC, _FABRIC_V1)):
+            made = getattr(self._module, layout, None)
+            if made is None or (name, layout) in self._refused:
+                continue
+            info = made()
             try:
-                self._invoke("nvmlDeviceGetGpuFabricInfo", gpu, ctypes.byref(info))
-            except CallFailed:
-                raise failed from None
-        return Fabric(_uuid_text(bytes(info.clusterUuid)), int(info.cliqueId), int(info.state), int(info.status))
+                self._invoke(name, gpu, ctypes.byref(info))
+            except CallFailed as failed:
+                if failed.error not in _TRY_OLDER:
+                    raise first or failed from None
+                first = first or failed
+                if failed.error == "ARGUMENT_VERSION_MISMATCH":
+                    self._refused.add((name, layout))
+            else:
+                return _fabric(info)
+        raise first or CallFailed(call, "FUNCTION_NOT_FOUND")
+
+    def sram(self, call: str, gpu: Handle) -> SramErrors:
+        """Uncorrectable errors of a GPU's SRAM."""
+        status = self._module.c_nvmlEccSramErrorStatus_v1_t()
+        self._invoke(call, gpu, ctypes.byref(status))
+        return SramErrors(
+            int(status.volatileUncParity + status.volatileUncSecDed),
+            int(status.aggregateUncParity + status.aggregateUncSecDed),
+            bool(status.bThresholdExceeded),
+        )
 
     def event(self, call: str, event_set: Handle, timeout: int) -> NvmlEvent | None:
         """The next event, waited for so many milliseconds; None when there was none."""
@@ -326,6 +347,18 @@ class Binding:
 
 def _address(pointer: Any) -> int:
     return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+def _fabric(info: Any) -> Fabric:
+    mask, summary = getattr(info, "healthMask", None), getattr(info, "healthSummary", None)
+    return Fabric(
+        _uuid_text(bytes(info.clusterUuid)),
+        int(info.cliqueId),
+        int(info.state),
+        int(info.status),
+        None if mask is None else int(mask),
+        None if summary is None else int(summary),
+    )
 
 
 def _uuid_text(raw: bytes) -> str:

@@ -2,9 +2,9 @@
 
 ``Asked`` collects what failed; ``read_gpu`` asks everything about a GPU that facts.GpuFacts has, except links and
 ancestors. Read anew at every scan, since health and allocation hang on it: PCI address, UUID, memory, ECC mode, row
-remapping, fabric, MIG mode and all MIG devices (a MIG UUID is made of the instance's numbers, so a new instance of
-another size may carry the UUID of an old one). Kept for the session per (bus id, UUID): what is printed on the board
-or in its firmware. A static call that failed for another reason than not being supported is asked again.
+remapping, errors of SRAM, fabric, MIG mode and all MIG devices (a MIG UUID is made of the instance's numbers, so a new
+instance of another size may carry the UUID of an old one). Kept for the session per (bus id, UUID): what is printed on
+the board or in its firmware. A static call that failed for another reason than not being supported is asked again.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def _read_changing(asked: Asked, facts: GpuFacts, gpu: Handle) -> GpuFacts:
         remapped_rows_pending=None if rows is None else bool(rows[2]),
         remapped_rows_failed=None if rows is None else bool(rows[3]),
         fabric=asked(binding.fabric, "nvmlDeviceGetGpuFabricInfoV", gpu),
+        sram=asked(binding.sram, "nvmlDeviceGetSramEccErrorStatus", gpu, expected=_PERMANENT),
         mig_mode=None if mig is None else mig[0],
         mig_pending=None if mig is None else mig[1],
         mig_max_devices=None if mig is None else asked(binding.number, "nvmlDeviceGetMaxMigDeviceCount", gpu),

@@ -100,6 +100,13 @@ def _gpu(prefix: str, gpu: GpuFacts) -> Iterator[Line]:
         yield f"{prefix}fabric.clique", gpu.fabric.clique_id
         yield f"{prefix}fabric.state", gpu.fabric.state
         yield f"{prefix}fabric.status", gpu.fabric.status
+        yield from _known(
+            f"{prefix}fabric.", health_mask=gpu.fabric.health_mask, health_summary=gpu.fabric.health_summary
+        )
+    if gpu.sram is not None:
+        yield f"{prefix}sram.threshold_exceeded", int(gpu.sram.threshold_exceeded)
+        yield f"{prefix}sram.volatile_secded", gpu.sram.volatile_uncorrectable
+        yield f"{prefix}sram.aggregate_secded", gpu.sram.aggregate_uncorrectable
     for link in gpu.nvlinks:
         yield from _nvlink(f"{prefix}nvlink{link.link}.", link)
     for ancestor in gpu.ancestors:

@@ -120,6 +120,16 @@ class InjectedNvml:
         """Memory rows that wait to be remapped, or could not be."""
         self.set({f"gpu{gpu}.remapped_rows_pending": int(pending), f"gpu{gpu}.remapped_rows_failed": int(failed)})
 
+    def sram(self, gpu: int, *, exceeded: bool, parity: int = 0, secded: int = 0) -> None:
+        """Uncorrectable errors of the SRAM, and whether they are too many."""
+        found = {"threshold_exceeded": int(exceeded), "volatile_parity": parity, "volatile_secded": secded}
+        found |= {"aggregate_parity": parity, "aggregate_secded": secded}
+        self.set({f"gpu{gpu}.sram.{key}": value for key, value in found.items()})
+
+    def fabric(self, gpu: int, **numbers: int) -> None:
+        """What the NVLink fabric says: state, status, clique, health_mask, health_summary."""
+        self.set({f"gpu{gpu}.fabric.{key}": value for key, value in numbers.items()})
+
     def pages(self, gpu: int, *, pending: bool) -> None:
         """Memory pages that wait to be retired (boards before row remapping)."""
         self.set({f"gpu{gpu}.retired_pages_pending": int(pending)})

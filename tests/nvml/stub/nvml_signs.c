@@ -30,6 +30,39 @@ nvml_return nvmlDeviceGetCurrentClocksThrottleReasons(struct device *device, uns
     return read_large(device, "nvmlDeviceGetCurrentClocksThrottleReasons", "clocks_event_reasons", reasons);
 }
 
+struct sram_status {
+    unsigned int version;
+    unsigned long long aggregate_parity;
+    unsigned long long aggregate_secded;
+    unsigned long long aggregate_corrected;
+    unsigned long long volatile_parity;
+    unsigned long long volatile_secded;
+    unsigned long long volatile_corrected;
+    unsigned long long buckets[5];
+    unsigned int threshold_exceeded;
+};
+enum { SRAM_V1 = 0x1000068 };
+_Static_assert(sizeof(struct sram_status) == (SRAM_V1 & 0xffffff), "the layout that the version names");
+
+static unsigned long long sram_number(const struct device *device, const char *key) {
+    const char *value = value_at("gpu%d.sram.%s", device->gpu, key);
+    return value ? strtoull(value, NULL, 0) : 0;
+}
+
+nvml_return nvmlDeviceGetSramEccErrorStatus(struct device *device, struct sram_status *status) {
+    nvml_return result = enter(device, "nvmlDeviceGetSramEccErrorStatus");
+    if (result == OK && status->version != SRAM_V1) result = ARGUMENT_VERSION_MISMATCH;
+    if (result == OK && !value_at("gpu%d.sram.threshold_exceeded", device->gpu)) result = NOT_SUPPORTED;
+    if (result == OK) {
+        status->aggregate_parity = sram_number(device, "aggregate_parity");
+        status->aggregate_secded = sram_number(device, "aggregate_secded");
+        status->volatile_parity = sram_number(device, "volatile_parity");
+        status->volatile_secded = sram_number(device, "volatile_secded");
+        status->threshold_exceeded = (unsigned int)sram_number(device, "threshold_exceeded");
+    }
+    return leave(result);
+}
+
 NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pages_pending")
 
 struct field_value {

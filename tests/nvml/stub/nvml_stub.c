@@ -14,7 +14,9 @@
  *   gpu0.KEY                       bus_id, uuid, name, ...: see the functions below; absent means NOT_SUPPORTED
  *   gpu0.nvlink3.active 1          also .remote_type (number), .remote_bus_id
  *   gpu0.ancestor.1 20             common ancestor level with GPU 1
- *   gpu0.fabric.uuid 32 hex digits, also .clique, .state, .status
+ *   gpu0.fabric.uuid 32 hex digits, also .clique, .state, .status, .health_mask, .health_summary
+ *   fabric_versions 3              the newest layout of nvmlDeviceGetGpuFabricInfoV that the driver knows (2 or 3)
+ *   gpu0.sram.threshold_exceeded 0 also .volatile_parity, .volatile_secded, .aggregate_parity, .aggregate_secded
  *   gpu0.mig2.KEY                  a MIG device; indices without one are holes
  *   gpu0.ecc.volatile 3            uncorrectable errors; also .aggregate
  *   gpu0.field.230 1               a field value; gpu0.field.161.4: of scope 4. A word is that value's own error
@@ -521,10 +523,11 @@ struct fabric_v1 {
     unsigned int clique;
     unsigned int state;
 };
-struct fabric_v2 {
+struct fabric_v3 {
     unsigned int version;
     struct fabric_v1 membership;
     unsigned int health_mask;
+    unsigned char health_summary; /* from here on not in version 2 */
 };
 enum { FABRIC_V2 = 0x2000024, FABRIC_V3 = 0x3000028 };
 
@@ -546,10 +549,21 @@ nvml_return nvmlDeviceGetGpuFabricInfo(struct device *device, struct fabric_v1 *
     return fill_fabric(device, "nvmlDeviceGetGpuFabricInfo", fabric);
 }
 
-nvml_return nvmlDeviceGetGpuFabricInfoV(struct device *device, struct fabric_v2 *fabric) {
-    if (fabric->version != FABRIC_V2 && fabric->version != FABRIC_V3) return ARGUMENT_VERSION_MISMATCH;
-    fabric->health_mask = 0;
-    return fill_fabric(device, "nvmlDeviceGetGpuFabricInfoV", &fabric->membership);
+static unsigned int fabric_number(const struct device *device, const char *key) {
+    const char *value = value_at("gpu%d.fabric.%s", device->gpu, key);
+    return value ? (unsigned int)strtoul(value, NULL, 0) : 0;
+}
+
+nvml_return nvmlDeviceGetGpuFabricInfoV(struct device *device, struct fabric_v3 *fabric) {
+    nvml_return result = fill_fabric(device, "nvmlDeviceGetGpuFabricInfoV", &fabric->membership);
+    if (result != OK) return result;
+    pthread_mutex_lock(&lock);
+    const char *newest = value_of("fabric_versions");
+    if (fabric->version != FABRIC_V2 && (fabric->version != FABRIC_V3 || (newest && newest[0] == '2')))
+        return leave(ARGUMENT_VERSION_MISMATCH);
+    fabric->health_mask = fabric_number(device, "health_mask");
+    if (fabric->version == FABRIC_V3) fabric->health_summary = (unsigned char)fabric_number(device, "health_summary");
+    return leave(OK);
 }
 
 /* ---- NVLink and topology ---- */

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from node.health.policy import FAILED, PENDING, RECOVERY_WORDS
 from node.health.signal import Condition, Trouble
+from node.inventory.nvidia.fabric import trouble
+from node.inventory.nvidia.health import SRAM_EXCEEDED
 from node.inventory.nvidia.signals.vitals import Vitals
 
 LINK_DOWN, LINK_ERRORS = 0, 1
@@ -30,6 +32,8 @@ def conditions(now: Vitals, before: Vitals, up: frozenset[int]) -> tuple[Conditi
         *_recovery(now),
         *_memory(now, before),
         *_rows(now),
+        *_sram(now),
+        *_fabric(now),
         *_links(now, before, up),
         *_clocks(now),
     )
@@ -62,6 +66,17 @@ def _rows(now: Vitals) -> Iterator[Condition]:
         yield Condition(Trouble.ROW_REMAP, "a memory row waits to be remapped at the next reset of the GPU", PENDING)
     elif now.pages_pending:
         yield Condition(Trouble.ROW_REMAP, "memory pages wait to be retired at the next reset of the GPU", PENDING)
+
+
+def _sram(now: Vitals) -> Iterator[Condition]:
+    if now.sram is not None and now.sram.threshold_exceeded:
+        yield Condition(Trouble.SRAM, SRAM_EXCEEDED)
+
+
+def _fabric(now: Vitals) -> Iterator[Condition]:
+    found = None if now.mig else trouble(now.fabric)
+    if found is not None:
+        yield found
 
 
 def _links(now: Vitals, before: Vitals, up: frozenset[int]) -> Iterator[Condition]:

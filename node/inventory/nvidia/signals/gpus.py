@@ -34,6 +34,11 @@ class SessionGpus:
         self._binding = binding
         self._known: dict[int, Gpu] = {}
 
+    @property
+    def known(self) -> tuple[Gpu, ...]:
+        """Those that the last call of ``listed`` found."""
+        return tuple(self._known.values())
+
     def listed(self) -> tuple[Gpu, ...]:
         """Those that have ever had a handle and said who they are; the others are the scan's to tell.
 

@@ -1,4 +1,7 @@
-"""The polls of what only getters tell: a thread that looks at every GPU at an interval, and at some at once when asked.
+"""The polls of what only getters tell: a thread looks at every GPU at an interval, and at some at once when asked.
+
+Between looks it asks each GPU one question, so that one that does not answer any more is known within three seconds
+also where no event tells of it, and one that answers again is looked at until that has lasted.
 
 It runs beside scans, which NVML allows, and serves one session as the watch for events does. What was known before
 (counters, links that were up) is handed from session to session, since a reload of the driver heals no link. The MIG
@@ -22,6 +25,10 @@ from node.values import replace
 
 PAUSE = 0.25
 """Least seconds between two looks that were asked for, so that a storm of events is no storm of looks."""
+PULSE = SELDOM / 4
+"""Seconds between two questions whether a GPU answers."""
+WATCHED = 15.0
+"""Seconds for which a GPU that answers again is looked at with each of them."""
 
 
 class Saw(Protocol):
@@ -64,13 +71,24 @@ class Polls:
     """Looks at the GPUs of one session; ``poll`` runs in a thread of its own until the session ends."""
 
     def __init__(
-        self, binding: Binding, saw: Saw, memory: Memory, ended: Callable[[], bool], interval: float = SELDOM
+        self,
+        binding: Binding,
+        saw: Saw,
+        memory: Memory,
+        ended: Callable[[], bool],
+        *,
+        interval: float = SELDOM,
+        pulse: float = PULSE,
     ) -> None:
         self._binding = binding
         self._saw = saw
         self._memory = memory
         self._over = ended
         self._interval = interval
+        self._pulse = pulse
+        self._gone: set[GpuId] = set()
+        self._back: dict[GpuId, float] = {}
+        """When those were first seen back that answer again."""
         self._reader = VitalsReader(binding)
         self._gpus = SessionGpus(binding)
         self._asked: set[GpuId] = set()
@@ -94,21 +112,52 @@ class Polls:
 
     def poll(self) -> None:
         """Serve the session; never raises for what the driver does."""
-        due = time.monotonic()
+        due = pulse = time.monotonic()
         while True:
             self._bell.clear()
             if self._ended:
                 return
             asked = self._taken()
-            whole = GpuId() in asked or time.monotonic() >= due
+            now = time.monotonic()
+            whole = GpuId() in asked or now >= due
             if whole:
-                now = time.monotonic()
                 due = now + until_tick(self._interval, now)
-            if whole or asked:
-                self._look(None if whole else asked)
+            wanted = asked | self._changed(now) if now >= pulse and not whole else asked
+            if whole or now >= pulse:
+                pulse = now + until_tick(self._pulse, now)
+            if whole or wanted:
+                self._look(None if whole else wanted)
             if asked:
                 time.sleep(PAUSE)
-            self._bell.wait(max(0.0, due - time.monotonic()))
+            self._bell.wait(max(0.0, min(due, pulse) - time.monotonic()))
+
+    def _changed(self, now: float) -> set[GpuId]:
+        """Those that answer no more or again, or have done so for a short time only."""
+        gone: set[GpuId] = set()
+        self.looking = time.monotonic()
+        try:
+            with self._binding.shared():
+                for gpu in self._gpus.known:
+                    if self._binding.ending:
+                        return set()
+                    if self._reader.is_gone(gpu):
+                        gone.add(gpu.id)
+        except CallFailed:
+            return set()  # As for a look: the scan tells that the driver is silent.
+        finally:
+            self.looking = None
+        self._back = {gpu: since for gpu, since in self._back.items() if now - since < WATCHED}
+        return (gone ^ self._gone) | (self._back.keys() - gone)
+
+    def _note(self, vitals: Mapping[GpuId, Vitals]) -> None:
+        """Who answers, as a look has found."""
+        for gpu, now in vitals.items():
+            if now.gone is not None:
+                self._gone.add(gpu)
+                self._back.pop(gpu, None)
+            elif gpu in self._gone:
+                self._gone.remove(gpu)
+                self._back[gpu] = time.monotonic()
 
     def _taken(self) -> set[GpuId]:
         # One by one: another thread may add meanwhile, and what it adds rings the bell again.
@@ -131,5 +180,6 @@ class Polls:
             return  # The driver is silent as a whole, which the scan tells: nothing was seen of any GPU.
         finally:
             self.looking = None
+        self._note(vitals)
         found = {gpu: self._memory.concluded(gpu, now) for gpu, now in vitals.items()}
         self._saw.saw(found, vitals, time.monotonic() - began)

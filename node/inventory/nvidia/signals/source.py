@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Mapping
 
 from node.health.signal import Condition, HealthEvent, Look, Trouble
+from node.inventory.facts import Fabric
 from node.inventory.model import DeviceKind, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia.nvml_binding import Binding
 from node.inventory.nvidia.nvml_sessions import NvmlSessions
 from node.inventory.nvidia.signals.events import DOUBLE_BIT, UNAVAILABLE, WAIT, XID, EventWatch, GpuEvent
 from node.inventory.nvidia.signals.gpus import GpuId
-from node.inventory.nvidia.signals.polls import Memory, Polls
+from node.inventory.nvidia.signals.polls import PULSE, Memory, Polls
 from node.inventory.nvidia.signals.vitals import Vitals
 from node.ticks import SELDOM
 
@@ -49,8 +50,9 @@ _VENDOR = "nvidia"
 class NvmlSignals:
     """Tells ``event`` and ``looked`` on the loop, and ``wake`` when a scan should follow.
 
-    ``clock`` gives Unix seconds; ``interval`` seconds between looks; ``wait`` milliseconds of one wait for events;
-    ``hung`` seconds after which a call is told as one that does not return. All methods belong to the loop.
+    ``clock`` gives Unix seconds; ``interval`` seconds between looks, ``pulse`` between questions whether GPUs answer;
+    ``wait`` milliseconds of one wait for events; ``hung`` seconds after which a call is told as one that does not
+    return. All methods belong to the loop.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class NvmlSignals:
         wake: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
         interval: float = SELDOM,
+        pulse: float = PULSE,
         wait: int = WAIT,
         hung: float = HUNG,
     ) -> None:
@@ -71,6 +74,7 @@ class NvmlSignals:
         self._wake = wake
         self._clock = clock
         self._interval = interval
+        self._pulse = pulse
         self._wait = wait
         self._hung = hung
         self._memory = Memory()
@@ -79,6 +83,7 @@ class NvmlSignals:
         self._unplaced_found: dict[GpuId, tuple[float, tuple[Condition, ...]]] = {}
         self._unmonitored: dict[GpuId, str] = {}
         self._lost: set[GpuId] = set()
+        self._fabrics: dict[GpuId, Fabric | None] = {}
         self._faults: set[str] = set()
         self._told: set[str] = set()
         self.vitals: dict[str, Vitals] = {}
@@ -167,7 +172,7 @@ class NvmlSignals:
             fault = f"{len(self._threads)} threads hang in the driver, so nothing more is heard of it but by scans"
             self._post(self._faults.add, fault)
             return
-        polls = Polls(binding, self, self._memory, lambda: self._ended, self._interval)
+        polls = Polls(binding, self, self._memory, lambda: self._ended, interval=self._interval, pulse=self._pulse)
         with self._lock:
             self._polls = polls
         self._watch = watch = EventWatch(binding, self, lambda: self._ended, self._wait)
@@ -252,6 +257,7 @@ class NvmlSignals:
     ) -> None:
         if len(vitals) >= len(self.vitals):
             self.look_seconds = seconds
+        self._scan_other_fabrics(vitals)
         self.vitals |= {name: now for gpu, now in vitals.items() if (name := self._name(gpu)) is not None}
         self._tell_look(at, found)
 
@@ -266,6 +272,13 @@ class NvmlSignals:
                 placed[name] = conditions
         if placed:
             self._looked(Look(SOURCE, at, placed))
+
+    def _scan_other_fabrics(self, vitals: Mapping[GpuId, Vitals]) -> None:
+        """The clique is told by scans, and the next one by itself may be a minute away."""
+        now = {gpu: each.fabric for gpu, each in vitals.items() if each.gone is None}
+        if any(gpu in self._fabrics and self._fabrics[gpu] != fabric for gpu, fabric in now.items()):
+            self._wake()
+        self._fabrics |= now
 
     def _scan_what_is_back(self, found: Mapping[GpuId, tuple[Condition, ...]]) -> None:
         """A scan has found it lost as well, and the next one by itself may be a minute away."""

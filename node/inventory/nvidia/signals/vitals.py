@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from node.inventory.facts import Fabric, SramErrors
+from node.inventory.nvidia.fabric import NOT_SUPPORTED
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED
 from node.inventory.nvidia.nvml_fields import FieldQuery
@@ -31,9 +33,12 @@ _LINK_STATE = 165
 """The field that is not 0 where the NVLink in its scope is up; one call for all links. Older drivers lack it."""
 
 _UNCORRECTED, _VOLATILE, _AGGREGATE = 1, 0, 1
-_ABSENT = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT", "NO_PERMISSION"})
+_ABSENT = frozenset(
+    {"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "INVALID_ARGUMENT", "NO_PERMISSION", "ARGUMENT_VERSION_MISMATCH"}
+)
 _ECC = "nvmlDeviceGetTotalEccErrors"
 _STATE = "nvmlDeviceGetNvLinkState"
+_FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 _FIELDS = "nvmlDeviceGetFieldValues"
 
 
@@ -44,7 +49,7 @@ class Vitals(Value):
     ``gone``: the error that says that it does not answer any more; the rest is then None. ``ecc_volatile`` counts
     uncorrectable errors since the driver was loaded, ``ecc_aggregate`` in the life of the board. ``clocks`` is the mask
     of reasons for slower clocks; ``mig`` the MIG mode; ``links`` the NVLinks by whether they are up; ``link_errors``
-    counters by kind.
+    counters by kind. ``fabric`` is None where the GPU has none.
     """
 
     gone: str | None = None
@@ -56,6 +61,8 @@ class Vitals(Value):
     recovery: int | None = None
     clocks: int | None = None
     mig: int | None = None
+    fabric: Fabric | None = None
+    sram: SramErrors | None = None
     links: tuple[tuple[int, bool], ...] = ()
     link_errors: tuple[tuple[str, int], ...] = ()
 
@@ -110,9 +117,31 @@ class VitalsReader:
             recovery=fields.get((RECOVERY_ACTION, 0)),
             clocks=clocks,
             mig=None if mig is None else mig[0],
+            fabric=self._fabric(gpu),
+            sram=self._ask(gpu, binding.sram, "nvmlDeviceGetSramEccErrorStatus"),
             links=links,
             link_errors=self._link_errors(gpu, fields, links),
         )
+
+    def is_gone(self, gpu: Gpu) -> bool:
+        """Whether the GPU does not answer any more, by one question."""
+        try:
+            # A part whose memory is the processor's has no such figures, and counts errors.
+            if self._ask(gpu.handle, self._memory, "nvmlDeviceGetMemoryInfo") is None:
+                self._ask(gpu.handle, self._binding.number, _ECC, _UNCORRECTED, _VOLATILE)
+        except _GpuGone:
+            return True
+        return False
+
+    def _memory(self, call: str, gpu: Handle) -> int:
+        return self._binding.field(call, "total", gpu)
+
+    def _fabric(self, gpu: Handle) -> Fabric | None:
+        fabric = self._ask(gpu, self._binding.fabric, _FABRIC)
+        if fabric is None or fabric.state != NOT_SUPPORTED:
+            return fabric
+        self._absent[gpu.address].add((_FABRIC, ()))
+        return None
 
     def _aggregate(self, gpu: Handle, volatile: int | None) -> int | None:
         """Asked when the other counter changed: both count the same errors."""
