@@ -9,7 +9,7 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document
 from ostler.cli.progress import Progress
-from ostler.explain.asking.question import Question, parse_question, question_about
+from ostler.explain.asking.question import Question, parse_questions, questions_about
 from ostler.explain.asking.subject import subject_of
 from ostler.explain.diagnosis.verdict import Verdict
 from ostler.explain.errors import ExplainError
@@ -26,6 +26,7 @@ from ostler.explain.reading.access import add_access, choice_of, connect, find_a
 from ostler.explain.state import State, merge
 
 if TYPE_CHECKING:
+    from kube.discovery import Reads
     from ostler.explain.reading.live import Wanted
 
 PATIENCE = 10.0
@@ -43,12 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "and request by request, the nearest first, and what would help. Nothing is changed. Reads the cluster that\n"
         "kubectl would use, or files alone (--from). Follows the scheduler of Kubernetes 1.36 and 1.37.\n\n"
         "  ostler explain pod train-0 -n team\n"
+        "  ostler explain deployment/web job/train pod/train-0 -n team\n"
         "  ostler explain -f claim.yaml            a manifest, as if it were applied to the cluster\n"
         "  ostler explain claim/gpu --from snapshot.yaml\n\n"
         "exit codes: 0 it fits on a node, 1 on none, 2 the question or an input cannot be used"
     )
     parser.add_argument(
-        "question", nargs="*", metavar="NAME", help="pod/NAME, claim/NAME, or a name (default: what is in -f)"
+        "question",
+        nargs="*",
+        metavar="NAME",
+        help="pod/NAME, claim/NAME, deployment/NAME, ..., or a name (default: what is in -f)",
     )
     parser.add_argument(
         "-f",
@@ -81,13 +86,18 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with _uncollected():
             state, asked, notes = _read(arguments, progress.say)
-        verdict = _explain(state, asked, notes, arguments, progress)
+        if len(asked) > 1:
+            notes = (
+                *notes,
+                f"each of the {len(asked)} is asked about alone: what the others would take is not counted",
+            )
+        verdicts = [_explain(state, each, notes, arguments, progress) for each in asked]
     except ExplainError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
     finally:
         progress.end()
-    _print(verdict, arguments)
-    return Exit.OK if verdict.fits else Exit.FAILED
+    _print(verdicts, arguments)
+    return Exit.OK if all(verdict.fits for verdict in verdicts) else Exit.FAILED
 
 
 @contextmanager
@@ -102,7 +112,9 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[State, Question, tuple[str, ...]]:
+def _read(
+    arguments: argparse.Namespace, say: Callable[[str], None]
+) -> tuple[State, tuple[Question, ...], tuple[str, ...]]:
     """What is known, what is asked, and what was left out of files."""
     # Here and not above: help needs none of it.
     from ostler.explain.reading.files import Reading, read_files
@@ -111,7 +123,7 @@ def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[St
         base = read_files(arguments.origin)
         over = read_files(arguments.filename, namespace=arguments.namespace) if arguments.filename else Reading(State())
         state = merge(base.state, over.state)
-        asked = _question(arguments, "default", over.state if arguments.filename else state)
+        asked = _questions(arguments, "default", over.state if arguments.filename else state)
         return state, asked, (*base.notes, *over.notes)
     from kube.errors import KubeError
     from ostler.explain.reading.live import read_cluster
@@ -123,27 +135,46 @@ def _read(arguments: argparse.Namespace, say: Callable[[str], None]) -> tuple[St
         default = access.namespace or "default"
         namespace = arguments.namespace or default
         over = read_files(arguments.filename, namespace=namespace) if arguments.filename else Reading(State())
-        asked = _question(arguments, default, over.state)
+        asked = _questions(arguments, default, over.state)
         with closing(connect(access, random.random)) as client:
-            live = read_cluster(client, access.server, _wanted(asked), say)
+            live = read_cluster(client, access.server, _wanted(asked, over.state), say)
+            made, notes = _read_workloads(client, asked, over.state)
     except KubeError as error:
         raise ExplainError(str(error)) from error
-    return merge(live, over.state), asked, over.notes
+    return merge(merge(live, made), over.state), asked, (*over.notes, *notes)
 
 
-def _wanted(asked: Question) -> Wanted:
+def _wanted(asked: Sequence[Question], files: State) -> Wanted:
     """What is read by name: a question without a kind may be about either."""
     from ostler.explain.reading.live import Wanted
 
-    pods = (asked.name,) if asked.kind in (None, Kind.POD) else ()
-    claims = (asked.name,) if asked.kind in (None, Kind.CLAIM) else ()
-    return Wanted(asked.namespace, pods, claims)
+    if len(namespaces := {each.namespace for each in asked}) > 1:
+        raise ExplainError(
+            f"what is asked about is in several namespaces ({', '.join(sorted(namespaces))}); ask for each"
+        )
+    direct = [each for each in asked if not each.workload]
+    pods = tuple(each.name for each in direct if each.kind in (None, Kind.POD) and not _has(files, each))
+    claims = tuple(each.name for each in direct if each.kind in (None, Kind.CLAIM) and not _has(files, each))
+    return Wanted(asked[0].namespace, pods, claims)
 
 
-def _question(arguments: argparse.Namespace, default: str, files: State) -> Question:
+def _has(files: State, asked: Question) -> bool:
+    return asked.kind is not None and files.find(asked.kind, asked.name, asked.namespace) is not None
+
+
+def _read_workloads(client: Reads, asked: Sequence[Question], files: State) -> tuple[State, tuple[str, ...]]:
+    """A pod of each workload that is asked about and is in no file, and for how many the answer is."""
+    from ostler.explain.reading.workloads import read_workload
+
+    wanted = [each for each in asked if each.workload and not _has(files, each)]
+    found = [read_workload(client, each.workload, each.namespace, each.name) for each in wanted]
+    return State(pods=tuple(pod for pod, _ in found)), tuple(note for _, note in found)
+
+
+def _questions(arguments: argparse.Namespace, default: str, files: State) -> tuple[Question, ...]:
     if arguments.question:
-        return parse_question(arguments.question, arguments.namespace, default)
-    return question_about(files)
+        return parse_questions(arguments.question, arguments.namespace, default)
+    return questions_about(files)
 
 
 def _explain(
@@ -167,11 +198,12 @@ def _patience() -> Callable[[bool], Callable[[], bool]]:
     return begin
 
 
-def _print(verdict: Verdict, arguments: argparse.Namespace) -> None:
+def _print(verdicts: Sequence[Verdict], arguments: argparse.Namespace) -> None:
     if arguments.output == "json":
         from ostler.explain.drawing.document import document
 
-        print_document(document(verdict), "json")
+        documents = [document(verdict) for verdict in verdicts]
+        print_document(documents[0] if len(documents) == 1 else documents, "json")
         return
     from ostler.explain.drawing.text import draw
 
@@ -180,4 +212,5 @@ def _print(verdict: Verdict, arguments: argparse.Namespace) -> None:
         arguments.color == "auto" and terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
     width = shutil.get_terminal_size().columns if terminal else None
-    emit(draw(verdict, width=width, colour=colour, all_nodes=arguments.all_nodes))
+    pages = [draw(verdict, width=width, colour=colour, all_nodes=arguments.all_nodes) for verdict in verdicts]
+    emit("\n".join(pages))

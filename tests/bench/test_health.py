@@ -13,6 +13,9 @@ SECONDS = {"xid": [0.01, 0.03, 0.02], "carrier": [0.2, 0.01, 0.01], "unbind": [0
 OTHERS = {
     "health_polled_to_list_s": 9.0,
     "health_healed_to_list_s": 21.0,
+    "health_lost_to_list_s": 2.9,
+    "health_lost_healed_s": 15.1,
+    "health_lost_with_xid_healed_s": 14.0,
     "health_to_taint_s": 0.3,
     "health_1000_flaps_lists": 2.0,
     "health_1000_flaps_slice_writes": 6.0,
@@ -45,6 +48,11 @@ def test_the_table_says_which_promise_is_kept() -> None:
     assert reached["health_to_list_s"] == "yes"
     assert reached["health_1000_flaps_slice_writes"] == "no"
     assert reached["health_healed_to_list_s"] == ""
+    assert [reached[f"health_lost_{each}_s"] for each in ("to_list", "healed", "with_xid_healed")] == [
+        "yes",
+        "no",
+        "yes",
+    ]
 
 
 def test_a_figure_that_was_not_measured_is_named() -> None:

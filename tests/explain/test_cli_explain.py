@@ -75,6 +75,53 @@ def test_a_manifest_is_thought_of_as_applied(tmp_path: Path, capsys: Any) -> Non
     assert capsys.readouterr().out.startswith("claim team/train fits on 1 of 2 nodes\n")
 
 
+def workload(kind: str, name: str, count: int) -> dict[str, Any]:
+    version = "batch/v1" if kind == "Job" else "apps/v1"
+    metadata = {"name": name, "namespace": "team"}
+    spec = {"replicas": count, "template": {"spec": pod()["spec"]}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def test_a_manifest_with_several_workloads_is_explained_one_by_one(tmp_path: Path, capsys: Any) -> None:
+    base = write(tmp_path, *CLUSTER)
+    manifest = tmp_path / "all.yaml"
+    big = {**claim(request(count=2)), "metadata": {"name": "big", "namespace": "team"}}
+    other = pod()
+    other["metadata"]["name"] = "late"
+    other["spec"]["resourceClaims"][0]["resourceClaimName"] = "big"
+    bodies = [workload("Deployment", "web", 3), other, claim(request()), big]
+    manifest.write_text(yaml.safe_dump_all(bodies))
+    assert main(["explain", "-f", str(manifest), "--from", base, "--node", "node-b"]) == 1
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line.startswith("pod ")] == [
+        "pod team/web (claim team/train) does not fit on node-b",
+        "pod team/late (claim team/big) does not fit on node-b",
+    ]
+    assert "Deployment web: asked for 1 of its 3 pods; each of them asks for the same" in printed
+    assert "each of the 2 is asked about alone: what the others would take is not counted" in printed
+    assert main(["explain", "-f", str(manifest), "--from", base, "-o", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    titles = ["pod team/web (claim team/train)", "pod team/late (claim team/big)"]
+    assert [(each["title"], each["fits"]) for each in made] == [(title, True) for title in titles]
+    for each in made:
+        jsonschema.validate(each, form())
+
+
+def test_a_workload_of_a_file_is_asked_about_by_its_kind(tmp_path: Path, capsys: Any) -> None:
+    base = write(tmp_path, *CLUSTER, claim(request()))
+    manifest = tmp_path / "web.yaml"
+    manifest.write_text(yaml.safe_dump(workload("Deployment", "web", 1)))
+    assert main(["explain", "deployment/web", "-n", "team", "-f", str(manifest), "--from", base]) == 0
+    assert capsys.readouterr().out.startswith("Deployment team/web (claim team/train) fits on 1 of 2 nodes\n")
+
+
+def test_an_attribute_that_is_read_as_optional_is_told_as_one(answers: Answers) -> None:
+    wanted = f'device.attributes["{GPU}"].?model.orValue("") == "H300"'
+    printed = answers(*CLUSTER, claim(request("gpu", GPU, 1, wanted)), words=["--node", "node-a"])
+    assert "is false: attribute model (optional) is " in printed
+    assert "?model is" not in printed
+
+
 def test_one_node_is_looked_at_alone(answers: Answers) -> None:
     printed = answers(*CLUSTER, claim(request()), words=["--node", "node-b"])
     assert printed.startswith("claim team/train does not fit on node-b\n")

@@ -147,7 +147,74 @@ def test_a_workload_stands_for_its_pods(read: object) -> None:
     }
     reading = read(yaml.safe_dump(job))  # type: ignore[operator]
     assert reading.state.pod("team", "train")["spec"] == spec
-    assert reading.notes == ("Job train: its pod template stands for one of its pods",)
+    assert reading.notes == ("Job train: asked for its one pod",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "note"),
+    [
+        ("Deployment", {"replicas": 3}, "Deployment train: asked for 1 of its 3 pods; each of them asks for the same"),
+        ("StatefulSet", {"replicas": 2, "volumeClaimTemplates": [{}]}, "StatefulSet train: asked for 1 of its 2 pods;"),
+        ("ReplicaSet", {}, "ReplicaSet train: asked for its one pod"),
+        ("DaemonSet", {}, "DaemonSet train: asked for one pod; it makes one on each node that its pods may run on"),
+    ],
+)
+def test_for_how_many_pods_of_a_workload_was_asked_is_said(
+    read: object, kind: str, spec: dict[str, Json], note: str
+) -> None:
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "train"},
+        "spec": {**spec, "template": template},
+    }
+    (told,) = read(yaml.safe_dump(body)).notes  # type: ignore[operator]
+    assert told.startswith(note)
+
+
+def test_workloads_and_pods_with_one_name_are_all_kept(read: object) -> None:
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    bodies = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": {"template": template}},
+        {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": "x"},
+            "spec": {
+                "jobTemplate": {
+                    "spec": {"parallelism": 4, "template": {"spec": {**template["spec"], "nodeName": "n1"}}}
+                }
+            },
+        },
+    ]
+    reading = read(yaml.safe_dump_all(bodies))  # type: ignore[operator]
+    assert sorted(each["metadata"]["name"] for each in reading.state.pods) == ["x", "x-cronjob"]
+    assert "CronJob x: asked for 1 of its 4 pods; each of them asks for the same" in reading.notes
+    assert "CronJob x: its pod is called x-cronjob here, since the files have another x" in reading.notes
+
+
+def test_a_compute_domain_brings_the_claim_template_that_pods_name(read: object) -> None:
+    domain = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {"name": "train", "namespace": "team"},
+        "spec": {"numNodes": 4, "channel": {"resourceClaimTemplate": {"name": "train-channel"}}},
+    }
+    reading = read(yaml.safe_dump(domain))  # type: ignore[operator]
+    (made,) = reading.state.templates
+    assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("team", "train-channel")
+    (request,) = made["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == "compute-domain-default-channel.nvidia.com"
+    (told,) = reading.notes
+    assert told == (
+        "ComputeDomain train: NVIDIA's controller makes claim template train-channel for it, which asks for an IMEX "
+        "channel of the node (a device of driver compute-domain.nvidia.com, whose type is channel)"
+    )
+    bare = {**domain, "spec": {"numNodes": 4}}
+    assert read(yaml.safe_dump(bare)).notes == (  # type: ignore[operator]
+        "left out, since no allocation depends on them: ComputeDomain (1)",
+    )
 
 
 def test_a_name_that_is_to_be_made_up_begins_as_given(read: object) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kube.bodies import Json, JsonObject, object_at
 from ostler.explain.asking.extended import CLAIM_NAME, class_of, extended_claim
-from ostler.explain.asking.question import Question, parse_question, question_about
+from ostler.explain.asking.question import MOST, Question, parse_question, parse_questions, questions_about
 from ostler.explain.asking.subject import Subject, subject_of
 from ostler.explain.errors import BadQuestion
 from ostler.explain.kinds import Kind, name_of
@@ -76,17 +76,40 @@ def test_what_is_no_question_is_refused_with_its_words(words: list[str], message
 
 def test_of_a_file_the_one_pod_is_meant_and_else_the_claim_that_waits() -> None:
     held = allocated(claim("held"), ("n", "g"))
-    assert question_about(State(pods=(pod("train"),), claims=(claim("a"), claim("b")))) == POD
-    assert question_about(State(claims=(held, claim("b")))) == Question(Kind.CLAIM, "team", "b")
-    assert question_about(State(claims=(held,))) == Question(Kind.CLAIM, "team", "held")
-    assert question_about(State(templates=(template("t"),))) == Question(Kind.TEMPLATE, "team", "t")
+    assert questions_about(State(pods=(pod("train"),), claims=(claim("a"), claim("b")))) == (POD,)
+    assert questions_about(State(claims=(held, claim("b")))) == (Question(Kind.CLAIM, "team", "b"),)
+    assert questions_about(State(claims=(held,))) == (Question(Kind.CLAIM, "team", "held"),)
+    assert questions_about(State(templates=(template("t"),))) == (Question(Kind.TEMPLATE, "team", "t"),)
 
 
-def test_a_file_with_several_pods_or_none_asks_back() -> None:
-    with pytest.raises(BadQuestion, match=r"a.yaml: 2 pods \(a, b\); say which, such as 'pod a'"):
-        question_about(State("a.yaml", pods=(pod("a"), pod("b"))))
+def test_of_a_file_with_several_pods_all_are_meant_up_to_a_bound() -> None:
+    pods = [pod(f"p-{number}") for number in range(MOST + 1)]
+    assert [each.name for each in questions_about(State(pods=tuple(pods[:3])))] == ["p-0", "p-1", "p-2"]
+    with pytest.raises(BadQuestion) as caught:
+        questions_about(State("a.yaml", pods=tuple(pods)))
+    assert str(caught.value) == (
+        "a.yaml: 21 pods (p-0, p-1, p-2, p-3, p-4 ...), and 20 at most are explained at once; "
+        "say which, such as 'pod p-0'"
+    )
     with pytest.raises(BadQuestion, match=r"a\.yaml: no pod, claim or claim template is in it"):
-        question_about(State("a.yaml"))
+        questions_about(State("a.yaml"))
+
+
+def test_several_objects_and_workloads_can_be_asked_about() -> None:
+    asked = parse_questions(["deployment/web", "job/train", "po/a", "claim/b"], "team")
+    assert [str(each) for each in asked] == [
+        "Deployment team/web",
+        "Job team/train",
+        "pod team/a",
+        "claim team/b",
+    ]
+    assert parse_questions(["pod", "train"], "team") == (POD,)
+    assert parse_questions(["statefulset", "db"], "team")[0].workload == "StatefulSet"
+    assert len(parse_questions(["pod/a", "pod/a"])) == 1
+    with pytest.raises(BadQuestion, match="21 objects are asked about at once; ask about 20 at most"):
+        parse_questions([f"pod/p-{number}" for number in range(MOST + 1)])
+    with pytest.raises(BadQuestion, match="'job' without a name"):
+        parse_questions(["job"])
 
 
 def test_a_claim_alone_is_to_be_allocated_unless_it_is() -> None:

@@ -49,16 +49,28 @@ def source(where: Source) -> str:
 
 
 def values(read: Sequence[Value]) -> str:
-    """``model is "A100", memory is absent``: by the last part of each path, or all of it where two would look equal."""
+    """``model is "A100", memory is absent``: by the last part of each path, or all of it where two would look equal.
+
+    What an expression reads as optional (``.?type``) is told as ``attribute type (optional)``.
+    """
     short = [brief(each.path) for each in read]
     shown = short if len(set(short)) == len(short) else [each.path for each in read]
+    shown = [_optional(path, each.path) for path, each in zip(shown, read, strict=True)]
     return ", ".join(
         f"{path} is {'absent' if each.value is None else each.value}" for path, each in zip(shown, read, strict=True)
     )
 
 
+def _optional(shown: str, path: str) -> str:
+    last = path.rsplit(".", 1)[-1] if not path.endswith("]") else path.rsplit("[", 1)[-1]
+    if not last.startswith("?"):
+        return shown
+    kind = "capacity" if path.startswith("device.capacity") else "attribute"
+    return f"{kind} {brief(path).lstrip('?')} (optional)"
+
+
 def brief(path: str) -> str:
     """The last part of a path or qualified name: ``device.attributes["gpu.example.com"].model`` is ``model``."""
     if path.endswith("]") and "[" in path:
-        return path.rsplit("[", 1)[1][:-1].strip("\"'").rsplit("/", 1)[-1]
+        return path.rsplit("[", 1)[1][:-1].lstrip("?").strip("\"'").rsplit("/", 1)[-1]
     return path.rsplit("/", 1)[-1] if "/" in path else path.rsplit(".", 1)[-1]

@@ -21,7 +21,15 @@ from ostler.explain.reading.documents import Document
 from ostler.explain.reading.lines import Path, line_of
 from ostler.explain.reading.nesting import MAX_DEPTH, object_on
 from ostler.explain.reading.shapes import misfits
-from ostler.explain.reading.workloads import WORKLOADS, pod_of
+from ostler.explain.reading.workloads import (
+    COMPUTE_DOMAIN,
+    COMPUTE_DOMAIN_GROUP,
+    WORKLOADS,
+    asked_of,
+    domain_told,
+    pod_of,
+    template_of,
+)
 from ostler.explain.state import Missing, State
 
 SNAPSHOT_GROUP = "ostler.dev"
@@ -29,6 +37,7 @@ SNAPSHOT_VERSION = f"{SNAPSHOT_GROUP}/v1alpha1"
 SNAPSHOT_KIND = "Snapshot"
 _SMALL = 4 << 20
 """Bytes of a text that is read again for every fault; of a larger one only the first fault has its line."""
+_SENTENCE = 300
 _WORD = 60
 """Characters that are shown of a word of somebody else's."""
 
@@ -120,6 +129,8 @@ class Collection:
             self._take_items(spot.of(one_line(word, _WORD)), body, word.removesuffix("List"))
         elif word in WORKLOADS and version == WORKLOADS[word].version:
             self._take_workload(spot, body)
+        elif word == COMPUTE_DOMAIN and version.startswith(f"{COMPUTE_DOMAIN_GROUP}/"):
+            self._take_compute_domain(spot, body)
         elif (kind := kind_of(body)) is None or version.rpartition("/")[0] != FACTS[kind].group:
             self._others[one_line(word, _WORD)] += 1
         else:
@@ -162,8 +173,25 @@ class Collection:
         if pod is None:
             self._fault(spot.of(subject), "spec", "has no pod template", "write it with its template")
             return
-        self._notes.append(f"{subject}: its pod template stands for one of its pods")
+        self._notes.append(one_line(asked_of(body), _SENTENCE))
+        placed = self._placed(Kind.POD, _named(pod))
+        known = self._objects[Kind.POD].get(key_of(Kind.POD, placed))
+        if known is not None and known != placed:
+            # A Deployment and a Job may have the same name, and a pod as well.
+            other = f"{name_of(placed)}-{text_at(body, 'kind').lower()}"
+            self._notes.append(
+                f"{subject}: its pod is called {other} here, since the files have another {name_of(placed)}"
+            )
+            pod = {**pod, "metadata": {**object_at(pod, "metadata"), "name": other}}
         self._take_object(spot, Kind.POD, pod)
+
+    def _take_compute_domain(self, spot: _Spot, body: JsonObject) -> None:
+        template = template_of(body)
+        if template is None:
+            self._others[COMPUTE_DOMAIN] += 1
+            return
+        self._notes.append(one_line(domain_told(body, name_of(template)), _SENTENCE))
+        self._take_object(spot, Kind.TEMPLATE, template)
 
     def _take_object(self, spot: _Spot, kind: Kind, body: JsonObject) -> None:
         name = name_of(body) or text_at(body, "metadata", "generateName")

@@ -1,11 +1,19 @@
-"""Objects that make pods: asked about one of them, people mean the pods that it makes."""
+"""Objects that make pods: asked about one of them, people mean the pods that it makes.
+
+One pod is asked about, whatever the number of replicas: all of them ask for the same. A ComputeDomain of NVIDIA's
+driver makes no pods but the claim template that they name, which is made here as NVIDIA's controller does.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kube.bodies import JsonObject, object_at
-from ostler.explain.kinds import Kind
+from kube.bodies import JsonObject, object_at, text_at
+from kube.discovery import Reads
+from kube.errors import Forbidden, NotFound
+from kube.paths import path_of
+from ostler.explain.errors import BadQuestion
+from ostler.explain.kinds import GROUP, Kind, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,18 +21,91 @@ class Workload:
     """A kind that makes pods: its version, and where its pod template is."""
 
     version: str
+    plural: str
     template: tuple[str, ...] = ("spec", "template")
+    replicas: tuple[str, ...] = ("spec", "replicas")
+    """Where the number of its pods is; empty where nodes decide it."""
 
 
 WORKLOADS = {
-    "Deployment": Workload("apps/v1"),
-    "ReplicaSet": Workload("apps/v1"),
-    "StatefulSet": Workload("apps/v1"),
-    "DaemonSet": Workload("apps/v1"),
-    "Job": Workload("batch/v1"),
-    "CronJob": Workload("batch/v1", ("spec", "jobTemplate", "spec", "template")),
-    "ReplicationController": Workload("v1"),
+    "Deployment": Workload("apps/v1", "deployments"),
+    "ReplicaSet": Workload("apps/v1", "replicasets"),
+    "StatefulSet": Workload("apps/v1", "statefulsets"),
+    "DaemonSet": Workload("apps/v1", "daemonsets", replicas=()),
+    "Job": Workload("batch/v1", "jobs", replicas=("spec", "parallelism")),
+    "CronJob": Workload(
+        "batch/v1",
+        "cronjobs",
+        ("spec", "jobTemplate", "spec", "template"),
+        ("spec", "jobTemplate", "spec", "parallelism"),
+    ),
+    "ReplicationController": Workload("v1", "replicationcontrollers"),
 }
+COMPUTE_DOMAIN, COMPUTE_DOMAIN_GROUP = "ComputeDomain", "resource.nvidia.com"
+_DRIVER = "compute-domain.nvidia.com"
+_CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
+
+
+def asked_of(body: JsonObject) -> str:
+    """For how many of a workload's pods an answer is, in a sentence without its end."""
+    kind = str(body["kind"])
+    subject = f"{kind} {name_of(body)}"
+    path = WORKLOADS[kind].replicas
+    if not path:
+        return f"{subject}: asked for one pod; it makes one on each node that its pods may run on"
+    number = object_at(body, *path[:-1]).get(path[-1], 1)
+    if number == 1:
+        return f"{subject}: asked for its one pod"
+    return f"{subject}: asked for 1 of its {number} pods; each of them asks for the same"
+
+
+def template_of(domain: JsonObject) -> JsonObject | None:
+    """The claim template that NVIDIA's controller makes for a ComputeDomain; None where it names none."""
+    name = text_at(domain, "spec", "channel", "resourceClaimTemplate", "name")
+    if not name:
+        return None
+    namespace = text_at(domain, "metadata", "namespace")
+    request: JsonObject = {"name": "channel", "exactly": {"deviceClassName": _CHANNEL_CLASS}}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": Kind.TEMPLATE.value,
+        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def domain_told(domain: JsonObject, template: str) -> str:
+    """What a ComputeDomain brings, in a sentence without its end."""
+    return (
+        f"{COMPUTE_DOMAIN} {name_of(domain)}: NVIDIA's controller makes claim template {template} for it, which asks "
+        f"for an IMEX channel of the node (a device of driver {_DRIVER}, whose type is channel)"
+    )
+
+
+def workload_path(kind: str, namespace: str, name: str) -> str:
+    """The path of a workload in the API."""
+    facts = WORKLOADS[kind]
+    group, _, version = facts.version.rpartition("/")
+    root = ("apis", group, version) if group else ("api", version)
+    return path_of(*root, "namespaces", namespace, facts.plural, name)
+
+
+def read_workload(client: Reads, kind: str, namespace: str, name: str) -> tuple[JsonObject, str]:
+    """A pod of a workload in a cluster, and for how many an answer is; raises ``BadQuestion`` and ``RequestError``."""
+    try:
+        found = client.get(workload_path(kind, namespace, name))
+    except NotFound as error:
+        raise BadQuestion(f"there is no {kind} {namespace}/{name}; check name and namespace (-n)") from error
+    except Forbidden as error:
+        resource = f"{WORKLOADS[kind].plural}.{WORKLOADS[kind].version.rpartition('/')[0]}".rstrip(".")
+        raise BadQuestion(
+            f"{kind} {namespace}/{name} cannot be read: you may not get {resource} there; ask about one of its pods"
+        ) from error
+    body: JsonObject = {**found, "kind": kind}
+    pod = pod_of(body)
+    if pod is None:
+        raise BadQuestion(f"{kind} {namespace}/{name} has no pod template")
+    return pod, asked_of(body)
 
 
 def pod_of(body: JsonObject) -> JsonObject | None:

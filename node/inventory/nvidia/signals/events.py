@@ -24,9 +24,9 @@ from node.values import Value, value
 
 log = logging.getLogger("ostler.nvml")
 
-WAIT = 2375
-"""Milliseconds of one wait, after which a lost GPU is seen: so long a quiesce or a reloaded driver may have to wait for
-the thread. The time between two pulses of the polls, which wake with it."""
+WAIT = 3600
+"""Milliseconds of one wait: so long a quiesce or a reloaded driver may have to wait for the thread. A lost GPU is seen
+sooner by the pulses of the polls."""
 RETRY = 10.0
 """Seconds until a GPU that could not be registered, or a set that could not be made, is tried again."""
 LOST_PAUSE = 1.0
