@@ -58,15 +58,19 @@ class ApiClient(Asks, Protocol):
         """Its URL."""
         ...
 
-    def create(self, path: str, body: JsonObject, query: Mapping[str, str] | None = None) -> JsonObject:
+    def create(
+        self, path: str, body: JsonObject, query: Mapping[str, str] | None = None, *, attempts: int | None = None
+    ) -> JsonObject:
         """Create an object in a collection."""
         ...
 
-    def replace(self, path: str, body: JsonObject) -> JsonObject:
+    def replace(self, path: str, body: JsonObject, *, attempts: int | None = None) -> JsonObject:
         """Replace an object."""
         ...
 
-    def delete(self, path: str, *, uid: str = "", resource_version: str = "") -> JsonObject:
+    def delete(
+        self, path: str, *, uid: str = "", resource_version: str = "", attempts: int | None = None
+    ) -> JsonObject:
         """Delete an object in that state."""
         ...
 
@@ -133,20 +137,33 @@ class ResourceApi:
         return Collection(self._client, path_of("api", "v1", plural), query, read, fields)
 
     def create_slice(self, body: JsonObject, *, dry_run: bool = False) -> JsonObject:
-        """Create it; what the server made of it, or would make of it by a dry run, which stores nothing."""
+        """Create it; what the server made of it, or would make of it by a dry run, which stores nothing.
+
+        Slices are stored in one attempt, here and below: whoever publishes hears of every fault, also of a server that
+        is busy, and tries again by itself.
+        """
         query = {"dryRun": "All"} if dry_run else None
-        return self._written(body, lambda version, sent: self._client.create(_path(version, SLICES), sent, query))
+
+        def post(version: str, sent: JsonObject) -> JsonObject:
+            attempts = None if dry_run else 1
+            return self._client.create(_path(version, SLICES), sent, query, attempts=attempts)
+
+        return self._written(body, post)
 
     def replace_slice(self, body: JsonObject) -> JsonObject:
         """Replace the slice of that name; ``Conflict`` where it changed since its resourceVersion, if that is given."""
         name = text_at(body, "metadata", "name")
-        return self._written(body, lambda version, sent: self._client.replace(_path(version, SLICES, name), sent), name)
+
+        def put(version: str, sent: JsonObject) -> JsonObject:
+            return self._client.replace(_path(version, SLICES, name), sent, attempts=1)
+
+        return self._written(body, put, name)
 
     def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
         """Delete it; ``NotFound`` where it is gone, ``Conflict`` where it is another or has changed."""
         self._asked(
             lambda version: self._client.delete(
-                _path(version, SLICES, name), uid=uid, resource_version=resource_version
+                _path(version, SLICES, name), uid=uid, resource_version=resource_version, attempts=1
             ),
             name,
         )

@@ -146,24 +146,37 @@ class Client:
 
         return self._asked(_Question("GET", path, _target(path, query)), 1, reader)
 
-    def create(self, path: str, body: JsonObject, query: Mapping[str, str] | None = None) -> JsonObject:
-        """Create ``body`` in the collection ``path``; what the server made of it. ``query``: ``{"dryRun": "All"}``."""
-        return self.request("POST", path, body=body, query=query)
+    def create(
+        self, path: str, body: JsonObject, query: Mapping[str, str] | None = None, *, attempts: int | None = None
+    ) -> JsonObject:
+        """Create ``body`` in the collection ``path``; what the server made of it. ``query``: ``{"dryRun": "All"}``.
+
+        ``attempts``: as for ``get``.
+        """
+        return self.request("POST", path, body=body, query=query, attempts=attempts)
 
     def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> JsonObject:
         """Change an object; what it is then."""
         return self.request("PATCH", path, body=body, content_type=content_type)
 
-    def replace(self, path: str, body: JsonObject) -> JsonObject:
-        """Put ``body`` in the place of the object; ``Conflict`` where that is not of ``metadata.resourceVersion``."""
-        return self.request("PUT", path, body=body)
+    def replace(self, path: str, body: JsonObject, *, attempts: int | None = None) -> JsonObject:
+        """Put ``body`` in the place of the object; ``Conflict`` where that is not of ``metadata.resourceVersion``.
 
-    def delete(self, path: str, *, uid: str = "", resource_version: str = "") -> JsonObject:
-        """Delete an object; ``Conflict`` where it has another uid or resource version than is given."""
+        ``attempts``: as for ``get``.
+        """
+        return self.request("PUT", path, body=body, attempts=attempts)
+
+    def delete(
+        self, path: str, *, uid: str = "", resource_version: str = "", attempts: int | None = None
+    ) -> JsonObject:
+        """Delete an object; ``Conflict`` where it has another uid or resource version than is given.
+
+        ``attempts``: as for ``get``.
+        """
         wanted: JsonObject = {"uid": uid, "resourceVersion": resource_version}
         preconditions: JsonObject = {key: value for key, value in wanted.items() if value}
         body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        return self.request("DELETE", path, body=body if preconditions else None)
+        return self.request("DELETE", path, body=body if preconditions else None, attempts=attempts)
 
     def stream(
         self,
@@ -205,7 +218,8 @@ class Client:
         """The object that the server answers, empty for an empty answer.
 
         ``path`` begins with ``/`` and is as it stands (see ``path_of``). Raises ``RequestError`` and, where a
-        credential cannot be had, ``ConfigurationError``.
+        credential cannot be had, ``ConfigurationError``. A request that is repeated with a newer credential is no
+        further attempt.
         """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
 
@@ -217,20 +231,20 @@ class Client:
 
     def _asked(self, question: _Question, most: int, reader: Callable[[Request], Reader[T]]) -> T:
         backoff = Backoff(self._policy, self._random)
-        renewed = False
-        for attempt in range(1, most + 1):
+        attempt, renewed = 1, False
+        while True:
             try:
                 return self._attempt(question, reader)
             except Unauthorized:
-                if renewed or attempt == most:
+                if renewed:
                     raise
                 renewed = True
                 self._renew()
             except RequestError as error:
                 if attempt == most or not worth_another(error):
                     raise
+                attempt += 1
                 self._pause(backoff.delay(error.retry_after), error)
-        raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
         """End waits, requests that wait for their answer, and streams; only connecting still takes its time."""

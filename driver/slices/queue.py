@@ -30,7 +30,10 @@ class WorkQueue(Protocol):
         ...
 
     def add_failed(self, name: str, at_least: float = 0.0) -> float:
-        """It failed once more: look at it after a time, in seconds, that grows with every failure."""
+        """It failed once more: look at it after a time, in seconds, that grows with every failure.
+
+        ``at_least``: what the server asks for, which is believed within reason.
+        """
         ...
 
     def forget(self, name: str) -> None:
@@ -88,7 +91,7 @@ class PoolQueue:
         with self._changed:
             failures = self._failures.get(name, 0)
             self._failures[name] = failures + 1
-        wait = max(self._policy.delay(failures, self._random()), at_least)
+        wait = max(self._policy.delay(failures, self._random()), min(at_least, self._policy.longest))
         self.add_after(name, wait)
         return wait
 

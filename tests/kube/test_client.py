@@ -148,7 +148,10 @@ def test_a_rotated_token_is_used_at_once(secure: ApiServer, account: Path) -> No
     assert [asked.headers["Authorization"] for asked in secure.asked] == ["Bearer first-token", "Bearer second-token"]
 
 
-def test_a_token_that_ended_meanwhile_is_looked_for_again(secure: ApiServer, account: Path) -> None:
+@pytest.mark.parametrize("attempts", [None, 1])
+def test_a_token_that_ended_meanwhile_is_looked_for_again(
+    secure: ApiServer, account: Path, attempts: int | None
+) -> None:
     def respond(asked: object) -> Answer:
         if secure.asked[-1].headers["Authorization"] == "Bearer second-token":
             return Answer.of({"kind": "Node"})
@@ -156,7 +159,9 @@ def test_a_token_that_ended_meanwhile_is_looked_for_again(secure: ApiServer, acc
         return refused(401, "Unauthorized", "Unauthorized")
 
     secure.respond = respond
-    assert client(in_cluster(environment(secure), account)).get("/x") == {"kind": "Node"}
+    asks = client(in_cluster(environment(secure), account))
+    assert asks.get("/x", attempts=attempts) == {"kind": "Node"}
+    assert len(secure.asked) == 2
 
 
 @pytest.mark.parametrize("headers", [{}, {"Retry_After": "0"}])

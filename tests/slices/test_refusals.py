@@ -13,6 +13,7 @@ from driver.slices.controller import Controller
 from driver.slices.model import DriverResources, Pool, Slice, Stats
 from driver.slices.options import Options
 from driver.slices.queue import PoolQueue
+from kube.errors import TooManyRequests
 from sandbox.apiserver.server import ApiServer
 from tests.waiting import until
 
@@ -185,6 +186,26 @@ def test_the_server_says_how_long_to_wait(rig: Rig) -> None:
     rig.want(slice_of("a"))
     assert set(rig.queue.at_least) == {7.0}
     assert rig.stored == [("a",)]
+
+
+@pytest.mark.parametrize("retry_after", [7, None])
+@pytest.mark.parametrize(
+    ("verb", "wanted"),
+    [
+        ("create", (slice_of("a"), slice_of("b"))),
+        ("update", (slice_of("b"),)),
+        ("delete", ()),
+    ],
+)
+def test_a_server_that_is_busy_is_told_to_the_error_handler_at_once(
+    rig: Rig, verb: str, wanted: tuple[Slice, ...], retry_after: int | None
+) -> None:
+    rig.want(slice_of("a"))
+    rig.server.faults.add(verb, "status", 429, count=1, retry_after=retry_after, resource=SLICES)
+    rig.want(*wanted)
+    assert [type(error) for error in rig.errors] == [TooManyRequests]
+    assert rig.queue.at_least == [retry_after or 0.0]
+    assert rig.stored == [tuple(device["name"] for device in each.devices) for each in wanted]
 
 
 def test_what_was_found_in_order_is_ours_and_changed_when_it_falls_behind(rig: Rig) -> None:
