@@ -23,7 +23,7 @@
 #   make base-digest          ask the registry for the digest of the image's base, and pin it in the Dockerfile
 #   make chart                the chart as a package; KEY=, KEYRING=, PASSPHRASE=, SOURCE=; RELEASE=1 refuses an unsigned one
 #   make sbom                 what wheel and image are made of, as CycloneDX in build/sbom; after make image
-#   make audit                known vulnerabilities of what runs on nodes; SERVICE=pypi, INDEX=URL of a mirror
+#   make audit                known vulnerabilities of what runs on nodes; INDEX=pypi, or the URL of a mirror
 #   make docs                 generate the configuration reference, the chart's pages and the manifests anew
 #   make protos               generate the gRPC stubs anew
 #   make lock                 resolve the dependencies anew
@@ -47,7 +47,7 @@ SEED ?= 1
 .PHONY: help setup system tools sandbox test check docs image base-digest chart sbom audit bench figures health-bench doors-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices soak protos install uninstall lock clean
 
 help:
-	@sed -n '/^# /,/^$$/s/^# \{0,1\}//p' Makefile
+	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
 
 # The stamp holds the lock file's content: a changed lock makes a new environment.
 $(VENV)/.ready: requirements.lock pyproject.toml
@@ -146,7 +146,7 @@ sbom: setup
 # 'python -m deploy.audit' ends with 0 where none is known, 1 where some are, 2 where the index could not be asked; make
 # itself ends with 2 for both of the latter.
 audit: setup
-	@$(BIN)/python -m deploy.audit $(if $(SERVICE),--service $(SERVICE)) $(if $(INDEX),--index '$(INDEX)') $(ARGS)
+	@$(BIN)/python -m deploy.audit $(if $(INDEX),--index '$(INDEX)') $(ARGS)
 
 bench: setup
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)

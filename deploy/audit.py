@@ -21,6 +21,8 @@ from deploy.image.lock import LockError, runtime_subset
 ROOT = Path(__file__).resolve().parent.parent
 NONE_KNOWN, KNOWN, NOT_ASKED = 0, 1, 2
 """Exit codes."""
+SERVICES = ("osv", "pypi")
+"""Indexes by name."""
 SECONDS = 15
 """For which an answer of the index is waited."""
 
@@ -29,12 +31,12 @@ class NotAsked(Exception):
     """The index could not be asked, or not for all packages."""
 
 
-def asked(requirements: Path, service: str, index: str) -> list[dict[str, Any]]:
+def asked(requirements: Path, index: str) -> list[dict[str, Any]]:
     """The index's answer for each package; raises ``NotAsked``."""
     options = ("--require-hashes", "--disable-pip", "--progress-spinner", "off", "--format", "json")
-    where = ("--osv-url", index) if index else ()
+    where = ("--vulnerability-service", index) if index in SERVICES else ("-s", "osv", "--osv-url", index)
     command = [sys.executable, "-m", "pip_audit", "--requirement", str(requirements), *options]
-    command += ["--timeout", str(SECONDS), "--vulnerability-service", service, *where]
+    command += ["--timeout", str(SECONDS), *where]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         packages: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
@@ -65,18 +67,18 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="deploy.audit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--service", choices=("pypi", "osv"), default="osv", help="the index (default: osv)")
-    parser.add_argument("--index", default="", metavar="URL", help="a mirror that answers as OSV's query does")
+    help_ = "osv (the default), pypi, or the URL of a mirror that answers as OSV's query does"
+    parser.add_argument("--index", default="osv", help=help_)
     parser.add_argument("--lock", type=Path, default=ROOT / "requirements.lock", metavar="FILE")
     arguments = parser.parse_args(words)
-    if arguments.index and arguments.service != "osv":
-        parser.error("--index is a mirror of OSV: leave --service out")
-    where = arguments.index or arguments.service
+    where = arguments.index
+    if where not in SERVICES and not where.startswith(("http://", "https://")):
+        parser.error(f"the index {where} must be one of {', '.join(SERVICES)}, or a URL")
     try:
         with tempfile.TemporaryDirectory() as folder:
             requirements = Path(folder, "runtime.lock")
             requirements.write_text(runtime_subset(arguments.lock.read_text(encoding="utf-8")), encoding="utf-8")
-            packages = asked(requirements, arguments.service, arguments.index)
+            packages = asked(requirements, where)
     except (NotAsked, LockError, OSError) as error:
         print(
             f"deploy.audit: it is not known whether the packages have vulnerabilities: {where} could not be asked: "

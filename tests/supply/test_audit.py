@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -138,8 +139,16 @@ def test_all_that_runs_on_nodes_is_asked_for_and_nothing_else(index: Index) -> N
     assert "pip-audit" not in expected
 
 
-def test_a_mirror_is_of_one_index(lock: Path, index: Index, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_index_that_is_neither_a_name_nor_a_url_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["--service", "pypi", "--index", index.url])
-    assert ended.value.code == 2
-    assert "--index is a mirror of OSV: leave --service out" in capsys.readouterr().err
+        main(["--index", "pipy"])
+    assert ended.value.code == NOT_ASKED
+    assert "the index pipy must be one of osv, pypi, or a URL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("variables", "options"), [((), ""), (("INDEX=pypi",), "--index 'pypi'")])
+def test_make_asks_the_index_that_is_given(variables: tuple[str, ...], options: str) -> None:
+    command = ["make", "--dry-run", "--assume-old=requirements.lock", "--assume-old=pyproject.toml", "audit"]
+    said = subprocess.run([*command, *variables], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    (line,) = [line for line in said.splitlines() if "deploy.audit" in line]
+    assert line.split("deploy.audit")[1].strip() == options
