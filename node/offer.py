@@ -65,6 +65,10 @@ _LINK = (Trouble.CARRIER.value, Trouble.PORT.value)
 _Why = tuple[str, Cause] | None
 """A sentence and its cause; None where there is nothing to say."""
 _UNRULED = ("no rule selects it", Cause.NO_RULE)
+_SINGLE = "the MIG strategy single"
+_FILL = "create instances (nvidia-smi mig -i INDEX -cgi PROFILE -C), or turn MIG mode off (nvidia-smi -i INDEX -mig 0)"
+_MOST_NAMED = 4
+"""GPUs that a reason names; the others are counted."""
 
 
 @value
@@ -120,7 +124,7 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing, door: D
     withheld: list[Withheld] = []
     for device in snapshot.devices:
         rule = rule_for(device, rules)
-        why = _UNRULED if rule is None else _not_shown(device, rule, standing, door)
+        why = _unruled(device, snapshot, rules) if rule is None else _not_shown(device, rule, standing, door)
         if rule is not None and why is None:
             why = _bad_resource(rule, rule.resource_of(device), groups)
         if rule is not None and why is None and not _is_held(device, standing):
@@ -144,6 +148,27 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing, door: D
             )
             resources.append(ResourceOffer(name, rule, shown))
     return Offer(tuple(resources), tuple(sorted(withheld, key=lambda item: item.device.name)))
+
+
+def _unruled(device: Device, snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[str, Cause]:
+    """Why no rule offers the device: for a GPU in MIG mode that is empty, what its rules wait for."""
+    waiting = [rule for rule in rules if _offers_mig(rule)]
+    if not waiting or not _is_empty(device, snapshot):
+        return _UNRULED
+    if any(rule.uniform for rule in waiting):
+        return f"{_SINGLE} needs MIG instances on every GPU in MIG mode, and it has none; {_FILL}", Cause.NOT_UNIFORM
+    return f"it is in MIG mode and has no MIG instances, and no rule offers it whole; {_FILL}", Cause.NO_RULE
+
+
+def _offers_mig(rule: Rule) -> bool:
+    return rule.selector.kinds == (DeviceKind.MIG,)
+
+
+def _is_empty(device: Device, snapshot: Snapshot) -> bool:
+    """Whether it is a GPU in MIG mode without instances."""
+    if device.kind is not DeviceKind.GPU or device.attribute("migEnabled") is not True:
+        return False
+    return not any(part.parent == device.name and not is_gone(part) for part in snapshot.devices)
 
 
 def _not_shown(device: Device, rule: Rule, standing: Standing, door: Door) -> _Why:
@@ -182,18 +207,26 @@ def _bad_resource(rule: Rule, name: str, groups: Mapping[str, list[tuple[Device,
 
 def _not_uniform(devices: list[Device], snapshot: Snapshot) -> str:
     devices = [device for device in devices if not is_gone(device)]
-    shapes = {(device.kind, device.text("profile")) for device in devices}
+    shapes: dict[str, list[str]] = {}
+    for device in devices:
+        names = shapes.setdefault(device.text("profile") or device.kind.value, [])
+        names.append(device.parent or device.name)
     if len(shapes) > 1:
-        kinds = ", ".join(sorted(profile or kind.value for kind, profile in shapes))
-        asking = "the MIG strategy single" if any(kind is DeviceKind.MIG for kind, _ in shapes) else "uniform: true"
-        return f"{asking} needs devices of one kind, found {kinds}"
-    parents = {device.parent for device in devices}
-    for gpu in snapshot.devices:
-        if is_gone(gpu) or gpu.kind is not DeviceKind.GPU:
-            continue
-        if bool(gpu.attribute("migEnabled")) and gpu.name not in parents:
-            return f"the MIG strategy single needs at least one instance on every GPU in MIG mode, {gpu.name} has none"
+        if not any(device.kind is DeviceKind.MIG for device in devices):
+            return f"uniform: true needs devices of one kind, found {', '.join(sorted(shapes))}"
+        found = ", ".join(f"{shape} ({_some(names)})" for shape, names in sorted(shapes.items()))
+        return f"{_SINGLE} needs devices of one kind, found {found}; make all GPUs alike, or use the strategy mixed"
+    empty = [gpu.name for gpu in snapshot.devices if not is_gone(gpu) and _is_empty(gpu, snapshot)]
+    if empty:
+        has = "has" if len(empty) == 1 else "have"
+        return f"{_SINGLE} needs at least one instance on every GPU in MIG mode, {_some(empty)} {has} none; {_FILL}"
     return ""
+
+
+def _some(names: Iterable[str]) -> str:
+    found = list(dict.fromkeys(names))
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"{', '.join(found[:_MOST_NAMED])}{more}"
 
 
 def _offered(device: Device, rule: Rule, snapshot: Snapshot, standing: Standing, door: Door) -> OfferedDevice:

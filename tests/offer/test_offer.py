@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.health.state import HealthState
 from node.holds.standing import NOTHING_HELD, Standing, by_place
-from node.inventory.model import DeviceKind, Host, Snapshot
+from node.inventory.model import Device, DeviceKind, Host, Snapshot
 from node.ledger import Hold
-from node.offer import Offer, offer
+from node.offer import Cause, Offer, offer
 from node.overlap import wholes_of
 from node.rules import Door, Doors, Rule, Selector, rule_for
 from tests.edits.others import nic
@@ -19,6 +19,7 @@ from tests.offer.making import gpu, ill, mig, snapshot
 
 GPUS = Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.GPU,)))
 
+FILL = "create instances (nvidia-smi mig -i INDEX -cgi PROFILE -C), or turn MIG mode off (nvidia-smi -i INDEX -mig 0)"
 STRATEGY_NONE = (GPUS,)
 STRATEGY_SINGLE = (
     Rule("nvidia.com/gpu", Selector(kinds=(DeviceKind.MIG,)), uniform=True),
@@ -179,14 +180,20 @@ def test_mig_strategy_single_refuses_different_profiles() -> None:
         snapshot(gpu(1, mig=True), mig(1, 0), mig(1, 4, "3g.20gb")), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN
     )
     assert found.resources == ()
-    text = "resource nvidia.com/gpu: the MIG strategy single needs devices of one kind, found 1g.5gb, 3g.20gb"
+    text = (
+        "resource nvidia.com/gpu: the MIG strategy single needs devices of one kind, found 1g.5gb (gpu-0000-1b-00-0), "
+        "3g.20gb (gpu-0000-1b-00-0); make all GPUs alike, or use the strategy mixed"
+    )
     assert withheld(found)["mig-0000-1b-00-0-0-1"] == text
     assert withheld(found)["gpu-0000-1b-00-0"] == "no rule selects it"
 
 
 def test_mig_strategy_single_refuses_plain_gpus_beside_instances() -> None:
     found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2)), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN)
-    text = "resource nvidia.com/gpu: the MIG strategy single needs devices of one kind, found 1g.5gb, gpu"
+    text = (
+        "resource nvidia.com/gpu: the MIG strategy single needs devices of one kind, found 1g.5gb (gpu-0000-1b-00-0), "
+        "gpu (gpu-0000-2b-00-0); make all GPUs alike, or use the strategy mixed"
+    )
     assert withheld(found)["gpu-0000-2b-00-0"] == text
 
 
@@ -194,7 +201,32 @@ def test_mig_strategy_single_refuses_a_gpu_without_instances() -> None:
     found = offer(snapshot(gpu(1, mig=True), mig(1, 0), gpu(2, mig=True)), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN)
     assert withheld(found)["mig-0000-1b-00-0-0-1"] == (
         "resource nvidia.com/gpu: the MIG strategy single needs at least one instance on every GPU in MIG mode, "
-        "gpu-0000-2b-00-0 has none"
+        f"gpu-0000-2b-00-0 has none; {FILL}"
+    )
+
+
+@pytest.mark.parametrize("others", [(), (gpu(3),), (gpu(3, mig=True), mig(3, 0))])
+def test_a_gpu_in_mig_mode_without_instances_says_what_single_waits_for(others: tuple[Device, ...]) -> None:
+    found = offer(snapshot(gpu(1, mig=True), *others), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN)
+    (empty,) = [each for each in found.withheld if each.device.name == "gpu-0000-1b-00-0"]
+    assert empty.reason == (
+        f"the MIG strategy single needs MIG instances on every GPU in MIG mode, and it has none; {FILL}"
+    )
+    assert empty.cause is Cause.NOT_UNIFORM
+    assert found.resources == (), "one empty GPU withholds the resource, as NVIDIA's plugin does by failing"
+
+
+def test_many_empty_gpus_are_counted() -> None:
+    devices = (gpu(1, mig=True), mig(1, 0), *(gpu(number, mig=True) for number in range(2, 8)))
+    found = offer(snapshot(*devices), STRATEGY_SINGLE, NOTHING_HELD, Door.PLUGIN)
+    named = "gpu-0000-2b-00-0, gpu-0000-3b-00-0, gpu-0000-4b-00-0, gpu-0000-5b-00-0 and 2 more have none"
+    assert named in withheld(found)["mig-0000-1b-00-0-0-1"]
+
+
+def test_under_mixed_an_empty_gpu_says_that_it_is_empty() -> None:
+    found = offer(snapshot(gpu(1, mig=True), gpu(2)), STRATEGY_MIXED, NOTHING_HELD, Door.PLUGIN)
+    assert withheld(found)["gpu-0000-1b-00-0"] == (
+        f"it is in MIG mode and has no MIG instances, and no rule offers it whole; {FILL}"
     )
 
 

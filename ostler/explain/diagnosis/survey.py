@@ -19,6 +19,7 @@ from ostler.explain.diagnosis.diagnosis import Cures, examine, limit_of
 from ostler.explain.diagnosis.errors_told import class_missing, told
 from ostler.explain.diagnosis.groups import MANY, Seen, grouped
 from ostler.explain.diagnosis.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting
+from ostler.explain.diagnosis.parameters import Given, given_of, refusals
 from ostler.explain.diagnosis.placing import title_of
 from ostler.explain.diagnosis.releases import note_of
 from ostler.explain.diagnosis.situations import Situations
@@ -60,6 +61,7 @@ def survey(
         unreadable = told(error, subject.to_allocate)
         return Verdict(title, stops=(*stops, unreadable), notes=tuple(notes), claims=claims)
     stops += _stops(groups)
+    notes += _refusals(state, subject, groups)
     return Verdict(title, groups, tuple(stops), notes=tuple(notes), claims=claims)
 
 
@@ -107,11 +109,29 @@ def _notes(state: State, subject: Subject) -> list[str]:
         found.append(f"claim {title_of(claim)} has its devices already: {devices or 'none were needed'}")
         if not text_at(subject.pod, "spec", "nodeName"):
             found += waits_of(claim)
+        found += refusals(state, claim, given_of(claim))
     found += [str(missing) for missing in state.missing if missing.kind is not Kind.TEMPLATE]
     found += state.truncated
     if version := note_of(state.server_version):
         found.append(version)
     return found
+
+
+def _refusals(state: State, subject: Subject, groups: Sequence[Group]) -> Iterator[str]:
+    """Parameters that would be refused where the claims fit, each once and with the nodes."""
+    found: dict[str, list[str]] = {}
+    for group in groups:
+        for claim in subject.to_allocate if group.finding.outcome is Outcome.FITS else ():
+            given = [
+                Given(each.request, each.driver, each.pool, each.device)
+                for each in group.finding.placements
+                if each.claim == title_of(claim)
+            ]
+            for sentence in refusals(state, claim, given):
+                found.setdefault(sentence, []).extend(group.nodes)
+    for sentence, nodes in found.items():
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        yield f"on {nodes[0]}{more} {sentence}"
 
 
 def _missing_classes(state: State, subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
