@@ -16,7 +16,7 @@ from typing import Any
 from sandbox.cluster.claimmaking import for_extended_resources, from_template
 from sandbox.cluster.classes import device_classes
 from sandbox.cluster.client import CONFLICT, Client, Refused
-from sandbox.cluster.manifests import check_shape, kubelet_pod
+from sandbox.cluster.manifests import check_shape, current, kubelet_pod
 from sandbox.cluster.scheduling import Unschedulable, allocate, allocation, released, reserved
 from sandbox.cluster.taints import evicted, with_rules
 from sandbox.injection import InjectionError, inject
@@ -98,7 +98,7 @@ class Cluster:
             if plural == "pods":
                 outcomes.append(await self.run(document))
             else:
-                await self._client.create(plural, document)
+                await self._client.create(plural, current(document))
         return outcomes
 
     async def remove(self, document: Object) -> None:

@@ -7,9 +7,13 @@ from typing import Any
 
 from driver import quantity
 from driver.quantity import QuantityError
+from driver.versions import VersionError, from_v1, to_v1
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Kind, Pod, PodClaim
 
 Object = Mapping[str, Any]
+_GROUP = "resource.k8s.io"
+_TAINT_RULES = "v1beta2"
+"""The version in which the sandbox's client speaks of DeviceTaintRules."""
 
 
 class ManifestError(ValueError):
@@ -27,6 +31,22 @@ def check_shape(document: Object) -> None:
         for place, entry in _named(f"spec.{field}", spec.get(field)):
             if field != "resourceClaims":
                 _check_resources(f"{place}.resources", entry.get("resources") or {})
+
+
+def current(document: Object) -> Object:
+    """An object of resource.k8s.io in the version in which it is created here, whatever version it is written in.
+
+    Raises ``ManifestError`` for a version that its kind does not have. Other objects are returned as they are.
+    """
+    if not str(document.get("apiVersion")).startswith(f"{_GROUP}/"):
+        return document
+    try:
+        wanted = to_v1(document)
+        return from_v1(wanted, _TAINT_RULES) if document.get("kind") == "DeviceTaintRule" else wanted
+    except VersionError as error:
+        raise ManifestError(
+            f"{document.get('kind')}: apiVersion: {error.version} is unknown; {error.possible}"
+        ) from error
 
 
 def _check_resources(where: str, resources: object) -> None:

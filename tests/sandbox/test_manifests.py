@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from sandbox.cluster.classes import DRIVER, device_classes
-from sandbox.cluster.manifests import ManifestError, check_shape
+from sandbox.cluster.manifests import ManifestError, check_shape, current
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -46,3 +46,31 @@ def test_classes_are_those_of_the_chart() -> None:
     ours = {each["metadata"]["name"]: each["spec"]["selectors"][0]["cel"]["expression"] for each in device_classes()}
     assert ours.items() <= found.items()
     assert set(ours) == {name for name in found if name.endswith(f".{DRIVER}")}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_claims_of_every_version_are_created_as_v1(version: str) -> None:
+    exactly = {"deviceClassName": "gpu.ostler.dev", "count": 2, "allocationMode": "ExactCount"}
+    request = {"name": "gpu", **exactly} if version == "v1beta1" else {"name": "gpu", "exactly": exactly}
+    claim = {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "two"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    made = current(claim)
+    assert made["apiVersion"] == "resource.k8s.io/v1"
+    assert made["spec"]["devices"]["requests"] == [{"name": "gpu", "exactly": exactly}]
+
+
+def test_a_version_that_its_kind_does_not_have_is_told() -> None:
+    claim = {"apiVersion": "resource.k8s.io/v2", "kind": "ResourceClaim", "metadata": {"name": "x"}, "spec": {}}
+    with pytest.raises(ManifestError, match="ResourceClaim: apiVersion: v2 is unknown; "):
+        current(claim)
+
+
+def test_a_taint_rule_is_created_in_the_version_of_the_sandbox() -> None:
+    rule = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceTaintRule", "metadata": {"name": "x"}, "spec": {}}
+    assert current(rule)["apiVersion"] == "resource.k8s.io/v1beta2"
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    assert current(pod) is pod
