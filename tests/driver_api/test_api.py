@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from driver.api import ResourceApi
@@ -279,3 +281,28 @@ def test_paths_for_people_leave_the_version_open_until_it_is_known(api: Resource
     assert slices.path == "/apis/resource.k8s.io/*/resourceslices"
     slices.read_whole()
     assert slices.path == "/apis/resource.k8s.io/v1/resourceslices"
+
+
+@pytest.mark.parametrize("levels", [1500, 100_000])
+def test_of_a_claim_what_users_write_into_it_is_not_read_and_its_parameters_to_a_bounded_depth(
+    words: Scripted, levels: int
+) -> None:
+    parameters = b'{"a":' * levels + b"1" + b"}" * levels
+    config = b'[{"opaque":{"driver":"ostler.dev","parameters":%b}}]' % parameters
+    claim = (
+        b'{"metadata":{"name":"c","uid":"u","labels":{"a":"b"},"annotations":{"a":"%b",'
+        b'"resource.kubernetes.io/pod-claim-name":"gpu"}},"spec":{"devices":{"config":%b,"requests":[{"name":"gpu",'
+        b'"exactly":{"deviceClassName":"x","selectors":[{"cel":{"expression":"%b"}}]}}]}},'
+        b'"status":{"allocation":{"devices":{"results":[{"driver":"ostler.dev"}],"config":%b}}}}'
+    ) % (b"x" * (1 << 20), config, b"y" * (1 << 20), config)
+    serving = Upgrading(words, "v1").answer
+    words.respond = lambda asked: Answer(body=claim) if asked.path.endswith("/c") else serving(asked)
+    read = ResourceApi(client_of(words.url)).claim("team", "c")
+    assert read is not None
+    assert read["metadata"] == {
+        "name": "c", "uid": "u", "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"}
+    }  # fmt: skip
+    assert read["spec"] == {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "x"}}]}}
+    devices = object_at(read, "status", "allocation", "devices")
+    assert devices["results"] == [{"driver": "ostler.dev"}]
+    assert json.dumps(devices).count("{") < 70

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from kube.bodies import Json, text_at
-from kube.collection import Collection, read_whole
+from kube.client import Limits
+from kube.collection import Collection, Listing, read_whole
 from kube.errors import BadAnswer, Gone, ServerFault
+from kube.json_stream import Fields
 from tests.kube.conftest import client_of
 from tests.kube.server import Answer, refused
-from tests.kube.watched import PATH, query_of, thing, watched
+from tests.kube.watched import PATH, event, fed, line, query_of, thing, watched
 
 
 def test_pages_are_put_together() -> None:
@@ -88,3 +90,69 @@ def test_a_list_that_points_to_itself_has_an_end() -> None:
         with pytest.raises(BadAnswer, match="the list has no end: a page points to itself"):
             read_whole(Collection(client_of(collection.server), PATH))
         assert len(collection.server.asked) == 2
+
+
+def named(listing: Listing) -> list[str]:
+    return [text_at(one, "metadata", "name") for one in listing.objects]
+
+
+def test_a_page_that_turns_out_large_is_given_up_and_asked_for_with_fewer_objects() -> None:
+    with watched() as collection:
+        collection.things = [thing(f"t{number}", number, text="x" * (2 << 20)) for number in range(20)]
+        listing = read_whole(Collection(client_of(collection.server), PATH), 16)
+        assert named(listing) == [f"t{number}" for number in range(20)]
+        limits = [int(query_of(asked)["limit"]) for asked in collection.server.asked]
+        assert limits == [16, *[1] * 20]
+
+
+def test_pages_become_larger_again_behind_large_objects() -> None:
+    with watched() as collection:
+        collection.things = [
+            thing(f"t{number}", number, text="x" * (9 << 20 if number < 2 else 1)) for number in range(20)
+        ]
+        client = client_of(collection.server, Limits(largest=10 << 20))
+        listing = read_whole(Collection(client, PATH), 16)
+        assert len(listing.objects) == 20
+        limits = [int(query_of(asked)["limit"]) for asked in collection.server.asked]
+        smallest = limits.index(1)
+        assert limits[: smallest + 1] == sorted(limits[: smallest + 1], reverse=True)
+        assert limits[smallest:] == sorted(limits[smallest:])
+        assert (limits[0], limits[-1] > 4) == (16, True)
+
+
+def test_a_list_in_one_piece_may_have_any_size() -> None:
+    with watched() as collection:
+        collection.things = [thing(f"t{number}", number, text="x" * (2 << 20)) for number in range(20)]
+        collection.lists.append(refused(410, "Expired", "too old"))
+        source = Collection(client_of(collection.server), PATH, fields={"metadata": {"name": True}})
+        assert named(read_whole(source, 16)) == [f"t{number}" for number in range(20)]
+
+
+def test_objects_that_cannot_be_read_or_only_in_part_are_named() -> None:
+    deep: Json = 1
+    for _ in range(200):
+        deep = [deep]
+    with watched() as collection:
+        collection.things = [
+            thing("a", 1),
+            thing("large", 2, text="x" * 2000),
+            thing("deep", 3, spec=deep),
+            thing("z", 4),
+        ]
+        listing = read_whole(Collection(client_of(collection.server, Limits(largest=1000)), PATH), 2)
+    assert named(listing) == ["a", "deep", "z"]
+    assert [str(each) for each in listing.unread] == [
+        f"large has more than 1000 bytes in fields that are used ({len(line(collection.things[1]))} bytes in all)"
+    ]
+    assert [str(each) for each in listing.pruned] == ["deep nests deeper than 64 levels; what is deeper is left out"]
+
+
+def test_only_the_fields_that_are_asked_for_are_read_of_lists_and_changes() -> None:
+    with watched() as collection:
+        collection.things = [thing("a", 1, spec={"x": 1, "y": [2]}, more=3)]
+        collection.watches.append(fed(event("ADDED", thing("b", 2, spec={"x": 4, "y": 5}))))
+        fields: Fields = {"metadata": {"name": True}, "spec": {"y": True}}
+        source = Collection(client_of(collection.server), PATH, fields=fields)
+        assert source.page({}).objects == ({"metadata": {"name": "a"}, "spec": {"y": [2]}},)
+        with source.watch({"watch": "1"}, read_timeout=10, whole=10) as stream:
+            assert next(stream) == event("ADDED", {"metadata": {"name": "b"}, "spec": {"y": 5}})
