@@ -1,8 +1,11 @@
-"""``ResourceClaim.status.devices`` for NICs: what a claim's user may want to know of the NIC that it was given.
+"""``ResourceClaim.status.devices``: what a claim's user may want to know of its NICs, and of refused parameters.
 
 Written after the kubelet was answered, never failing a preparation: one entry for each NIC that was prepared, beside
 those of other drivers, which stay. The network interface is not moved into the pod, and the entry says so: condition
 ``NetworkReady`` is false, and ``networkData`` has no name of an interface in the pod, because there is none.
+
+A claim whose parameters are refused gets the condition ``Ready`` false with the reason ``ParametersRefused`` at each of
+its devices, and true once it is prepared after all.
 
 Every write begins with the claim as it is: one that is gone, is another of the same name, or has lost its allocation,
 is left alone; a conflict begins anew; what is already there is not written. The API server drops the entries with the
@@ -18,13 +21,18 @@ from typing import Protocol
 
 from driver.claims.errors import Unavailable
 from driver.claims.model import ClaimReference, PreparedDevice
-from driver.device_status import merged, nic_entries
+from driver.device_status import merged, nic_entries, ready_entries
 from driver.devices.offered import DoorView
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Conflict, Forbidden, Invalid, NotFound
 from node.events import EventSink, EventType
 
 log = logging.getLogger("ostler.driver")
+
+Entries = Callable[[JsonObject], tuple[JsonObject, ...]]
+"""What to enter into a claim, as it is when it is written."""
+MOST_REFUSED = 256
+"""Refused claims that are remembered; the oldest go first."""
 
 AT_ONCE = 4
 """Claims whose status is written at a time: preparation has the API server's first attention."""
@@ -72,7 +80,8 @@ class ClaimStatus:
         self._clock = clock
         self._random = random
         self._view: DoorView | None = None
-        self._wanted: dict[str, tuple[ClaimReference, tuple[PreparedDevice, ...]]] = {}
+        self._wanted: dict[str, tuple[ClaimReference, tuple[PreparedDevice, ...] | str]] = {}
+        self._refused: dict[str, None] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._woken = asyncio.Event()
@@ -92,8 +101,17 @@ class ClaimStatus:
         self._wanted[claim.uid] = (claim, devices)
         self._woken.set()
 
+    def refused(self, claim: ClaimReference, problem: str) -> None:
+        """Write that the claim's parameters are refused, and why."""
+        self._wanted[claim.uid] = (claim, problem)
+        self._refused[claim.uid] = None
+        if len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+        self._woken.set()
+
     def released(self, claim: ClaimReference) -> None:
         """Nothing more is to be said of the claim."""
+        self._refused.pop(claim.uid, None)
         self._wanted.pop(claim.uid, None)
         writing = self._writing.pop(claim.uid, None)
         if writing is not None:
@@ -106,16 +124,24 @@ class ClaimStatus:
                 self._woken.clear()
                 if self._view is not None:
                     for uid in [uid for uid in self._wanted if uid not in self._writing]:
-                        claim, devices = self._wanted.pop(uid)
-                        self._begin(group, claim, devices, self._view)
+                        claim, said = self._wanted.pop(uid)
+                        entries = self._entries(claim, said, self._view)
+                        if entries is not None:
+                            self._begin(group, claim, entries)
                 await self._woken.wait()
 
-    def _begin(
-        self, group: asyncio.TaskGroup, claim: ClaimReference, devices: tuple[PreparedDevice, ...], view: DoorView
-    ) -> None:
-        entries = nic_entries(self._driver_name, devices, view)
-        if not entries:
-            return
+    def _entries(self, claim: ClaimReference, said: tuple[PreparedDevice, ...] | str, view: DoorView) -> Entries | None:
+        """What is to be entered; None for nothing."""
+        name = self._driver_name
+        if isinstance(said, str):
+            return lambda found: ready_entries(name, found, said)
+        nics = nic_entries(name, said, view)
+        if claim.uid in self._refused:
+            del self._refused[claim.uid]
+            return lambda found: (*ready_entries(name, found), *nics)
+        return (lambda _: nics) if nics else None
+
+    def _begin(self, group: asyncio.TaskGroup, claim: ClaimReference, entries: Entries) -> None:
         task = self._writing[claim.uid] = group.create_task(self._write(claim, entries), name=f"status of {claim}")
 
         def ended(_: asyncio.Task[None]) -> None:
@@ -125,7 +151,7 @@ class ClaimStatus:
 
         task.add_done_callback(ended)
 
-    async def _write(self, claim: ClaimReference, entries: tuple[JsonObject, ...]) -> None:
+    async def _write(self, claim: ClaimReference, entries: Entries) -> None:
         delay = FIRST_DELAY
         for _ in range(ATTEMPTS):
             try:
@@ -151,11 +177,11 @@ class ClaimStatus:
             delay = min(2 * delay, LONGEST_DELAY)
         log.warning("the claim's status is given up", extra={"claim": str(claim), "reason": self.problem})
 
-    async def _attempt(self, claim: ClaimReference, entries: tuple[JsonObject, ...]) -> None:
+    async def _attempt(self, claim: ClaimReference, entries: Entries) -> None:
         found = await self._api.claim(claim.namespace, claim.name)
         if found is None or text_at(found, "metadata", "uid") != claim.uid:
             return
-        changed = merged(found, self._driver_name, entries, self._clock())
+        changed = merged(found, self._driver_name, entries(found), self._clock())
         if changed is None:
             return
         kept = await self._api.replace_claim_status(changed)

@@ -13,7 +13,7 @@ from copy import deepcopy
 from driver.claims.model import PreparedDevice
 from driver.devices.offered import DoorView
 from driver.parameters.kinds import API_VERSION
-from kube.bodies import Json, JsonObject, object_at, text_at
+from kube.bodies import Json, JsonObject, object_at, one_line, text_at
 from node.inventory.model import NIC_KINDS, Device, Version
 
 FACTS = (
@@ -32,6 +32,8 @@ FACTS = (
     "vfIndex",
 )
 """Attributes that ``data`` has, as far as they are known."""
+LONGEST_MESSAGE = 2048
+"""Characters of a condition's message; the API takes more, and nobody reads as many."""
 LONGEST_ADDRESS = 128
 """Bytes of ``hardwareAddress`` that the API takes."""
 
@@ -55,6 +57,24 @@ def nic_entries(driver_name: str, devices: Iterable[PreparedDevice], view: DoorV
         if address and len(address.encode()) <= LONGEST_ADDRESS:
             entry["networkData"] = {"hardwareAddress": address}
         entries[prepared.pool, prepared.device, prepared.share_id] = entry
+    return tuple(entries.values())
+
+
+def ready_entries(driver_name: str, claim: JsonObject, problem: str = "") -> tuple[JsonObject, ...]:
+    """An entry for each of our devices in the claim's allocation: ready, or why its parameters are refused."""
+    condition = (
+        _condition("Ready", False, "ParametersRefused", one_line(problem, LONGEST_MESSAGE))
+        if problem
+        else _condition("Ready", True, "DevicePrepared", "the device's nodes and variables are in the container")
+    )
+    results = object_at(claim, "status", "allocation", "devices").get("results")
+    entries: dict[tuple[str, ...], JsonObject] = {}
+    for result in results if isinstance(results, list) else ():
+        if text_at(result, "driver") != driver_name:
+            continue
+        names = ("driver", "pool", "device", "shareID")
+        entry: JsonObject = {name: text_at(result, name) for name in names if text_at(result, name)}
+        entries[_key(result)] = {**entry, "conditions": [condition]}
     return tuple(entries.values())
 
 

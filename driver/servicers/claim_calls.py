@@ -27,6 +27,7 @@ from google.protobuf.message import Message
 from driver.claims.errors import ClaimError, Unavailable
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.observer import Observer
+from driver.parameters.errors import ParameterError
 from driver.successor import NoSuccessor, Successor
 
 log = logging.getLogger("ostler.driver")
@@ -62,6 +63,10 @@ class Reporter(Protocol):
 
     def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:
         """These devices are ready, and the kubelet is told so."""
+        ...
+
+    def refused(self, claim: ClaimReference, problem: str) -> None:
+        """Its parameters are refused; the kubelet is told the same."""
         ...
 
     def released(self, claim: ClaimReference) -> None:
@@ -246,6 +251,8 @@ class ClaimCalls:
         try:
             devices = await self._done(operation, claim)
         except ClaimError as error:
+            if self._reporter is not None and isinstance(error, ParameterError):
+                self._reporter.refused(claim, str(error))
             log.warning(_NOT_DONE[operation], extra=named(reason=str(error)))
             return error
         except Exception as error:  # a bug of ours: the claim's error says so, and the log says where

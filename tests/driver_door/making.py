@@ -82,6 +82,10 @@ class Reported:
     def __init__(self) -> None:
         self.prepared_claims: list[tuple[ClaimReference, tuple[PreparedDevice, ...]]] = []
         self.released_claims: list[ClaimReference] = []
+        self.refused_claims: list[tuple[ClaimReference, str]] = []
+
+    def refused(self, claim: ClaimReference, problem: str) -> None:
+        self.refused_claims.append((claim, problem))
 
     def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:
         self.prepared_claims.append((claim, devices))

@@ -13,6 +13,7 @@ import pytest
 from driver import door
 from driver.claims.errors import ClaimError, Unavailable
 from driver.claims.model import ClaimReference
+from driver.parameters.errors import ParameterError
 from driver.servicers import claim_calls
 from protos.dra.v1 import api_pb2 as v1
 from protos.dra.v1 import api_pb2_grpc as v1_grpc
@@ -83,6 +84,13 @@ async def test_a_bad_claim_costs_only_itself(side: Side, connection: grpc.aio.Ch
     assert answer.claims["a"].devices
     assert answer.claims["c"].devices
     assert "answered NodePrepareResources 3 1" in side.counted.lines
+
+
+async def test_refused_parameters_are_reported_for_the_claims_status(side: Side, connection: grpc.aio.Channel) -> None:
+    error = side.claims.errors["b"] = ParameterError("status.allocation", "kind", "is missing", "write GpuConfig")
+    side.claims.errors["c"] = ClaimError("device gpu-0 is not offered")
+    await v1_grpc.DRAPluginStub(connection).NodePrepareResources(request("a", "b", "c"), timeout=60)
+    assert [(claim.uid, text) for claim, text in side.reported.refused_claims] == [("b", str(error))]
 
 
 async def test_every_release_has_an_entry(side: Side, connection: grpc.aio.Channel) -> None:

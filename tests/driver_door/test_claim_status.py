@@ -397,3 +397,21 @@ def test_a_function_that_a_user_space_driver_has_says_so() -> None:
 def test_an_address_too_long_for_the_api_is_left_out() -> None:
     (entry,) = entries(prepared(), view=DoorView((nic(mac="x" * 129),)))
     assert "networkData" not in entry
+
+
+async def test_refused_parameters_are_a_condition_of_each_device_until_the_claim_is_prepared() -> None:
+    api = Api(stored(NIC, "gpu-0"))
+    async with running(api) as run:
+        run.status.refused(CLAIM, "parameters.sharing.strategy: not served")
+        await run.idle()
+        found = [(each["device"], *each["conditions"]) for each in api.devices()]
+        assert [device for device, _ in found] == [NIC, "gpu-0"]
+        assert {(one["type"], one["status"], one["reason"], one["message"]) for _, one in found} == {
+            ("Ready", "False", "ParametersRefused", "parameters.sharing.strategy: not served")
+        }
+        run.status.refused(CLAIM, "parameters.sharing.strategy: not served")
+        await run.idle()
+        assert api.writes == 1, "what is there is not written again"
+        run.status.prepared(CLAIM, (prepared(), prepared("gpu-0", request="gpu")))
+        await run.idle()
+    assert {each["device"]: each["conditions"][0]["status"] for each in api.devices()} == {NIC: "True", "gpu-0": "True"}
