@@ -43,7 +43,8 @@ def adopted(
         if not own:
             continue
         if of_short_run := sorted(own.keys() & set(short)):
-            raise ValueError(f"{', '.join(of_short_run)} come from a short run: run '{benchmark.target}' without QUICK")
+            named = f"{of_short_run[0]}{' and others' if len(of_short_run) > 1 else ''}"
+            raise ValueError(f"a short run measured {named}: run '{benchmark.target}' without QUICK")
         try:
             whole = checked(own, () if benchmark in PARTLY else PROMISED[benchmark])
         except ValueError as error:

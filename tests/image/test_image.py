@@ -42,6 +42,7 @@ def test_its_labels_say_what_it_is(image: Image) -> None:
     assert (labels["title"], labels["version"], labels["revision"]) == ("ostler", __version__, "test")
     assert labels["licenses"] == "Apache-2.0"
     assert {"created", "source", "description"} <= labels.keys()
+    assert labels["base.name"].startswith("localhost/ostler-base:")
 
 
 def test_nothing_of_the_build_is_in_it(image: Image) -> None:
