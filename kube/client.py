@@ -126,7 +126,7 @@ class Client:
     ) -> JsonObject:
         """Read one object, of which ``fields`` are kept.
 
-        ``attempts``: instead of the limits', for callers that ask again themselves.
+        ``attempts``, here and below: instead of the limits', for callers that ask again themselves.
         """
         return self.request("GET", path, query=query, fields=fields, attempts=attempts)
 
@@ -149,10 +149,7 @@ class Client:
     def create(
         self, path: str, body: JsonObject, query: Mapping[str, str] | None = None, *, attempts: int | None = None
     ) -> JsonObject:
-        """Create ``body`` in the collection ``path``; what the server made of it. ``query``: ``{"dryRun": "All"}``.
-
-        ``attempts``: as for ``get``.
-        """
+        """Create ``body`` in the collection ``path``; what the server made of it. ``query``: ``{"dryRun": "All"}``."""
         return self.request("POST", path, body=body, query=query, attempts=attempts)
 
     def patch(self, path: str, body: Json, content_type: str = MERGE_PATCH) -> JsonObject:
@@ -160,19 +157,13 @@ class Client:
         return self.request("PATCH", path, body=body, content_type=content_type)
 
     def replace(self, path: str, body: JsonObject, *, attempts: int | None = None) -> JsonObject:
-        """Put ``body`` in the place of the object; ``Conflict`` where that is not of ``metadata.resourceVersion``.
-
-        ``attempts``: as for ``get``.
-        """
+        """Put ``body`` in the place of the object; ``Conflict`` where that is not of ``metadata.resourceVersion``."""
         return self.request("PUT", path, body=body, attempts=attempts)
 
     def delete(
         self, path: str, *, uid: str = "", resource_version: str = "", attempts: int | None = None
     ) -> JsonObject:
-        """Delete an object; ``Conflict`` where it has another uid or resource version than is given.
-
-        ``attempts``: as for ``get``.
-        """
+        """Delete an object; ``Conflict`` where it has another uid or resource version than is given."""
         wanted: JsonObject = {"uid": uid, "resourceVersion": resource_version}
         preconditions: JsonObject = {key: value for key, value in wanted.items() if value}
         body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}

@@ -115,7 +115,7 @@ def beside(
         made = loop.run(play())
     finally:
         loop.close()
-    assert not loop.faults
+    assert not loop.faults, loop.faults
     return made
 
 

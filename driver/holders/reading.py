@@ -74,7 +74,8 @@ class _Claim(Record):
     in_vain: int = 0
     answered: bool = False
     """The API server has said what it has of it."""
-    reading: bool = False
+    reading: int = 0
+    """Number of the turn in which it is read, 0 while it is not."""
     again: bool = False
     """Other pods name it than when it was asked for."""
 
@@ -91,7 +92,7 @@ class _Namespace(Record):
 class _Pod(Record):
     """``due``: no claim of it is due before. ``rests``: when it may have a turn again after reads in vain.
 
-    ``begun``: so many of its claims, from the first one on, have an entry.
+    ``begun``: so many of its claims, from the first one on, have an entry. ``reading``: as of a claim.
     """
 
     claims: tuple[str, ...]
@@ -101,13 +102,14 @@ class _Pod(Record):
     begun: int = 0
     rests: float = -math.inf
     in_vain: int = 0
-    reading: bool = False
+    reading: int = 0
 
 
 @value
 class Turn(Value):
     """A claim that is to be read now, in the turn of the pod with that UID."""
 
+    number: int
     key: Key
     pod: str
 
@@ -135,6 +137,11 @@ class ReadingOrder:
         """UIDs of the pods that name a claim that was taken, none where no pod does any more."""
         claim = self._claims.get(key)
         return frozenset(claim.users) if claim is not None else frozenset()
+
+    def counts(self, turn: Turn) -> bool:
+        """Whether the answer still counts: all pods that named the claim may be gone, and others have it read anew."""
+        claim = self._claims.get(turn.key)
+        return claim is not None and claim.reading == turn.number
 
     def apply(self, pods: Iterable[NodePod], now: float) -> tuple[Key, ...]:
         """These are the pods of the node; the claims that were taken and that no pod names any more."""
@@ -165,8 +172,8 @@ class ReadingOrder:
                 self._turn += 1
                 self._tokens -= 1
                 self._namespaces[pod.namespace].served = pod.served = self._turn
-                claim.reading = pod.reading = True
-                return Turn(claim.key, uid)
+                claim.reading = pod.reading = self._turn
+                return Turn(self._turn, claim.key, uid)
         return None
 
     def next_at(self, now: float) -> float | None:
@@ -185,18 +192,18 @@ class ReadingOrder:
         if settled:
             self._tokens = min(self._tokens + 1, float(self._pace.burst))
         claim = self._claims.get(turn.key)
-        if claim is not None and claim.reading:
+        if claim is not None and claim.reading == turn.number:
             claim.answered |= heard
             self._settle(claim, now, answer, retry_after)
         pod = self._pods.get(turn.pod)
-        if pod is not None:
-            pod.reading = False
+        if pod is not None and pod.reading == turn.number:
+            pod.reading = 0
             pod.in_vain = 0 if settled else pod.in_vain + 1
             pod.rests = now if settled else now + self._pace.pod.delay(pod.in_vain - 1, self._random())
             pod.due = now if pod.begun < len(pod.claims) else min(_due(each) for each in self._of(pod))
 
     def _settle(self, claim: _Claim, now: float, answer: Answer, retry_after: float | None) -> None:
-        claim.reading = False
+        claim.reading = 0
         if claim.again:
             claim.again, claim.in_vain = False, 0
             self._put_off(claim, now)
@@ -243,7 +250,7 @@ class ReadingOrder:
 
     def _renew(self, claim: _Claim, now: float) -> None:
         """Other pods name the claim: what was read of it may be another thing by now."""
-        claim.again = claim.reading
+        claim.again = claim.reading > 0
         claim.in_vain = 0
         self._put_off(claim, now)
 

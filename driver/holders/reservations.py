@@ -109,13 +109,17 @@ class Reservations:
         """These are the pods of the node that are not over."""
         pods = tuple(pods)
         self._tell_cut(pods)
-        ended = self._order.apply(pods, self._monotonic())
-        for key in ended:
+        before = self._users()
+        for key in self._order.apply(pods, self._monotonic()):
             self._problems.pop(key, None)
-        gone = [key for key in ended if self._found.pop(key, None) is not None]
+            self._found.pop(key, None)
         self._woken.set()
-        if gone:
+        if self._users() != before:
             self._changed()
+
+    def _users(self) -> dict[Key, frozenset[str]]:
+        """Who may come to use what is reserved."""
+        return {key: self._order.users(key) for key in self._found}
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -154,23 +158,23 @@ class Reservations:
             body = await self._api.call(lambda api: api.claim(namespace, name, attempts=1))
             found = reservation_of(body, self._driver, self._pool)
         except (KubeError, Unavailable, ClaimError) as error:
-            self._failed(turn.key, error)
+            self._failed(turn, error)
             retry_after = error.retry_after if isinstance(error, RequestError) else None
         except Exception as error:
             # A mistake of ours: log and status tell of it, what was read stays, and it is read again.
             log.exception("a claim of a pod cannot be read")
-            self._failed(turn.key, error)
+            self._failed(turn, error)
         else:
             heard = True
-            answer = self._heard(turn.key, found)
+            answer = self._heard(turn, found)
         finally:
             self._order.done(turn, self._monotonic(), answer, heard=heard, retry_after=retry_after)
 
-    def _heard(self, key: Key, found: Reservation | None) -> Answer:
+    def _heard(self, turn: Turn, found: Reservation | None) -> Answer:
         """Take in what the API server says of a claim."""
-        users = self._order.users(key)
-        if not users:
-            return Answer.ABSENT  # Its last pod has gone meanwhile.
+        key = turn.key
+        if not self._order.counts(turn):
+            return Answer.ABSENT
         self._problems.pop(key, None)
         known = self._found.get(key)
         before = self._holds_of(key)
@@ -181,13 +185,14 @@ class Reservations:
             self._found[key] = _Found(found, since)
         if self._holds_of(key) != before:
             self._changed()
-        if found is not None and found.usable_by(users):
+        if found is not None and found.usable_by(self._order.users(key)):
             return Answer.SETTLED
         return Answer.LATER if key in self._found else Answer.ABSENT
 
-    def _failed(self, key: Key, error: Exception) -> None:
+    def _failed(self, turn: Turn, error: Exception) -> None:
+        key = turn.key
         problem = f"claim {'/'.join(key)} cannot be read: {one_line(str(error), _LONGEST)}"
-        if self._order.users(key) and problem != self._problems.get(key):
+        if self._order.counts(turn) and problem != self._problems.get(key):
             self._problems[key] = problem
             log.info("a claim of a pod is read later", extra={"claim": "/".join(key), "error": str(error)})
 

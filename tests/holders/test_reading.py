@@ -189,6 +189,22 @@ def test_a_claim_outlives_the_pod_that_named_it_first() -> None:
     assert order.users(("team", "c")) == {"uid-q"}
 
 
+def test_an_answer_that_comes_after_all_its_pods_have_gone_does_not_count_for_others() -> None:
+    order = order_of(pod("p", "c"))
+    late = taken(order, 0.0)
+    order.apply([], 0.0)
+    order.apply([pod("q", "c")], 0.0)
+    anew = taken(order, 0.0)
+    assert order.counts(anew)
+    assert not order.counts(late)
+    order.done(late, 0.0, Answer.SETTLED, heard=True)
+    assert order.unanswered == (("team", "c"),)
+    assert order.take(0.0) is None
+    assert order.counts(anew)
+    order.done(anew, 0.0, Answer.LATER, heard=True)
+    assert order.next_at(0.0) is not None
+
+
 def test_a_pod_that_comes_costs_as_little_whatever_it_names() -> None:
     flood = [attacker(f"a{n}") for n in range(500)]
     order = ReadingOrder(PACE, lambda: 0.5)

@@ -15,7 +15,7 @@ from kube.backoff import BackoffPolicy
 from sandbox.apiserver.server import ApiServer
 from tests.background import background
 from tests.driver_api.conftest import client_of
-from tests.holders.making import DRIVER, NODE, TEAM, World
+from tests.holders.making import DRIVER, NODE, TEAM, World, api_of
 from tests.waiting import eventually
 
 T = TypeVar("T")
@@ -52,4 +52,28 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
         api.gate.set()
         await eventually(lambda: [hold.device for holds in found.holds().values() for hold in holds] == ["gpu-1"])
         assert world.asked("get", "resourceclaims") == 2
+        api.close()
+
+
+async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server: ApiServer, world: World) -> None:
+    world.claim("c", "gpu-0", users=("uid-1",))
+    told: list[list[str]] = []
+    api = api_of(server)
+    found = Reservations(
+        api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, changed=lambda: told.append(pods())
+    )
+
+    def pods() -> list[str]:
+        return [pod for holds in found.holds().values() for hold in holds for pod in hold.pods]
+
+    one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
+    async with background(found.run()):
+        found.apply((one,))
+        await eventually(lambda: told == [["uid-1"]])
+        found.apply((one, two))
+        assert told[-1] == ["uid-1", "uid-2"]
+        found.apply((two,))
+        assert told[-1] == ["uid-2"]
+        found.apply(())
+        assert told[-1] == []
         api.close()
