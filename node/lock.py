@@ -1,10 +1,13 @@
-"""One active instance per node: a lock file held for as long as anything is decided or written.
+"""One active instance per node, and per kubelet: locks held for as long as anything is decided or written.
 
 Two live instances would be two ledgers. The lock is the kernel's (flock), so it falls free the moment its holder dies,
 however it dies; the file itself stays for ever, because removing a lock file lets two processes hold two files.
 
 A standby says that it is there by holding a second lock of this kind; the active instance asks for it with ``taken``.
 That one keeps nobody from anything: who cannot have it waits for the first all the same.
+
+Agents with different state folders have different lock files, and would be two ledgers of one kubelet. So the kubelet's
+folder of device plugins is locked as well: the folder itself, because the kubelet removes files of others in it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+FILE_NAME = "lock"
+"""In the state folder."""
 POLL = 0.05
 """Seconds between attempts of a standby. flock tells nobody when it falls free; only standbys pay for asking."""
 
@@ -46,8 +51,7 @@ class InstanceLock:
         if self.held:
             return True
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = self._open()
         except OSError as error:
             raise LockError(self.path, error.strerror or str(error)) from error
         try:
@@ -59,11 +63,18 @@ class InstanceLock:
             os.close(descriptor)
             raise LockError(self.path, error.strerror or str(error)) from error
         self._descriptor = descriptor
+        self._sign(descriptor)
+        return True
+
+    def _open(self) -> int:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _sign(self, descriptor: int) -> None:
         # The number is for messages only: a full disk must not keep a node's devices from being served.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"{os.getpid()}\n".encode())
-        return True
 
     async def acquire(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Wait until the lock is ours; ``meanwhile`` is called after every attempt that failed."""
@@ -100,3 +111,67 @@ class InstanceLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+class FolderLock(InstanceLock):
+    """The lock of the folder ``path`` itself: nothing is written to it, and the kernel says who has it.
+
+    A folder that is not there is nobody's: there is no kubelet that could be served through it.
+    """
+
+    def __init__(self, path: Path, proc: Path = Path("/proc")) -> None:
+        super().__init__(path)
+        self._proc = proc
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the folder that is there now is ours, if there is one; it may have been made anew."""
+        try:
+            there = self.path.stat()
+        except OSError:
+            return True
+        return self._descriptor is not None and os.path.samestat(os.fstat(self._descriptor), there)
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free, or there is nothing to lock; raises ``LockError``."""
+        if not self.is_current:
+            self.release()
+        return not self.path.is_dir() or super().try_acquire()
+
+    def holder(self) -> str:
+        """Who has it, in words as far as that can be seen: ``process 12 with state folder /var/lib/ostler``."""
+        try:
+            inode, table = self.path.stat().st_ino, (self._proc / "locks").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return ""
+        pid = holder_of(inode, table)
+        if pid is None:
+            return ""
+        folder = self._state_of(pid)
+        return f"process {pid}" + (f" with state folder {folder}" if folder else "")
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _sign(self, descriptor: int) -> None:
+        """A folder has no room for a number."""
+
+    def _state_of(self, pid: int) -> str:
+        """By the lock file that the process has open; empty where it is hidden from us."""
+        with contextlib.suppress(OSError):
+            for link in (self._proc / str(pid) / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    path = link.readlink()
+                    if path.name == FILE_NAME:
+                        return str(path.parent)
+        return ""
+
+
+def holder_of(inode: int, table: str) -> int | None:
+    """The process that holds a flock on the inode, by the text of /proc/locks; None for none that can be seen."""
+    for line in table.splitlines():
+        # "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"; who waits for a lock has an arrow after the number.
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
+            return int(words[4])
+    return None

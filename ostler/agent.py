@@ -25,6 +25,7 @@ from node.inventory.identity import IdentityStore
 from node.inventory.loop import Inventory
 from node.inventory.model import Snapshot
 from node.inventory.source import Source
+from node.lock import FolderLock
 from node.offer import Offer
 from node.quiesce import Quiesce
 from node.sockets import PREFIX, is_socket, remove_dead
@@ -100,7 +101,12 @@ class Agent:
         self._doors = BothDoors(settings, sources, around)
         self._publisher = self._doors.publisher
         registers_by_registry = settings.kubelet.registration is not RegistrationChoice.REGISTER
-        self.handover = Handover(settings.state_dir, self._doors.streams, relieves=registers_by_registry)
+        self.handover = Handover(
+            settings.state_dir,
+            self._doors.streams,
+            relieves=registers_by_registry,
+            kubelet=FolderLock(settings.kubelet.device_plugin_dir, settings.roots.proc),
+        )
         edge = Edge(self._events, self._edges.clock, self._inventory.wake, self._publisher.submit)
         self._health = HealthWatch(settings, sources, edge)
         self.node_events: NodeEvents | None = None
@@ -130,6 +136,7 @@ class Agent:
                     group.create_task(self._serve_http(), name="http")
                 self._inventory.subscribe(self._publish)
                 await self._become_active()
+                group.create_task(self.handover.guard(), name="lock of the kubelet's folder")
                 group.create_task(self._serve_admin(), name="admin")
                 group.create_task(self._post_events(), name="kubernetes events")
                 await self._inventory.first.wait()
@@ -280,11 +287,11 @@ class Agent:
 
     async def _become_active(self) -> None:
         lock = self.handover.lock
-        self._doors.relieves = not lock.try_acquire()
+        self._doors.relieves = not self.handover.try_acquire()
         if self._doors.relieves:
             # Before the scan: what it misses of a predecessor that ends meanwhile is less than the whole of it.
             self.handover.stand_by()
-            log.info("standby: another instance is active", extra={"pid": lock.holder()})
+            log.info("standby: another instance is active", extra={"holder": self.handover.holder()})
             await self._inventory.first.wait()
             self._settled.set()
             self._tell_systemd()

@@ -8,7 +8,10 @@ its ledger the only one. Then the kubelet's calls are answered until it has chan
 of the last list. Nothing is written and nothing new is decided in this time; a device that fails in it is the
 successor's to tell, within a second. How the kubelet is made to change over is the door's (``plugin.slot``).
 
-Both locks are the kernel's: whoever is killed, wherever, leaves nothing to be waited for. If the successor dies, the
+An agent with another state folder that serves the same kubelet is waited for as well: it hands over to nobody of ours,
+and the devices go with it until this one has registered.
+
+The locks are the kernel's: whoever is killed, wherever, leaves nothing to be waited for. If the successor dies, the
 devices go ``LINGER`` seconds later than they would have without it.
 """
 
@@ -19,7 +22,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from node.lock import InstanceLock, LockError
+from node.lock import FILE_NAME, POLL, FolderLock, InstanceLock, LockError
 from ostler.doors import Streams
 
 log = logging.getLogger("ostler.agent")
@@ -28,18 +31,38 @@ LINGER = 3.0
 """Seconds that the kubelet and the standby have for the change-over; the kubelet looks every second."""
 
 
+GUARDED = 1.0
+"""Seconds between two looks whether the kubelet's folder is still the one that is locked."""
+
+
+class KubeletTaken(Exception):
+    """Another agent serves the kubelet that this one was serving: two ledgers are worse than a restart."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(
+            f"another agent serves this kubelet: {holder}; end one of the two, or give both one state folder"
+        )
+
+
 class Handover:
     """The instance lock of one process, from waiting for it to leaving it.
 
     ``doors``: those that are open at the end. ``relieves``: whether this process, as a standby, can take over streams
     that are still open. A kubelet that is told by Register disconnects the wrong one, so who may register that way
-    first does not offer it.
+    first does not offer it. ``kubelet``: the folder of the one that is served; its lock is had with the state folder's.
     """
 
     def __init__(
-        self, state_dir: Path, doors: Callable[[], Sequence[Streams]], *, relieves: bool, linger: float = LINGER
+        self,
+        state_dir: Path,
+        doors: Callable[[], Sequence[Streams]],
+        *,
+        relieves: bool,
+        linger: float = LINGER,
+        kubelet: FolderLock | None = None,
     ) -> None:
-        self.lock = InstanceLock(state_dir / "lock")
+        self.lock = InstanceLock(state_dir / FILE_NAME)
+        self._kubelet = kubelet
         self.lingering = False
         """Whether only the kubelet is waited for."""
         self._standby = InstanceLock(state_dir / "standby")
@@ -53,8 +76,37 @@ class Handover:
         """Wait as a standby until active; ``stand_by`` is called all the while."""
         try:
             await self.lock.acquire(self.stand_by)
+            told = False
+            while not self._has_kubelet():
+                if not told:
+                    log.warning("standby: another agent serves this kubelet", extra={"holder": self.holder()})
+                told = True
+                await asyncio.sleep(POLL)
         finally:
             self._standby.release()
+
+    def try_acquire(self) -> bool:
+        """Whether this process is the active one at once."""
+        return self.lock.try_acquire() and self._has_kubelet()
+
+    def holder(self) -> str:
+        """Who is active, in words as far as that can be known."""
+        if self.lock.held and self._kubelet is not None:
+            return f"{self._kubelet.holder() or 'a process that cannot be seen'} holds {self._kubelet.path}"
+        return f"process {self.lock.holder() or 'unknown'} holds {self.lock.path}"
+
+    async def guard(self) -> None:
+        """Have the lock of the kubelet's folder also where that comes, or is made anew, while this process is active.
+
+        Raises ``KubeletTaken`` when another agent was there first.
+        """
+        while self._kubelet is not None:
+            await asyncio.sleep(GUARDED)
+            if not self._kubelet.is_current and not self._has_kubelet():
+                raise KubeletTaken(self.holder())
+
+    def _has_kubelet(self) -> bool:
+        return self._kubelet is None or self._kubelet.try_acquire()
 
     def stand_by(self) -> None:
         """Say that somebody waits, or is about to; a second standby cannot, and tries on."""
@@ -78,6 +130,8 @@ class Handover:
     async def leave(self) -> None:
         """When all else has ended: let the lock fall free, and wait for the kubelet if it was handed over."""
         self.lock.release()
+        if self._kubelet is not None:
+            self._kubelet.release()
         self._standby.release()
         if not self._begun:
             await self._leave(0.0)

@@ -29,7 +29,7 @@ from ostler.config.load import Loaded
 from ostler.config.notes import Note, NoteKind
 from ostler.config.settings import Settings
 from ostler.errors import ReloadFailed
-from ostler.handover import LINGER
+from ostler.handover import LINGER, KubeletTaken
 from ostler.logs import configure
 
 log = logging.getLogger("ostler.agent")
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     sources = sources_of(loaded.settings)
     try:
         asyncio.run(_run(arguments, loaded, sources))
-    except* LockError as refused:
+    except* (LockError, KubeletTaken) as refused:
         # Nothing of ours to trace: the message says what is wrong and where.
         _leave(Exit.FAILED, refused)
     except* Exception as faults:

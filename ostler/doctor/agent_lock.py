@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.lock import FolderLock, holder_of
 from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers
 from ostler.doctor.check import Check
 from ostler.doctor.node import NodeView
@@ -70,14 +71,20 @@ def _same(link: Path, status: os.stat_result) -> bool:
         return False  # Closed meanwhile.
 
 
-def holder_of(inode: int, table: str) -> int | None:
-    """The process that holds a flock on the inode, by /proc/locks; None for none."""
-    for line in table.splitlines():
-        # "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"; who waits for a lock has an arrow after the number.
-        words = line.split()
-        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
-            return int(words[4])
-    return None
+def judge_kubelet_lock(folder: FolderLock, agent: AgentAnswers, *, active: bool) -> Finding:
+    """Whether no agent with another state folder serves the same kubelet; ``active``: the agent that answers is."""
+    if agent.status is None:
+        return skipped(NO_AGENT)
+    holder = folder.holder()
+    if not holder:
+        return skipped(f"nobody that can be seen from here holds {folder.path}")
+    if active:
+        return ok(f"held by {holder}")
+    return warning(
+        f"{holder} serves the kubelet of {folder.path}; the agent that answers here waits for its end",
+        "if that is not the active instance of the same installation, end one of the two, "
+        "or give both the same state folder",
+    )
 
 
 def judge_instances(others: tuple[Process, ...], agent: AgentAnswers) -> Finding:
@@ -117,6 +124,12 @@ def _lock(view: NodeView) -> Finding:
     return judge_lock(read_lock(path, view.proc, agent.pid), agent, path, agent_visible=visible)
 
 
+def _kubelet_lock(view: NodeView) -> Finding:
+    agent = view.agent()
+    active = agent.status is not None and agent.status.role == "active"
+    return judge_kubelet_lock(FolderLock(view.settings.kubelet.device_plugin_dir, view.proc), agent, active=active)
+
+
 def _instances(view: NodeView) -> Finding:
     agent, state = view.agent(), view.settings.state_dir
     active = {agent.pid, read_lock(state / "lock", view.proc).holder} if agent.status is not None else set()
@@ -129,6 +142,12 @@ CHECKS = (
         "The lock of the active instance is held, by a process that answers",
         "End a process that hangs; never remove the lock file",
         _lock,
+    ),
+    Check(
+        "agent-kubelet-lock",
+        "No agent with another state folder serves the same kubelet",
+        "End one of the two, or give both the same state folder",
+        _kubelet_lock,
     ),
     Check(
         "agent-instances",

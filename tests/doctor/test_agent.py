@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from node.lock import FolderLock, holder_of
 from ostler import __version__
 from ostler.doctor.agent import (
     FolderFacts,
@@ -23,7 +24,7 @@ from ostler.doctor.agent import (
     judge_version,
 )
 from ostler.doctor.agent_answers import AgentAnswers, ask_agent
-from ostler.doctor.agent_lock import LockFacts, holder_of, instances, judge_instances, judge_lock, read_lock
+from ostler.doctor.agent_lock import LockFacts, instances, judge_instances, judge_kubelet_lock, judge_lock, read_lock
 from ostler.doctor.processes import Process
 from ostler.doctor.verdict import Verdict
 from protos.agent.v1alpha1 import agent_pb2
@@ -104,6 +105,18 @@ def test_a_lock_without_an_answer_and_an_answer_without_a_lock_are_told() -> Non
     free = judge_lock(LockFacts(True), agent(), LOCK, agent_visible=True)
     says(free, Verdict.FAILED, "is not held by anybody", "restart the agent")
     says(judge_lock(LockFacts(True), agent(), LOCK, agent_visible=False), Verdict.SKIPPED, "cannot be seen from here")
+
+
+def test_an_agent_that_waits_for_one_with_another_state_folder_is_told(tmp_path: Path) -> None:
+    folder = FolderLock(tmp_path)
+    says(judge_kubelet_lock(folder, NOBODY, active=False), Verdict.SKIPPED, "no agent answers")
+    says(judge_kubelet_lock(folder, agent(), active=True), Verdict.SKIPPED, "nobody that can be seen from here holds")
+    assert folder.try_acquire()
+    mine = f"process {os.getpid()}"
+    says(judge_kubelet_lock(folder, agent(), active=True), Verdict.OK, f"held by {mine}")
+    waits = judge_kubelet_lock(folder, agent(), active=False)
+    says(waits, Verdict.WARNING, f"{mine} serves the kubelet of {tmp_path}", "give both the same state folder")
+    folder.release()
 
 
 def test_the_holder_of_a_lock_is_found_in_the_kernels_table_without_touching_the_lock(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from node.lock import InstanceLock, LockError
+from node.lock import FolderLock, InstanceLock, LockError
 
 
 def test_the_second_instance_does_not_get_the_lock_and_sees_who_has_it(tmp_path: Path) -> None:
@@ -106,3 +106,29 @@ async def test_what_is_done_while_waiting_for_a_lock_is_done_after_every_attempt
     await asyncio.wait_for(second.acquire(attempted), 5)
     assert attempts == 3
     second.release()
+
+
+def test_a_folder_is_locked_without_a_file_in_it_and_its_holder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "kubelet").mkdir()
+    state = InstanceLock(tmp_path / "state" / "lock")
+    first, second = FolderLock(tmp_path / "kubelet"), FolderLock(tmp_path / "kubelet")
+    assert second.holder() == ""
+    assert state.try_acquire()
+    assert first.try_acquire()
+    assert not second.try_acquire()
+    assert not list((tmp_path / "kubelet").iterdir())
+    assert second.holder() == f"process {os.getpid()} with state folder {tmp_path / 'state'}"
+    first.release()
+    assert second.try_acquire()
+    second.release()
+    state.release()
+
+
+def test_a_folder_that_is_not_there_is_nobodys(tmp_path: Path) -> None:
+    first = FolderLock(tmp_path / "nothing")
+    states = [(first.try_acquire(), first.held, first.is_current)]
+    (tmp_path / "nothing").mkdir()
+    assert not FolderLock(tmp_path / "nothing").is_current
+    states.append((first.try_acquire(), first.held, first.is_current))
+    assert states == [(True, False, True), (True, True, True)]
+    first.release()
