@@ -16,11 +16,11 @@ from node.holds.draining import Draining
 from node.holds.keeper import HoldKeeper
 from node.holds.lookout import Lookout
 from node.holds.loop import HoldsLoop, Pace
-from node.holds.plugin_holds import APART, PluginHolds, PodsKnown
+from node.holds.plugin_holds import PluginHolds, PodsKnown
 from node.holds.processes import UNSEEN, ComputeProcesses, sees_processes
 from node.holds.reader import KubeletLook, KubeletSource
 from node.holds.reading import Reading
-from node.holds.releases import Releases, remembered
+from node.holds.releases import STEP, Releases, remembered
 from node.holds.standing import NOTHING_HELD, Standing
 from node.holds.tenants import Tenants
 from node.inventory.model import Snapshot
@@ -156,18 +156,22 @@ class Bookkeeping:
         if self._reader.has_records:
             if asked:
                 await self._look_up(resource, asked)
-            await self._attribute(self._monotonic())
+            await self._attribute()
+        began = self._monotonic()
         try:
             await self.releases.ended(resource, devices)
         except HeldError as error:
+            self.counters.waited(given=False)
             self._lost(resource, error)
             raise
+        if self._monotonic() - began > STEP:
+            self.counters.waited(given=True)
 
-    async def _attribute(self, before: float) -> None:
-        """Read which pods have what was given out before this time (monotonic)."""
+    async def _attribute(self) -> None:
+        """Read which pods have what was given out."""
         recorded = await self._reader.recorded()
         if recorded is not None:
-            self.keeper.attribute(recorded, before)
+            self.keeper.attribute(recorded)
 
     def _look_at_released(self) -> None:
         self._lookout.wake()
@@ -218,8 +222,7 @@ class Bookkeeping:
         self._loop.soon()
         if self.plugin.unattributed and (self._attributing is None or self._attributing.done()):
             # At once: the next allocation may overwrite it, and would have to wait for this.
-            began = self._monotonic() - APART
-            self._attributing = asyncio.get_running_loop().create_task(self._attribute(began), name="attribution")
+            self._attributing = asyncio.get_running_loop().create_task(self._attribute(), name="attribution")
 
     def pods_changed(self) -> None:
         """Other pods are on the node, or one of them is known to be gone."""
@@ -277,6 +280,13 @@ class Bookkeeping:
     def release(self, device: str) -> bool:
         """A person says that a draining device is free; False if it is not draining."""
         return self.keeper.release(device)
+
+    def pending(self) -> Mapping[str, int]:
+        """How many devices are pending release, by what they wait for."""
+        by_pod = self.tenants.wanted(self._monotonic()).keys()
+        draining = [device for device in self.draining.wanted() if device not in by_pod]
+        used = sum(bool(self.draining.left(device)) for device in draining)
+        return {"containers": len(by_pod), "processes": used, "looking": len(draining) - used}
 
     def unknown_because(self) -> str:
         """Why what the plugin door has given out is not known in whole; empty where it is, or nobody asks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ class HoldsFigures:
 
     counters: HoldsCounters
     report: HoldsReport
+    pending: Mapping[str, int]
+    """Devices that are pending release, by what they wait for (``PENDING``)."""
 
 
 @dataclass(frozen=True, slots=True)

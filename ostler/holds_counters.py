@@ -14,6 +14,8 @@ from node.holds.observer import Outcome
 from node.rules import Door
 from ostler.counters import Histogram
 
+PENDING = ("containers", "processes", "looking")
+"""What a device that is pending release waits for: containers of a deleted pod, processes that are left, or a look."""
 READINGS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds in seconds: from an answer from memory to a kubelet that does not answer."""
 
@@ -22,7 +24,8 @@ class HoldsCounters:
     """``conflicts`` by the door that lost, ``readings`` by outcome, ``looks`` by result (``clean`` or ``process``).
 
     ``read_at``: Unix seconds at which the last whole reading had been made, 0 before the first. ``evictions``: devices
-    on which a taint has asked for the end of pods whose claim could not be served.
+    on which a taint has asked for the end of pods whose claim could not be served. ``waits``: of Allocate for
+    containers of a deleted pod, by what came of them (``given`` or ``refused``).
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -33,6 +36,11 @@ class HoldsCounters:
         self.read_at = 0.0
         self.looks = {"clean": 0, "process": 0}
         self.evictions = 0
+        self.waits = {"given": 0, "refused": 0}
+
+    def waited(self, *, given: bool) -> None:
+        """An Allocate has waited for containers of a deleted pod."""
+        self.waits["given" if given else "refused"] += 1
 
     def lost(self, door: Door) -> None:
         """A pod or claim could not be given a device through ``door``, because the other door has given it out."""

@@ -74,4 +74,4 @@ class HoldsDesk:
 
     def figures(self) -> HoldsFigures:
         """For metrics."""
-        return HoldsFigures(self._books.counters, self.holds())
+        return HoldsFigures(self._books.counters, self.holds(), self._books.pending())

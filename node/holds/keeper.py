@@ -143,9 +143,9 @@ class HoldKeeper:
         self._remember_what_may_be_had()
         self.settle()
 
-    def attribute(self, recorded: tuple[Holding, ...], before: float) -> None:
+    def attribute(self, recorded: tuple[Holding, ...]) -> None:
         """The kubelet's checkpoint says this; see ``PluginHolds.attribute``."""
-        self.plugin.attribute(recorded, before)
+        self.plugin.attribute(recorded, self._monotonic())
         self._note_tenants()
         self.drains()
 

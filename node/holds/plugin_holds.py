@@ -32,6 +32,8 @@ from node.values import Record, Value, quick, record, value
 
 APART = 10.0
 """Seconds between two readings that miss a grant before it ends: far more than a kubelet takes to enter a device."""
+ENTERED = 1.0
+"""Seconds from a grant within which the kubelet has it in its checkpoint, if its pod was not refused: far more."""
 TRUSTED = 60.0
 """Seconds for which the last whole reading counts as knowing."""
 NAMED = 2
@@ -157,7 +159,7 @@ class PluginHolds:
         self._began = reading.began
         self._faults = reading.faults
         if reading.recorded is not None:
-            self.attribute(reading.recorded, reading.began - APART)
+            self.attribute(reading.recorded, reading.began)
         told = _by_id((item, item.pod) for item in reading.listed or ())
         written = _by_id((item, item.uid) for item in reading.recorded or ())
         whole = reading.listed is not None and reading.recorded is not None
@@ -177,15 +179,16 @@ class PluginHolds:
             if reading.allocatable != self._allocatable:
                 self._allocatable, self._at_kubelet = reading.allocatable, None
 
-    def attribute(self, recorded: tuple[Holding, ...], before: float) -> None:
-        """The checkpoint says this; a grant from before that time which it does not have was never entered.
+    def attribute(self, recorded: tuple[Holding, ...], now: float) -> None:
+        """The checkpoint says this; a grant that it lacks after ``ENTERED`` seconds was never entered.
 
-        The kubelet enters a device before it asks for the next one, and starts no container that it has not entered.
+        The kubelet enters what a container gets before it asks for another one's, and starts none that it has not
+        entered.
         """
         self._written = recorded
         if self._unattributed:
             there = {(item.resource, item.id) for item in recorded}
-            late = {id_: at for id_, at in self._unattributed.items() if id_ not in there and at > before}
+            late = {id_: at for id_, at in self._unattributed.items() if id_ not in there and at > now - ENTERED}
             self._unattributed = late
 
     @property

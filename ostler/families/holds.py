@@ -11,6 +11,7 @@ from node.ledger import HoldState
 from node.rules import Door
 from ostler.families.shapes import counter, counters, gauge, gauges, histograms
 from ostler.figures import HoldsFigures
+from ostler.holds_counters import PENDING
 
 NO_DOOR = "none"
 _STATES = {
@@ -46,6 +47,18 @@ def _held(figures: HoldsFigures) -> Iterator[Metric]:
         "Devices that a rule moves to another door, where they are not given out yet.",
         status.moving,
     )
+    yield gauges(
+        "ostler_pending_release_devices",
+        "Devices that nobody has by the books and that are not free yet, by what they wait for: "
+        "containers of a deleted pod, processes that were left, or the first look for those.",
+        ("cause",),
+        [((cause,), figures.pending.get(cause, 0)) for cause in PENDING],
+    )
+    yield gauge(
+        "ostler_containers_seen",
+        "1 while it is seen whether containers of deleted pods still run; otherwise the kubelet's word is taken.",
+        not status.containers,
+    )
     yield gauge(
         "ostler_door_both_off",
         "1 while rules with door both act as plugin; the status says why.",
@@ -60,6 +73,12 @@ def _conflicts(figures: HoldsFigures) -> Iterator[Metric]:
         "Times that a door (the one that lost) could not give a device, because it or what overlaps it was held.",
         ("door",),
         [((door.value,), number) for door, number in dict(counts.conflicts).items()],
+    )
+    yield counters(
+        "ostler_release_waits",
+        "Times that an Allocate has waited for containers of a deleted pod, by whether the device was given then.",
+        ("outcome",),
+        [((outcome,), number) for outcome, number in dict(counts.waits).items()],
     )
     yield gauge(
         "ostler_hold_losers",

@@ -53,6 +53,9 @@ class Kubelet:
         self.faults: tuple[str, ...] = ()
         self.broken = False
         self.looked_up: list[list[tuple[str, str]]] = []
+        self.written: tuple[Holding, ...] = ()
+        """Its checkpoint."""
+        self.read_checkpoint = 0
 
     has_records = True
 
@@ -61,7 +64,9 @@ class Kubelet:
         return next((item for item in self.listed if (item.resource, item.id) in ids), None)
 
     async def recorded(self) -> tuple[Holding, ...] | None:
-        return ()
+        self.read_checkpoint += 1
+        await asyncio.sleep(0.001)
+        return self.written
 
     async def read(self) -> Reading:
         self.asked.append(round(now(), 3))
@@ -70,7 +75,26 @@ class Kubelet:
         began = asyncio.get_running_loop().time()
         if self.faults:
             return Reading(began, None, None, None, self.faults)
-        return Reading(began, self.listed, (), self.allocatable)
+        return Reading(began, self.listed, self.written, self.allocatable)
+
+
+class Containers:
+    """Pods that have containers, by UID; ``fault``: nobody can tell this time."""
+
+    def __init__(self) -> None:
+        self.off = ""
+        self.running: set[str] = set()
+        self.fault = ""
+        self.looks = 0
+
+    def left(self, uids: Collection[str]) -> frozenset[str]:
+        self.looks += 1
+        if self.fault:
+            raise OSError(self.fault)
+        return frozenset(self.running & set(uids))
+
+    def confirm(self, living: Collection[str]) -> None:
+        """Whatever lives is seen."""
 
 
 class Processes:
@@ -89,19 +113,23 @@ class Processes:
 class Desk:
     """The books with what they stand on; ``changes``: when the doors were to be shown anew."""
 
-    def __init__(self, *devices: Device, rule: Rule = BOTH, relieves: bool = False) -> None:
+    def __init__(
+        self, *devices: Device, rule: Rule = BOTH, relieves: bool = False, state_dir: Path = Path("/nowhere")
+    ) -> None:
         loop = asyncio.get_running_loop()
+        self.containers = Containers()
         self.kubelet, self.processes, self.events = Kubelet(), Processes(), Told()
         self.changes: list[float] = []
         self.heard: list[tuple[float, frozenset[tuple[str, str]]]] = []
         self.books = Bookkeeping(
-            Settings(inventory=InventorySettings(recorded=Path("/nowhere"))),
+            Settings(inventory=InventorySettings(recorded=Path("/nowhere")), state_dir=state_dir),
             Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0),
             self.processes,
             events=self.events,
             changed=lambda: self.changes.append(round(now(), 3)),
             heard=lambda *told: self.heard.append(told),
             reader=self.kubelet,
+            containers=self.containers,
         )
         self.books.draining.off = ""
         self.books.begin(relieves=relieves)
@@ -122,5 +150,11 @@ class Desk:
 Story = Callable[[Desk], Awaitable[None]]
 
 
-def play(story: Story, *devices: Device, rule: Rule = BOTH, relieves: bool = False) -> Desk:
-    return beside(lambda: Desk(*devices, rule=rule, relieves=relieves), Desk.run, story)
+def play(
+    story: Story,
+    *devices: Device,
+    rule: Rule = BOTH,
+    relieves: bool = False,
+    state_dir: Path = Path("/nowhere"),
+) -> Desk:
+    return beside(lambda: Desk(*devices, rule=rule, relieves=relieves, state_dir=state_dir), Desk.run, story)

@@ -8,7 +8,7 @@ import pytest
 
 from node.rules import Doors, Rule
 from ostler.doctor.agent_answers import AgentAnswers
-from ostler.doctor.holds import judge_both, judge_draining, judge_known, judge_losers, judge_processes
+from ostler.doctor.holds import judge_both, judge_containers, judge_draining, judge_known, judge_losers, judge_processes
 from ostler.doctor.kubelet import judge_pod_resources
 from ostler.doctor.kubelet_answers import DEAD, MISSING, KubeletAnswers
 from ostler.doctor.nvidia_runtime import strategies_of
@@ -68,6 +68,12 @@ def test_processes_that_cannot_be_seen_matter_where_claims_are_served() -> None:
     says(judge_processes(agent(), claims=True), Verdict.OK, "are seen")
 
 
+def test_containers_that_cannot_be_seen_are_told_of_whatever_is_offered() -> None:
+    blind = agent(containers="containers of pods that were deleted by force are not looked for: nothing is mounted")
+    says(judge_containers(blind), Verdict.WARNING, "are not looked for", "read-only hostPath volume of /sys/fs/cgroup")
+    says(judge_containers(agent()), Verdict.OK, "are seen until they have ended")
+
+
 def test_claims_that_lost_are_named() -> None:
     lost = agent(agent_pb2.DeviceHolds(device="gpu-0", losers=["a/one", "a/two"]))
     says(judge_losers(lost), Verdict.WARNING, "gpu-0 (claim a/one, a/two)", "end them")
@@ -87,6 +93,7 @@ def test_without_holds_there_is_nothing_to_say(answers: AgentAnswers, why: str) 
         judge_both(answers, BOTH),
         judge_draining(answers),
         judge_processes(answers, claims=True),
+        judge_containers(answers),
         judge_losers(answers),
     )
     for finding in findings:

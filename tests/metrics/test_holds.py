@@ -13,9 +13,13 @@ from ostler.holds import DeviceHolds, HoldsReport, HoldsStatus
 from ostler.holds_counters import HoldsCounters
 
 
-def numbers(counts: HoldsCounters, report: HoldsReport = HoldsReport()) -> dict[tuple[str, ...], float]:  # noqa: B008
+def numbers(
+    counts: HoldsCounters,
+    report: HoldsReport = HoldsReport(),  # noqa: B008
+    **pending: int,
+) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    families: list[Metric] = list(holds(HoldsFigures(counts, report)))
+    families: list[Metric] = list(holds(HoldsFigures(counts, report, pending)))
     return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
 
 
@@ -38,6 +42,19 @@ def test_every_state_and_door_is_there_from_the_start() -> None:
     assert [found["ostler_hold_readings_total", outcome] for outcome in ("whole", "partial", "failed")] == [0, 0, 0]
     assert ("ostler_hold_reading_timestamp_seconds",) not in found
     assert found["ostler_holds_known",] == 1
+
+
+def test_what_is_pending_release_counts_by_its_reason_and_waits_by_what_came_of_them() -> None:
+    counts = HoldsCounters()
+    counts.waited(given=True)
+    counts.waited(given=True)
+    counts.waited(given=False)
+    found = numbers(counts, HoldsReport(status=HoldsStatus(containers="not seen")), containers=2)
+    reasons = ("containers", "processes", "looking")
+    assert [found["ostler_pending_release_devices", reason] for reason in reasons] == [2, 0, 0]
+    assert [found["ostler_release_waits_total", outcome] for outcome in ("given", "refused")] == [2, 1]
+    assert found["ostler_containers_seen",] == 0
+    assert numbers(counts)["ostler_containers_seen",] == 1
 
 
 def test_every_state_of_a_hold_is_shown_at_some_door() -> None:
