@@ -33,7 +33,7 @@ from node.values import replace
 from ostler import __version__
 from ostler.both_doors import BothDoors, Surroundings
 from ostler.changes import changes, kept
-from ostler.config.settings import EventsChoice, RegistrationChoice, Settings
+from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings
 from ostler.counters import Counters
 from ostler.doors import remove_dead_driver_sockets
 from ostler.edges import Edges
@@ -42,6 +42,7 @@ from ostler.eventlog import EventLog
 from ostler.handover import Handover
 from ostler.health_watch import Edge, HealthWatch
 from ostler.heartbeat import STUCK, Heartbeat
+from ostler.loading import load
 from ostler.memory import tidy
 from ostler.quiescence import Quiescence
 from ostler.status import AgentStatus, in_view_of, readiness
@@ -60,6 +61,10 @@ log = logging.getLogger("ostler.agent")
 
 LATEST = 1.0
 """Most seconds after the start that the agent's own socket and the probes wait for the kubelet."""
+FOR_ALLOCATE = ("ostler.bookkeeping", "node.checkpoint", "protos.podresources.v1.api_pb2_grpc")
+"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
+BETWEEN = 0.02
+"""Seconds between two parts that begin once the kubelet has the list, so that an Allocate waits for one at most."""
 
 
 class Agent:
@@ -113,6 +118,8 @@ class Agent:
         self._node_status: NodeStatus | None = None
         self._active = False
         self._settled = asyncio.Event()
+        self._turns = asyncio.Lock()
+        """Held by the part that may begin next."""
         self._serving = asyncio.Event()
         """Set once this instance has shown its devices."""
         self._reloading = asyncio.Lock()
@@ -128,10 +135,14 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._inventory.run(), name="inventory")
+                # The first Allocate may follow the device list at once; this loads while the hardware is scanned.
+                ledger = group.create_task(load(*FOR_ALLOCATE), name="load the ledger")
                 group.create_task(self._heartbeat.run(), name="heartbeat")
                 group.create_task(tidy(self._wait_until_settled), name="tidy memory")
                 group.create_task(self._quiescence.follow(lambda: self._active), name="quiesce")
                 group.create_task(self._health.run(self._wait_until_settled, self._serving), name="health")
+                if self._settings.log.level is LogLevel.DEBUG:
+                    group.create_task(self._monitor_loop(), name="loop monitor")
                 if self._settings.http is not None or self._settings.instance:
                     group.create_task(self._serve_http(), name="http")
                 self._inventory.subscribe(self._publish)
@@ -142,10 +153,11 @@ class Agent:
                 await self._inventory.first.wait()
                 self._health.begin()
                 self._publisher.submit(self._health.judged)
+                await ledger
                 await self._doors.serve(group)
                 self._serving.set()
                 self._streams_changed()
-                self._doors.keep(group)
+                await self._doors.keep(group)
                 group.create_task(self._write_node_status(), name="node status")
         finally:
             self._health.close()
@@ -153,6 +165,13 @@ class Agent:
                 await self._inventory.close()
             finally:
                 await self.handover.leave()
+
+    @staticmethod
+    async def _monitor_loop() -> None:
+        await load("ostler.loop_monitor")
+        from ostler.loop_monitor import LoopMonitor
+
+        await LoopMonitor().run()
 
     def status(self) -> AgentStatus:
         """How the agent is."""
@@ -247,7 +266,7 @@ class Agent:
             from ostler.logs import configure
 
             configure(new.log)
-        self._doors.use(self._settings)
+        await self._doors.use(self._settings)
         self._health.use(self._settings)
         self._publisher.submit(self._health.judged)
         self._inventory.override(self._settings.topology_overrides)
@@ -267,6 +286,7 @@ class Agent:
         """Events on the Node, where the API server is to be spoken to; ends at once elsewhere."""
         await self._wait_until_settled()
         if self._settings.kubernetes.events is not EventsChoice.OFF:
+            await load("ostler.node_events")
             from ostler.node_events import node_events
 
             self.node_events = node_events(self._settings, self._events)
@@ -278,6 +298,7 @@ class Agent:
         if not self._settings.kubernetes.patch_allocatable:
             return
         await self._wait_until_settled()
+        await load("ostler.node_status")
         from ostler.node_events import Surroundings as Outside
         from ostler.node_status import NodeStatus
 
@@ -310,6 +331,7 @@ class Agent:
 
     async def _serve_admin(self) -> None:
         await self._wait_until_settled()
+        await load("ostler.admin", "ostler.holds_desk", "ostler.health_view")
         from ostler.admin import serve_admin
 
         await serve_admin(self._settings.socket, self, self._events)
@@ -320,6 +342,8 @@ class Agent:
             # A driver that hangs or a kubelet that is late must not keep people from asking why.
             async with asyncio.timeout(LATEST):
                 await self._settled.wait()
+        async with self._turns:
+            await asyncio.sleep(BETWEEN)
 
     async def _serve_http(self) -> None:
         await self._wait_until_settled()

@@ -19,6 +19,7 @@ from ostler.counters import Counters
 from ostler.doors import Streams, claims_left, claims_to_serve, kubelet_folders
 from ostler.edges import Edges
 from ostler.eventlog import EventLog
+from ostler.loading import load
 from ostler.publisher import Publisher
 from ostler.sources import compute_processes
 from plugin.answer import renderer
@@ -85,6 +86,7 @@ class BothDoors:
         """
         if claims_left(self._settings):
             self._group = group
+            await self._load_second()
             self._open_second()
             if self.second is not None:
                 await self.second.recovered()
@@ -92,15 +94,17 @@ class BothDoors:
         group.create_task(self._plugin.run(), name="plugin door")
         await self.publisher.published.wait()
 
-    def keep(self, group: asyncio.TaskGroup) -> None:
+    async def keep(self, group: asyncio.TaskGroup) -> None:
         """Keep the ledger true from now on, and serve claims where that is asked for, by tasks of ``group``."""
         self._group = group
+        await self._load_second()
         self._open_second()
         group.create_task(self._keep_books(), name="bookkeeping")
 
-    def use(self, settings: Settings) -> None:
+    async def use(self, settings: Settings) -> None:
         """Follow other rules; whoever calls this submits a snapshot to the publisher afterwards."""
         self._settings = settings
+        await self._load_second()
         self.publisher.use(settings)
         self._open_second()
 
@@ -176,9 +180,14 @@ class BothDoors:
         return self._books
 
     async def _keep_books(self) -> None:
+        await load("node.inventory.nvidia.nvml_processes")
         if self.second is None:
             await self._around.settled()
         await self._opened_books().run()
+
+    async def _load_second(self) -> None:
+        if self.second is None and claims_to_serve(self._settings):
+            await load("ostler.second_door", "kube.reflector")
 
     def _open_second(self) -> None:
         """Open it if something is to be served there and it is not open; it is closed with the process only."""

@@ -18,6 +18,7 @@ from node.inventory.source import Source
 from node.rules import offers_nics
 from node.values import Value, value
 from ostler.config.settings import Settings
+from ostler.loading import load
 
 if TYPE_CHECKING:
     from node.health.keeper import HealthKeeper
@@ -127,6 +128,12 @@ class HealthWatch:
     async def run(self, settled: Callable[[], Awaitable[None]], active: asyncio.Event) -> None:
         """Listen to hardware until cancelled, and judge once this instance is ``active``."""
         await settled()
+        await load(
+            "node.inventory.live.hardware",
+            "node.health.keeper",
+            "ostler.health_record",
+            "node.inventory.nvidia.signals.source",
+        )
         async with asyncio.TaskGroup() as group:
             if self._settings.inventory.recorded is None:
                 group.create_task(self._listen(), name="live hardware")
