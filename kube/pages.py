@@ -19,10 +19,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 _GLIMPSE = 480
 _WORD = 253
-MOST_NAMED = 100
+MOST_NAMED = 1000
 """Objects of a page that are named as unread or pruned."""
-ENVELOPE = 1 << 20
-"""Bytes of a list beside its objects."""
 
 
 class Reader(Protocol[T_co]):

@@ -149,7 +149,9 @@ class NodePods:
         except (KubeError, Unavailable) as error:
             log.info("pods are looked for later", extra={"error": str(error)})
             return
-        if self._presence.listed(began, [pod_of(each) for each in listing.objects]):
+        # Of a pod that cannot be read the name is enough: it is there.
+        unread = [pod_of({"metadata": each.metadata}) for each in listing.unread]
+        if self._presence.listed(began, [*map(pod_of, listing.objects), *unread]):
             self._changed()
 
     def _source(self, api: ResourceApi) -> Source:

@@ -161,7 +161,7 @@ def test_in_a_file_what_nests_without_end_is_left_out_with_a_warning(
     deep = configured(claim("deep", "evil"), "@deep@")
     objects = [*PLAIN, deep, HELD]
     if form == "yaml":
-        text, levels = yaml.safe_dump_all(objects), min(levels, 900)
+        text, levels = yaml.safe_dump_all(objects), min(levels, 1500)
         path = "spec.devices.config[0].opaque.parameters.a.a"
     else:
         kind = "List" if form == "list" else "Snapshot"
@@ -178,6 +178,15 @@ def test_in_a_file_what_nests_without_end_is_left_out_with_a_warning(
     assert main(["snapshot", "-o", str(tmp_path / "s.yaml"), "--from", str(source)]) == 0
     assert "ResourceClaim deep spec.devices.config[0]" in capsys.readouterr().err
     assert "name: deep" in (tmp_path / "s.yaml").read_text()
+
+
+def test_yaml_that_nests_without_end_is_refused_in_bounded_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "cluster.yaml"
+    source.write_text(f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec: {flow(100_000)}\n")
+    assert main(["explain", "pod/train", "--from", str(source)]) == 2
+    assert f"{source}:5: nested deeper than 64 levels; no object of the API is that deep" in capsys.readouterr().err
 
 
 def flow(levels: int) -> str:

@@ -31,6 +31,8 @@ MAX_BYTES = 128 << 20
 MAX_VALUES = 5_000_000
 """Ten thousand devices with all their attributes have about one million."""
 MAX_ALIASED = 100_000
+MAX_SKIPPED = 5000
+"""Levels of YAML that are left out; its parser's time grows with their square."""
 _GLIMPSE = 60
 
 
@@ -276,6 +278,8 @@ class _Builder:
 
         if isinstance(event, yaml.CollectionStartEvent):
             self._skipped += 1
+            if self._skipped > MAX_SKIPPED:
+                raise BadInput([_too_deep(self._source, self._pruned_line)])
         elif isinstance(event, yaml.CollectionEndEvent):
             self._skipped -= 1
             if not self._skipped:
