@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from uuid import UUID
 
 from hypothesis import given
@@ -140,6 +141,17 @@ def test_names_of_gone_pods_are_kept_within_bounds() -> None:
     assert not presence.gone(uid(1))
     presence.listed(clock.now, ())
     assert presence.gone(uid(1))
+
+
+def test_a_list_of_thousands_of_pods_does_not_hold_up_the_loop() -> None:
+    presence, _ = synced()
+    lists = [[pod(number) for number in range(begin, begin + 10_000)] for begin in (1, 5001, 1)]
+    for pods in lists:
+        began = time.thread_time()
+        presence.replaced(pods)
+        assert len(presence.pods) == 10_000
+        assert presence.name_of(pods[7].uid)
+        assert time.thread_time() - began < 0.05
 
 
 def test_a_pods_object_is_cut_down_to_what_is_read_of_it() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from kube.backoff import BackoffPolicy
-from kube.bodies import JsonObject
+from kube.bodies import JsonObject, object_at
 from kube.client import Client
 from kube.client import Limits as ClientLimits
 from kube.collection import Collection
@@ -21,7 +21,7 @@ from kube.errors import BadAnswer, Forbidden, KubeError, ServerFault
 from kube.reflector import HandlerFailed, Limits, Reflector
 from tests.kube.conftest import AT_ONCE, client_of
 from tests.kube.server import Answer, ApiServer, refused
-from tests.kube.watched import PATH, Notes, Watched, bookmark, event, expired, fed, not_now, thing, watched
+from tests.kube.watched import PATH, Notes, Watched, bookmark, event, expired, fed, line, not_now, thing, watched
 from tests.waiting import until
 
 QUICK = BackoffPolicy(first=0.01, most=0.02, longest=0.05)
@@ -217,6 +217,19 @@ def test_an_event_that_cannot_be_read_is_passed_over_by_name_and_the_watch_goes_
     texts = [vars(record)["object"] for record in caplog.records if record.getMessage() == "an object cannot be read"]
     assert texts[0].startswith("a has more than 100000 bytes in fields that are used (300")
     assert texts[1] == f"b is no JSON object ({len(NO_JSON) - 1} bytes in all)"
+
+
+@pytest.mark.parametrize("levels", [1500, 100_000])
+def test_an_event_whose_object_nests_without_end_is_told_like_any_other(levels: int) -> None:
+    deep = b'{"a":' * levels + b"1" + b"}" * levels
+    sent = line(event("ADDED", thing("a", 11, spec={"deep": "@deep@", "x": 1}))).replace(b'"@deep@"', deep)
+    with watched() as collection:
+        notes = Notes()
+        with reflecting(collection, notes) as reflector:
+            collection.send(sent, event("ADDED", thing("b", 12)))
+            heard(notes, "replaced  @10", "applied a", "applied b")
+            assert reflector.status().failures == 0
+    assert object_at(notes.objects[0], "spec")["x"] == 1
 
 
 def test_an_object_of_a_list_that_cannot_be_read_is_told_by_its_name_and_not_taken_for_gone(
