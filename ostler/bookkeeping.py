@@ -134,6 +134,8 @@ class Bookkeeping:
         allocated at that moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
         """
         self._loop.allocating()
+        if self.keeper.is_refused(devices):
+            return None
         known = self.plugin.known(self._monotonic())
         asked: dict[tuple[str, str], OfferedDevice] = {}
         suspected = self.plugin.unattributed

@@ -8,6 +8,7 @@ matters.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Collection
@@ -88,11 +89,16 @@ def processes_of(uids: Collection[str], proc: Path) -> set[str]:
     for pid in pids:
         if len(left) == len(uids):
             break
-        for file in ("cgroup", "mountinfo"):
-            try:
-                text = (proc / pid / file).read_text(errors="replace")
-            except OSError:
-                continue  # It has ended; or it is hidden from us, like every other one.
-            found = {match.replace("_", "-") for match in _OF_POD.findall(text)}
-            left |= found & set(uids)
+        with contextlib.suppress(OSError):
+            # One that has ended is nobody's; and where they are hidden from us, all are.
+            left |= _pods_of(proc / pid) & set(uids)
     return left
+
+
+def _pods_of(process: Path) -> set[str]:
+    found = set(_OF_POD.findall((process / "cgroup").read_text(errors="replace")))
+    for line in (process / "mountinfo").read_text(errors="replace").splitlines():
+        _, _, _, source, target, *_ = *line.split(" ", 5), "", "", "", "", ""
+        # On the node itself the volumes of pods are mounted below the same folders, some for longer than the pods are.
+        found |= set(_OF_POD.findall(source)) - set(_OF_POD.findall(target))
+    return {uid.replace("_", "-") for uid in found}

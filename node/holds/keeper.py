@@ -107,6 +107,15 @@ class HoldKeeper:
         self.plugin.granted(grants, self._monotonic(), at)
         self.changed()
 
+    def is_refused(self, devices: Sequence[OfferedDevice]) -> bool:
+        """Whether a claim has one of these, so that ``allocate`` refuses them and nothing has to be waited for."""
+        for offered in devices:
+            name, within = offered.device.name, self._within(offered.device)
+            by = self.ledger.obstacle(Hold(name, Door.PLUGIN, "", 0.0, plugin_owner(name), within=within))
+            if by is not None and by.door is Door.DRA:
+                return True
+        return False
+
     def _within(self, device: Device) -> tuple[str, ...]:
         """``wholes_of``, which was asked of all devices when they were placed."""
         within = self._wholes.get(device.name)

@@ -104,6 +104,19 @@ def test_an_allocate_that_waits_in_vain_is_refused_and_says_for_whom_and_what_to
     play(story, gpu(0))
 
 
+def test_a_device_that_a_claim_has_is_refused_at_once_with_the_claim_named() -> None:
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        desk.containers.running.add("a")
+        desk.books.ledger.take("claim", [Hold("gpu-0", Door.DRA, "team/c", 0.0, owner="claim", pods=("a",))])
+        desk.books.keeper.settle()
+        assert desk.books.doubted(GPU, offered(gpu(0))) is None
+        with pytest.raises(HeldError, match="held through the dra door by team/c"):
+            await allocate(desk, 0)
+
+    play(story, gpu(0))
+
+
 def test_many_that_wait_for_one_pod_all_end_in_time() -> None:
     async def story(desk: Desk) -> None:
         await deleted_by_force(desk)

@@ -120,6 +120,18 @@ def test_a_node_in_a_pid_namespace_of_its_own_is_seen_if_a_living_pod_is(tmp_pat
     assert seen.left([UID]) == {UID}
 
 
+def test_volumes_that_the_node_itself_has_mounted_for_a_pod_are_none_of_its_containers(
+    tmp_path: Path, proc: Proc
+) -> None:
+    volumes = f"/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~projected/token"
+    below = f"/var/lib/kubelet/pods/{UID}/volume-subpaths/data/main/0"
+    mounts = f"77 25 0:50 / {volumes} rw - tmpfs tmpfs rw\n78 25 8:1 {volumes}/sub {below} rw - ext4 /dev/sda rw\n\nx\n"
+    proc.put(17, mounts=mounts)
+    assert not processes_of([UID], proc.root)
+    proc.put(18, mounts=mounts + mount(UID))
+    assert processes_of([UID], proc.root) == {UID}
+
+
 def test_processes_that_end_or_are_hidden_meanwhile_are_passed_over(tmp_path: Path, proc: Proc) -> None:
     (proc.root / "23").mkdir()
     (proc.root / "23/cgroup").symlink_to("/nowhere")
