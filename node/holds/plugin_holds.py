@@ -111,6 +111,7 @@ class PluginHolds:
         """Grants (monotonic) of which nobody has read yet which pod got them."""
         self._written: tuple[Holding, ...] = ()
         """The checkpoint as it was read last, pods that are gone included."""
+        self._written_at = -math.inf
         self._since: dict[Id, float] = {}
         self._places: dict[Id, tuple[_Place, ...]] = {}
         """Of ids that are held: where they were placed last, also when that device is gone meanwhile."""
@@ -185,7 +186,9 @@ class PluginHolds:
         The kubelet enters what a container gets before it asks for another one's, and starts none that it has not
         entered.
         """
-        self._written = recorded
+        if recorded != self._written:
+            self._wanted = None
+        self._written, self._written_at = recorded, now
         if self._unattributed:
             there = {(item.resource, item.id) for item in recorded}
             late = {id_: at for id_, at in self._unattributed.items() if id_ not in there and at > now - ENTERED}
@@ -316,13 +319,19 @@ class PluginHolds:
             resource=ids[0][0],
             ids=tuple(ids),
             bound=state is HoldState.RECORDED and self._is_bound(ids),
-            pods=self._pods_of(ids),
+            pods=self._pods_of(ids, state),
         )
 
-    def _pods_of(self, ids: list[Id]) -> tuple[str, ...]:
-        """What was read before a grant of the same id is of the pod before."""
-        read = (id_ for id_ in ids if id_ not in self._granted or self._began > self._granted[id_].now)
-        return tuple(sorted({uid for id_ in read for uid in self._recorded.get(id_, ())}))
+    def _pods_of(self, ids: list[Id], state: HoldState) -> tuple[str, ...]:
+        """Who has them by the checkpoint.
+
+        A pod that the API server calls gone is among them while the kubelet has not forgotten it: it may be about to
+        start the pod's containers, so that nothing is proved by there being none.
+        """
+        if state is HoldState.RECORDED:
+            return tuple(sorted({uid for id_ in ids for uid in self._recorded.get(id_, ())}))
+        read = {id_ for id_ in ids if id_ not in self._granted or self._written_at > self._granted[id_].now}
+        return tuple(sorted({item.uid for item in self._written if (item.resource, item.id) in read}))
 
     def _is_bound(self, ids: list[Id]) -> bool:
         """Whether the API server has a pod that the checkpoint names; those that are gone are not among them."""

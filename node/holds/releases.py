@@ -22,6 +22,7 @@ from node.ledger import HeldError, Hold
 from node.offer import OfferedDevice
 from node.overlap import wholes_of
 from node.rules import Door
+from node.values import Value, value
 
 log = logging.getLogger("ostler.holds")
 
@@ -29,6 +30,15 @@ STEP, SLOW = 0.05, 1.0
 """Seconds between looks: while an Allocate waits, and the most while nobody does."""
 FILE_NAME = "device-pods.json"
 SCHEMA = "device-pods/v1"
+
+
+@value
+class _Look(Value):
+    """A look that began at that time (monotonic): the pods that were asked about, and those that have containers."""
+
+    began: float
+    uids: frozenset[str]
+    left: frozenset[str]
 
 
 class Releases:
@@ -54,8 +64,7 @@ class Releases:
         self._clock = clock
         self._monotonic = monotonic
         self._looking = asyncio.Lock()
-        self._last: tuple[float, frozenset[str]] = (-math.inf, frozenset())
-        """When the last look began (monotonic), and for which pods."""
+        self._last = _Look(-math.inf, frozenset(), frozenset())
         self._written = tenants.version
         self._problem = ""
         self._living: frozenset[str] = frozenset()
@@ -82,17 +91,20 @@ class Releases:
     async def ended(self, resource: str, devices: Collection[OfferedDevice]) -> None:
         """Return when no pod that had one of these has a container left; raises ``HeldError`` after the longest wait.
 
-        Also for pods that have it by the books: the kubelet would not give it out if it had not forgotten them.
+        Also for pods that have it by the books, which are late: the kubelet would not give it out if it had not
+        forgotten them, and it starts nothing more of a pod that it has forgotten.
         """
-        while uids := self._suspects(devices):
+        proved: set[str] = set()
+        while uids := self._suspects(devices) - proved:
             now = self._monotonic()
             until = self._tenants.wait_until(uids, now, self._clock())
             async with self._looking:
-                uids = self._suspects(devices)
                 # Of many that wait for one pod the first one looks for all.
-                if uids and not (self._last[0] >= now and uids <= self._last[1]):
+                if self._last.began < now or not uids <= self._last.uids:
                     await self._look(uids)
-            if self._suspects(devices):
+                left = uids & self._last.left
+            proved |= uids - left
+            if left:
                 if self._monotonic() >= until:
                     self._settle()
                     raise self._refusal(resource, devices)
@@ -117,8 +129,7 @@ class Releases:
             wait = STEP if self._tenants.waited_for - waited_for else min(2 * wait, SLOW)
 
     async def _look(self, uids: frozenset[str]) -> None:
-        before = self._tenants.wanted(self._monotonic())
-        self._last = self._monotonic(), uids
+        before, began = self._tenants.wanted(self._monotonic()), self._monotonic()
         try:
             # Where nobody can tell, the word of kubelet and API server has to do.
             left = frozenset() if self.off else await in_passing(lambda: self._containers.left(uids))
@@ -128,6 +139,7 @@ class Releases:
             left = uids
         else:
             self._tell("")
+        self._last = _Look(began, uids, left)
         news = self._tenants.gone(uids - left)
         if news or self._tenants.wanted(self._monotonic()) != before:
             self._settle()

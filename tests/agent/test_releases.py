@@ -117,6 +117,21 @@ def test_a_device_that_a_claim_has_is_refused_at_once_with_the_claim_named() -> 
     play(story, gpu(0))
 
 
+def test_a_device_is_given_at_once_where_only_the_books_are_late_with_the_end_of_its_pod() -> None:
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        await allocate(desk, 0)
+        desk.kubelet.written = (had(0, "a"),)
+        desk.kubelet.listed = (Holding(GPU, "GPU-0", "main", pod="team/a"),)
+        await asyncio.sleep(20)
+        desk.kubelet.listed = ()
+        began = asyncio.get_running_loop().time()
+        await allocate(desk, 0)
+        assert asyncio.get_running_loop().time() - began < 0.1
+
+    play(story, gpu(0), rule=PLUGIN)
+
+
 def test_many_that_wait_for_one_pod_all_end_in_time() -> None:
     async def story(desk: Desk) -> None:
         await deleted_by_force(desk)
@@ -160,6 +175,29 @@ def test_a_change_of_the_kubelets_file_attributes_what_was_given_out_so_that_nob
         assert desk.books.doubted(GPU, offered(gpu(1))) is None
 
     play(story, gpu(0), gpu(1))
+
+
+def test_a_pod_that_the_kubelet_has_not_forgotten_is_not_proved_to_be_gone_by_having_no_containers_yet() -> None:
+    """It was deleted by force before they began, and the kubelet hears of that later than the agent does."""
+
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        await allocate(desk, 0)
+        desk.kubelet.written = (had(0, "a"),)
+        desk.kubelet.listed = (Holding(GPU, "GPU-0", "main", pod="team/a"),)
+        desk.books.know(Pods("a"))
+        desk.books.kubelet_changed()
+        desk.books.pods_changed()
+        await asyncio.sleep(3)
+        desk.containers.running.add("a")
+        desk.kubelet.listed = ()
+        waiting = asyncio.create_task(allocate(desk, 0))
+        await asyncio.sleep(3)
+        assert not waiting.done()
+        desk.containers.running.clear()
+        await asyncio.wait_for(waiting, 0.2)
+
+    play(story, gpu(0))
 
 
 def test_a_claim_that_is_released_keeps_its_device_until_its_pods_have_ended_those_that_came_later_too() -> None:

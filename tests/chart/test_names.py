@@ -74,6 +74,7 @@ def test_paths_are_passed_on_as_they_are(character: str) -> None:
         "plugins-registry": f"{root}/plugins_registry",
         "pod-resources": f"{root}/pod-resources",
         "state": root,
+        "cgroup": "/sys/fs/cgroup",
         "dev": f"{root}/dev",
         "machine-id": root,
         "cdi": root,
