@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kube.credentials import Certificate, Credentials, TokenFile
 from kube.errors import ConfigurationError
+from kube.files import read_small
 from kube.memory_file import MemoryFile
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -60,7 +61,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -
     check_authority(str(ca), str(folder), "ca.crt")
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     try:
-        namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
+        namespace = read_small(folder / "namespace").decode().strip()
     except (OSError, ValueError):
         # Its absence hinders nobody who names a namespace.
         namespace = ""

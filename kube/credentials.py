@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kube.errors import ConfigurationError
+from kube.files import read_small
 from kube.library import library
 from kube.memory_file import MemoryFile
 
@@ -88,7 +89,7 @@ class TokenFile:
     def current(self) -> Credential:
         """See ``Credentials``."""
         try:
-            token = self.path.read_text(encoding="ascii")
+            token = read_small(self.path).decode("ascii")
         except OSError as error:
             problem = f"{self.path} cannot be read ({error.strerror or error})"
             raise ConfigurationError(self.source, self.field, problem, "give a file with a token") from error

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from kube.configuration import Access, check_authority, check_certificate
 from kube.credentials import Certificate, Credential, Credentials, Fixed, Plugin, TokenFile, basic, bearer
 from kube.errors import ConfigurationError
+from kube.files import TooLarge, read_small
 from kube.memory_file import MemoryFile
 
 if TYPE_CHECKING:
@@ -124,18 +125,17 @@ def _parse(path: Path) -> object:
 
     source = str(path)
     try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
+        data = read_small(path, _LARGEST)
+    except TooLarge as error:
+        raise ConfigurationError(source, "", str(error.strerror), "give the path of a kubeconfig") from None
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
         raise ConfigurationError(
             source, "", problem, "give the path of a kubeconfig that the agent may read"
         ) from error
-    if len(data) > _LARGEST:
-        raise ConfigurationError(source, "", f"has more than {_LARGEST} bytes", "give the path of a kubeconfig")
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        _check_depth(source, yaml.parse(data, Loader=loader))
+        _check(source, yaml.parse(data, Loader=loader))
         return yaml.load(data, Loader=loader)  # noqa: S506 - both are safe loaders
     except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:
         # The last two: of values that are not what their own tag says, such as "!!bool x".
@@ -145,16 +145,26 @@ def _parse(path: Path) -> object:
         raise ConfigurationError(source, where, "is not valid YAML", "correct it, or write the file anew") from None
 
 
-def _check_depth(source: str, events: Iterable[yaml.Event]) -> None:
-    """Raise ``ConfigurationError`` before anything is built: deep input kills the process in the loader's C code."""
-    from yaml import CollectionEndEvent, CollectionStartEvent
+def _check(source: str, events: Iterable[yaml.Event]) -> None:
+    """Raise ``ConfigurationError`` before anything is built.
+
+    Deep input kills the process in the loader's C code, and ten lines of aliases can stand for any number of values.
+    """
+    from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent
 
     depth = 0
+    anchors: set[str] = set()
     for event in events:
         if isinstance(event, CollectionStartEvent):
             depth += 1
         elif isinstance(event, CollectionEndEvent):
             depth -= 1
+        if isinstance(event, AliasEvent):
+            if event.anchor in anchors:
+                where = f"line {event.start_mark.line + 1}" if event.start_mark else ""
+                raise ConfigurationError(source, where, "uses a YAML alias", "write the value out")
+        elif isinstance(event, NodeEvent) and event.anchor:
+            anchors.add(event.anchor)
         if depth > _DEEPEST:
             raise ConfigurationError(source, "", f"has more than {_DEEPEST} levels", "give the path of a kubeconfig")
 

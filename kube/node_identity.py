@@ -16,6 +16,7 @@ from typing import Protocol
 from kube.backoff import Backoff
 from kube.bodies import JsonObject, object_at, one_line, text_at
 from kube.errors import KubeError, NodeNotOurs, RequestError
+from kube.files import read_small
 from kube.paths import path_of
 
 _LONGEST = 128
@@ -48,7 +49,7 @@ def read_machine(etc: Path = Path("/etc"), sys: Path = Path("/sys")) -> Machine:
 
 def _line(path: Path) -> str:
     try:
-        text = path.read_text(encoding="ascii").strip()
+        text = read_small(path).decode("ascii").strip()
     except (OSError, ValueError):
         return ""
     # systemd writes this word until an image has its first boot.

@@ -4,6 +4,10 @@
 A record is a JSON document ``{"schema":...,"sha256":...,"data":...}`` whose hash is taken over the raw bytes of
 ``data``: a later version that writes the same data in another order or with new fields never takes an old file for
 damaged. A damaged record is set aside and reported, so that its owner rebuilds it and never stops because of it.
+
+Writer and reader share one bound (``MAX_RECORD``, ``MAX_DEPTH``): what could not be read again is never written. What
+is set aside is bounded as well, in number for each folder and in size for each file, for a state folder is a disk that
+others need.
 """
 
 from __future__ import annotations
@@ -13,15 +17,26 @@ import hashlib
 import json
 import os
 import re
-import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+from node.documents import Limits, is_deeper, parse_json
+from node.opening import NotRegular, TooLarge, open_regular, read_regular
 
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
 _LAYOUT = re.compile(rb'\{"schema":("(?:[^"\\]|\\.){0,200}"),"sha256":"([0-9a-f]{64})","data":(.*)\}\n', re.DOTALL)
-_LARGEST = 16 << 20
-"""Bytes of a record, many times what the largest node needs; what is larger is not read, since memory is limited."""
+MAX_RECORD = 16 << 20
+"""Bytes of a record, many times what the largest node needs; more is neither read nor written: memory is limited."""
+MAX_DEPTH = 100
+"""Levels of lists and mappings in a record's data; a document around it has one more."""
+MOST_ASIDE = 8
+"""Files set aside that a folder keeps, the newest ones."""
+MAX_ASIDE = 1 << 20
+"""Bytes that a file keeps when it is set aside: its beginning, for whoever looks for the reason."""
+_ASIDE = re.compile(r"(?P<name>.+)\.damaged-(?P<number>[0-9]{1,9})")
+_LIMITS = Limits(depth=MAX_DEPTH + 1)
 _LEFTOVER_AGE = 600.0
 """Seconds after which a temporary file of ours belongs to a process that died while writing."""
 
@@ -97,11 +112,16 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600, *, durable: bool = T
 def write_record(path: Path, schema: str, data: JsonValue, *, durable: bool = True, sweep: bool = True) -> None:
     """Write ``data`` as a record; ``schema`` is a name with a version at its end (``identities/v1``).
 
-    ``durable`` and ``sweep`` as for ``write_whole``. Raises WriteFailed.
+    ``durable`` and ``sweep`` as for ``write_whole``. Raises WriteFailed, also for data that ``read_record`` refuses.
     """
+    if is_deeper(data, MAX_DEPTH):
+        raise WriteFailed(path, f"its data nests deeper than {MAX_DEPTH} levels, which no reader accepts")
     raw = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
     head = f'{{"schema":{json.dumps(schema)},"sha256":"{hashlib.sha256(raw).hexdigest()}","data":'
-    write_whole(path, head.encode() + raw + b"}\n", durable=durable, sweep=sweep)
+    record = head.encode() + raw + b"}\n"
+    if len(record) > MAX_RECORD:
+        raise WriteFailed(path, f"the record is {len(record)} bytes; the limit is {MAX_RECORD}")
+    write_whole(path, record, durable=durable, sweep=sweep)
 
 
 def read_record(path: Path, schema: str) -> JsonValue:
@@ -110,36 +130,20 @@ def read_record(path: Path, schema: str) -> JsonValue:
     Raises ReadFailed, RecordSchemaUnknown (file left alone) or RecordDamaged (file moved to ``<name>.damaged-<n>``).
     """
     try:
-        content = _content(path)
+        content = read_regular(path, MAX_RECORD)
     except FileNotFoundError:
         return None
+    except (NotRegular, TooLarge) as error:
+        raise RecordDamaged(path, str(error.strerror), set_aside(path)) from error
     except OSError as error:
         raise ReadFailed(path, error.strerror or str(error)) from error
-    except ValueError as error:
-        raise RecordDamaged(path, str(error), set_aside(path)) from error
     try:
         found = _schema_of(content)
         if found != schema and _family(found) == _family(schema):
             raise RecordSchemaUnknown(path, found, schema)
         return _data_of(content, found, schema)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RecordDamaged(path, str(error), set_aside(path)) from error
-
-
-def _content(path: Path) -> bytes:
-    """Raises OSError, and ValueError for what no record can be."""
-    # A pipe in the file's place must keep nobody waiting.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError("it is no file")
-        if found.st_size > _LARGEST:
-            raise ValueError(f"it has {found.st_size} bytes; at most {_LARGEST} are read")
-        with open(descriptor, "rb", closefd=False) as file:
-            return file.read(_LARGEST)
-    finally:
-        os.close(descriptor)
 
 
 def _write_temporary(temporary: Path, data: bytes, mode: int, *, durable: bool) -> float:
@@ -183,9 +187,9 @@ def _schema_of(content: bytes) -> str:
     """Schema of any JSON object that has one: a newer version may use another layout. Raises ValueError."""
     match = _LAYOUT.fullmatch(content)
     try:
-        document = json.loads(match.group(1) if match is not None else content)
+        document = parse_json(match.group(1) if match is not None else content, _LIMITS)
     except ValueError as error:
-        raise ValueError(f"it is no JSON ({error})") from error
+        raise ValueError(f"it is {error}") from error
     found = document.get("schema") if isinstance(document, dict) else document
     if not isinstance(found, str):
         raise ValueError("it names no schema")  # noqa: TRY004 - one exception type for every kind of damage
@@ -202,7 +206,7 @@ def _data_of(content: bytes, found: str, schema: str) -> JsonValue:
     raw: bytes = match.group(3)
     if hashlib.sha256(raw).hexdigest().encode() != match.group(2):
         raise ValueError("the hash of its data does not match")
-    data: JsonValue = json.loads(raw)
+    data: JsonValue = parse_json(raw, _LIMITS)
     return data
 
 
@@ -213,12 +217,57 @@ def _family(schema: str) -> str | None:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Move a file that cannot be used to ``<name>.damaged-<n>``; None when it could not be moved."""
-    number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
-        number += 1
+    """Move a file that cannot be used to ``<name>.damaged-<n>``; None when it could not be moved.
+
+    No more than its beginning is kept, and no more such files than the newest of the folder.
+    """
     try:
+        known = _set_aside_in(path.parent)
+        number = 1 + max((each.number for each in known if each.name == path.name), default=0)
+        aside = path.with_name(f"{path.name}.damaged-{number}")
         path.rename(aside)
     except OSError:
         return None  # The error that is about to be raised says so.
+    # What cannot be shortened or removed stays; the disk itself says so with the next write.
+    with contextlib.suppress(OSError):
+        _shorten(aside)
+    for old in sorted(known, key=lambda each: each.order)[: max(0, len(known) + 1 - MOST_ASIDE)]:
+        with contextlib.suppress(OSError):
+            old.path.rmdir() if old.path.is_dir() and not old.path.is_symlink() else old.path.unlink()
     return aside
+
+
+@dataclass(frozen=True, slots=True)
+class _Aside:
+    """A file that was set aside; ``order`` is later for a newer one."""
+
+    path: Path
+    name: str
+    number: int
+    order: tuple[int, int]
+
+
+def _set_aside_in(folder: Path) -> list[_Aside]:
+    """Raises OSError."""
+    found = []
+    for path in folder.iterdir():
+        match = _ASIDE.fullmatch(path.name)
+        if match is not None:
+            number = int(match["number"])
+            # Renaming moves the time of change and none else; files of one moment are told apart by their numbers.
+            found.append(_Aside(path, match["name"], number, (path.lstat().st_ctime_ns, number)))
+    return found
+
+
+def _shorten(path: Path) -> None:
+    """Raises OSError."""
+    if not path.is_file() or path.is_symlink() or path.lstat().st_size <= MAX_ASIDE:
+        return
+    if path.lstat().st_nlink > 1:
+        path.unlink()  # Its content is another file's as well.
+        return
+    descriptor = open_regular(path, os.O_WRONLY)
+    try:
+        os.ftruncate(descriptor, MAX_ASIDE)
+    finally:
+        os.close(descriptor)

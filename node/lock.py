@@ -19,10 +19,15 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from node.opening import open_regular, read_kernel_text, read_regular
+
 FILE_NAME = "lock"
 """In the state folder."""
 POLL = 0.05
 """Seconds between attempts of a standby. flock tells nobody when it falls free; only standbys pay for asking."""
+
+_LONGEST = 64
+"""Bytes of a lock file: a process id and the end of its line."""
 
 
 class LockError(Exception):
@@ -68,7 +73,10 @@ class InstanceLock:
 
     def _open(self) -> int:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return open_regular(self.path, os.O_RDWR | os.O_CREAT)
+
+    def _look(self) -> int:
+        return open_regular(self.path)
 
     def _sign(self, descriptor: int) -> None:
         # The number is for messages only: a full disk must not keep a node's devices from being served.
@@ -85,7 +93,7 @@ class InstanceLock:
     def taken(self) -> bool:
         """Whether somebody else holds the lock now; False where there is no file to ask."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._look()
         except OSError:
             return False
         try:
@@ -102,7 +110,7 @@ class InstanceLock:
     def holder(self) -> str:
         """Process id of the holder as it wrote it, empty when unknown; for messages only."""
         try:
-            return self.path.read_text().strip()
+            return read_regular(self.path, _LONGEST).decode(errors="replace").strip()
         except OSError:
             return ""
 
@@ -141,7 +149,7 @@ class FolderLock(InstanceLock):
     def holder(self) -> str:
         """Who has it, in words as far as that can be seen: ``process 12 with state folder /var/lib/ostler``."""
         try:
-            inode, table = self.path.stat().st_ino, (self._proc / "locks").read_text(encoding="ascii", errors="replace")
+            inode, table = self.path.stat().st_ino, read_kernel_text(self._proc / "locks")
         except OSError:
             return ""
         pid = holder_of(inode, table)
@@ -152,6 +160,8 @@ class FolderLock(InstanceLock):
 
     def _open(self) -> int:
         return os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    _look = _open
 
     def _sign(self, descriptor: int) -> None:
         """A folder has no room for a number."""

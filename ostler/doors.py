@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from node.opening import KUBELET_STATE, read_regular
 from node.rules import Door
 from ostler.config.settings import RegistrationChoice, Settings
 from plugin.kubelet import KubeletFolders, RegistrationPath
@@ -44,7 +45,7 @@ def claims_left(settings: Settings) -> bool:
     try:
         if any(settings.state_dir.joinpath("claims").glob("*.json")):
             return True
-        return settings.dra.driver_name.encode() in kubelets_own.read_bytes()
+        return settings.dra.driver_name.encode() in read_regular(kubelets_own, KUBELET_STATE)
     except FileNotFoundError:
         return False
     except OSError:

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
+from node.documents import DocumentRefused
+from node.given import read_given
+from node.yaml_text import parse_yaml_all
 from sandbox.cluster import samples
 from sandbox.cluster.client import Refused
 from sandbox.cluster.cluster import Cluster, NotServed, PodOutcome
@@ -28,6 +29,8 @@ HELP = """\
   explain POD              why a pod waits, or what it would get
 """
 
+MAX_MANIFEST = 16 << 20
+"""Bytes of a manifest that is applied."""
 NO_CLUSTER = "there is no API server here"
 
 
@@ -89,7 +92,7 @@ class ClaimCommands:
                 await command(self._node.cluster, words)
             except OSError as error:
                 sys.stdout.write(f"   {error.filename}: {error.strerror}\n")
-            except (ApiFailed, UnprepareError, ManifestError, NotServed, UnicodeError, yaml.YAMLError) as error:
+            except (ApiFailed, UnprepareError, ManifestError, NotServed, DocumentRefused) as error:
                 sys.stdout.write(f"   {error}\n")
 
         return run
@@ -114,8 +117,8 @@ class ClaimCommands:
         self._ran(await cluster.run(samples.pod(name, name)))
 
     async def _apply(self, cluster: Cluster, words: Sequence[str]) -> None:
-        text = Path(words[0]).read_text(encoding="utf-8")
-        documents = [each for each in yaml.safe_load_all(text) if each]
+        text = read_given(Path(words[0]), MAX_MANIFEST, fifo=True)
+        documents = [each for each in parse_yaml_all(text) if each]
         for document in documents:
             if not isinstance(document, dict):
                 raise NotServed(str(document))

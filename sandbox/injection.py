@@ -8,13 +8,15 @@ that is set twice the later value counts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from node.cdi.spec import LARGEST
+from node.documents import parse_json
+from node.opening import read_regular
+from node.yaml_text import parse_yaml
 
 _SUFFIXES = (".json", ".yaml")
 _LISTS = ("env", "deviceNodes", "mounts", "hooks")
@@ -56,7 +58,7 @@ class _Registry:
                 continue
             try:
                 spec = _read(path)
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 self.problems.append(f"{path}: {error}")
                 continue
             conflicts |= found.keys() & spec.devices.keys()
@@ -99,7 +101,7 @@ def _edits(registry: _Registry, names: Iterable[str]) -> Iterator[Edits]:
 
 
 def _read(path: Path) -> _Spec:
-    text = path.read_text(encoding="utf-8")
-    document = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    data = read_regular(path, LARGEST)
+    document = parse_json(data) if path.suffix == ".json" else parse_yaml(data)
     devices = {f"{document['kind']}={each['name']}": each.get("containerEdits") or {} for each in document["devices"]}
     return _Spec(path, devices, document.get("containerEdits") or {})

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from driver.claims.errors import Unavailable
 from node.files import WriteFailed, write_whole
+from node.opening import read_regular
 
 _MODE = 0o644
 """Container runtimes may run as anybody; a spec holds no secret."""
@@ -42,9 +43,8 @@ class ClaimSpecs:
         path = self.path(uid)
         data = text.encode()
         try:
-            with path.open("rb") as file:
-                if file.read(len(data) + 1) == data:
-                    return False
+            if read_regular(path, len(data)) == data:
+                return False
         except OSError:
             pass  # Not there, or not readable: written anew below, where a real fault shows.
         try:
@@ -83,9 +83,7 @@ class ClaimSpecs:
         from node.cdi.spec import LARGEST  # Not at the start, where nothing is prepared yet.
 
         try:
-            with self.path(uid).open("rb") as file:
-                data = file.read(LARGEST + 1)
-            return data.decode() if len(data) <= LARGEST else ""
+            return read_regular(self.path(uid), LARGEST).decode()
         except (OSError, ValueError):
             return ""
 

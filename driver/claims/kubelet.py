@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from node.opening import KUBELET_STATE, content, opened
 from node.values import Value, replace, value
 
 if TYPE_CHECKING:
@@ -90,9 +91,9 @@ def read_kubelet_claims(root: Path) -> KubeletClaims:
 
     path = root / FILE_NAME
     try:
-        with path.open("rb") as file:
-            state = decode(file.read())
-            replaced = os.fstat(file.fileno()).st_nlink == 0
+        with opened(path) as descriptor:
+            state = decode(content(descriptor, path, KUBELET_STATE))
+            replaced = os.fstat(descriptor).st_nlink == 0
     except (OSError, DraStateError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         return KubeletClaims({}, f"{path} cannot be used: {reason}")

@@ -10,7 +10,6 @@ taken, for the kubelet will ask for the claim again or release it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from driver.claims.allocation import is_uid
@@ -19,6 +18,7 @@ from driver.claims.model import ClaimReference, ClaimState
 from driver.claims.plan import device_of_entry
 from driver.claims.record import ClaimRecord, RecordedDevice
 from driver.claims.store import Stored, unnamed
+from node.documents import parse_json
 from node.values import Value, value
 
 
@@ -95,9 +95,9 @@ def _adopted(
 def _described(uid: str, spec: str) -> tuple[RecordedDevice, ...]:
     """The devices that a CDI file of the claim names."""
     try:
-        document = json.loads(spec)
+        document = parse_json(spec)
         kind, entries = document["kind"], [str(entry["name"]) for entry in document["devices"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return ()
     found = ((device_of_entry(uid, entry), entry) for entry in entries)
     return tuple(

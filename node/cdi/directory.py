@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from node.cdi.spec import CdiError, Spec, encode
+from node.cdi.spec import LARGEST, CdiError, Spec, encode
 from node.files import (
     FileError,
     JsonValue,
@@ -24,6 +24,7 @@ from node.files import (
     write_record,
     write_whole,
 )
+from node.opening import TooLarge, read_regular
 
 log = logging.getLogger("ostler.cdi")
 
@@ -76,7 +77,7 @@ class CdiDirectory:
     def _write(self, name: str, data: bytes) -> bool:
         path = self.path / name
         try:
-            if path.read_bytes() == data:
+            if read_regular(path, len(data)) == data:
                 return False
         except OSError:
             pass  # Not there, or not readable: written anew below, where a real fault shows.
@@ -91,11 +92,13 @@ class CdiDirectory:
     def _sweep(self, name: str, digests: tuple[str, ...]) -> Change:
         path = self.path / name
         try:
-            if _digest(path.read_bytes()) not in digests:
+            if _digest(read_regular(path, LARGEST)) not in digests:
                 return Change(name, "left, somebody else changed it")
             path.unlink()
         except FileNotFoundError:
             return Change(name, "was gone already")
+        except TooLarge:
+            return Change(name, "left, somebody else changed it")
         except OSError as error:
             raise CdiError(f"file {path}", f"cannot be removed ({_reason(error)})", "check the folder") from error
         return Change(name, "removed")

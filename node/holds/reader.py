@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import stat
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -23,6 +22,7 @@ import grpc.aio
 
 from node.holds.reading import Holding, Reading
 from node.inventory.live.passing import in_passing
+from node.opening import KUBELET_STATE, content, opened
 from node.podresources import OPTIONS, TIMEOUT, PodResourcesRefused, ids_by_resource, readable, socket_below
 from node.sockets import FileId, is_socket
 
@@ -36,8 +36,6 @@ RACY_NS = 2_000_000_000
 
 Kernels take the time of modification from a coarse clock, and give the inode number of a removed file to the next one.
 """
-MAX_CHECKPOINT = 64 << 20
-"""Bytes of a checkpoint; a hundred times what a node full of devices needs."""
 
 LOOKED_UP_WITHIN = 1.0
 """Seconds for which an Allocate waits for what the kubelet has on record."""
@@ -244,20 +242,15 @@ def read_checkpoint(path: Path) -> tuple[FileId | None, Holdings]:
     from node.checkpoint import CheckpointError, decode
 
     try:
-        # What is no file must not make this wait for ever.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise CheckpointFault(f"{path}: is no file")
-            text = file.read(MAX_CHECKPOINT + 1)
+        with opened(path) as descriptor:
+            status = os.fstat(descriptor)
+            text = content(descriptor, path, KUBELET_STATE)
     except FileNotFoundError as error:
         if path.parent.is_dir():
             return None, ()
         raise CheckpointFault(f"{path}: the folder is not there") from error
     except OSError as error:
         raise CheckpointFault(f"{path}: {error.strerror or error}") from error
-    if len(text) > MAX_CHECKPOINT:
-        raise CheckpointFault(f"{path}: has more than {MAX_CHECKPOINT >> 20} MiB")
     try:
         entries = decode(text).held().values()
     except CheckpointError as error:

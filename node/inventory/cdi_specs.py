@@ -7,20 +7,20 @@ belongs to neither. Files are read again only when inode, time or size changed.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from node.cdi.spec import LARGEST
+from node.documents import DocumentRefused, described, parse_json
 from node.inventory.facts import CdiFacts, NodeFacts
 from node.inventory.sysfs.small_file import entries
+from node.opening import read_regular
+from node.yaml_text import parse_yaml
 
 _KIND = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-_LARGEST = 16 << 20
-"""Bytes; a spec of a full node has some 100 KiB."""
 
 _Key = tuple[int, int, int]
 
@@ -86,21 +86,17 @@ class CdiSpecSource:
     def _spec(self, path: str, seen: dict[str, tuple[_Key, tuple[str, ...] | str]]) -> tuple[str, ...] | str:
         """Device names of a file, or why there are none; an empty text for a file that vanished."""
         try:
-            status = os.stat(path)  # noqa: PTH116 - rescans are frequent
+            status = os.lstat(path)
         except FileNotFoundError:
             return ""
         except OSError as error:
             return error.strerror or str(error)
-        if not stat.S_ISREG(status.st_mode):
-            # Reading a pipe would wait for a writer, and the scan with it.
-            return "no regular file"
         key = (status.st_ino, status.st_mtime_ns, status.st_size)
         known = self._known.get(path)
         if known is None or known[0] != key:
-            if status.st_size > _LARGEST:
-                return f"{status.st_size} bytes are too many for a CDI spec; at most {_LARGEST} are read"
             try:
-                raw = Path(path).read_bytes()
+                # Not through links: what they name on the node is elsewhere in a container, the runtime's or ours.
+                raw = read_regular(Path(path), LARGEST)
             except OSError as error:
                 # Not kept: permissions change without a trace in the file's time.
                 return error.strerror or str(error)
@@ -112,26 +108,13 @@ class CdiSpecSource:
 def _names(path: str, raw: bytes) -> tuple[str, ...] | str:
     try:
         return _qualified(_parsed(path, raw))
-    except _BadSpec as error:
+    except (_BadSpec, DocumentRefused) as error:
         return str(error)
-    except RecursionError:
-        return "nested too deeply"
-    except ValueError as error:
-        return f"not valid: {' '.join(str(error).split())}"
 
 
 def _parsed(path: str, raw: bytes) -> object:
-    """The document. Raises _BadSpec, RecursionError, and ValueError for what does not parse."""
-    if path.endswith(".json"):
-        parsed: object = json.loads(raw)
-        return parsed
-    # Here and not above: a node without YAML specs never pays for the parser.
-    import yaml
-
-    try:
-        parsed = yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    except yaml.YAMLError as error:
-        raise _BadSpec(f"not valid YAML: {' '.join(str(error).split())}") from error
+    """The document. Raises DocumentRefused."""
+    parsed: object = parse_json(raw) if path.endswith(".json") else parse_yaml(raw)
     return parsed
 
 
@@ -140,14 +123,16 @@ def _qualified(document: object) -> tuple[str, ...]:
         raise _BadSpec("not a CDI spec: not a mapping")
     kind = document.get("kind")
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-        raise _BadSpec(f"kind is {kind!r}; it must be vendor/class, such as nvidia.com/gpu")
+        raise _BadSpec(f"kind is {described(kind)}; it must be vendor/class, such as nvidia.com/gpu")
     devices = document.get("devices")
     if not isinstance(devices, list) or not devices:
         raise _BadSpec("devices must be a list with at least one device")
     names = [device.get("name") if isinstance(device, dict) else None for device in devices]
     for position, name in enumerate(names):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise _BadSpec(f"devices[{position}].name is {name!r}; it must be letters, digits and _ - . : inside")
+            raise _BadSpec(
+                f"devices[{position}].name is {described(name)}; it must be letters, digits and _ - . : inside"
+            )
     if len(set(names)) < len(names):
         raise _BadSpec("two devices have one name")
     return tuple(f"{kind}={name}" for name in names)

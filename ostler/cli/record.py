@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from node.files import WriteFailed
+from node.given import write_given
 from node.inventory.devices import devices_of
 from node.inventory.facts import merge
 from node.inventory.identity import Identities
@@ -47,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return 0
     try:
-        arguments.output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandFailed(f"{arguments.output} cannot be written: {error.strerror}") from error
+        write_given(arguments.output, text.encode(), 0o644)
+    except WriteFailed as error:
+        raise CommandFailed(str(error)) from error
     devices = devices_of(facts, Identities())
     gpus = sum(device.kind is DeviceKind.GPU for device in devices)
     nics = sum(device.kind in (DeviceKind.NIC, DeviceKind.RDMA) for device in devices)

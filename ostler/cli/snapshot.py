@@ -136,18 +136,13 @@ def _write(path: Path | None, text: str) -> None:
     if path is None:
         emit(text)
         return
-    from node.files import WriteFailed, write_whole
+    from node.files import WriteFailed
+    from node.given import write_given
 
-    data = text.encode("utf-8", "backslashreplace")
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)  # A device or a pipe, in whose place no file must be put.
-        else:
-            write_whole(path, data)
+        write_given(path, text.encode("utf-8", "backslashreplace"))
     except WriteFailed as error:
         raise CommandFailed(str(error)) from error
-    except OSError as error:
-        raise CommandFailed(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _tell(path: Path | None, state: State) -> None:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from node.values import Record, Value, record, value
+from node.yaml_text import events
 from ostler.config.errors import ConfigError, Origin
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
+MOST_ERRORS = 1000
+"""Errors of one file after which no more are looked for."""
 _STANDARD_TAG = "tag:yaml.org,2002:"
 
 
@@ -152,9 +155,8 @@ class _Unreadable(Exception):
 def _events(source: str, text: str, errors: list[ConfigError]) -> Iterator[yaml.Event]:
     import yaml  # only those who read a file pay for it
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        yield from yaml.parse(text, Loader=loader)
+        yield from events(text)
     except yaml.reader.ReaderError as error:
         before = text[: error.position if isinstance(error.position, int) else 0]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
@@ -284,6 +286,8 @@ class _Builder:
 
     def _refuse(self, line: int, column: int, problem: str, fix: str) -> Refused:
         self.errors.append(Origin(self._source, line, column, self._path()).error(problem, fix))
+        if len(self.errors) == MOST_ERRORS:
+            raise _Unreadable
         return Refused(line, column)
 
     def _stop(self, line: int, column: int, problem: str, fix: str) -> None:

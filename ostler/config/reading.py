@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node.given import read_given
+from node.opening import NotRegular, TooLarge
 from ostler.config.document import MAX_BYTES, clipped
 from ostler.config.errors import ConfigErrors, Origin
 
@@ -17,17 +19,21 @@ def source_name(path: Path) -> str:
 
 
 def read_bytes(path: Path, source: str, *, missing: str = "correct the path") -> bytes:
-    """At most one byte more than a file may have; raises ``ConfigErrors`` with ``source`` as the file's name.
+    """The content of a file; raises ``ConfigErrors`` with ``source`` as the file's name.
 
+    It may be a link, as every file of a mounted ConfigMap is, and ``/dev/fd/63``, as the shell writes ``<(command)``.
     ``missing``: what to do about a file that does not exist.
     """
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+        return read_given(path, MAX_BYTES)
+    except NotRegular as error:
+        if error.kind == "a folder":
+            raise _unreadable(source, "is a directory", "give the file inside it") from error
+        raise _unreadable(source, f"is {error.kind}, not a regular file", "give a regular file") from error
+    except TooLarge as error:
+        raise _unreadable(source, f"cannot be read: {error.strerror}", "no configuration needs as many") from error
     except FileNotFoundError as error:
         raise _unreadable(source, "does not exist", missing) from error
-    except IsADirectoryError as error:
-        raise _unreadable(source, "is a directory", "give the file inside it") from error
     except PermissionError as error:
         raise _unreadable(source, "may not be read", "check its permissions and who runs this") from error
     except OSError as error:

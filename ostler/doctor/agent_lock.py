@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node.lock import FolderLock, holder_of
+from node.opening import read_kernel_text
 from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers
 from ostler.doctor.check import Check
 from ostler.doctor.node import NodeView
@@ -49,7 +50,7 @@ def read_lock(path: Path, proc: Path, agent: int | None = None) -> LockFacts:
     except OSError:
         return LockFacts(exists=False)
     try:
-        table = (proc / "locks").read_text(encoding="ascii", errors="replace")
+        table = read_kernel_text(proc / "locks")
     except OSError:
         table = ""
     return LockFacts(exists=True, holder=holder_of(status.st_ino, table) or _opener(proc, agent, status))

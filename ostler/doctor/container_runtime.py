@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import glob
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from ostler.doctor.reading import read_toml
 
 CONTAINERD_FILES = (
     "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
@@ -111,7 +112,7 @@ def _with_imports(host: Path, file: Path) -> list[Table]:
     seen, waiting = {file}, [file]
     while waiting:
         current = waiting.pop(0)
-        table = tomllib.loads(current.read_text(encoding="utf-8"))
+        table = read_toml(current)
         found.append(table)
         imports = table.get("imports")
         for pattern in _texts(imports) if isinstance(imports, list) else ():
@@ -132,7 +133,7 @@ def _crio(files: list[Path]) -> Runtime:
     merged: dict[str, object] = {}
     for file in files:
         try:
-            _merge(merged, tomllib.loads(file.read_text(encoding="utf-8")))
+            _merge(merged, read_toml(file))
         except (OSError, ValueError) as error:
             return Runtime("CRI-O", file, fault=" ".join(str(error).split()))
     section = _table(_table(merged, "crio"), "runtime")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node.directories import Inotify, open_inotify
+from node.opening import read_kernel_text
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.machine import whose
 from ostler.doctor.node import NodeView
@@ -77,7 +78,7 @@ def read_inotify(proc: Path, uid: int) -> InotifyUse:
             instances += 1
             try:
                 # Not a small file: a line for every watch.
-                lines = (proc / str(pid) / "fdinfo" / descriptor).read_text(errors="replace").splitlines()
+                lines = read_kernel_text(proc / str(pid) / "fdinfo" / descriptor).splitlines()
             except OSError:
                 continue  # Closed meanwhile.
             watches += sum(line.startswith("inotify ") for line in lines)

@@ -7,6 +7,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.opening import read_kernel_text
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.node import NodeView
 from ostler.doctor.reading import text_of
@@ -75,7 +76,7 @@ def read_synchronised() -> bool | None:
 
 def _booted(proc: Path) -> float | None:
     try:
-        lines = (proc / "stat").read_text(encoding="ascii", errors="replace").splitlines()
+        lines = read_kernel_text(proc / "stat").splitlines()
     except OSError:
         return None
     return next((float(line.split()[1]) for line in lines if line.startswith("btime ")), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from ostler.doctor.check import Check
 from ostler.doctor.container_runtime import Runtime, find_runtime
 from ostler.doctor.node import NodeView
 from ostler.doctor.nvidia_driver import NO_GPU, RECORDED, VENDOR
+from ostler.doctor.reading import read_toml
 from ostler.doctor.verdict import Finding, failed, ok, several, skipped, warning
 
 FILE = "etc/nvidia-container-runtime/config.toml"
@@ -85,7 +85,7 @@ def strategies_of(rules: Iterable[Rule]) -> tuple[frozenset[ListStrategy], bool]
 def read_options(host: Path) -> RuntimeOptions | None:
     """The options of NVIDIA's runtime; None where its file is missing. Raises OSError, ValueError."""
     try:
-        table = tomllib.loads((host / FILE).read_text(encoding="utf-8"))
+        table = read_toml(host / FILE)
     except FileNotFoundError:
         return None
     return RuntimeOptions(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from node.opening import KERNEL_FILE, read_regular
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -44,7 +46,7 @@ def processes(proc: Path) -> tuple[Process, ...]:
     found = []
     for pid in pids(proc):
         try:
-            raw = (proc / str(pid) / "cmdline").read_bytes()
+            raw = read_regular(proc / str(pid) / "cmdline", KERNEL_FILE, links=True)
         except OSError:
             continue  # Ended meanwhile, or hidden from us; then it cannot be looked at.
         words = tuple(word.decode(errors="backslashreplace") for word in raw.rstrip(b"\0").split(b"\0"))

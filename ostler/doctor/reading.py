@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from node.documents import parse_toml
 from node.inventory.sysfs.small_file import read_now
+from node.opening import read_regular
+
+MAX_SETTINGS = 1 << 20
+"""Bytes of a container runtime's settings; an ordinary file has 10 KiB."""
 
 
 def text_of(path: Path) -> str | None:
@@ -13,6 +19,11 @@ def text_of(path: Path) -> str | None:
         return read_now(str(path))
     except OSError:
         return None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings of a container runtime, which may be a link; raises OSError, ValueError."""
+    return parse_toml(read_regular(path, MAX_SETTINGS, links=True))
 
 
 def hidden(path: Path) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from node.checkpoint import FILE_NAME, Checkpoint, CheckpointError, decode
+from node.opening import KUBELET_STATE, read_regular
 from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers, ask_agent
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.foreign_plugins import FOREIGN
@@ -79,7 +80,7 @@ def judge_checkpoint(facts: CheckpointFacts, path: Path) -> Finding:
 def read_checkpoint(path: Path) -> CheckpointFacts:
     """The record at ``path``."""
     try:
-        return CheckpointFacts(decode(path.read_bytes()))
+        return CheckpointFacts(decode(read_regular(path, KUBELET_STATE)))
     except FileNotFoundError:
         return CheckpointFacts(absent=True)
     except PermissionError:

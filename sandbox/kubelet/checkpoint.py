@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from node.checkpoint import FILE_NAME, Checkpoint, CheckpointNotFoundError, decode, encode
+from node.opening import KUBELET_STATE, read_regular
 from sandbox.kubelet.statefiles import write_state
 
 
@@ -17,7 +18,7 @@ class CheckpointFile:
     def read(self) -> Checkpoint:
         """The file's content; raises ``CheckpointError`` in one of its forms, or OSError."""
         try:
-            text = self.path.read_bytes()
+            text = read_regular(self.path, KUBELET_STATE)
         except FileNotFoundError as error:
             raise CheckpointNotFoundError from error
         return decode(text)

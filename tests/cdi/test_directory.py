@@ -230,7 +230,10 @@ def test_folder_in_place_of_the_file_is_named_when_it_is_swept(folder: Path, rec
     (folder / GPU).mkdir()
     with pytest.raises(CdiError) as caught:
         directory.sync({})
-    assert str(caught.value) == f"CDI file {folder / GPU}: cannot be removed (Is a directory); check the folder"
+    assert (
+        str(caught.value)
+        == f"CDI file {folder / GPU}: cannot be removed (it is a folder, not a regular file); check the folder"
+    )
     (folder / GPU).rmdir()
     assert directory.sync({}) == (Change(GPU, "was gone already"),)
 

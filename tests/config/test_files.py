@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ostler.config.document import MAX_BYTES
+from ostler.config.document import MAX_BYTES, MOST_ERRORS
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import SourceFormat, load
 from ostler.config.settings import Settings
@@ -56,7 +56,7 @@ def test_something_that_is_no_file(short_dir: Path) -> None:
     path = short_dir / "some.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        expected = f"{path}: cannot be read (No such device or address); check the path and what is there"
+        expected = f"{path}: is a socket, not a regular file; give a regular file"
         assert message(path) == expected
 
 
@@ -73,7 +73,8 @@ def test_path_with_a_zero_byte() -> None:
 def test_file_that_is_too_large(short_dir: Path) -> None:
     path = short_dir / "large.yaml"
     path.write_bytes(b"#" * (MAX_BYTES + 5))
-    assert message(path) == f"{path}: has more than {MAX_BYTES} bytes; no configuration needs as many"
+    problem = f"cannot be read: the file is {MAX_BYTES + 5} bytes; the limit is {MAX_BYTES}"
+    assert message(path) == f"{path}: {problem}; no configuration needs as many"
 
 
 def test_without_a_file_there_are_the_defaults() -> None:
@@ -87,3 +88,35 @@ def test_without_a_file_there_are_the_defaults() -> None:
         "gpu.intel.com/i915",
         "gpu.intel.com/xe",
     ]
+
+
+@pytest.mark.timeout(10)
+def test_a_fifo_is_refused_and_not_waited_for(short_dir: Path) -> None:
+    path = short_dir / "fifo"
+    os.mkfifo(path)
+    assert message(path) == f"{path}: is a FIFO, not a regular file; give a regular file"
+
+
+def test_a_file_of_a_mounted_configmap_is_a_link_and_is_read(short_dir: Path) -> None:
+    (short_dir / "..2026_01").mkdir()
+    (short_dir / "..2026_01/config.yaml").write_text("apiVersion: ostler.dev/v1alpha1\nkind: Config\n")
+    (short_dir / "..data").symlink_to("..2026_01")
+    (short_dir / "config.yaml").symlink_to("..data/config.yaml")
+    assert load(short_dir / "config.yaml", {}, {}).source_format is SourceFormat.OSTLER
+
+
+def test_a_file_may_be_a_pipe_that_the_shell_made() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"apiVersion: ostler.dev/v1alpha1\nkind: Config\n")
+    os.close(writer)
+    assert load(Path(f"/dev/fd/{reader}"), {}, {}).source_format is SourceFormat.OSTLER
+    os.close(reader)
+
+
+def test_after_very_many_problems_no_more_are_looked_for(short_dir: Path) -> None:
+    path = short_dir / "aliases.yaml"
+    path.write_bytes(b"- *a\n" * 200_000)
+    with pytest.raises(ConfigErrors) as caught:
+        load(path, {}, {})
+    assert len(caught.value.errors) == MOST_ERRORS
+    assert len(str(caught.value)) < 16_384

@@ -126,7 +126,7 @@ def test_a_file_that_does_not_parse_is_a_fault_and_a_warning(tmp_path: Path, pla
     says(
         judge_runtime(runtime, "/var/run/cdi", used=True),
         Verdict.WARNING,
-        "cannot be read: Invalid",
+        "cannot be read: not valid TOML: Invalid",
         "correct the runtime's",
     )
 

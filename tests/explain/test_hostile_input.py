@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node import given as named_files
 from ostler.cli.main import main
 from ostler.explain.errors import BadInput
 from ostler.explain.reading import files
@@ -217,7 +218,7 @@ def test_output_that_cannot_be_written_is_one_error(
 
 
 def test_a_pipe_that_nobody_writes_into_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "WRITER_WAIT", 0.05)
+    monkeypatch.setattr(named_files, "WRITER_WAIT", 0.05)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match=r"pipe: cannot be read \(nobody writes into this pipe\)"):
         files.read_files([str(tmp_path / "pipe")])

@@ -15,6 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.files import (
+    MAX_ASIDE,
+    MAX_DEPTH,
+    MAX_RECORD,
+    MOST_ASIDE,
     JsonValue,
     ReadFailed,
     RecordDamaged,
@@ -24,6 +28,7 @@ from node.files import (
     write_record,
     write_whole,
 )
+from node.given import write_given
 
 SCHEMA = "ostler.dev/things/v2"
 
@@ -221,15 +226,15 @@ def test_data_in_another_order_with_its_own_hash_is_no_damage(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "it is no JSON (Expecting value: line 1 column 1 (char 0))"),
-        (b"{", "it is no JSON (Expecting property name"),
-        (b"\xff\xfe", "it is no JSON ("),
+        (b"", "it is not valid JSON: Expecting value: line 1 column 1 (char 0)"),
+        (b"{", "it is not valid JSON: Expecting property name"),
+        (b"\xff\xfe", "it is not valid JSON: "),
         (b"7", "it names no schema"),
         (b"{}", "it names no schema"),
         (b'{"schema":7}', "it names no schema"),
         (b'{"schema": "ostler.dev/things/v2", "data": {}}', "it was changed after it was written"),
         (b'{"schema": "ostler.dev/others/v9"}', "it was changed after it was written"),
-        (b"[" * 100_000, "recursion"),
+        (b"[" * 100_000, "it is nested deeper than 101 levels"),
     ],
 )
 def test_content_that_is_no_record_is_set_aside(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -282,17 +287,28 @@ def test_record_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.symlink_to(path.name)
     with pytest.raises(ReadFailed) as caught:
+        read_record(path / "inner.json", SCHEMA)
+    assert str(caught.value) == f"{path}/inner.json cannot be read: Too many levels of symbolic links"
+
+
+def test_a_link_in_a_records_place_is_set_aside_and_not_followed(tmp_path: Path) -> None:
+    path, other = tmp_path / "record.json", tmp_path / "other.json"
+    write_record(other, SCHEMA, {"not": "ours"})
+    path.symlink_to(other)
+    with pytest.raises(RecordDamaged, match="it is a symbolic link, not a regular file; it was set aside"):
         read_record(path, SCHEMA)
-    assert str(caught.value) == f"{path} cannot be read: Too many levels of symbolic links"
+    assert read_record(other, SCHEMA) == {"not": "ours"}
+    assert (tmp_path / "record.json.damaged-1").is_symlink()
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+@pytest.mark.parametrize(("make", "kind"), [(Path.mkdir, "a folder"), (os.mkfifo, "a FIFO")])
 def test_what_is_no_file_is_set_aside_so_that_the_next_write_can_be(
-    tmp_path: Path, make: Callable[[Path], None]
+    tmp_path: Path, make: Callable[[Path], None], kind: str
 ) -> None:
     path = tmp_path / "record.json"
     make(path)
-    with pytest.raises(RecordDamaged, match=re.escape("it is no file; it was set aside as record.json.damaged-1")):
+    expected = f"it is {kind}, not a regular file; it was set aside as record.json.damaged-1"
+    with pytest.raises(RecordDamaged, match=re.escape(expected)):
         read_record(path, SCHEMA)
     write_record(path, SCHEMA, {})
     assert read_record(path, SCHEMA) == {}
@@ -315,8 +331,80 @@ def test_a_file_of_any_size_and_content_costs_little_memory(tmp_path: Path, size
     path = tmp_path / "record.json"
     path.write_bytes(b'{"schema":"' + b"a" * size)
     done = subprocess.run([sys.executable, "-c", LARGE, str(path)], capture_output=True, text=True, check=True)
-    assert "at most 16777216 are read" in done.stdout or "it is no JSON" in done.stdout
-    assert (tmp_path / "record.json.damaged-1").stat().st_size > size
+    assert f"the limit is {MAX_RECORD}" in done.stdout or "it is not valid JSON" in done.stdout
+    assert (tmp_path / "record.json.damaged-1").stat().st_size == MAX_ASIDE
+
+
+def test_a_sparse_file_of_3_gb_is_refused_by_its_size_and_takes_no_disk_afterwards(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    with path.open("wb") as file:
+        file.truncate(3 << 30)
+    with pytest.raises(RecordDamaged, match=f"the file is {3 << 30} bytes; the limit is {MAX_RECORD}"):
+        read_record(path, SCHEMA)
+    assert (tmp_path / "record.json.damaged-1").stat().st_size == MAX_ASIDE
+
+
+def test_a_huge_file_with_a_second_name_is_not_shortened_under_that_name(tmp_path: Path) -> None:
+    path, other = tmp_path / "record.json", tmp_path / "other"
+    other.write_bytes(b"x" * (MAX_ASIDE + 1))
+    os.link(other, path)
+    with pytest.raises(RecordDamaged):
+        read_record(path, SCHEMA)
+    assert other.stat().st_size == MAX_ASIDE + 1
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_folder_keeps_the_newest_damaged_files_of_all_its_records(tmp_path: Path) -> None:
+    for number in range(3):
+        for name in ("identities", "health", "claim-1", "claim-2"):
+            (tmp_path / f"{name}.json").write_text(f"damage {number}")
+            with pytest.raises(RecordDamaged):
+                read_record(tmp_path / f"{name}.json", SCHEMA)
+    names = ("identities", "health", "claim-1", "claim-2")
+    assert {each.name for each in tmp_path.iterdir()} == {
+        f"{name}.json.damaged-{number}" for name in names for number in (2, 3)
+    }
+    assert len(list(tmp_path.iterdir())) == MOST_ASIDE
+
+
+def test_a_folder_in_a_records_place_does_not_break_the_bound_of_the_others(tmp_path: Path) -> None:
+    for number in range(2 * MOST_ASIDE):
+        (tmp_path / "record.json").mkdir() if number % 2 else (tmp_path / "record.json").write_text("damage")
+        with pytest.raises(RecordDamaged):
+            read_record(tmp_path / "record.json", SCHEMA)
+    assert len(list(tmp_path.iterdir())) == MOST_ASIDE
+
+
+def test_data_that_no_reader_accepts_is_not_written_and_the_old_record_stays(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, SCHEMA, "old")
+    with pytest.raises(WriteFailed, match=rf"the record is \d+ bytes; the limit is {MAX_RECORD}"):
+        write_record(path, SCHEMA, "x" * MAX_RECORD)
+    assert read_record(path, SCHEMA) == "old"
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 100_000])
+def test_writer_and_reader_accept_the_same_depth(tmp_path: Path, depth: int) -> None:
+    path = tmp_path / "record.json"
+    data: JsonValue = []
+    for _ in range(depth - 1):
+        data = [data]
+    if depth > MAX_DEPTH:
+        with pytest.raises(WriteFailed, match=f"its data nests deeper than {MAX_DEPTH} levels"):
+            write_record(path, SCHEMA, data)
+        assert not path.exists()
+    else:
+        write_record(path, SCHEMA, data)
+        assert read_record(path, SCHEMA) == data
+
+
+def test_the_largest_record_that_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    write_record(path, SCHEMA, "")
+    text = "x" * (MAX_RECORD - path.stat().st_size)
+    write_record(path, SCHEMA, text)
+    assert path.stat().st_size == MAX_RECORD
+    assert read_record(path, SCHEMA) == text
 
 
 json_values: st.SearchStrategy[JsonValue] = st.recursive(
@@ -347,3 +435,24 @@ def test_any_changed_byte_is_noticed(tmp_path: Path, data: st.DataObject) -> Non
         read_record(path, SCHEMA)
     for aside in tmp_path.glob("*.damaged-*"):
         aside.unlink()
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_that_nobody_reads_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(WriteFailed, match="fifo cannot be written: nobody reads from this pipe"):
+        write_given(tmp_path / "fifo", b"x")
+
+
+@pytest.mark.timeout(10)
+def test_what_a_person_names_is_written_into_a_pipe_or_device_and_else_put_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    write_given(tmp_path / "fifo", b"x")
+    assert os.read(reader, 10) == b"x"
+    os.close(reader)
+    write_given(Path("/dev/null"), b"x")
+    write_given(tmp_path / "file", b"x", 0o644)
+    assert (tmp_path / "file").read_bytes() == b"x"
+    with pytest.raises(WriteFailed, match="Is a directory"):
+        write_given(tmp_path, b"x")

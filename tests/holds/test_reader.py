@@ -17,9 +17,10 @@ import pytest
 
 from node.checkpoint import Checkpoint, Entry, encode
 from node.holds.plugin_holds import NobodyKnown, PluginHolds
-from node.holds.reader import MAX_CHECKPOINT, CheckpointFault, KubeletLook, read_checkpoint
+from node.holds.reader import CheckpointFault, KubeletLook, read_checkpoint
 from node.holds.reading import Holding
 from node.ledger import HoldState
+from node.opening import KUBELET_STATE
 from node.podresources import PodResourcesRefused, healthy_ids
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.pods import Container, Pod
@@ -263,14 +264,14 @@ def test_a_damaged_checkpoint_is_a_fault_with_its_path(tmp_path: Path, text: byt
 
 def test_something_else_in_the_checkpoints_place_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
-    with pytest.raises(CheckpointFault, match="Is a directory"):
+    with pytest.raises(CheckpointFault, match="it is a folder, not a regular file"):
         read_checkpoint(tmp_path / FILE)
 
 
 def test_a_checkpoint_without_an_end_is_not_read_to_the_end(tmp_path: Path) -> None:
     with (tmp_path / FILE).open("wb") as file:
-        file.truncate(MAX_CHECKPOINT + 2)
-    with pytest.raises(CheckpointFault, match="more than 64 MiB"):
+        file.truncate(KUBELET_STATE + 2)
+    with pytest.raises(CheckpointFault, match=f"the file is {KUBELET_STATE + 2} bytes; the limit is {KUBELET_STATE}"):
         read_checkpoint(tmp_path / FILE)
 
 
@@ -300,7 +301,7 @@ async def test_a_checkpoint_of_another_kind_than_a_file_does_not_hang(short_dir:
     async with asyncio.timeout(60):
         reading = await _look(short_dir).read()
     assert reading.recorded is None
-    assert "is no file" in reading.faults[-1]
+    assert "it is a FIFO, not a regular file" in reading.faults[-1]
 
 
 async def test_what_the_kubelet_has_on_record_for_an_app_container_is_found_and_an_init_containers_is_not(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -386,6 +387,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         (b"a: ]secret", "line 1: is not valid YAML; correct it, or write the file anew"),
         (b"a: b\nc: *secret\n", "line 2: is not valid YAML; correct it, or write the file anew"),
+        (b"a: &a [b]\nc: *a\n", "line 2: uses a YAML alias; write the value out"),
         (b"\xff\xff", "is not valid YAML; correct it, or write the file anew"),
         (b"", "is no mapping; write keys and values"),
         (b"#" * (2 << 20), "has more than 1048576 bytes; give the path of a kubeconfig"),
@@ -403,3 +405,28 @@ def test_what_is_no_yaml_is_said_without_showing_it(tmp_path: Path, data: bytes,
         from_kubeconfig(path)
     assert str(caught.value) == f"{path}: {words}"
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.timeout(10)
+def test_a_kubeconfig_that_is_a_fifo_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(ConfigurationError, match=r"cannot be read \(not a regular file\); give the path of"):
+            from_kubeconfig(path)
+
+
+@pytest.mark.timeout(10)
+def test_a_sparse_kubeconfig_of_3_gb_is_refused_by_its_size(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(3 << 30)
+    with pytest.raises(ConfigurationError, match="has more than 1048576 bytes"):
+        from_kubeconfig(tmp_path / "sparse")
+
+
+def test_a_kubeconfig_may_come_from_a_pipe_that_the_shell_made(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"- no mapping\n")
+    os.close(writer)
+    with pytest.raises(ConfigurationError, match="is no mapping"):
+        from_kubeconfig(Path(f"/dev/fd/{reader}"))
+    os.close(reader)

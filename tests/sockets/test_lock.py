@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,11 +66,50 @@ def test_the_holder_of_a_lock_that_does_not_exist_is_unknown(tmp_path: Path) -> 
     assert InstanceLock(tmp_path / "lock").holder() == ""
 
 
-def test_a_full_disk_does_not_keep_the_lock_from_being_taken() -> None:
-    lock = InstanceLock(Path("/dev/full"))
-    assert lock.try_acquire()
-    assert not InstanceLock(Path("/dev/full")).try_acquire()
-    lock.release()
+ON_A_FULL_DISK = """
+import resource, signal, sys
+from collections.abc import Callable
+from pathlib import Path
+from node.lock import InstanceLock
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+lock, second = InstanceLock(Path(sys.argv[1])), InstanceLock(Path(sys.argv[1]))
+print(lock.try_acquire(), second.try_acquire(), repr(second.holder()))
+"""
+
+
+def test_a_full_disk_does_not_keep_the_lock_from_being_taken(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path / "lock")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "True False ''\n"
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (Path.mkdir, "a folder"),
+        (os.mkfifo, "a FIFO"),
+        (lambda path: path.symlink_to(path.with_name("other")), "a symbolic link"),
+    ],
+)
+def test_what_is_no_file_in_the_locks_place_is_an_error_and_not_waited_for(
+    tmp_path: Path, make: Callable[[Path], None], kind: str
+) -> None:
+    (tmp_path / "other").write_text("")
+    make(tmp_path / "lock")
+    lock = InstanceLock(tmp_path / "lock")
+    with pytest.raises(LockError, match=f"the lock file cannot be used .it is {kind}, not a regular file."):
+        lock.try_acquire()
+    assert not lock.taken()
+    assert lock.holder() == ""
+    assert (tmp_path / "other").read_text() == ""
+
+
+def test_of_a_huge_lock_file_no_holder_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("wb") as file:
+        file.truncate(3 << 30)
+    assert InstanceLock(tmp_path / "lock").holder() == ""
 
 
 def test_who_asks_whether_a_lock_is_taken_neither_takes_it_nor_makes_a_file(tmp_path: Path) -> None:

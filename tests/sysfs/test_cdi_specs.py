@@ -64,7 +64,7 @@ def test_a_directory_that_does_not_exist_has_no_specs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("a.json", "{", "not valid: Expecting property name"),
+        ("a.json", "{", "not valid JSON: Expecting property name"),
         ("a.yaml", "a: [", "not valid YAML: "),
         ("a.json", "[]", "not a CDI spec: not a mapping"),
         ("a.json", '{"kind": "gpu"}', "kind is 'gpu'; it must be vendor/class, such as nvidia.com/gpu"),
@@ -76,7 +76,7 @@ def test_a_directory_that_does_not_exist_has_no_specs(tmp_path: Path) -> None:
         ),
         ("a.json", spec("nvidia.com/gpu", "-a"), "devices[0].name is '-a'; it must be"),
         ("a.json", spec("nvidia.com/gpu", "a", "a"), "two devices have one name"),
-        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.json", "[" * 100_000, "nested deeper than 64 levels"),
     ],
 )
 def test_a_bad_file_is_named_with_its_reason_and_others_go_on(
@@ -102,13 +102,13 @@ def test_bytes_that_are_no_text_are_an_error(directory: Path) -> None:
 def test_a_file_that_is_a_link_to_itself_is_an_error(directory: Path) -> None:
     (directory / "a.json").symlink_to("a.json")
 
-    assert read(directory).errors == (f"{directory}/a.json: Too many levels of symbolic links",)
+    assert read(directory).errors == (f"{directory}/a.json: it is a symbolic link, not a regular file",)
 
 
 def test_a_folder_with_the_name_of_a_spec_is_an_error(directory: Path) -> None:
     (directory / "a.json").mkdir()
 
-    assert read(directory).errors == (f"{directory}/a.json: no regular file",)
+    assert read(directory).errors == (f"{directory}/a.json: it is a folder, not a regular file",)
 
 
 def test_a_name_that_two_files_of_a_directory_define_belongs_to_neither(directory: Path) -> None:
@@ -156,7 +156,8 @@ def test_a_pipe_is_named_and_not_waited_for(directory: Path) -> None:
     os.mkfifo(directory / "pipe.json")
     (directory / "nvidia.json").write_text(spec("nvidia.com/gpu", "0"))
 
-    assert read(directory) == CdiFacts(("nvidia.com/gpu=0",), (f"{directory}/pipe.json: no regular file",))
+    problem = f"{directory}/pipe.json: it is a FIFO, not a regular file"
+    assert read(directory) == CdiFacts(("nvidia.com/gpu=0",), (problem,))
 
 
 def test_files_with_a_prefix_of_ours_are_left_out(directory: Path) -> None:

@@ -15,6 +15,7 @@ import socket
 from enum import StrEnum
 from pathlib import Path
 
+from node.opening import read_kernel_text
 from node.values import Value, value
 
 _HOST_NETWORK = "hostNetwork: true in the pod's spec"
@@ -84,7 +85,7 @@ def multicast_groups(descriptor: int) -> int | None:
 
 def _maps_all_users(uid_map: Path) -> bool:
     try:
-        return uid_map.read_text().split() == ["0", "0", _WHOLE_RANGE]
+        return read_kernel_text(uid_map).split() == ["0", "0", _WHOLE_RANGE]
     except OSError:
         # A kernel without user namespaces.
         return True

@@ -13,6 +13,7 @@ from node.holds.processes import Process, sees_processes
 from node.inventory.model import Device, DeviceKind
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle, NvmlProcess
 from node.inventory.nvidia.nvml_sessions import NvmlSessions
+from node.opening import read_kernel_text
 
 _CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 """By the newest struct first; drivers before 510 lack it."""
@@ -65,7 +66,7 @@ class NvmlProcesses:
 
     def _name_of(self, pid: int) -> str:
         try:
-            return (self._proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+            return read_kernel_text(self._proc / str(pid) / "comm").rstrip("\n")
         except OSError:
             return ""  # It ended meanwhile, or is hidden; the pid is told all the same.
 

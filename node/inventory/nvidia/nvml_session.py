@@ -15,6 +15,7 @@ from node.inventory.nvidia.nvml_calls import SESSION_ENDED, Asked, Identity, ide
 from node.inventory.nvidia.nvml_library import Library
 from node.inventory.nvidia.nvml_links import KnownLinks, read_nvlinks, with_ancestors
 from node.inventory.nvidia.nvml_mig import read_mig_devices
+from node.opening import read_kernel_text
 from node.values import replace
 
 DriverMark = tuple[str, ...]
@@ -33,7 +34,7 @@ def driver_mark(proc: Path) -> DriverMark:
     """What the loaded kernel module shows of itself: its version and its GPUs; empty without one."""
     folder = proc / "driver" / "nvidia"
     try:
-        version = (folder / "version").read_text(encoding="utf-8", errors="replace")
+        version = read_kernel_text(folder / "version")
         gpus = sorted(entry.name for entry in (folder / "gpus").iterdir())
     except OSError:  # No module, or one that goes right now: the next call to NVML tells which.
         return ()

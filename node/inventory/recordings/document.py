@@ -17,7 +17,9 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Protocol, cast
 
+from node.documents import DocumentRefused, Limits, glimpse
 from node.inventory.facts import NodeFacts
+from node.yaml_text import compose_yaml
 
 SCHEMA = "ostler.dev/recorded-node/v1"
 
@@ -26,6 +28,10 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _FLOW_WIDTH = 96
 """A record or list that fits on a line of this length is written on one."""
 _LINE_WIDTH = 120
+_SHOWN = 60
+"""Characters of a value that an error shows."""
+_LIMITS = Limits(depth=32, values=1_000_000)
+"""A thousand devices with all that sources say of them have some 100,000 values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +89,10 @@ def dump(facts: NodeFacts, *, name: str, description: str, recorded_at: datetime
 
 def load(text: str, source_name: str) -> Recording:
     """The recorded node in ``text``; ``source_name`` is what errors call it. Raises RecordingError."""
-    import yaml  # Here and not above: an agent on a real node never needs it.
-
     try:
-        root = cast("_Node | None", yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or " ".join(str(error).split())
-        line = mark.line + 1 if mark is not None else 0
-        raise RecordingError(source_name, line, "", f"not valid YAML: {problem}") from error
-    except RecursionError as error:
-        raise RecordingError(source_name, 0, "", "not a recorded node: nested too deeply") from error
+        root = cast("_Node | None", compose_yaml(text, _LIMITS))
+    except DocumentRefused as error:
+        raise RecordingError(source_name, error.line, "", error.problem) from error
     if root is None:
         raise RecordingError(source_name, 0, "", f"empty; a recorded node begins with 'schema: {SCHEMA}'")
     reader = _Reader(source_name)
@@ -121,7 +120,7 @@ class _Reader:
         for name_node, value in node.value:
             name = name_node.value
             if name_node.id != "scalar" or name not in allowed:
-                shown = name if name_node.id == "scalar" else _what(name_node)
+                shown = glimpse(name, _SHOWN) if name_node.id == "scalar" else _what(name_node)
                 raise self.fault(name_node, _join(key, shown), f"unknown key; allowed: {', '.join(allowed)}")
             if name in seen:
                 raise self.fault(name_node, _join(key, name), "given twice; remove one of them")
@@ -235,7 +234,7 @@ def _what(node: _Node) -> str:
     if node.id == "sequence":
         return "a list"
     value = str(node.value)
-    return "nothing" if not value else repr(value if len(value) <= 60 else f"{value[:57]}...")
+    return "nothing" if not value else repr(value if len(value) <= _SHOWN else f"{value[: _SHOWN - 3]}...")
 
 
 def _join(key: str, name: str) -> str:

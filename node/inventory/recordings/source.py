@@ -11,11 +11,15 @@ import logging
 import os
 from pathlib import Path
 
+from node.given import read_given
 from node.inventory.facts import NodeFacts
 from node.inventory.recordings.anonymous import anonymize
 from node.inventory.recordings.document import SCHEMA, Recording, RecordingError, dump, load
 
 __all__ = ["SCHEMA", "RecordedSource", "Recording", "RecordingError", "anonymize", "dump", "load", "read"]
+
+MAX_RECORDING = 16 << 20
+"""Bytes of a recorded node; one with 8 GPUs and 64 functions of NICs has some 100 KiB."""
 
 log = logging.getLogger("ostler.inventory")
 
@@ -23,9 +27,9 @@ log = logging.getLogger("ostler.inventory")
 def read(path: Path) -> Recording:
     """The recorded node in a file. Raises RecordingError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_given(path, MAX_RECORDING).decode()
     except OSError as error:
-        raise RecordingError(str(path), 0, "", f"cannot be read: {error.strerror}") from error
+        raise RecordingError(str(path), 0, "", f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise RecordingError(str(path), 0, "", f"no UTF-8 text: {error.reason} at byte {error.start}") from error
     return load(text, str(path))

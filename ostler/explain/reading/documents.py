@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kube.bodies import Json, one_line
+from node.yaml_text import events
 from ostler.explain.errors import BadInput, Fault
-from ostler.explain.reading.lines import Path, events_of, line_at
+from ostler.explain.reading.lines import Path, line_at
 from ostler.explain.reading.nesting import MAX_DEPTH, is_deep, object_on, take_marks, without_deep
 from ostler.explain.reading.scalars import plain_value
 
@@ -62,8 +63,7 @@ def documents(source: str, data: bytes) -> Iterator[Document]:
 
 def _text(source: str, data: bytes) -> str:
     if len(data) > MAX_BYTES:
-        fix = "give the objects in several files, or leave out what is not about devices"
-        raise BadInput([Fault(source, f"has more than {MAX_BYTES >> 20} MiB", fix)])
+        raise BadInput([too_large(source)])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -139,6 +139,12 @@ def _float(text: str) -> float:
     return number
 
 
+def too_large(source: str) -> Fault:
+    """The fault of a file with more than ``MAX_BYTES``."""
+    fix = "give the objects in several files, or leave out what is not about devices"
+    return Fault(source, f"has more than {MAX_BYTES >> 20} MiB", fix)
+
+
 def _too_many(source: str) -> Fault:
     return Fault(source, f"holds more than {MAX_VALUES} values", "give the objects in several files")
 
@@ -182,7 +188,7 @@ class _Builder:
 
         line, number = 1, -1
         try:
-            for event in events_of(text):
+            for event in events(text):
                 if not self._stack and isinstance(event, yaml.NodeEvent):
                     line = line_at(event)
                 self._values += 1

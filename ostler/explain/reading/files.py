@@ -6,28 +6,23 @@ well-formed but says nothing about devices is a note.
 
 from __future__ import annotations
 
-import errno
 import os
-import select
-import stat
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from node.given import read_given
+from node.opening import TooLarge
 from ostler.explain.errors import BadInput, Fault
 from ostler.explain.kinds import Kind
 from ostler.explain.reading.collection import Collection, Text
-from ostler.explain.reading.documents import MAX_BYTES, documents
+from ostler.explain.reading.documents import MAX_BYTES, documents, too_large
 from ostler.explain.state import State
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
-WRITER_WAIT = 5.0
-"""Seconds that a pipe is given to be opened by whoever writes into it."""
-_STEP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,40 +71,14 @@ def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[Fault])
                 real = os.path.realpath(path)
                 if real not in done:
                     done.add(real)
-                    yield str(path), _bytes(path)
+                    yield str(path), read_given(path, MAX_BYTES, fifo=True)
+        except TooLarge as error:
+            faults.append(too_large(error.filename))
         except OSError as error:
             problem = f"cannot be read ({error.strerror or error})"
             faults.append(Fault(name, problem, "give a file or folder that exists and that you may read"))
         except _NoFiles:
             faults.append(Fault(name, "the folder holds no objects", f"put {', '.join(SUFFIXES)} files into it"))
-
-
-def _bytes(path: Path) -> bytes:
-    """What a file holds, of one that is too large no more than shows it; raises ``OSError``."""
-    # A pipe that nobody has opened for writing would otherwise be waited for without an end.
-    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(opened, "rb") as file:
-        begin = _first(opened) if stat.S_ISFIFO(os.fstat(opened).st_mode) else b""
-        os.set_blocking(opened, True)
-        return begin + file.read(MAX_BYTES + 1)
-
-
-def _first(pipe: int) -> bytes:
-    """The first bytes of a pipe, none where its writer is slow or ended; raises ``OSError`` where there is none."""
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    end = time.monotonic() + WRITER_WAIT
-    while True:
-        try:
-            begin = os.read(pipe, 1)
-        except BlockingIOError:
-            return b""
-        # Nothing to read: there was a writer if the pipe is hung up, else there is none yet.
-        if begin or poll.poll(0):
-            return begin
-        if time.monotonic() > end:
-            raise TimeoutError(errno.ETIMEDOUT, "nobody writes into this pipe")
-        time.sleep(_STEP)
 
 
 class _NoFiles(Exception):

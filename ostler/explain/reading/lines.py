@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from node.yaml_text import events
+
 if TYPE_CHECKING:
     import yaml
 
 Path = tuple[str | int, ...]
 """Keys and places in lists, from a document's top."""
-
-
-def events_of(text: str) -> Iterator[yaml.Event]:
-    """The parser's events, libyaml's where PyYAML has it; raises ``yaml.YAMLError`` on the way."""
-    import yaml
-
-    return iter(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def line_at(event: yaml.Event) -> int:
@@ -35,7 +30,7 @@ def line_of(data: bytes, number: int, path: Path) -> int:
     import yaml
 
     try:
-        return _Finder(number, path).line(events_of(data.decode("utf-8-sig")))
+        return _Finder(number, path).line(events(data.decode("utf-8-sig")))
     except (yaml.YAMLError, UnicodeDecodeError):
         return 0
 
@@ -47,12 +42,12 @@ class _Finder:
         self._number = number
         self._path = path
 
-    def line(self, events: Iterator[yaml.Event]) -> int:
+    def line(self, stream: Iterator[yaml.Event]) -> int:
         import yaml
 
         stack: list[list[str | int | None]] = []
         document, best, found = -1, 0, 0
-        for event in events:
+        for event in stream:
             if isinstance(event, yaml.DocumentStartEvent):
                 document += 1
             if document > self._number:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from node import dra_state
 from node.dra_state import FILE_NAME, DeviceState, DraState, DraStateError
+from node.opening import KUBELET_STATE, read_regular
 from sandbox.kubelet.dra.settings import Object
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.statefiles import write_state
@@ -49,7 +50,7 @@ class ClaimCache:
         try:
             if not self._path.exists():
                 self.write()
-            state = dra_state.decode(self._path.read_bytes())
+            state = dra_state.decode(read_regular(self._path, KUBELET_STATE))
         except (DraStateError, OSError) as error:
             raise KubeletError(
                 "create ResourceClaim cache: GetOrCreate() on checkpoint state: "

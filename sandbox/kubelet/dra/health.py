@@ -15,6 +15,7 @@ from typing import Final
 
 from node import dra_state
 from node.dra_state import HEALTH_FILE_NAME, DraStateError
+from node.opening import KUBELET_STATE, read_regular
 from sandbox.kubelet.dra.instance import HealthReport
 from sandbox.kubelet.statefiles import write_state
 
@@ -47,7 +48,7 @@ class HealthCache:
         self._now = now
         self._drivers: dict[str, dict[DeviceKey, dra_state.DeviceHealth]] = {}
         try:
-            state = dra_state.decode_health(self._path.read_bytes())
+            state = dra_state.decode_health(read_regular(self._path, KUBELET_STATE))
         except FileNotFoundError:
             return
         except (DraStateError, OSError) as error:

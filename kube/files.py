@@ -1,0 +1,47 @@
+"""Reads the small files that say how to reach an API server: kubeconfig, token, namespace, this machine's ids.
+
+The rules are those of ``node.opening``, for this leaf that imports nothing of ours: never waits, links allowed (a
+mounted Secret or token consists of them), regular files only, at most ``limit`` bytes. ``/dev/stdin`` and
+``/dev/fd/63``, as the shell writes ``<(command)``, may be pipes: whoever names one means it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+_INHERITED = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]{1,6}")
+SMALL = 64 << 10
+"""Bytes of a token, a namespace or an id."""
+
+
+class TooLarge(OSError):
+    """The file has more bytes than its reader takes."""
+
+
+def read_small(path: Path, limit: int = SMALL) -> bytes:
+    """The file's content; raises ``OSError`` with what is wrong, also for more than ``limit`` bytes."""
+    inherited = _INHERITED.fullmatch(str(path)) is not None
+    if not inherited:
+        _check(path.stat())  # A device may act when it is opened.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if inherited:
+            os.set_blocking(descriptor, True)
+        else:
+            _check(status)
+        data = b"" if status.st_size > limit else file.read(limit + 1)
+    if status.st_size > limit or len(data) > limit:
+        raise TooLarge(errno.EFBIG, f"has more than {limit} bytes")
+    return data
+
+
+def _check(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")

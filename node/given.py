@@ -1,0 +1,82 @@
+"""Files that people name, in a configuration or on a command line: read and written without ever waiting for nobody.
+
+Such a file may be a link. It may also be a descriptor that this process was started with: ``/dev/stdin``, or
+``/dev/fd/63``, as the shell writes ``<(command)``; whoever names one means the pipe that it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import select
+import stat
+import time
+from pathlib import Path
+
+from node.files import WriteFailed, write_whole
+from node.opening import NotRegular, content, read_regular
+
+WRITER_WAIT = 1.0
+"""Seconds that a FIFO on the command line is given to be opened by whoever writes into it."""
+_STEP = 0.02
+_INHERITED = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]{1,6}")
+
+
+def read_given(path: Path, limit: int, *, fifo: bool = False) -> bytes:
+    """The content of a file that a person names; raises ``OSError``, also for more than ``limit`` bytes.
+
+    ``fifo``: whether it may be a FIFO that somebody writes into.
+    """
+    if _INHERITED.fullmatch(str(path)):
+        return _read_stream(path, limit)
+    if fifo and stat.S_ISFIFO(path.stat().st_mode):
+        return _read_stream(path, limit)
+    return read_regular(path, limit, links=True)
+
+
+def write_given(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write the file that a person names: whole, or into the device or pipe that is there. Raises WriteFailed."""
+    if not path.exists() or path.is_file():
+        write_whole(path, data, mode)
+        return
+    try:
+        # Where nobody reads a FIFO this fails at once, instead of waiting for ever.
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        nobody = error.errno == errno.ENXIO and path.is_fifo()
+        raise WriteFailed(path, "nobody reads from this pipe" if nobody else error.strerror or str(error)) from error
+
+
+def _read_stream(path: Path, limit: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise NotRegular(path, "a folder")
+        begin = _first_byte(descriptor) if stat.S_ISFIFO(status.st_mode) else b""
+        os.set_blocking(descriptor, True)
+        return content(descriptor, path, limit, begin)
+    finally:
+        os.close(descriptor)
+
+
+def _first_byte(pipe: int) -> bytes:
+    """Of a pipe, none where its writer is slow or ended; raises ``TimeoutError`` where nobody opens it for writing."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    end = time.monotonic() + WRITER_WAIT
+    while True:
+        try:
+            begin = os.read(pipe, 1)
+        except BlockingIOError:
+            return b""
+        # Nothing to read: there was a writer if the pipe is hung up, else there is none yet.
+        if begin or poll.poll(0):
+            return begin
+        if time.monotonic() > end:
+            raise TimeoutError(errno.ETIMEDOUT, "nobody writes into this pipe")
+        time.sleep(_STEP)

@@ -1,0 +1,158 @@
+"""Texts that are made to end the process or to fill its memory: one short error from every reader of foreign texts."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from node.documents import (
+    DocumentRefused,
+    Limits,
+    described,
+    glimpse,
+    is_deeper,
+    parse_json,
+    parse_toml,
+)
+from node.yaml_text import compose_yaml, parse_yaml, parse_yaml_all
+
+LAUGHS = "a: &a [lol,lol,lol,lol,lol,lol,lol,lol,lol]\n" + "".join(
+    f"{name}: &{name} [{','.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+"""Some 400 bytes that stand for 9^9 texts."""
+MERGED = "a: &a {k: v}\n" + "".join(
+    f"{name}: &{name}\n  <<: [{','.join(['*' + before] * 9)}]\n"
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+DEEP = "[" * 100_000
+DEEP_BLOCKS = "- " * 100_000
+MAPPED = '{"a":' * 100_000
+
+CDI = "from node.inventory.cdi_specs import CdiSpecSource as S; print(S([path.parent]).read().cdi.errors)"
+READERS = {
+    "cdi.json": CDI,
+    "cdi.yaml": CDI,
+    "sandbox.yaml": "from sandbox.injection import _Registry as R; r = R(); r.read(path.parent); print(r.problems)",
+    "recording.yml": "from node.inventory.recordings.source import read; read(path)",
+    "config.yml": "from ostler.config.load import load; load(path, {}, {})",
+    "topology.yml": "from ostler.config.topology import load_overrides; load_overrides(path)",
+    "manifest.yml": "from ostler.explain.reading.files import read_files; read_files([str(path)])",
+    "kubeconfig.yml": "from kube.kubeconfig import from_kubeconfig; from_kubeconfig(path)",
+    "containerd.toml": "from ostler.doctor.reading import read_toml; read_toml(path)",
+    "record.js": "from node.files import read_record; read_record(path, 'a/v1')",
+}
+ATTEMPT = """
+import sys, resource
+from pathlib import Path
+path = Path(sys.argv[1])
+try:
+    exec(sys.argv[2])
+except Exception as error:
+    print(type(error).__name__, error)
+print("alive", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+def _limit_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("text", [LAUGHS, MERGED, DEEP, DEEP_BLOCKS, MAPPED], ids=["laughs", "merged", "[", "-", "{"])
+def test_no_text_ends_the_process_or_fills_its_memory_or_the_log(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", ATTEMPT, str(path), READERS[name]],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+        preexec_fn=_limit_memory,
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+    *said, alive = done.stdout.splitlines()
+    assert said, "it was accepted"
+    assert len(done.stdout) < 16_384
+    assert int(alive.split()[1]) < 150
+
+
+def test_a_cdi_file_whose_kind_is_an_alias_shows_it_in_a_few_words(tmp_path: Path) -> None:
+    """Within every limit of aliases, and yet its repr() is large."""
+    text = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b]\nkind: *c\n"
+    (tmp_path / "a.yaml").write_text(text)
+    from node.inventory.cdi_specs import CdiSpecSource
+
+    assert CdiSpecSource([tmp_path]).read().cdi.errors == (
+        f"{tmp_path}/a.yaml: kind is a list; it must be vendor/class, such as nvidia.com/gpu",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[1, 2], {a: *x}]", "the alias *x names nothing (line 1)"),
+        ("a\n---\nb", "more than one document"),
+        ("&a [*a]", "the alias *a stands inside of what it names (line 1)"),
+        (f"*{'x' * 500}", f"the alias *{'x' * 56}... names nothing (line 1)"),
+        ("a: [", "not valid YAML: did not find expected node content (line 2)"),
+        ("a: !!bool x", "not valid YAML: 'x'"),
+        (f"a: {'9' * 5000}", "not valid YAML: Exceeds the limit"),
+        ("? [a]\n: b", "not valid YAML: found unhashable key (line 1)"),
+        ("- " * 65, "nested deeper than 64 levels (line 1)"),
+        ("- a\n" * 200_001, "more than 200000 values (line 200000)"),
+    ],
+)
+def test_what_is_refused_says_why_and_where(text: str, words: str) -> None:
+    with pytest.raises(DocumentRefused) as caught:
+        parse_yaml(text)
+    assert str(caught.value).startswith(words)
+    assert len(str(caught.value)) < 200
+
+
+def test_what_is_within_the_limits_is_read() -> None:
+    assert parse_yaml("- " * 63 + "x") is not None
+    assert parse_yaml("a: &a {b: 1}\nc: {<<: *a, d: 2}\n") == {"a": {"b": 1}, "c": {"b": 1, "d": 2}}
+    assert parse_yaml("") is None
+    assert parse_yaml_all("a\n---\nb\n") == ["a", "b"]
+    assert parse_json("[" * 64 + "]" * 64) is not None
+    assert parse_toml(b"a.b = 1") == {"a": {"b": 1}}
+
+
+def test_anchors_of_one_document_are_not_those_of_the_next() -> None:
+    with pytest.raises(DocumentRefused, match="names nothing"):
+        parse_yaml_all("a: &a 1\n---\nb: *a\n")
+
+
+def test_depth_counts_lists_and_mappings_and_not_what_they_hold() -> None:
+    assert not is_deeper([1, {}], 2)
+    assert is_deeper([[[]]], 2)
+    assert not is_deeper("x", 0)
+    with pytest.raises(DocumentRefused, match="nested deeper than 64 levels"):
+        parse_json("[" * 65 + "]" * 65)
+    with pytest.raises(DocumentRefused, match="nested deeper than 3 levels"):
+        parse_toml(b"a.b.c.d = 1", Limits(depth=3))
+
+
+def test_aliases_count_with_all_that_they_stand_for() -> None:
+    text = "a: &a [1, 2, 3]\nb: [*a, *a]\n"
+    assert parse_yaml(text, Limits(aliased=8)) == {"a": [1, 2, 3], "b": [[1, 2, 3], [1, 2, 3]]}
+    with pytest.raises(DocumentRefused, match=r"aliases stand for more than 7 values \(line 2\)"):
+        parse_yaml(text, Limits(aliased=7))
+    with pytest.raises(DocumentRefused, match="aliases stand for more than 7 values"):
+        compose_yaml(text, Limits(aliased=7))
+
+
+def test_foreign_values_are_shown_short_and_on_one_line() -> None:
+    assert described("x" * 10_000) == f"{'x' * 120!r}..."
+    assert described({"a": 1}) == "a mapping"
+    assert described(["a"]) == "a list"
+    assert described(None) == "None"
+    assert described(10**400).endswith("...")
+    assert glimpse("a\n\x1b[31m") == "a\\n\\x1b[31m"
+    assert json.dumps(described("\n")) == json.dumps("'\\n'")
