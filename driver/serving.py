@@ -19,6 +19,7 @@ from driver.servicers.claim_calls import ClaimCalls
 from driver.sockets import age, claim_socket, registration_socket, unique
 from node import watcher_service
 from node.endpoint import Endpoint
+from node.intake import Limits
 from node.sockets import make_private_directory
 from protos.dra.v1 import api_pb2_grpc as dra_v1_grpc
 from protos.dra.v1beta1 import api_pb2_grpc as dra_v1beta1_grpc
@@ -26,6 +27,8 @@ from protos.drahealth.v1 import api_pb2_grpc as health_v1_grpc
 from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
+LIMITS = Limits(calls=1024)
+"""The kubelet asks for the claims of each pod in a call of its own, for all pods of the node at once."""
 _CLAIM_SERVICES = (dra_v1.SERVICE, dra_v1beta1.SERVICE)
 _HEALTH_SERVICES = (health_v1.SERVICE, health_v1alpha1.SERVICE)
 
@@ -80,7 +83,7 @@ class Serving:
         options, serving = self._options, unique()
         make_private_directory(options.folder)
         services = (*_CLAIM_SERVICES, *_HEALTH_SERVICES) if options.health else _CLAIM_SERVICES
-        claims = Endpoint(options.folder, claim_socket(serving), services, self._add_services)
+        claims = Endpoint(options.folder, claim_socket(serving), services, self._add_services, LIMITS)
         self._claims = claims
         info = api_pb2.PluginInfo(
             type=PLUGIN_TYPE,

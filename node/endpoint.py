@@ -15,11 +15,10 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from node.intake import ORDINARY, Intake, Limits
 from node.sockets import PlacedSocket, SocketError
 
 _OPTIONS = (
-    # The kubelet sends all free ids both ways in GetPreferredAllocation; the default of 4 MiB is soon too small.
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
     ("grpc.max_send_message_length", -1),
     # A socket is bound once; nothing else may share it.
     ("grpc.so_reuseport", 0),
@@ -57,15 +56,21 @@ def _reflection_handler(services: Sequence[str]) -> grpc.RpcMethodHandler[Any, A
 class Endpoint:
     """One server on one socket; make a new one to serve again.
 
-    ``register`` adds servicers to the server; ``services`` are their full names. Raises ``SocketError`` from
-    ``start`` when the socket cannot be where it should be.
+    ``register`` adds servicers to the server; ``services`` are their full names; ``limits`` bound what callers can make
+    it keep. Raises ``SocketError`` from ``start`` when the socket cannot be where it should be.
     """
 
     def __init__(
-        self, directory: Path, name: str, services: Sequence[str], register: Callable[[grpc.aio.Server], None]
+        self,
+        directory: Path,
+        name: str,
+        services: Sequence[str],
+        register: Callable[[grpc.aio.Server], None],
+        limits: Limits = ORDINARY,
     ) -> None:
         self._socket = PlacedSocket(directory, name)
-        self._server = grpc.aio.server(options=_OPTIONS)
+        options = (*_OPTIONS, *limits.options())
+        self._server = grpc.aio.server(options=options, interceptors=(Intake(limits.calls),))
         self._services = (*services, health.SERVICE_NAME)
         self._health = health.aio.HealthServicer()
         register(self._server)

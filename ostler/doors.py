@@ -45,7 +45,7 @@ def claims_left(settings: Settings) -> bool:
     try:
         if any(settings.state_dir.joinpath("claims").glob("*.json")):
             return True
-        return settings.dra.driver_name.encode() in read_regular(kubelets_own, KUBELET_STATE)
+        return settings.dra.driver_name.encode() in read_regular(kubelets_own, KUBELET_STATE, links=True)
     except FileNotFoundError:
         return False
     except OSError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.server
+import io
 import logging
 import socket
 import socketserver
@@ -29,6 +30,8 @@ REQUEST_TIMEOUT = 10.0
 MOST_CLIENTS = 64
 """Connections at once. One more costs the oldest its place: a probe is answered within milliseconds, so it is never the
 oldest, and clients that send nothing take neither probes nor the files that the kubelet's sockets need."""
+MOST_REQUEST = 16 << 10
+"""Bytes of a request with all its headers; a kubelet's or a scraper's has some hundred."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _RECOVERY = 0.1
 """Seconds until the next client is accepted when the process or the machine has no file or memory left."""
@@ -157,11 +160,38 @@ class HttpServer:
         self._server.server_close()
 
 
+class _Bounded(io.RawIOBase):
+    """What a client sends, up to ``MOST_REQUEST`` bytes and until ``end``; it is a request that ends there, then."""
+
+    def __init__(self, connection: socket.socket, end: float) -> None:
+        self._connection = connection
+        self._end = end
+        self._left = MOST_REQUEST
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._end - time.monotonic()
+        if self._left <= 0 or left <= 0:
+            return 0
+        self._connection.settimeout(left)
+        with memoryview(buffer) as view:
+            count = self._connection.recv_into(view[: self._left])
+        self._connection.settimeout(REQUEST_TIMEOUT)
+        self._left -= count
+        return count
+
+
 def _handler(pages: Pages, elsewhere: Elsewhere | None) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         server_version = "ostler"
         sys_version = ""
         timeout = REQUEST_TIMEOUT
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile = io.BufferedReader(_Bounded(self.connection, time.monotonic() + REQUEST_TIMEOUT))
 
         def do_GET(self) -> None:  # the name is http.server's
             path = self.path.partition("?")[0]

@@ -18,6 +18,7 @@ from pathlib import Path
 import grpc.aio
 
 from node.endpoint import Endpoint
+from node.intake import Limits
 from node.watcher_service import SERVICE, RegistrationServicer
 from plugin.kubelet import VERSION, KubeletFolders, RegistrationPath
 from plugin.listing import Listing
@@ -30,6 +31,8 @@ from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 
 KUBELET_LOOK = 1.5
 """Seconds in which a kubelet finds a new socket in its registry and connects to it; it looks every second."""
+LIMITS = Limits(message=8 << 20)
+"""GetPreferredAllocation says all free ids twice, and the kubelet takes in lists of 4 MiB at most."""
 SERVICES = (
     api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"].full_name,
     SERVICE,
@@ -89,7 +92,7 @@ class Serving:
         old = self.endpoint
         self.path = self._choose_path()
         directory = self._folders.directory(self.path)
-        endpoint = Endpoint(directory, socket_name(self._resource, directory), SERVICES, self._add_services)
+        endpoint = Endpoint(directory, socket_name(self._resource, directory), SERVICES, self._add_services, LIMITS)
         registry = self.path is RegistrationPath.REGISTRY
         await endpoint.start(replacing=self._predecessors() if registry else ())
         self.endpoint = endpoint

@@ -91,7 +91,8 @@ def read_kubelet_claims(root: Path) -> KubeletClaims:
 
     path = root / FILE_NAME
     try:
-        with opened(path) as descriptor:
+        # Also through a link: whatever it leads to must carry the kubelet's own checksum.
+        with opened(path, links=True) as descriptor:
             state = decode(content(descriptor, path, KUBELET_STATE))
             replaced = os.fstat(descriptor).st_nlink == 0
     except (OSError, DraStateError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import select
 import socket
 import struct
 import threading
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ostler.http import MOST_CLIENTS, AddressInvalid, HttpServer, Page, listen, split_address
+from ostler.http import MOST_CLIENTS, MOST_REQUEST, AddressInvalid, HttpServer, Page, listen, split_address
 
 
 @pytest.fixture
@@ -159,3 +160,39 @@ def until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "not in time"
         time.sleep(0.005)
+
+
+def _answer_to(server: HttpServer, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(data)
+        answer = b""
+        while chunk := client.recv(1 << 16):
+            answer += chunk
+    return answer
+
+
+def test_a_request_is_read_up_to_its_limit_and_no_further(server: HttpServer) -> None:
+    """A hundred headers of 64 KiB on 64 connections are 400 MB otherwise."""
+    header = b"X: " + b"a" * 60_000 + b"\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\n")
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):  # noqa: PT012 - wherever the server ends it
+            for _ in range(100):
+                client.sendall(header)
+    assert get(server, "/healthz") == (200, "ok\n")
+
+
+def test_a_request_within_the_limit_is_answered(server: HttpServer) -> None:
+    header = b"X: " + b"a" * (MOST_REQUEST // 2) + b"\r\n"
+    assert _answer_to(server, b"GET /healthz HTTP/1.0\r\n" + header + b"\r\n").endswith(b"\r\n\r\nok\n")
+
+
+def test_a_request_that_comes_in_drops_is_ended_in_time(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ostler.http.REQUEST_TIMEOUT", 0.3)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+        begin = time.monotonic()
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):  # noqa: PT012 - wherever the server ends it
+            while time.monotonic() < begin + 20:
+                client.sendall(b"a")
+                select.select([client], [], [], 0.02)
+    assert get(server, "/healthz") == (200, "ok\n")

@@ -88,9 +88,9 @@ def test_a_cdi_file_whose_kind_is_an_alias_shows_it_in_a_few_words(tmp_path: Pat
     (tmp_path / "a.yaml").write_text(text)
     from node.inventory.cdi_specs import CdiSpecSource
 
-    assert CdiSpecSource([tmp_path]).read().cdi.errors == (
-        f"{tmp_path}/a.yaml: kind is a list; it must be vendor/class, such as nvidia.com/gpu",
-    )
+    facts = CdiSpecSource([tmp_path]).read().cdi
+    assert facts is not None
+    assert facts.errors == (f"{tmp_path}/a.yaml: kind is a list; it must be vendor/class, such as nvidia.com/gpu",)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,146 @@
+"""Bounds what the callers of a gRPC socket can make the process keep, whatever they send.
+
+gRPC takes in a message of many MiB for every call that waits for one, before it compares the length with any limit: a
+hundred calls that never finish their request are more than a node can spare. So a call is read only while it has one of
+few places, for no longer than it takes to send a request over a Unix socket; until then its sender has 64 KiB of
+flow control, which gRPC must not raise by its measurements of the connection. Whoever sends its request at once, as the
+kubelet does, has its place for some microseconds.
+
+``Limits`` bounds the rest: connections, calls on all of them, and the bytes of a whole message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+
+READ_AT_ONCE = 2
+"""Calls of one socket whose request is read at the same time."""
+READ_WITHIN = 2.0
+"""Seconds for which a call may keep the place; it is cancelled then."""
+STREAMS = 2
+"""Calls at once that send any number of messages: only reflection does, for people."""
+HANDSHAKE = 5_000
+"""Milliseconds until a connection must have begun to speak HTTP/2."""
+METADATA = 16 << 10
+"""Bytes of a call's metadata; the kubelet sends some hundred."""
+
+Handler: TypeAlias = Any
+"""gRPC's description of a method, whose attributes its types do not know."""
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one socket: bytes of a request, calls at once, and connections at once."""
+
+    message: int = 1 << 20
+    calls: int = 32
+    connections: int = 32
+
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """Channel arguments of a server; one that an older gRPC does not know is without effect there."""
+        return (
+            ("grpc.max_receive_message_length", self.message),
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.max_concurrent_streams", self.calls),
+            ("grpc.max_allowed_incoming_connections", self.connections),
+            ("grpc.max_metadata_size", METADATA),
+            ("grpc.absolute_max_metadata_size", METADATA),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE),
+        )
+
+
+ORDINARY = Limits()
+
+
+class Intake(grpc.aio.ServerInterceptor):
+    """Lets few calls at a time send their request, and refuses those beyond ``calls``."""
+
+    def __init__(self, calls: int) -> None:
+        self._free = calls
+        self._places = asyncio.Semaphore(READ_AT_ONCE)
+        self._streams = asyncio.Semaphore(STREAMS)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """The call's handler, which reads its request within the bounds."""
+        handler = await continuation(handler_call_details)
+        task = asyncio.current_task()
+        if handler is None or task is None:
+            return handler
+        if self._free <= 0:
+            return _REFUSED
+        self._free -= 1
+        task.add_done_callback(self._ended)
+        return self._bounded(handler)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._free += 1
+
+    def _bounded(self, handler: Handler) -> Handler:
+        """The same handler for gRPC as one of streams, whose messages are read only when they are asked for."""
+        codecs = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        made: Handler
+        if handler.request_streaming:
+            inner = handler.stream_stream or handler.stream_unary
+
+            async def stream(requests: object, context: Context) -> None:
+                async with self._streams:
+                    await _answer(inner(requests, context), context)
+
+            made = grpc.stream_stream_rpc_method_handler(stream, **codecs)
+        elif handler.response_streaming:
+
+            async def answers(_: object, context: Context) -> None:
+                await _answer(handler.unary_stream(await self._request(context), context), context)
+
+            made = grpc.stream_stream_rpc_method_handler(answers, **codecs)
+        else:
+
+            async def answer(_: object, context: Context) -> object:
+                return await handler.unary_unary(await self._request(context), context)
+
+            made = grpc.stream_unary_rpc_method_handler(answer, **codecs)
+        return made
+
+    async def _request(self, context: Context) -> object:
+        """The one request of a call; ends the call where it does not come in time."""
+        async with self._places:
+            try:
+                async with asyncio.timeout(READ_WITHIN):
+                    request = await context.read()
+            except TimeoutError:
+                problem = f"no whole request within {READ_WITHIN:g} s"
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, problem)
+        if request is grpc.aio.EOF:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
+        return request
+
+
+async def _answer(answers: Any, context: Context) -> None:
+    """Send what a handler of streams says, which yields its messages or writes them itself."""
+    if hasattr(answers, "__aiter__"):
+        async for message in answers:
+            await context.write(message)
+    else:
+        await answers
+
+
+async def _refuse(_: object, context: Context) -> None:
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls at once on this socket; try again later")
+
+
+# As if any number of requests came: then none is read before the answer.
+_REFUSED: Handler = grpc.stream_unary_rpc_method_handler(_refuse)
