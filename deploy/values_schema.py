@@ -46,6 +46,7 @@ _MAY_BE_EMPTY = frozenset(
         "podLabels",
         "podAnnotations",
         "annotations",
+        "from",
         "labels",
         "alsoPublishAs",
         "extendedResources",
@@ -158,6 +159,7 @@ def _pods() -> dict[str, JsonObject]:
     affinity: dict[str, JsonObject] = {
         name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")
     }
+    peer: dict[str, JsonObject] = {name: {"type": "object"} for name in ("podSelector", "namespaceSelector", "ipBlock")}
     vendors: JsonObject = {"enum": ["nvidia", "amd", "intel", "mellanox"]}
     return {
         "fullnameOverride": _text(rf"({_LABEL})?"),
@@ -179,6 +181,7 @@ def _pods() -> dict[str, JsonObject]:
                 "address": _text(_ADDRESS),
             }
         ),
+        "networkPolicy": _section({"enabled": _boolean(), "from": {"type": "array", "items": _shape(peer)}}),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -70,12 +70,16 @@ class Endpoint:
     ) -> None:
         self._socket = PlacedSocket(directory, name)
         options = (*_OPTIONS, *limits.options())
-        self._server = grpc.aio.server(options=options, interceptors=(Intake(limits.calls),))
+        self._server = grpc.aio.server(options=options)
         self._services = (*services, health.SERVICE_NAME)
         self._health = health.aio.HealthServicer()
-        register(self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self._server.add_generic_rpc_handlers((_LazyReflection(self._services),))
+        intake = Intake(limits.calls)
+        # Generated code adds a service to whatever has a server's methods for that.
+        behind = cast("grpc.aio.Server", intake)
+        register(behind)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, behind)
+        intake.add_generic_rpc_handlers((_LazyReflection(self._services),))
+        self._server.add_generic_rpc_handlers((intake,))
 
     @property
     def path(self) -> Path:

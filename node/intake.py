@@ -12,7 +12,7 @@ kubelet does, has its place for some microseconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,6 +21,8 @@ import grpc.aio
 
 READ_AT_ONCE = 2
 """Calls of one socket whose request is read at the same time."""
+DIRECT = 2
+"""Calls at once that gRPC reads by itself, 0.1 ms sooner: an Allocate where nobody attacks. Each may stay for ever."""
 READ_WITHIN = 2.0
 """Seconds for which a call may keep the place; it is cancelled then."""
 STREAMS = 2
@@ -59,32 +61,49 @@ class Limits:
 ORDINARY = Limits()
 
 
-class Intake(grpc.aio.ServerInterceptor):
-    """Lets few calls at a time send their request, and refuses those beyond ``calls``."""
+class Intake(grpc.GenericRpcHandler):
+    """Stands between a server and its handlers: lets few calls at a time send, and refuses those beyond ``calls``.
+
+    Servicers are added to it as to a server. It is no interceptor, which costs every call 50 us.
+    """
 
     def __init__(self, calls: int) -> None:
         self._free = calls
+        self._direct = DIRECT
         self._places = asyncio.Semaphore(READ_AT_ONCE)
         self._streams = asyncio.Semaphore(STREAMS)
+        self._handlers: list[grpc.GenericRpcHandler] = []
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        """The call's handler, which reads its request within the bounds."""
-        handler = await continuation(handler_call_details)
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Have these answer, too; what generated code calls of a server."""
+        self._handlers += handlers
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
+        """Nothing: generated code of newer versions adds a service in both ways."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """The call's handler, which reads its request within the bounds; None where nobody has the method."""
+        found: Iterator[Handler | None] = (each.service(handler_call_details) for each in self._handlers)
+        handler = next((each for each in found if each is not None), None)
         task = asyncio.current_task()
         if handler is None or task is None:
             return handler
         if self._free <= 0:
             return _REFUSED
         self._free -= 1
+        if self._direct and handler.unary_unary is not None:
+            self._direct -= 1
+            task.add_done_callback(self._direct_ended)
+            return handler
         task.add_done_callback(self._ended)
         return self._bounded(handler)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._free += 1
+
+    def _direct_ended(self, task: asyncio.Task[Any]) -> None:
+        self._free += 1
+        self._direct += 1
 
     def _bounded(self, handler: Handler) -> Handler:
         """The same handler for gRPC as one of streams, whose messages are read only when they are asked for."""

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from deploy.generate import CHART
-from tests.chart.rendering import Document, Values, container_of, of_kind, only, pod_of, render, run_helm
+from tests.chart.rendering import Document, Values, container_of, flags_of, of_kind, only, pod_of, render, run_helm
 
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
 
@@ -354,3 +354,28 @@ def _host_paths(documents: list[Document]) -> dict[str, str]:
 def _mount(documents: list[Document], name: str) -> Document:
     (found,) = (mount for mount in container_of(documents)["volumeMounts"] if mount["name"] == name)
     return dict(found)
+
+
+def test_who_may_scrape_is_said_by_a_network_policy_that_is_made_when_asked_for() -> None:
+    assert of_kind(render(), "NetworkPolicy") == []
+    prometheus = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    documents = render({"networkPolicy": {"enabled": True, "from": [prometheus]}, "http": {"port": 9999}})
+    spec = only(documents, "NetworkPolicy")["spec"]
+    assert spec["ingress"] == [{"from": [prometheus], "ports": [{"protocol": "TCP", "port": 9999}]}]
+    assert spec["policyTypes"] == ["Ingress"]
+    pod = only(documents, "DaemonSet")["spec"]["template"]["metadata"]
+    assert spec["podSelector"]["matchLabels"].items() <= pod["labels"].items()
+
+
+def test_a_network_policy_that_names_nobody_lets_nobody_in() -> None:
+    spec = only(render({"networkPolicy": {"enabled": True}}), "NetworkPolicy")["spec"]
+    assert spec["ingress"] == []
+
+
+@pytest.mark.parametrize(("address", "host"), [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")])
+def test_on_the_nodes_network_probes_and_metrics_can_be_on_the_loopback_alone(address: str, host: str) -> None:
+    documents = render({"nics": {"enabled": True}, "http": {"address": address}})
+    container = container_of(documents)
+    assert {container[f"{kind}Probe"]["httpGet"]["host"] for kind in ("startup", "liveness", "readiness")} == {host}
+    assert flags_of(documents)["--http"] == f"{address}:9410"
+    assert pod_of(documents)["hostNetwork"] is True

@@ -137,6 +137,14 @@ def test_what_the_chart_decides_is_refused_in_the_configuration(config: Values, 
         ),
         ({"http": {"address": "[::1]"}}, "come to the address of the pod: give that one, or leave it empty"),
         (
+            {"http": {"address": "127.0.0.1"}, "nics": {"enabled": True}, "podMonitor": {"enabled": True}},
+            "http.address is the node's loopback, where podMonitor.enabled scrapes nothing: leave one of them out",
+        ),
+        (
+            {"networkPolicy": {"enabled": True}, "nics": {"enabled": True}},
+            "networkPolicy.enabled has no effect on pods in the network of the node (nics.enabled)",
+        ),
+        (
             {"patchAllocatable": {"enabled": True}, "admissionPolicy": {"enabled": False}},
             "without an admission policy every agent could write the status of every Node: set admissionPolicy.enabled",
         ),

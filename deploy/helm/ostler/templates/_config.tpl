@@ -34,6 +34,18 @@
 {{- if or (eq .Values.nvidia.access "privileged") (include "ostler.usesMode" (list . "full")) -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether probes and metrics are on the loopback alone. */}}
+{{- define "ostler.loopback" -}}
+{{- if regexMatch "^(127[.]|\\[::1\\]$)" .Values.http.address -}}true{{- end -}}
+{{- end -}}
+
+{{/* The host that the kubelet's probes go to, where that is not the pod's address. */}}
+{{- define "ostler.probedHost" -}}
+{{- if include "ostler.loopback" . -}}
+host: {{ .Values.http.address | trimPrefix "[" | trimSuffix "]" | quote }}
+{{- end -}}
+{{- end -}}
+
 {{/* Contradictions, each with what to do about it. */}}
 {{- define "ostler.check" -}}
 {{- $config := .Values.config -}}
@@ -73,8 +85,16 @@
 {{- include "ostler.checkDra" . -}}
 {{- include "ostler.checkPatchAllocatable" . -}}
 {{- include "ostler.checkLabels" . -}}
-{{- if regexMatch "^(127[.]|\\[::1\\]$)" .Values.http.address -}}
-{{- fail "http.address is one of the machine's own alone, and the kubelet's probes come to the address of the pod: give that one, or leave it empty" -}}
+{{- if include "ostler.loopback" . -}}
+{{- if not .Values.nics.enabled -}}
+{{- fail "http.address is one of the machine's own alone, and the kubelet's probes come to the address of the pod: give that one, or leave it empty; networkPolicy.enabled keeps others from it" -}}
+{{- end -}}
+{{- if .Values.podMonitor.enabled -}}
+{{- fail "http.address is the node's loopback, where podMonitor.enabled scrapes nothing: leave one of them out" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.nics.enabled -}}
+{{- fail "networkPolicy.enabled has no effect on pods in the network of the node (nics.enabled): set http.address to 127.0.0.1 instead, or have the node's own firewall keep others from http.port" -}}
 {{- end -}}
 {{- if and .Values.nodeFeatureDiscovery (.Values.affinity | default dict).nodeAffinity -}}
 {{- fail "affinity.nodeAffinity and nodeFeatureDiscovery are both given: remove one of them" -}}

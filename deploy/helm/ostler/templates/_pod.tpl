@@ -142,6 +142,9 @@ spec:
         httpGet:
           path: /livez/{{ .instance }}
           port: {{ $values.http.port }}
+          {{- with include "ostler.probedHost" $ }}
+          {{- . | nindent 10 }}
+          {{- end }}
         # An agent answers after a second; a probe before that only leaves a warning.
         initialDelaySeconds: 2
         periodSeconds: 1
@@ -151,6 +154,9 @@ spec:
         httpGet:
           path: /livez/{{ .instance }}
           port: {{ $values.http.port }}
+          {{- with include "ostler.probedHost" $ }}
+          {{- . | nindent 10 }}
+          {{- end }}
         periodSeconds: 10
         timeoutSeconds: 5
         failureThreshold: 6
@@ -158,6 +164,9 @@ spec:
         httpGet:
           path: /readyz/{{ .instance }}
           port: {{ $values.http.port }}
+          {{- with include "ostler.probedHost" $ }}
+          {{- . | nindent 10 }}
+          {{- end }}
         periodSeconds: 2
         timeoutSeconds: 5
         failureThreshold: 3
