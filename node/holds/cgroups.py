@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from node.inventory.sysfs.small_file import read_now
+
 DEEPEST, MOST = 6, 4096
 """How far down the folders of pods are looked for, and in how many folders at most."""
 AGAIN = 10.0
@@ -125,11 +127,9 @@ def _places(folder: str, uid: str) -> Iterator[str]:
 def _has_process(folder: str) -> bool:
     """By the kernel's count of the cgroup and everything below it."""
     try:
-        with open(f"{folder}/cgroup.events", encoding="ascii") as file:  # noqa: PTH123 - as above
-            return "populated 1" in file.read()
+        return "populated 1" in read_now(f"{folder}/cgroup.events")
     except FileNotFoundError:
-        with open(f"{folder}/pids.current", encoding="ascii") as file:  # noqa: PTH123 - as above
-            return int(file.read()) > 0
+        return int(read_now(f"{folder}/pids.current")) > 0
     except OSError as error:
         return _gone(error)
 

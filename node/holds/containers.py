@@ -17,6 +17,7 @@ from typing import Protocol
 
 from node.holds.cgroups import PodCgroups
 from node.holds.processes import sees_processes
+from node.opening import read_kernel_text
 
 _UNSEEN = (
     "containers of pods that were deleted by force are not looked for: neither pods' cgroups are found below {cgroups} "
@@ -96,8 +97,8 @@ def processes_of(uids: Collection[str], proc: Path) -> set[str]:
 
 
 def _pods_of(process: Path) -> set[str]:
-    found = set(_OF_POD.findall((process / "cgroup").read_text(errors="replace")))
-    for line in (process / "mountinfo").read_text(errors="replace").splitlines():
+    found = set(_OF_POD.findall(read_kernel_text(process / "cgroup")))
+    for line in read_kernel_text(process / "mountinfo").splitlines():
         _, _, _, source, target, *_ = *line.split(" ", 5), "", "", "", "", ""
         # On the node itself the volumes of pods are mounted below the same folders, some for longer than the pods are.
         found |= set(_OF_POD.findall(source)) - set(_OF_POD.findall(target))
