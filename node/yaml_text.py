@@ -18,6 +18,9 @@ from node.documents import ORDINARY, DocumentRefused, Limits, glimpse, too_deep
 if TYPE_CHECKING:
     import yaml
 
+DEEPEST = 4000
+"""Levels beyond which no text is walked through, by readers either that leave out what is too deep for them."""
+
 
 def parse_yaml(text: bytes | str, limits: Limits = ORDINARY) -> Any:
     """The value of a YAML text of one document, None where there is none; raises ``DocumentRefused``."""
@@ -56,10 +59,22 @@ def compose_yaml(text: str, limits: Limits = ORDINARY) -> yaml.Node | None:
 
 
 def events(text: bytes | str) -> Iterator[yaml.Event]:
-    """The parser's events, libyaml's where PyYAML has it; raises ``yaml.YAMLError`` on the way. Without limits."""
+    """The parser's events, libyaml's where PyYAML has it; raises ``yaml.YAMLError`` on the way.
+
+    Without limits but one: the parser's time grows with the square of the depth.
+    """
     import yaml
 
-    return iter(yaml.parse(text, Loader=loader()))
+    depth = 0
+    for event in yaml.parse(text, Loader=loader()):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEEPEST:
+                problem = f"nested deeper than {DEEPEST} levels"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        yield event
 
 
 def loader() -> type[yaml.SafeLoader]:
