@@ -11,7 +11,7 @@ The library is imported at the first text: a node without YAML never pays for it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from node.documents import ORDINARY, DocumentRefused, Limits, glimpse, too_deep
 
@@ -71,7 +71,8 @@ def events(text: bytes | str) -> Iterator[yaml.Event]:
             depth += 1
             if depth > DEEPEST:
                 problem = f"nested deeper than {DEEPEST} levels"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+                mark = cast("yaml.Mark | None", event.start_mark)  # libyaml's has the same attributes.
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         yield event
