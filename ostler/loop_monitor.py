@@ -2,7 +2,7 @@
 
 A thread looks whether the loop still turns and, where it does not, at what the loop's thread is doing: the loop itself
 could only tell afterwards, and not what it was. It costs some hundred wakes a second, so it runs with the log level
-debug alone. A loop that is late while it waits for events is held up by the machine and not by a step; that is not told.
+debug alone. A loop that is late while it waits for events is held up by the machine and not by a step, and is not told.
 """
 
 from __future__ import annotations
