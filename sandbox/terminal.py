@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import grpc.aio
 
 from protos.agent.v1alpha1 import agent_pb2
+from sandbox.brief import brief, offered
 from sandbox.claimprompt import HELP as CLAIM_HELP
 from sandbox.claimprompt import ClaimCommands
 from sandbox.cluster.views import slice_lines
@@ -45,8 +46,12 @@ HELP = f"""\
 """
 
 
-def show(step: Step) -> None:
-    """Tell one step."""
+def show(step: Step, *, verbose: bool = False) -> None:
+    """Tell one step, in brief unless ``verbose``."""
+    if not verbose:
+        sys.stdout.write("\n".join(brief(step)) + "\n")
+        sys.stdout.flush()
+        return
     sys.stdout.write(f"\n== {step.title}\n")
     match step.key, step.seen:
         case "devices", list(devices):
@@ -79,19 +84,10 @@ def device_line(device: Mapping[str, object]) -> str:
         state,
         device.get("uuid"),
         f"NUMA {device.get('numa_node', '-')}",
-        _offered(device),
+        offered(device),
         reason,
     )
     return "  ".join(str(part) for part in parts if part)
-
-
-def _offered(device: Mapping[str, object]) -> str:
-    if device.get("door") == "plugin":
-        return f"offered as {device['resource']}"
-    state = device.get("published")
-    if state not in (None, "withheld"):
-        return f"for claims, {state}"
-    return f"not offered: {device.get('offer_reason', '')}"
 
 
 def _what(device: Mapping[str, object]) -> str:
@@ -112,8 +108,9 @@ def resource_line(resource: Mapping[str, object]) -> str:
 class Prompt:
     """Reads commands from standard input until ``quit`` or its end."""
 
-    def __init__(self, node: SandboxNode) -> None:
+    def __init__(self, node: SandboxNode, *, verbose: bool = False) -> None:
         self._node = node
+        self._verbose = verbose
         self._pods: dict[str, str] = {}
         self._claims = ClaimCommands(node)
         self._commands: dict[str, Callable[[Sequence[str]], Awaitable[None]]] = {
@@ -139,7 +136,8 @@ class Prompt:
 
     async def run(self) -> None:
         """Ask, do, ask again."""
-        sys.stdout.write(f"\nThe node goes on running in {self._node.root}. Commands:\n{HELP}")
+        commands = f"\n{HELP}" if self._verbose else " 'help' lists them, 'quit' ends.\n"
+        sys.stdout.write(f"\nThe node goes on running in {self._node.root}. Commands:{commands}")
         reader = await _standard_input()
         while True:
             sys.stdout.write("ostler> ")

@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--node", default="h100-sxm-8", metavar="NAME", help="recorded node (default: %(default)s)")
     parser.add_argument("--once", action="store_true", help="print the tour as JSON and end")
+    parser.add_argument("--verbose", action="store_true", help="show all of each step, not the few lines that tell it")
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration for the agent")
     parser.add_argument(
         "--mig-strategy", choices=("none", "single", "mixed"), help="how MIG devices are offered (default: mixed)"
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     except RecordingError as error:
         raise CommandFailed(str(error)) from error
     try:
-        asyncio.run(_until_signalled(_once(node) if arguments.once else _interactive(node)))
+        asyncio.run(_until_signalled(_once(node) if arguments.once else _interactive(node, verbose=arguments.verbose)))
     except asyncio.CancelledError:
         return _ended(once=arguments.once)
     except AgentFailed as error:
@@ -111,9 +112,9 @@ async def _once(node: SandboxNode) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-async def _interactive(node: SandboxNode) -> None:
+async def _interactive(node: SandboxNode, *, verbose: bool) -> None:
     sys.stdout.write("starting the agent ...\n")
     async with node:
         async for step in tour(node):
-            show(step)
-        await Prompt(node).run()
+            show(step, verbose=verbose)
+        await Prompt(node, verbose=verbose).run()

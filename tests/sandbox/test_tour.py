@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from node.inventory.recordings.source import read
+from sandbox.brief import MOST, WIDTH, brief
 from sandbox.configuration import configuration
 from sandbox.nodes import names, path
+from sandbox.step import Step
 
 
 @pytest.mark.parametrize("name", names())
@@ -32,6 +34,46 @@ def test_agent_takes_the_configuration_of_every_node_and_offers_its_devices_at_b
     reasons = [str(device.get("offer_reason")) for device in devices]
     wide = [str(device["host_use"]) for device in devices if device.get("host_use")]
     assert not wide or any("the node itself uses it" in reason for reason in reasons)
+
+
+TWO_SCREENS = 2 * 45
+"""Lines of two terminals."""
+
+
+def shown(node: str, *options: str) -> list[str]:
+    """What the tour prints on a terminal, and the prompt after it."""
+    arguments = [sys.executable, "-m", "ostler", "sandbox", "--node", node, *options]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", ["h100-sxm-8", "sriov-2", "a100-mig-4"])
+def test_the_story_is_on_two_screens_and_names_every_step(name: str) -> None:
+    lines = shown(name)
+    assert len(lines) <= TWO_SCREENS, lines
+    assert max(map(len, lines)) <= WIDTH
+    assert len([line for line in lines if line.startswith("== ")]) == len(told(name)) - 1, "all but the node's name"
+    assert any("at both doors: as " in line for line in lines), "what is at both doors says so"
+    assert "'help' lists them" in lines[-2]
+
+
+def test_verbose_shows_all_of_a_step_and_the_commands() -> None:
+    lines = shown("h100-sxm-8", "--verbose")
+    text = "\n".join(lines)
+    assert len(lines) > 4 * TWO_SCREENS
+    assert "host_path: /dev/nvidiactl" in text
+    assert "  restart-kubelet          restart the embedded kubelet" in text
+    (gpu,) = (line for line in lines if line.startswith("   gpu-0000-1b-00-0  NVIDIA"))
+    assert gpu.endswith("at both doors: as nvidia.com/gpu and for claims, published")
+
+
+def test_a_step_that_is_long_or_unknown_is_cut_to_its_first_lines() -> None:
+    lines = brief(Step("new", "Something new", {f"fact-{number}": number for number in range(20)}))
+    assert (lines[0], len(lines)) == ("== Something new", MOST + 1)
+    assert lines[1:2] == ["   fact-0: 0"]
+    assert lines[-1] == f"   ... ({20 - MOST + 1} more)"
+    assert brief(Step("devices", "Found", [])) == ["== Found", "   none"]
 
 
 @cache
