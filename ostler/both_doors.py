@@ -74,6 +74,8 @@ class BothDoors:
         self.second: SecondDoor | None = None
         """The DRA door, None where nothing is offered or held through it."""
         self.publisher = Publisher(settings, self._plugin, around.events, lambda: self.second, lambda: self._books)
+        self._opens_second = claims_to_serve(settings)
+        """Whether the DRA door is open or about to be."""
         self.relieves = False
         """Whether an instance before this one may still answer the kubelet when this one begins."""
         self._group: asyncio.TaskGroup | None = None
@@ -119,8 +121,9 @@ class BothDoors:
 
     def waiting_for(self) -> tuple[str, ...]:
         """Why the doors are not ready, one sentence each."""
-        second = () if self.second is None else self.second.waiting_for()
-        return (*self._plugin.waiting_for(), *second)
+        if self.second is not None:
+            return (*self._plugin.waiting_for(), *self.second.waiting_for())
+        return (*self._plugin.waiting_for(), *(("the DRA door is being opened",) if self._opens_second else ()))
 
     def resources(self) -> tuple[ResourceStatus, ...]:
         """What the plugin door shows, by name."""
@@ -186,7 +189,8 @@ class BothDoors:
         await self._opened_books().run()
 
     async def _load_second(self) -> None:
-        if self.second is None and claims_to_serve(self._settings):
+        self._opens_second = self.second is not None or claims_to_serve(self._settings)
+        if self.second is None and self._opens_second:
             await load("ostler.second_door", "kube.reflector")
 
     def _open_second(self) -> None:
