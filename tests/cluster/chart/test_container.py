@@ -125,6 +125,7 @@ def test_doctor_finds_what_it_needs_and_nothing_wrong(installed: Release, node: 
         "configuration", "machine-id", "rights", "uevents", "rtnetlink", "agent-socket", "agent-ready", "agent-lock",
         "agent-http", "state-folder", "kubelet-device-plugins", "kubelet-registry", "kubelet-socket",
         "kubelet-pod-resources", "registration", "foreign-plugins", "kubernetes-api", "kubernetes-node",
+        "holds-containers", "agent-kubelet-lock",
     }  # fmt: skip
     assert {name: results[name]["found"] for name in well if results[name]["verdict"] != "ok"} == {}
     assert node.name in results["kubernetes-api"]["found"]
