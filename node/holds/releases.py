@@ -16,7 +16,7 @@ from pathlib import Path
 
 from node.files import FileError, JsonValue, read_record, write_record
 from node.holds.containers import PodContainers
-from node.holds.tenants import Tenancy, Tenants
+from node.holds.tenants import WAIT, Tenancy, Tenants
 from node.inventory.live.passing import in_passing
 from node.ledger import HeldError, Hold
 from node.offer import OfferedDevice
@@ -95,9 +95,10 @@ class Releases:
         forgotten them, and it starts nothing more of a pod that it has forgotten.
         """
         proved: set[str] = set()
+        longest = self._monotonic() + WAIT
         while uids := self._suspects(devices) - proved:
             now = self._monotonic()
-            until = self._tenants.wait_until(uids, now, self._clock())
+            until = min(self._tenants.wait_until(uids, now, self._clock()), longest)
             async with self._looking:
                 # Of many that wait for one pod the first one looks for all.
                 if self._last.began < now or not uids <= self._last.uids:
@@ -106,8 +107,9 @@ class Releases:
             proved |= uids - left
             if left:
                 if self._monotonic() >= until:
+                    error = self._refusal(resource, devices, left)
                     self._settle()
-                    raise self._refusal(resource, devices)
+                    raise error
                 await asyncio.sleep(STEP)
 
     async def run(self) -> None:
@@ -154,12 +156,9 @@ class Releases:
             uid for each in devices for uid in self._tenants.suspects(each.device.name, wholes_of(each.device))
         )
 
-    def _refusal(self, resource: str, devices: Collection[OfferedDevice]) -> HeldError:
-        by = next(
-            found
-            for each in devices
-            if (found := self._tenants.pending(each.device.name, wholes_of(each.device))) is not None
-        )
+    def _refusal(self, resource: str, devices: Collection[OfferedDevice], left: frozenset[str]) -> HeldError:
+        found = [self._tenants.kept_by(left, each.device.name, wholes_of(each.device)) for each in devices]
+        by = next(each for each in found if each is not None)
         return refusal(resource, by, self._clock())
 
     async def _write(self) -> None:

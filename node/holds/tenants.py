@@ -122,10 +122,12 @@ class Tenants:
 
     def pending(self, device: str, within: Collection[str]) -> Hold | None:
         """What keeps the device from being given out at this moment through any door."""
-        if not self._waits:
-            return None
-        waiting = [each for each in self._overlapping(device, within) if each.uid in self._waits]
-        return self._hold([each for each in waiting if each.device == waiting[0].device], None) if waiting else None
+        return self.kept_by(self._waits.keys(), device, within) if self._waits else None
+
+    def kept_by(self, uids: Collection[str], device: str, within: Collection[str]) -> Hold | None:
+        """The hold by which these pods keep the device from others; None if they have nothing of it."""
+        those = [each for each in self._overlapping(device, within) if each.uid in uids]
+        return self._hold([each for each in those if each.device == those[0].device], None) if those else None
 
     def _overlapping(self, device: str, within: Collection[str]) -> Iterator[Tenancy]:
         for place in (device, *within):
@@ -191,7 +193,7 @@ class Tenants:
             device,
             door,
             f"containers of {_listed(tenancies)} still run, though their pod was deleted",
-            min(self._waits[each.uid].at for each in tenancies),
+            min((self._waits[each.uid].at for each in tenancies if each.uid in self._waits), default=0.0),
             owner=plugin_owner(device) if door is Door.PLUGIN else draining_owner(device),
             within=tenancies[0].within,
             state=HoldState.DRAINING,

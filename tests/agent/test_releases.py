@@ -104,6 +104,22 @@ def test_an_allocate_that_waits_in_vain_is_refused_and_says_for_whom_and_what_to
     play(story, gpu(0))
 
 
+def test_the_wait_ends_in_time_where_the_books_are_late_and_settled_again_and_again() -> None:
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        await allocate(desk, 0)
+        desk.kubelet.written = (had(0, "a"),)
+        desk.containers.running.add("a")
+        await asyncio.sleep(20)
+        waiting = asyncio.create_task(allocate(desk, 0))
+        for _ in range(60):
+            await asyncio.sleep(0.1)
+            desk.books.keeper.settle()
+        assert isinstance(waiting.exception(), HeldError)
+
+    play(story, gpu(0))
+
+
 def test_a_device_that_a_claim_has_is_refused_at_once_with_the_claim_named() -> None:
     async def story(desk: Desk) -> None:
         await asyncio.sleep(2)

@@ -38,6 +38,10 @@ class Lags:
     """Of our questions to the API server."""
     grace: float = 1.0
     """In which containers end."""
+    forgetting: float = 0.1
+    """From the forced deletion of a pod to the kubelet's hearing of it."""
+    starting: float = 0.0
+    """From a pod's admission to its containers."""
     lingering: float = 2.0
     """In which those of pods end that were deleted by force."""
 
@@ -112,12 +116,13 @@ class Cluster:
             self.gone(pod)
 
     def delete_by_force(self, pod: Pod) -> None:
-        """Without grace: the API server forgets it at once, whatever runs of it."""
+        """Without grace: the API server forgets it at once, whatever runs of it; the kubelet hears of that later."""
         if pod.uid not in self.pods:
             return
-        pod.deleted = True
         if pod.bound:
             self.forced(pod)
+        else:
+            pod.deleted = True
         self.gone(pod)
 
     def gone(self, pod: Pod) -> None:

@@ -75,6 +75,9 @@ class Kubelet:
         cluster.bound = self._bound
         cluster.deleting = self._deleting
         cluster.forced = self._forced
+        self.late: dict[str, Pod] = {}
+        """By UID pods that were deleted by force, of which the kubelet has not heard yet."""
+        self._hears_at = 0.0
         self.lingering: dict[str, Lingering] = {}
         """By UID what containers of pods deleted by force have; they run on whatever becomes of the kubelet."""
         self._forget()
@@ -150,7 +153,8 @@ class Kubelet:
     def left(self, uids: Collection[str]) -> frozenset[str]:
         """As ``PodContainers`` has it."""
         pods = self.cluster.pods
-        running = {uid for uid, pod in pods.items() if pod.admitted or pod.alive} | self.lingering.keys()
+        there = {**pods, **self.late}
+        running = {uid for uid, pod in there.items() if pod.alive} | self.lingering.keys()
         return frozenset(running & set(uids))
 
     def confirm(self, living: Collection[str]) -> None:
@@ -161,6 +165,8 @@ class Kubelet:
     def restart(self) -> None:
         """It ends, whatever it is about, and a new one begins."""
         resources = list(self._streams)
+        for pod in list(self.late.values()):
+            self._heard(pod)
         for task in list(self._tasks):
             task.cancel()
         self._tasks.clear()
@@ -228,8 +234,11 @@ class Kubelet:
         self._file_changed()
 
     def _active(self, uid: str) -> bool:
-        pod = self.cluster.pods.get(uid)
+        pod = self._pod(uid)
         return pod is not None and pod.ended is None
+
+    def _pod(self, uid: str) -> Pod | None:
+        return self.cluster.pods.get(uid) or self.late.get(uid)
 
     def _collect(self) -> None:
         """UpdateAllocatedDevices: does not write the checkpoint, and forgets what is being allocated."""
@@ -249,7 +258,8 @@ class Kubelet:
         self._collect()
         listed = []
         for (uid, container, resource), ids in self.records.items():
-            pod = self.cluster.pods[uid]
+            pod = self._pod(uid)
+            assert pod is not None, "the others were collected"
             if not pod.asks[container].ordinary:
                 listed += [Holding(resource, id_, f"c{container}", pod=f"{NAMESPACE}/{pod.name}") for id_ in ids]
         recorded = self._written()
@@ -270,13 +280,23 @@ class Kubelet:
     # Admission
 
     def _bound(self, pod: Pod) -> None:
-        self._queue.put_nowait(pod)
+        """News come in their order: what was deleted before is heard of before."""
+        queue = self._queue
+
+        def arrive() -> None:
+            if queue is self._queue:
+                queue.put_nowait(pod)
+
+        if self.late:
+            self.loop.call_at(self._hears_at, arrive)
+        else:
+            arrive()
 
     async def _admit_all(self) -> None:
         while True:
             pod = await self._queue.get()
             await asyncio.sleep(self.cluster.lags.answering)
-            if pod.uid not in self.cluster.pods or pod.deleted or pod.ended is not None:
+            if self._pod(pod.uid) is None or pod.deleted or pod.ended is not None:
                 continue
             try:
                 await self._admit(pod)
@@ -377,6 +397,10 @@ class Kubelet:
     # Containers and claims
 
     async def _start(self, pod: Pod) -> None:
+        if self.cluster.lags.starting:
+            await asyncio.sleep(self.cluster.lags.starting)
+            if not self._active(pod.uid) or pod.deleted:
+                return
         pod.admitted = True
         pod.devices = {
             (key[2], id_): not pod.asks[key[1]].ordinary
@@ -395,14 +419,24 @@ class Kubelet:
                 wait = min(2 * wait, SLOWEST)
         if pod.alive and pod.phase is Phase.PENDING:
             pod.phase = Phase.RUNNING
-            self.cluster.changed(pod, False)
+            if pod.uid in self.cluster.pods:
+                self.cluster.changed(pod, False)
         self._tick()
 
     def _deleting(self, pod: Pod) -> None:
         self._spawn(self._terminate(pod))
 
     def _forced(self, pod: Pod) -> None:
-        """Its object is gone: the books forget it, and its containers are ended when that is done."""
+        """Its object is gone; until that is heard of it may even be started."""
+        self.late[pod.uid] = pod
+        self._hears_at = max(self._hears_at, self.loop.time() + self.cluster.lags.forgetting) + 1e-6
+        self.loop.call_at(self._hears_at, self._heard, pod)
+
+    def _heard(self, pod: Pod) -> None:
+        """The books forget it, and its containers are ended when that is done."""
+        if self.late.pop(pod.uid, None) is None:
+            return
+        pod.deleted = True
         given = tuple(
             (name, devices)
             for name, devices, admin in self.given.values()

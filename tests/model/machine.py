@@ -112,11 +112,17 @@ class Doorways(RuleBasedStateMachine):
         if pod := self._pod(which):
             self.world.cluster.delete(pod)
 
-    @rule(which=WHICH, seconds=st.sampled_from([0.5, 2.0, 9.0]), then=THEN)
-    def pod_is_deleted_by_force(self, which: int, seconds: float, then: float) -> None:
-        """Its containers run on for a while."""
-        self.world.lags.lingering = seconds
-        if pod := self._pod(which, running=True):
+    @rule(
+        which=WHICH,
+        heard=st.sampled_from([0.0, 0.1, 1.0]),
+        seconds=st.sampled_from([0.5, 2.0, 9.0]),
+        running=st.booleans(),
+        then=THEN,
+    )
+    def pod_is_deleted_by_force(self, *, which: int, heard: float, seconds: float, running: bool, then: float) -> None:
+        """Its containers run on for a while, or even begin."""
+        self.world.lags.forgetting, self.world.lags.lingering = heard, seconds
+        if pod := self._pod(which, running=running):
             self.world.cluster.delete_by_force(pod)
         self.world.loop.pass_time(then)
 
@@ -195,7 +201,9 @@ class Doorways(RuleBasedStateMachine):
         self.world.loop.pass_time(seconds)
 
     @rule(
-        name=st.sampled_from(["listing", "answering", "reading", "slices", "scheduler", "binding", "watch"]),
+        name=st.sampled_from(
+            ["listing", "answering", "reading", "slices", "scheduler", "binding", "watch", "starting"]
+        ),
         seconds=st.sampled_from([0.01, 0.2, 2.0, 8.0]),
     )
     def something_is_slow(self, name: str, seconds: float) -> None:

@@ -142,3 +142,22 @@ def test_a_person_can_give_back_what_is_pending(world: World) -> None:
     for name in names:
         world.release(name)
     assert not agent.books.ledger.all
+
+
+def test_a_pod_that_is_deleted_before_it_has_begun_begins_all_the_same_where_the_kubelet_hears_late(
+    world: World,
+) -> None:
+    world.lags.forgetting, world.lags.lingering = 3.0, 3.0
+    world.lags.starting = 2.0
+    pod = by_plugin(world)
+    while not world.kubelet.records:
+        world.loop.pass_time(0.01)
+    assert not runs(pod)
+    world.cluster.delete_by_force(pod)
+    world.loop.pass_time(1.0)
+    following = by_claim(world)
+    world.loop.pass_time(1.5)
+    assert runs(pod)
+    world.loop.pass_time(60.0)
+    assert runs(following)
+    assert not world.broken

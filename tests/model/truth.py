@@ -22,7 +22,7 @@ class Holder:
 
 def holders(cluster: Cluster, kubelet: Kubelet) -> Iterator[Holder]:
     """Everybody whose containers have a device to use it."""
-    for pod in cluster.pods.values():
+    for pod in (*cluster.pods.values(), *kubelet.late.values()):
         if pod.admitted:
             for _, id_ in pod.devices:
                 yield Holder(hardware.NAMES[id_], pod.name)
