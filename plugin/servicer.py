@@ -2,8 +2,11 @@
 
 No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of what was handed
 out, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a pod
-ends. The one exception is an Allocate for what a pod has by all that is known, or may have because nothing is: then the
-kubelet is asked. Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error
+ends. The exceptions are an Allocate for what a pod has by all that is known, or may have because nothing is: then the
+kubelet is asked; one for what a pod had whose containers have not ended: then these are waited for, for seconds at
+most; and one that comes before it was read which pod got what was given out last: then the kubelet's file is.
+
+Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error
 refuses a pod for good, so only requests that name devices that cannot be given are refused.
 """
 

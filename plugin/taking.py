@@ -14,7 +14,8 @@ class Taking(Protocol):
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """What has to be waited for before these are given out; None, mostly, where nothing speaks against them.
 
-        It raises ``HeldError`` if the kubelet has one of them on record for another pod.
+        It raises ``HeldError`` if the kubelet has one of them on record for another pod, or if containers of a pod that
+        had one of them do not end in time.
         """
         ...
 

@@ -64,7 +64,8 @@ class NodeContainers:
         found = {uid: self._cgroups.has_processes(uid) for uid in uids}
         left = {uid for uid, has in found.items() if has}
         unknown = {uid for uid, has in found.items() if has is None}
-        if unknown and not self._cgroups.is_proved and self._sees_processes:
+        if unknown and not self._cgroups.is_proved:
+            # Also where it is not known that those of others are seen: what is found is found.
             left |= processes_of(unknown, self._proc)
         return frozenset(left)
 

@@ -66,8 +66,8 @@ def judge_draining(agent: AgentAnswers) -> Finding:
     if left:
         return warning(
             f"not given back: {several(left)}",
-            "end the process, or name its program in holds.ignoreProcesses; a device that is free for sure: "
-            "'ostler holds release DEVICE'",
+            "end the process or container, or name its program in holds.ignoreProcesses; "
+            "a device that is free for sure: 'ostler holds release DEVICE'",
         )
     return ok("every device is given back")
 

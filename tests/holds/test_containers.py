@@ -115,6 +115,7 @@ def test_a_node_in_a_pid_namespace_of_its_own_is_seen_if_a_living_pod_is(tmp_pat
     seen = containers(tmp_path, proc)
     seen.confirm([])
     assert seen.off
+    assert seen.left([UID]) == {UID}
     seen.confirm([UID])
     assert seen.off == ""
     assert seen.left([UID]) == {UID}
