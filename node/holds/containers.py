@@ -36,7 +36,10 @@ class PodContainers(Protocol):
         ...
 
     def left(self, uids: Collection[str]) -> frozenset[str]:
-        """Those of the pods that have a process in a container now; none while nobody can tell. Raises OSError."""
+        """Those of the pods that have a process in a container now, as far as that can be seen. Raises OSError.
+
+        Where nobody can tell there are none: the word of kubelet and API server has to do.
+        """
         ...
 
     def confirm(self, living: Collection[str]) -> None:

@@ -133,8 +133,7 @@ class Releases:
     async def _look(self, uids: frozenset[str]) -> None:
         before, began = self._tenants.wanted(self._monotonic()), self._monotonic()
         try:
-            # Where nobody can tell, the word of kubelet and API server has to do.
-            left = frozenset() if self.off else await in_passing(lambda: self._containers.left(uids))
+            left = await in_passing(lambda: self._containers.left(uids))
         except OSError as error:
             # Nobody knows, so they are waited for.
             self._tell(f"cannot be told: {error.strerror or error}")

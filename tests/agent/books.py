@@ -91,7 +91,7 @@ class Containers:
         self.looks += 1
         if self.fault:
             raise OSError(self.fault)
-        return frozenset(self.running & set(uids))
+        return frozenset() if self.off else frozenset(self.running & set(uids))
 
     def confirm(self, living: Collection[str]) -> None:
         """Whatever lives is seen."""

@@ -152,6 +152,8 @@ class Kubelet:
 
     def left(self, uids: Collection[str]) -> frozenset[str]:
         """As ``PodContainers`` has it."""
+        if self.off:
+            return frozenset()
         pods = self.cluster.pods
         there = {**pods, **self.late}
         running = {uid for uid, pod in there.items() if pod.alive} | self.lingering.keys()
