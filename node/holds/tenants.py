@@ -5,8 +5,8 @@ is seen to have a device is remembered here, by its UID, until somebody has look
 Invariants: a pod leaves this memory by such a look, or by a person's word, and by nothing else; a device that somebody
 has by the books is not pending, whoever had it before; what was proved stays proved until the books have the pod again.
 
-A device that the plugin door gave out stays in its list for ``WAIT`` seconds, since Allocate waits for the containers
-as long; after that it is withheld there, too, so that nobody waits a second time. Pure, and for the event loop alone.
+A device that the plugin door gave out stays in its list for ``WAIT`` seconds, and as long as an Allocate that came in
+them waits; after that it is withheld there, too, so that nobody waits a second time. Pure, and for the event loop alone.
 """
 
 from __future__ import annotations
@@ -200,7 +200,9 @@ class Tenants:
         )
 
     def _is_young(self, uid: str, now: float) -> bool:
-        return now - self._waits[uid].since < WAIT
+        """Whether an Allocate may wait for the pod; while one does, its device has to stay in the list."""
+        wait = self._waits[uid]
+        return now - (wait.since if wait.asked is None else wait.asked) < WAIT
 
     def _wait_for(self, uid: str, now: float, at: float) -> None:
         if uid not in self._waits:

@@ -116,6 +116,13 @@ def test_nobody_waits_for_a_device_that_the_plugin_door_has_ceased_to_show() -> 
     assert tenants.wait_until({"uid-a"}, 50.0 + WAIT, 0.0) == 50.0 + WAIT
 
 
+def test_the_plugin_door_shows_a_device_as_long_as_an_allocate_waits_for_it() -> None:
+    tenants = after(by_plugin("gpu-0", "uid-a"), now=50.0)
+    until = tenants.wait_until({"uid-a"}, 53.0, 0.0)
+    assert tenants.wanted(until - 0.01)["gpu-0"].door is Door.PLUGIN
+    assert tenants.wanted(until)["gpu-0"].door is None
+
+
 def test_only_some_of_many_pods_are_named() -> None:
     words = after(by_plugin("gpu-0", "uid-a", "uid-b", "uid-c", holder="team/a, team/b")).wanted(100.0)["gpu-0"].words
     assert "the pod with UID uid-a, the pod with UID uid-b and 1 more still run" in words
