@@ -69,6 +69,8 @@ class Releases:
         self._problem = ""
         self._living: frozenset[str] = frozenset()
         self._woken = asyncio.Event()
+        self._over = False
+        """Whether this process decides nothing any more: a successor may."""
 
     @property
     def off(self) -> str:
@@ -91,6 +93,8 @@ class Releases:
     async def ended(self, resource: str, devices: Collection[OfferedDevice]) -> None:
         """Return when no pod that had one of these has a container left; raises ``HeldError`` after the longest wait.
 
+        Once ``run`` has ended nobody waits: a successor counts on it that nothing is given out later.
+
         Also for pods that have it by the books, which are late: the kubelet would not give it out if it had not
         forgotten them, and it starts nothing more of a pod that it has forgotten.
         """
@@ -103,10 +107,11 @@ class Releases:
                 # Of many that wait for one pod the first one looks for all.
                 if self._last.began < now or not uids <= self._last.uids:
                     await self._look(uids)
-                left = uids & self._last.left
+                # Without those that a person has released meanwhile.
+                left = uids & self._last.left & self._suspects(devices)
             proved |= uids - left
             if left:
-                if self._monotonic() >= until:
+                if self._over or self._monotonic() >= until:
                     error = self._refusal(resource, devices, left)
                     self._settle()
                     raise error
@@ -114,6 +119,12 @@ class Releases:
 
     async def run(self) -> None:
         """Look and write until cancelled."""
+        try:
+            await self._run()
+        finally:
+            self._over = True
+
+    async def _run(self) -> None:
         wait = STEP
         while True:
             self._woken.clear()

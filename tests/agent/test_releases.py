@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from node.holds.tenants import WAIT
 from node.ledger import HeldError, Hold, HoldState
 from node.rules import Door, Rule
 from tests.agent.books import BOTH, GPU, PLUGIN, Desk, gpu, offered, play
+from tests.virtual_time import beside
 
 
 class Pods:
@@ -304,3 +306,44 @@ def test_where_nobody_can_see_containers_nobody_waits() -> None:
         assert asyncio.get_running_loop().time() - began < 0.2
 
     play(story, gpu(0))
+
+
+def test_an_allocate_whose_device_a_person_releases_during_the_last_look_is_answered() -> None:
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk)
+        loop = asyncio.get_running_loop()
+        began, look = loop.time(), desk.containers.left
+
+        def released_meanwhile(uids: Collection[str]) -> frozenset[str]:
+            if loop.time() - began > WAIT + 0.01:
+                desk.books.release("gpu-0")
+            return look(uids)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(desk.containers, "left", released_meanwhile)
+            patch.setattr("node.holds.releases.STEP", 0.07)
+            await allocate(desk, 0)
+        assert loop.time() - began > WAIT + 0.01
+        assert desk.containers.running == {"a"}
+
+    play(story, gpu(0))
+
+
+def test_an_agent_that_ends_lets_no_allocate_wait_any_more() -> None:
+    """Its successor decides from then on, and counts on it that nothing is given out later."""
+
+    async def story(desk: Desk) -> None:
+        keeping = asyncio.create_task(desk.books.run())
+        await deleted_by_force(desk)
+        waiting = asyncio.create_task(allocate(desk, 0))
+        await asyncio.sleep(1)
+        keeping.cancel()
+        await asyncio.sleep(0.2)
+        with pytest.raises(HeldError):
+            await asyncio.wait_for(waiting, 0)
+        with pytest.raises(HeldError):
+            await asyncio.wait_for(allocate(desk, 0), 0.01)
+        desk.containers.running.clear()
+        await allocate(desk, 0)
+
+    beside(lambda: Desk(gpu(0)), Desk.rest, story)
