@@ -5,8 +5,8 @@ is seen to have a device is remembered here, by its UID, until somebody has look
 Invariants: a pod leaves this memory by such a look, or by a person's word, and by nothing else; a device that somebody
 has by the books is not pending, whoever had it before; what was proved stays proved until the books have the pod again.
 
-A device that the plugin door gave out stays in its list for ``WAIT`` seconds, and as long as an Allocate that came in
-them waits; after that it is withheld there, too, so that nobody waits a second time. Pure, and for the event loop alone.
+A device that the plugin door gave out stays in its list for ``WAIT`` seconds, and while an Allocate that came in them
+waits; after that it is withheld there, too, so that nobody waits a second time. Pure, and for the event loop alone.
 """
 
 from __future__ import annotations
