@@ -160,7 +160,7 @@ class Making:
         chance = self.chance
         fault: Json = {"verb": chance.one(("create", "update", "delete")), "count": 1, "skip": chance.one((0, 0, 1))}
         fault["kind"] = chance.one(("status", "status", "lost-response", "race"))
-        fault["status"] = chance.one((500, 403, 409, 503)) if fault["kind"] == "status" else 500
+        fault["status"] = chance.one((500, 403, 409, 503, 429)) if fault["kind"] == "status" else 500
         if fault["kind"] == "status":
             fault["count"] = chance.one((1, 1, 2, 3))
         if fault["kind"] == "race":
