@@ -250,23 +250,19 @@ class Agent:
             self._counters.config.failed()
             self._events.emit(EventType.WARNING, "ConfigRejected", str(error))
             raise
-        old, self._settings = (
-            self._settings,
-            replace(
-                self._settings,
-                rules=new.rules,
-                log=new.log,
-                topology_overrides=new.topology_overrides,
-                health=new.health,
-            ),
+        wanted = replace(
+            self._settings, rules=new.rules, log=new.log, topology_overrides=new.topology_overrides, health=new.health
         )
+        await self._doors.load_for(wanted)
+        # From here on nothing waits: whoever asked may go, and half of a configuration is none.
+        old, self._settings = self._settings, wanted
         found = changes(old, new)
         if new.log != old.log:
             # Here and not above: only a reload needs it.
             from ostler.logs import configure
 
             configure(new.log)
-        await self._doors.use(self._settings)
+        self._doors.use(self._settings)
         self._health.use(self._settings)
         self._publisher.submit(self._health.judged)
         self._inventory.override(self._settings.topology_overrides)

@@ -103,10 +103,15 @@ class BothDoors:
         self._open_second()
         group.create_task(self._keep_books(), name="bookkeeping")
 
-    async def use(self, settings: Settings) -> None:
+    async def load_for(self, settings: Settings) -> None:
+        """Load what these settings need, so that ``use`` has to wait for nothing."""
+        if self.second is None and claims_to_serve(settings):
+            await load("ostler.second_door", "kube.reflector")
+
+    def use(self, settings: Settings) -> None:
         """Follow other rules; whoever calls this submits a snapshot to the publisher afterwards."""
         self._settings = settings
-        await self._load_second()
+        self._opens_second = self.second is not None or claims_to_serve(settings)
         self.publisher.use(settings)
         self._open_second()
 
@@ -190,12 +195,11 @@ class BothDoors:
 
     async def _load_second(self) -> None:
         self._opens_second = self.second is not None or claims_to_serve(self._settings)
-        if self.second is None and self._opens_second:
-            await load("ostler.second_door", "kube.reflector")
+        await self.load_for(self._settings)
 
     def _open_second(self) -> None:
-        """Open it if something is to be served there and it is not open; it is closed with the process only."""
-        if self._group is None or self.second is not None or not claims_to_serve(self._settings):
+        """Open it if that was announced and it is not open; it is closed with the process only."""
+        if self._group is None or self.second is not None or not self._opens_second:
             return
         # Here and not above: a node without claims does not pay for it.
         from ostler.second_door import SecondDoor

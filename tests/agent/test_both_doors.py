@@ -75,3 +75,45 @@ async def test_the_first_allocate_is_answered_by_books_that_know_what_overlaps(s
         assert status is not None
         assert status.by_plugin == 0, "what is shown follows in a moment"
         assert [hold.device for hold in doors.desk()._books.ledger.all] == [OTHER.name]
+
+
+async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has_just_gone(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the agent would never be ready: nothing but a reload looks again whether that door is needed."""
+    opened = asyncio.Event()
+    left = short_dir / "state" / "claims" / "uid.json"
+
+    class Door:
+        def __init__(self, *_: object, **__: object) -> None:
+            opened.set()
+
+        async def run(self, _: object) -> None:
+            """It has nothing to do."""
+
+        def waiting_for(self) -> tuple[str, ...]:
+            return ()
+
+        def rules_of_plugin_door(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+            return rules
+
+        def apply(self, *_: object) -> None:
+            """Nothing is shown."""
+
+        at_scheduler = contested = frozenset[str]()
+
+    async def meanwhile(*names: str) -> None:
+        if "ostler.second_door" in names:
+            left.unlink()
+
+    monkeypatch.setattr("ostler.second_door.SecondDoor", Door)
+    monkeypatch.setattr("ostler.both_doors.load", meanwhile)
+    async with serving(short_dir, WHOLE) as doors:
+        left.parent.mkdir(parents=True)
+        left.write_text("{}")
+        async with asyncio.TaskGroup() as group:
+            await doors.keep(group)
+            assert "the DRA door is being opened" not in doors.waiting_for()
+            assert opened.is_set()
+            for task in tuple(group._tasks):
+                task.cancel()

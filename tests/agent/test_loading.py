@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 
 import pytest
 
+from node.inventory.recordings.source import RecordedSource
+from node.rules import Doors, Rule
+from node.values import replace
+from ostler.agent import Agent
+from ostler.edges import Edges
+from ostler.systemd import Notifier
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.agent.claimed_node import GPU, ClaimedNode, configured
+from tests.agent.here import settings
 from tests.waiting import eventually
 
 BOTH = {"name": "nvidia.com/gpu", "door": "both", "devices": {"kind": "gpu"}}
@@ -60,3 +68,25 @@ async def test_a_reload_that_opens_the_second_door_loads_it_beside_the_event_loo
         box.agent.send(signal.SIGHUP)
         await eventually(lambda: len(box.stored()) > 0, "the second door publishes")
         assert [name for name in on_loop(loaded, box)[before:] if name.startswith(("driver", "kube"))] == []
+
+
+async def test_a_reload_that_is_given_up_while_modules_load_changes_nothing(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = settings(short_dir)
+    after = replace(before, rules=(Rule("nvidia.com/gpu", door=Doors.BOTH),))
+    agent = Agent(before, [RecordedSource(path("h100-sxm-8"))], lambda: after, Edges(notifier=Notifier({})))
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*_: str) -> None:
+        begun.set()
+        await go.wait()
+
+    monkeypatch.setattr("ostler.both_doors.load", slowly)
+    reloading = asyncio.create_task(agent.reload())
+    await asyncio.wait_for(begun.wait(), 5)
+    reloading.cancel()
+    await asyncio.wait([reloading])
+    go.set()
+    assert await agent.reload(), "the rules of before were in force"
+    assert await agent.reload() == ()
