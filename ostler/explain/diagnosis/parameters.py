@@ -2,7 +2,8 @@
 
 Judged by the code that prepares claims. Parameters are ostler's where they name a driver of its slices, and those for
 another driver are where its devices carry that driver's attributes (``dra.alsoPublishAs``). A snapshot has no
-parameters, so of one nothing is said.
+parameters, and of a cluster's claims only those asked about have theirs: nothing is said of parameters that were not
+read.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ def _listed(
     for index, config in enumerate(configs):
         opaque = object_at(config, "opaque")
         parameters, driver = opaque.get("parameters"), text_at(opaque, "driver")
-        if not isinstance(parameters, dict) or parameters == REPLACED:
-            continue
+        if not isinstance(parameters, dict) or parameters in ({}, REPLACED):
+            continue  # Not read.
         own = config.get("requests")
         names = tuple(each for each in own if isinstance(each, str)) if isinstance(own, list) else requests
         peer = next((peer for peer in Peer if peer.value == driver), None)

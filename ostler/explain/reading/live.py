@@ -5,13 +5,15 @@ answer without taint rules is worth more than none. Pods are many and hold secre
 are read that are asked about; who holds a device is known from its claim.
 
 What no answer needs is dropped before it is decoded (managed fields, parameters of drivers, images of nodes, variables
-of containers), since it is most of what is sent, and since users may write anything into it. An object that cannot be
-read all the same is left out, or a part of it, and the state says so by its name: it must not cost everybody's answer.
+of containers), since it is most of what is sent, and since users may write anything into it. Parameters, which ostler
+may refuse, are read of classes, and one by one of the claims and templates that the answer is about. An object that
+cannot be read all the same is left out, or a part of it, and the state says so by its name: it must not cost
+everybody's answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -19,7 +21,7 @@ from driver.versions import to_v1
 from kube.bodies import JsonObject, object_at, text_at
 from kube.collection import Asks, Collection, Listing, read_whole
 from kube.discovery import server_version
-from kube.errors import Forbidden, NotFound
+from kube.errors import BadAnswer, Forbidden, NotFound
 from kube.json_stream import METADATA, Fields
 from ostler.explain.asking.extended import asks_of
 from ostler.explain.errors import SHOWN
@@ -45,7 +47,7 @@ _FIELDS: dict[Kind, Fields] = {
             "*": True,
         },
     },
-    Kind.CLASS: {"spec": {"config": _CONFIG, "*": True}},
+    Kind.CLASS: {"spec": True},
     Kind.NODE: {"spec": True, "status": _NODE_STATUS},
     Kind.POD: {
         "spec": {"containers": _CONTAINER, "initContainers": _CONTAINER, "volumes": False, "*": True},
@@ -54,7 +56,15 @@ _FIELDS: dict[Kind, Fields] = {
     Kind.TEMPLATE: {"spec": {"spec": _CLAIM_SPEC, "*": True}},
     Kind.TAINT_RULE: {"spec": True},
 }
-"""What is decoded of each kind, beside its metadata."""
+"""What is decoded of each kind in a list, beside its metadata; parameters that are left out are ``{}``."""
+_WITH_PARAMETERS: dict[Kind, Fields] = {
+    **_FIELDS,
+    Kind.CLAIM: {**_FIELDS[Kind.CLAIM], "spec": True},
+    Kind.TEMPLATE: {"spec": True},
+}
+"""The same for one object that an answer is about."""
+MOST_PARAMETERS = 64
+"""Claims and templates whose parameters are read; pods use a few."""
 
 Progress = Callable[[str], None]
 
@@ -85,6 +95,7 @@ def read_cluster(client: Asks, server: str, wanted: Wanted, progress: Progress =
     else:
         reader.list_inner(Kind.TEMPLATE)
         reader.read_pods()
+        reader.read_parameters()
     return reader.state(server, release)
 
 
@@ -160,6 +171,35 @@ class _Reader:
             self._missing.append(_forbidden(Kind.POD, "get", namespace, error))
         self._objects[Kind.POD] = list(found.values())
 
+    def read_parameters(self) -> None:
+        """The parameters of the claims and templates that the answer is about; of what cannot be read they stay out."""
+        used = self._asked_used()
+        found = [
+            (kind, place)
+            for kind in (Kind.CLAIM, Kind.TEMPLATE)
+            for place, body in enumerate(self._objects[kind])
+            if (kind, *key_of(kind, body)) in used and _is_configured(kind, body)
+        ]
+        for kind, place in found[:MOST_PARAMETERS]:
+            namespace, name = key_of(kind, self._objects[kind][place])
+            path = object_path(kind, self._versions[kind], namespace, name)
+            try:
+                body = self._client.get(path, fields=_fields(kind, _WITH_PARAMETERS))
+            except (NotFound, Forbidden, BadAnswer):
+                continue  # Nothing is said of the parameters then; the object itself is known from its list.
+            self._objects[kind][place] = self._trimmed(kind, body)
+
+    def _asked_used(self) -> set[tuple[Kind, str, str]]:
+        """Kind, namespace and name of the claims asked about, and of the claims and templates of the pods."""
+        used = {(Kind.CLAIM, *key) for key in self._asked_claims()}
+        for pod in self._objects[Kind.POD]:
+            namespace, _ = key_of(Kind.POD, pod)
+            references = objects_at(pod, "spec", "resourceClaims")
+            for one in (*references, *objects_at(pod, "status", "resourceClaimStatuses")):
+                used.add((Kind.CLAIM, namespace, text_at(one, "resourceClaimName")))
+            used |= {(Kind.TEMPLATE, namespace, text_at(one, "resourceClaimTemplateName")) for one in references}
+        return used
+
     def _asked_claims(self) -> set[tuple[str, str]]:
         return {(self._wanted.namespace, name) for name in self._wanted.claims}
 
@@ -203,8 +243,14 @@ class _Reader:
         return cast("JsonObject", to_v1(named)) if facts.group == GROUP else named
 
 
-def _fields(kind: Kind) -> Fields:
-    return {"metadata": METADATA, **_FIELDS[kind]}
+def _fields(kind: Kind, of: Mapping[Kind, Fields] = _FIELDS) -> Fields:
+    return {"metadata": METADATA, **of[kind]}
+
+
+def _is_configured(kind: Kind, body: JsonObject) -> bool:
+    """Whether a claim or template has configurations for drivers."""
+    spec = object_at(body, "spec", "spec") if kind is Kind.TEMPLATE else object_at(body, "spec")
+    return bool(objects_at(spec, "devices", "config"))
 
 
 def _left_out(kind: Kind, listing: Listing) -> list[str]:
