@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kube.bodies import Json, one_line
-from node.yaml_text import events
+from node.yaml_text import DEEPEST, events
 from ostler.explain.errors import BadInput, Fault
 from ostler.explain.reading.lines import Path, line_at
 from ostler.explain.reading.nesting import MAX_DEPTH, is_deep, object_on, take_marks, without_deep
@@ -32,8 +32,8 @@ MAX_BYTES = 128 << 20
 MAX_VALUES = 5_000_000
 """Ten thousand devices with all their attributes have about one million."""
 MAX_ALIASED = 100_000
-MAX_SKIPPED = 5000
-"""Levels of YAML that are left out; its parser's time grows with their square."""
+MAX_SKIPPED = DEEPEST - MAX_DEPTH - 1
+"""Levels of YAML that are left out, so that the message here comes before that of ``node.yaml_text``."""
 _GLIMPSE = 60
 
 
