@@ -31,10 +31,16 @@ _LONGEST = 64
 
 
 class LockError(Exception):
-    """The lock file cannot be used."""
+    """The lock file, or the folder that is locked, cannot be used; ``advice``: what to do."""
 
-    def __init__(self, path: Path, problem: str) -> None:
-        super().__init__(f"{path}: the lock file cannot be used ({problem}); check the state folder's permissions")
+    def __init__(
+        self,
+        path: Path,
+        problem: str,
+        what: str = "the lock file cannot be used",
+        advice: str = "check the state folder's permissions",
+    ) -> None:
+        super().__init__(f"{path}: {what} ({problem}); {advice}")
         self.path = path
         self.problem = problem
 
@@ -58,7 +64,7 @@ class InstanceLock:
         try:
             descriptor = self._open()
         except OSError as error:
-            raise LockError(self.path, error.strerror or str(error)) from error
+            raise self._error(error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -66,7 +72,7 @@ class InstanceLock:
             return False
         except OSError as error:
             os.close(descriptor)
-            raise LockError(self.path, error.strerror or str(error)) from error
+            raise self._error(error) from error
         self._descriptor = descriptor
         self._sign(descriptor)
         return True
@@ -74,6 +80,9 @@ class InstanceLock:
     def _open(self) -> int:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return open_regular(self.path, os.O_RDWR | os.O_CREAT)
+
+    def _error(self, error: OSError) -> LockError:
+        return LockError(self.path, error.strerror or str(error))
 
     def _look(self) -> int:
         return open_regular(self.path)
@@ -144,7 +153,13 @@ class FolderLock(InstanceLock):
         """Take the lock if it is free, or there is nothing to lock; raises ``LockError``."""
         if not self.is_current:
             self.release()
-        return not self.path.is_dir() or super().try_acquire()
+        try:
+            return not self.path.is_dir() or super().try_acquire()
+        except LockError:
+            # It may have been removed since it was looked at.
+            if self.path.exists():
+                raise
+            return True
 
     def holder(self) -> str:
         """Who has it, in words as far as that can be seen: ``process 12 with state folder /var/lib/ostler``."""
@@ -162,6 +177,10 @@ class FolderLock(InstanceLock):
         return os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     _look = _open
+
+    def _error(self, error: OSError) -> LockError:
+        what, advice = "the kubelet's folder cannot be locked", "let the agent read this folder, on a local file system"
+        return LockError(self.path, error.strerror or str(error), what, advice)
 
     def _sign(self, descriptor: int) -> None:
         """A folder has no room for a number."""

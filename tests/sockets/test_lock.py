@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import subprocess
@@ -172,3 +173,34 @@ def test_a_folder_that_is_not_there_is_nobodys(tmp_path: Path) -> None:
     states.append((first.try_acquire(), first.held, first.is_current))
     assert states == [(True, False, True), (True, True, True)]
     first.release()
+
+
+def test_a_folder_that_is_removed_while_it_is_being_locked_is_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kubelet").mkdir()
+    lock = FolderLock(tmp_path / "kubelet")
+    opening = lock._open
+
+    def removed() -> int:
+        (tmp_path / "kubelet").rmdir()
+        return opening()
+
+    monkeypatch.setattr(lock, "_open", removed)
+    assert (lock.try_acquire(), lock.held) == (True, False)
+
+
+def test_a_folder_that_cannot_be_locked_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    lock = FolderLock(tmp_path)
+    monkeypatch.setattr(lock, "_open", refuse)
+    with pytest.raises(LockError) as refused:
+        lock.try_acquire()
+    assert str(refused.value) == (
+        f"{tmp_path}: the kubelet's folder cannot be locked (Permission denied); "
+        "let the agent read this folder, on a local file system"
+    )
