@@ -8,7 +8,8 @@ A claim whose parameters are refused gets the condition ``Ready`` false with the
 its devices, and true once it is prepared after all.
 
 Every write begins with the claim as it is: one that is gone, is another of the same name, or has lost its allocation,
-is left alone; a conflict begins anew; what is already there is not written. The API server drops the entries with the
+is left alone; a conflict begins anew; what is already there is not written. Nor is a claim that nests as deep as is
+read: what is deeper was left out, and would be lost with the write. The API server drops the entries with the
 allocation, so nothing is taken back at a release.
 """
 
@@ -23,8 +24,9 @@ from driver.claims.errors import Unavailable
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.device_status import merged, nic_entries, ready_entries
 from driver.devices.offered import DoorView
-from kube.bodies import JsonObject, object_at, text_at
+from kube.bodies import JsonObject, is_deeper, object_at, text_at
 from kube.errors import Conflict, Forbidden, Invalid, NotFound
+from kube.json_stream import DEPTH
 from node.events import EventSink, EventType
 
 log = logging.getLogger("ostler.driver")
@@ -180,6 +182,10 @@ class ClaimStatus:
     async def _attempt(self, claim: ClaimReference, entries: Entries) -> None:
         found = await self._api.claim(claim.namespace, claim.name)
         if found is None or text_at(found, "metadata", "uid") != claim.uid:
+            return
+        if is_deeper(found, DEPTH - 1):
+            deep = f"claim {claim} nests deeper than {DEPTH - 1} levels, so its status is not written"
+            self._tell(claim, f"{deep}; shorten its parameters", event=False)
             return
         changed = merged(found, self._driver_name, entries(found), self._clock())
         if changed is None:

@@ -26,6 +26,15 @@ def text_at(body: Json, *keys: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+def is_deeper(body: Json, levels: int) -> bool:
+    """Whether lists or mappings are nested deeper than so many levels."""
+    level: list[Json] = [body]
+    for _ in range(levels):
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
+    return bool(level)
+
+
 def one_line(text: str, most: int) -> str:
     """A text of somebody else as one line of printable characters, cut to ``most`` of them.
 

@@ -10,14 +10,18 @@ from typing import Any, cast
 import pytest
 
 from driver import claim_status
+from driver.api import CLAIM_FIELDS
 from driver.claim_status import ClaimStatus
 from driver.claims.errors import Unavailable
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.device_status import merged, nic_entries
 from driver.devices.offered import DoorView, DraDevice
 from driver.validation.objects import validate_claim_status
+from kube.answers import Request
 from kube.bodies import JsonObject
 from kube.errors import Conflict, Forbidden, Invalid, NotFound
+from kube.json_stream import DEPTH
+from kube.pages import ObjectReader
 from node.events import EventType
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
@@ -415,3 +419,20 @@ async def test_refused_parameters_are_a_condition_of_each_device_until_the_claim
         run.status.prepared(CLAIM, (prepared(), prepared("gpu-0", request="gpu")))
         await run.idle()
     assert {each["device"]: each["conditions"][0]["status"] for each in api.devices()} == {NIC: "True", "gpu-0": "True"}
+
+
+@pytest.mark.parametrize("levels", [DEPTH - 12, DEPTH, 1500])
+async def test_a_status_is_not_written_where_a_part_of_the_claim_was_too_deep_to_be_read(levels: int) -> None:
+    """The write would replace another driver's data, and what was allocated, by what was left of it."""
+    body = stored(status=[{"driver": "other.example.com", "pool": "p", "device": "d", "data": "@deep@"}])
+    data = json.dumps(body).encode().replace(b'"@deep@"', b'{"a":' * levels + b"1" + b"}" * levels)
+    reader = ObjectReader(Request("GET", "/", "", "", ""), CLAIM_FIELDS, 1 << 20, None)
+    reader.feed(data)
+    api = Api(reader.result())
+    async with running(api) as run:
+        run.status.prepared(CLAIM, (prepared(),))
+        await run.idle()
+        deep = levels >= DEPTH
+        assert api.writes == (0 if deep else 1)
+        text = "claim default/net nests deeper than 63 levels, so its status is not written; shorten its parameters"
+        assert run.status.problem == (text if deep else "")

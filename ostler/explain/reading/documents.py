@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kube.bodies import Json, one_line
+from kube.bodies import Json, is_deeper, one_line
 from node.yaml_text import DEEPEST, events
 from ostler.explain.errors import BadInput, Fault
 from ostler.explain.reading.lines import Path, line_at
-from ostler.explain.reading.nesting import MAX_DEPTH, is_deep, object_on, take_marks, without_deep
+from ostler.explain.reading.nesting import MAX_DEPTH, object_on, take_marks, without_deep
 from ostler.explain.reading.scalars import plain_value
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _decoded(text: str) -> tuple[Json, bool]:
         body: Json = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
     except RecursionError:
         return None, True
-    return body, is_deep(body)
+    return body, is_deeper(body, MAX_DEPTH)
 
 
 def _check_pruned(source: str, line: int, body: Json, pruned: Iterable[Path]) -> None:

@@ -58,12 +58,3 @@ def object_on(body: Json, path: Path) -> tuple[Json, Path] | None:
         elif isinstance(body, list) and isinstance(key, int):
             body = body[key]
     return None
-
-
-def is_deep(body: Json) -> bool:
-    """Whether lists or mappings are nested deeper than ``MAX_DEPTH``."""
-    level: list[Json] = [body]
-    for _ in range(MAX_DEPTH):
-        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
-        level = [value for values in inner for value in values if isinstance(value, (dict, list))]
-    return bool(level)
