@@ -5,12 +5,16 @@ than there is memory. So a text is walked through as events first, which neither
 aliases add are counted there, and only a text within all ``Limits`` is loaded. Who builds values from the events itself
 (``events``) counts for itself.
 
+Numbers are bounded as well: one of a thousand digits cannot be printed, and one to the base of 60 (``1:30:00``), which
+only YAML 1.1 knows, takes the square of its length and overflows as a float. That one is read as the text that it is.
+
 The library is imported at the first text: a node without YAML never pays for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from node.documents import ORDINARY, DocumentRefused, Limits, glimpse, too_deep
@@ -20,6 +24,10 @@ if TYPE_CHECKING:
 
 DEEPEST = 4000
 """Levels beyond which no text is walked through, by readers either that leave out what is too deep for them."""
+LONGEST_NUMBER = 100
+"""Characters of a number."""
+_INTEGER = "tag:yaml.org,2002:int"
+_FLOAT = "tag:yaml.org,2002:float"
 
 
 def parse_yaml(text: bytes | str, limits: Limits = ORDINARY) -> Any:
@@ -36,7 +44,7 @@ def parse_yaml_all(text: bytes | str, limits: Limits = ORDINARY) -> list[Any]:
 
     try:
         check(events(text), limits)
-        return list(yaml.load_all(text, Loader=loader()))
+        return list(yaml.load_all(text, Loader=_bounded_loader()))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         refuse(error)
     except (ValueError, AttributeError, LookupError, TypeError) as error:
@@ -84,6 +92,24 @@ def loader() -> type[yaml.SafeLoader]:
 
     found: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return found
+
+
+@cache
+def _bounded_loader() -> type[yaml.SafeLoader]:
+    """The loader that makes values, with bounded numbers."""
+    found: type[yaml.SafeLoader] = type("BoundedLoader", (loader(),), {})
+    found.add_constructor(_INTEGER, _number)
+    found.add_constructor(_FLOAT, _number)
+    return found
+
+
+def _number(reader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float | str:
+    text = reader.construct_scalar(node)
+    if ":" in text:
+        return text
+    if len(text) > LONGEST_NUMBER:
+        raise DocumentRefused(f"a number of more than {LONGEST_NUMBER} characters", node.start_mark.line + 1)
+    return reader.construct_yaml_int(node) if node.tag == _INTEGER else reader.construct_yaml_float(node)
 
 
 def check(stream: Iterable[yaml.Event], limits: Limits) -> None:

@@ -102,7 +102,9 @@ def test_a_cdi_file_whose_kind_is_an_alias_shows_it_in_a_few_words(tmp_path: Pat
         (f"*{'x' * 500}", f"the alias *{'x' * 56}... names nothing (line 1)"),
         ("a: [", "not valid YAML: did not find expected node content (line 2)"),
         ("a: !!bool x", "not valid YAML: 'x'"),
-        (f"a: {'9' * 5000}", "not valid YAML: Exceeds the limit"),
+        (f"a:\n  {'9' * 5000}", "a number of more than 100 characters (line 2)"),
+        (f"a: 0x{'f' * 5000}", "a number of more than 100 characters (line 1)"),
+        (f"a: {'9' * 100}.5", "a number of more than 100 characters (line 1)"),
         ("? [a]\n: b", "not valid YAML: found unhashable key (line 1)"),
         ("- " * 65, "nested deeper than 64 levels (line 1)"),
         ("- a\n" * 200_001, "more than 200000 values (line 200000)"),
@@ -113,6 +115,30 @@ def test_what_is_refused_says_why_and_where(text: str, words: str) -> None:
         parse_yaml(text)
     assert str(caught.value).startswith(words)
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["0x" + "f" * 5000, "0" + "7" * 10_000, "1" + ":1" * 300 + ".5", "1" + ":1" * 500_000],
+    ids=["hexadecimal", "octal", "a float to the base of 60", "an integer to the base of 60"],
+)
+@pytest.mark.timeout(10)
+def test_a_number_without_an_end_costs_a_cdi_file_and_not_the_scan(tmp_path: Path, kind: str) -> None:
+    from node.inventory.cdi_specs import CdiSpecSource
+
+    (tmp_path / "a.yaml").write_text(f"kind: {kind}\n")
+    (tmp_path / "b.yaml").write_text("kind: vendor.com/gpu\ndevices: [{name: a}]\n")
+    facts = CdiSpecSource([tmp_path]).read().cdi
+    assert facts is not None
+    assert facts.devices == ("vendor.com/gpu=a",)
+    (error,) = facts.errors
+    assert error.startswith(f"{tmp_path}/a.yaml: ")
+    assert len(error) < len(str(tmp_path)) + 250
+
+
+def test_numbers_are_read_and_those_to_the_base_of_60_are_texts_as_go_has_them() -> None:
+    text = "[1, -0x1F, 0o7, 1.5, .inf, 195:0, 1:30:00.5, !!int '7', !!float '2']"
+    assert parse_yaml(text) == [1, -31, "0o7", 1.5, float("inf"), "195:0", "1:30:00.5", 7, 2.0]
 
 
 def test_what_is_within_the_limits_is_read() -> None:
