@@ -1,7 +1,8 @@
 """Files that people name, in a configuration or on a command line: read and written without ever waiting for nobody.
 
-Such a file may be a link. It may also be a descriptor that this process was started with: ``/dev/stdin``, or
-``/dev/fd/63``, as the shell writes ``<(command)``; whoever names one means the pipe that it is.
+Such a file may be a link, and what the link leads to is meant. It may also be a descriptor that this process was
+started with: ``/dev/stdin``, or ``/dev/fd/63``, as the shell writes ``<(command)``; whoever names one means the pipe or
+file that it is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ WRITER_WAIT = 1.0
 """Seconds that a FIFO on the command line is given to be opened by whoever writes into it."""
 _STEP = 0.02
 _INHERITED = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]{1,6}")
+_OUTPUT = re.compile(r"/dev/(?P<name>stdout|stderr)|(/dev|/proc/self)/fd/(?P<number>[0-9]{1,6})")
+_NUMBERS = {"stdout": 1, "stderr": 2}
 
 
 def read_given(path: Path, limit: int, *, fifo: bool = False) -> bytes:
@@ -37,18 +40,27 @@ def read_given(path: Path, limit: int, *, fifo: bool = False) -> bytes:
 
 def write_given(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write the file that a person names: whole, or into the device or pipe that is there. Raises WriteFailed."""
-    if not path.exists() or path.is_file():
-        write_whole(path, data, mode)
-        return
+    inherited = _OUTPUT.fullmatch(str(path))
     try:
-        # Where nobody reads a FIFO this fails at once, instead of waiting for ever.
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        os.set_blocking(descriptor, True)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        if inherited:
+            _write_into(os.dup(_NUMBERS.get(inherited["name"]) or int(inherited["number"])), data)
+        elif not path.exists() or path.is_file():
+            write_whole(Path(os.path.realpath(path)), data, mode)
+        else:
+            # Where nobody reads a FIFO this fails at once, instead of waiting for ever.
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            os.set_blocking(descriptor, True)
+            _write_into(descriptor, data)
+    except WriteFailed as error:
+        raise WriteFailed(path, error.reason) from error
     except OSError as error:
         nobody = error.errno == errno.ENXIO and path.is_fifo()
         raise WriteFailed(path, "nobody reads from this pipe" if nobody else error.strerror or str(error)) from error
+
+
+def _write_into(descriptor: int, data: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
 
 
 def _read_stream(path: Path, limit: int) -> bytes:
