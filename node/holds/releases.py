@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from node.files import FileError, JsonValue, read_record, write_record
@@ -67,6 +67,8 @@ class Releases:
         self._last = _Look(-math.inf, frozenset(), frozenset())
         self._written = tenants.version
         self._problem = ""
+        self._pending: Mapping[str, Hold] = {}
+        """What was pending after the last look: time alone changes it, too."""
         self._living: frozenset[str] = frozenset()
         self._woken = asyncio.Event()
         self._over = False
@@ -142,7 +144,7 @@ class Releases:
             wait = STEP if self._tenants.waited_for - waited_for else min(2 * wait, SLOW)
 
     async def _look(self, uids: frozenset[str]) -> None:
-        before, began = self._tenants.wanted(self._monotonic()), self._monotonic()
+        began = self._monotonic()
         try:
             left = await in_passing(lambda: self._containers.left(uids))
         except OSError as error:
@@ -153,7 +155,9 @@ class Releases:
             self._tell("")
         self._last = _Look(began, uids, left)
         news = self._tenants.gone(uids - left)
-        if news or self._tenants.wanted(self._monotonic()) != before:
+        pending = self._tenants.wanted(self._monotonic())
+        if news or pending != self._pending:
+            self._pending = pending
             self._settle()
 
     def _tell(self, problem: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from node.files import read_record, write_record
 from node.holds.reading import Holding
-from node.holds.releases import FILE_NAME, SCHEMA, STEP
+from node.holds.releases import FILE_NAME, SCHEMA, SLOW, STEP
 from node.holds.tenants import WAIT
 from node.ledger import HeldError, Hold, HoldState
 from node.rules import Door, Rule
@@ -347,3 +347,15 @@ def test_an_agent_that_ends_lets_no_allocate_wait_any_more() -> None:
         await allocate(desk, 0)
 
     beside(lambda: Desk(gpu(0)), Desk.rest, story)
+
+
+def test_a_device_that_stays_pending_leaves_the_list_in_time_though_nobody_asks_for_it() -> None:
+    """Else the next pod would be sent to it, and refused at once."""
+
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk)
+        assert [hold.door for hold in desk.books.ledger.all] == [Door.PLUGIN]
+        await asyncio.sleep(WAIT + SLOW)
+        assert [hold.door for hold in desk.books.ledger.all] == [None]
+
+    play(story, gpu(0))
