@@ -18,7 +18,7 @@ always all pods that name it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 from driver.holders.pods import NodePod
@@ -66,10 +66,13 @@ class Answer(StrEnum):
 
 @record
 class _Claim(Record):
-    """A claim that was read, or is. ``due``: when it may be read, in monotonic seconds; infinite: not again."""
+    """A claim that was read, or is. ``due``: when it may be read, in monotonic seconds; infinite: not again.
+
+    ``users``: UIDs of the pods that name it, in the order in which they came.
+    """
 
     key: Key
-    users: tuple[str, ...]
+    users: dict[str, None]
     due: float
     in_vain: int = 0
     answered: bool = False
@@ -146,18 +149,21 @@ class ReadingOrder:
     def apply(self, pods: Iterable[NodePod], now: float) -> tuple[Key, ...]:
         """These are the pods of the node; the claims that were taken and that no pod names any more."""
         named = {pod.uid: pod for pod in pods if pod.claims}
-        left: list[_Claim] = []
+        changed: dict[Key, _Claim] = {}
         for uid, known in tuple(self._pods.items()):
             pod = named.get(uid)
             if pod is None or pod.claims != known.claims:
-                left += self._leave(uid, now)
+                changed.update((claim.key, claim) for claim in self._leave(uid))
         for uid, pod in named.items():
             if uid not in self._pods:
-                self._enter(pod, now)
-        ended = [claim.key for claim in left if not claim.users]
-        for key in ended:
-            del self._claims[key]
-        return tuple(ended)
+                changed.update((claim.key, claim) for claim in self._enter(pod, now))
+        # Each once, however many pods have come or gone: a claim's users are told every time.
+        for key, claim in changed.items():
+            if claim.users:
+                self._renew(claim, now)
+            else:
+                del self._claims[key]
+        return tuple(key for key, claim in changed.items() if not claim.users)
 
     def take(self, now: float) -> Turn | None:
         """The claim to read now, None where there is none; ``done`` is to follow."""
@@ -215,27 +221,27 @@ class ReadingOrder:
             self._put_off(claim, now + policy.delay(claim.in_vain, self._random(), retry_after))
             claim.in_vain += 1
 
-    def _enter(self, pod: NodePod, now: float) -> None:
+    def _enter(self, pod: NodePod, now: float) -> Sequence[_Claim]:
+        """Know the pod; its claims that have an entry."""
         first = self._turn - HEAD_START
         self._namespaces.setdefault(pod.namespace, _Namespace(first)).pods += 1
         self._pods[pod.uid] = _Pod(pod.claims, pod.namespace, first, now)
-        for claim in self._of(self._pods[pod.uid]):
-            claim.users = (*claim.users, pod.uid)
-            self._renew(claim, now)
+        claims = self._of(self._pods[pod.uid])
+        for claim in claims:
+            claim.users[pod.uid] = None
+        return claims
 
-    def _leave(self, uid: str, now: float) -> Iterator[_Claim]:
-        """Forget the pod; the claims that nobody else names."""
+    def _leave(self, uid: str) -> Sequence[_Claim]:
+        """Forget the pod; its claims that have an entry."""
         pod = self._pods.pop(uid)
         home = self._namespaces[pod.namespace]
         home.pods -= 1
         if not home.pods:
             del self._namespaces[pod.namespace]
-        for claim in self._of(pod):
-            claim.users = tuple(user for user in claim.users if user != uid)
-            if claim.users:
-                self._renew(claim, now)
-            else:
-                yield claim
+        claims = self._of(pod)
+        for claim in claims:
+            claim.users.pop(uid, None)
+        return claims
 
     def _begun(self, pod: _Pod, now: float) -> _Claim | None:
         """An entry for the pod's first claim without one, None where all have one."""
@@ -244,7 +250,7 @@ class ReadingOrder:
             pod.begun += 1
             if key not in self._claims:
                 users = (uid for uid, each in self._pods.items() if each.namespace == key[0] and key[1] in each.claims)
-                claim = self._claims[key] = _Claim(key, tuple(users), now)
+                claim = self._claims[key] = _Claim(key, dict.fromkeys(users), now)
                 return claim
         return None
 

@@ -215,6 +215,19 @@ def test_a_pod_that_comes_costs_as_little_whatever_it_names() -> None:
     assert time.thread_time() - began < 0.05
 
 
+def test_pods_that_share_their_claims_come_and_go_together_at_the_cost_of_each() -> None:
+    shared = [f"shared-{n}" for n in range(8)]
+    pods = [pod(f"a{n}", *shared) for n in range(1000)]
+    reader = Reader(order_of(*pods))
+    reader.until(1.0)
+    assert {turn.key[1] for _, turn in reader.read} == set(shared)
+    began = time.thread_time()
+    reader.order.apply(pods[:500], 2.0)
+    reader.order.apply(pods, 3.0)
+    assert set(reader.order.apply([], 4.0)) == {("team", name) for name in shared}
+    assert time.thread_time() - began < 0.5
+
+
 def test_pods_that_come_without_end_do_not_keep_an_older_one_waiting() -> None:
     old = pod("old", "gpu")
     order = order_of(old)
