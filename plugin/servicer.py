@@ -190,6 +190,9 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             code, fault = self._refused(method, DeviceTaken(self._listing.resource, str(error)))
         except CallError as error:
             code, fault = self._refused(method, error)
+        except asyncio.CancelledError:  # the kubelet gave up while it waited, or this server ends
+            code = grpc.StatusCode.CANCELLED
+            raise
         except Exception as error:  # a bug of ours: the kubelet learns of it, and the log says where
             code, fault = grpc.StatusCode.INTERNAL, f"{self._listing.resource}: {method} failed: {error!r}"
             log.exception("call failed", extra={"resource": self._listing.resource, "method": method})

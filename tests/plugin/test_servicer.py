@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 
 import grpc
@@ -15,8 +16,10 @@ from ostler.counters import Counters
 from plugin.listing import Listing
 from plugin.recent import RecentGrants
 from plugin.servicer import DevicePluginServicer
+from plugin.taking import TakingFreely
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.plugin.making import offered, render
+from tests.waiting import eventually
 
 RESOURCE = "nvidia.com/gpu"
 Stub = api_pb2_grpc.DevicePluginStub
@@ -155,3 +158,26 @@ async def test_a_change_reaches_an_open_stream(served: Served, stub: Stub) -> No
     second = await stream.read()
     assert [(device.ID, device.health) for device in second.devices] == [("a", "Unhealthy")]
     stream.cancel()
+
+
+class NeverCertain(TakingFreely):
+    """Has every Allocate wait for ever."""
+
+    def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None]:  # type: ignore[override]
+        return self._wait()
+
+    async def _wait(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_call_that_the_kubelet_gives_up_while_it_waits_is_not_counted_as_answered(
+    served: Served, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes: list[str] = []
+    monkeypatch.setattr(served.counters, "called", lambda *call: codes.append(call[2]))
+    monkeypatch.setattr(served.servicer, "_taking", NeverCertain())
+    request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=["a"])])
+    with pytest.raises(grpc.aio.AioRpcError):
+        await stub.Allocate(request, timeout=0.2)
+    await eventually(lambda: codes, "the call has ended here, too")
+    assert codes == ["CANCELLED"]
