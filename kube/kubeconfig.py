@@ -137,8 +137,9 @@ def _parse(path: Path) -> object:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         _check(source, yaml.parse(data, Loader=loader))
         return yaml.load(data, Loader=loader)  # noqa: S506 - both are safe loaders
-    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:
-        # The last two: of values that are not what their own tag says, such as "!!bool x".
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError, OverflowError) as error:
+        # AttributeError, LookupError: of values that are not what their own tag says, such as "!!bool x".
+        # OverflowError: of a float to the base of 60.
         # Never the error's own text: it quotes the file, which holds secrets.
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}" if mark is not None else ""

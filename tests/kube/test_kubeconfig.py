@@ -394,6 +394,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (b"[" * 100_000, "has more than 32 levels; give the path of a kubeconfig"),
         (b"- " * 50_000, "has more than 32 levels; give the path of a kubeconfig"),
         (b"a: !!bool secret", "is not valid YAML; correct it, or write the file anew"),
+        (b"a: 1" + b":1" * 400 + b".5", "is not valid YAML; correct it, or write the file anew"),
         (b"a: !!timestamp secret", "is not valid YAML; correct it, or write the file anew"),
         (b'a: !!int ""', "is not valid YAML; correct it, or write the file anew"),
     ],
