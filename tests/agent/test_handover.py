@@ -171,8 +171,9 @@ async def test_a_standby_that_cannot_say_that_it_waits_becomes_active_all_the_sa
     async with waiting(new) as relief:
         assert not old.begin()
         assert caplog.text.count("the active instance cannot hand over to this one") == 1
-        assert "the lock file cannot be used (Is a directory); check the state folder's permissions" in str(
-            [record.__dict__ for record in caplog.records]
+        assert (
+            "the lock file cannot be used (it is a folder, not a regular file); check the state folder's permissions"
+            in str([record.__dict__ for record in caplog.records])
         )
         await old.leave()
         await asyncio.wait_for(relief, 5)
