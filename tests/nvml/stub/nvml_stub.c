@@ -59,6 +59,7 @@ enum {
     DRIVER_NOT_LOADED = 9,
     TIMEOUT = 10,
     GPU_IS_LOST = 15,
+    FUNCTION_NOT_FOUND = 13,
     ARGUMENT_VERSION_MISMATCH = 25,
     UNKNOWN = 999,
 };
@@ -558,6 +559,8 @@ nvml_return nvmlDeviceGetGpuFabricInfoV(struct device *device, struct fabric_v3 
     nvml_return result = fill_fabric(device, "nvmlDeviceGetGpuFabricInfoV", &fabric->membership);
     if (result != OK) return result;
     pthread_mutex_lock(&lock);
+    /* A node whose fabric is described without health has a driver from before the call. */
+    if (!value_at("gpu%d.fabric.health_mask", device->gpu)) return leave(FUNCTION_NOT_FOUND);
     const char *newest = value_of("fabric_versions");
     if (fabric->version != FABRIC_V2 && (fabric->version != FABRIC_V3 || (newest && newest[0] == '2')))
         return leave(ARGUMENT_VERSION_MISMATCH);
