@@ -38,7 +38,7 @@ def run_helm(*arguments: str, values: Values | None = None) -> subprocess.Comple
         file.write_text(json.dumps(values or {}))
         # The later of two wins, so that a test can name another version.
         command = [str(helm()), arguments[0], "--kube-version", KUBERNETES, *arguments[1:], "--values", str(file)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
 
 def template(values: Values | None = None, *options: str) -> subprocess.CompletedProcess[str]:

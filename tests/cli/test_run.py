@@ -20,7 +20,7 @@ MISSING = (
 
 def ostler(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ostler", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_claims_are_not_served_without_the_nodes_name(tmp_path: Path) -> None:

@@ -44,4 +44,4 @@ _NEW = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 def _openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=240)

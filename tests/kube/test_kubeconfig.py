@@ -364,7 +364,7 @@ def test_a_pair_that_does_not_fit_is_named(authority: Authority, tmp_path: Path)
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(authority: Authority, tmp_path: Path) -> None:
     pair, locked = authority.client("locked"), tmp_path / "locked.key"
     words = ("openssl", "ec", "-in", str(pair.key), "-aes256", "-passout", "pass:word", "-out", str(locked))
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, check=True, capture_output=True, timeout=240)
     path = written(tmp_path, document({"client-certificate": str(pair.certificate), "client-key": str(locked)}))
     with pytest.raises(ConfigurationError) as caught:
         from_kubeconfig(path)

@@ -30,7 +30,7 @@ def promtool() -> Path:
 
 def run(*arguments: str | Path, standard_input: bytes = b"") -> tuple[int, str]:
     """Exit code and everything that it says."""
-    done = subprocess.run([promtool(), *arguments], check=False, input=standard_input, capture_output=True, timeout=60)
+    done = subprocess.run([promtool(), *arguments], check=False, input=standard_input, capture_output=True, timeout=240)
     return done.returncode, (done.stdout + done.stderr).decode()
 
 

@@ -27,7 +27,7 @@ def test_agent_takes_the_configuration_of_every_node_and_offers_its_devices_at_b
     written.write_text(configuration(mig=True, both=True))
     arguments = [sys.executable, "-m", "ostler", "devices", "--scan", "--config", str(written), "-o", "json"]
     arguments += ["--node-name", name, "--recorded", str(path(name))]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     devices = json.loads(done.stdout)["devices"]
     assert any(device.get("door") == "both" for device in devices), devices[0]
