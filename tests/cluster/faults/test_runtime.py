@@ -53,7 +53,10 @@ def test_an_emptied_socket_folder_is_filled_again_when_the_kubelet_is_restarted(
     node.wait_ready(api)
     wait_allocatable(api, node, GPU, 2)
 
-    pods.delete("first")
+    # The kubelet has forgotten which device it has; ostler has not, and gives that to nobody until its containers end.
+    pods.delete("first", grace=1)
+    wait_until("its device is free", lambda: len(allocatable_ids(node, GPU)) == 2)
+    wait_allocatable(api, node, GPU, 2)
     pods.run(simple("all", resources={GPU: 2}))
     assert len(devices_of(node, "all")) == 2
 
