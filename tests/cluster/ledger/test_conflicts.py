@@ -156,7 +156,7 @@ def lost_by_the_pod(stage: Stage, by_hand: ByHand, device: str) -> tuple[Object,
         claim_name = by_hand.allocate(winner, device)
         pods.wait(by_hand.let_go(winner), "is bound", lambda one: "nodeName" in one["spec"])
         name = by_hand.let_go(loser)
-        found = pods.wait(name, "was judged", lambda one: phase(one) in {"Running", "Failed"})
+        found = pods.wait(name, "was judged", lambda one: phase(one) in {"Running", "Failed"} or came_too_late(one))
         if "is held through the dra door" in found["status"].get("message", ""):
             return winner, loser, claim_name
         for job in (f"claims-{attempt}", f"asks-{attempt}"):
@@ -164,6 +164,12 @@ def lost_by_the_pod(stage: Stage, by_hand: ByHand, device: str) -> tuple[Object,
         wait_until("it is free again", lambda: untainted(stage.claims.slices()) == {device})
         wait_allocatable(stage.cluster.api, stage.node, GPU, 2)
     pytest.fail(f"in none of {TRIES} tries the claim was before the pod")
+
+
+def came_too_late(pod: Object) -> bool:
+    """Whether the scheduler knew already that the device is taken."""
+    conditions = pod["status"].get("conditions", [])
+    return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
 
 
 def two_of_many(stage: Stage) -> tuple[Object, ...]:
