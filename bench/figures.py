@@ -46,6 +46,8 @@ class Figure:
 FIGURES = (
     Figure("start_to_register_s", factor=2.0),
     Figure("register_to_first_list_s"),
+    Figure("first_allocate_s", at_most=0.005),
+    Figure("loop_held_up_s", at_most=0.010),
     Figure("allocate_p50_s", factor=1.5),
     Figure("allocate_p99_s", factor=1.5),
     Figure("allocate_8_concurrent_p99_s"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ SETTLE = 3.0
 """Seconds after which a plugin that has just shown its list counts as idle; the agent tidies its memory before."""
 WARM_UP = 200
 """Calls that are made before those that are measured."""
+_HELD_UP = re.compile(r'msg="the event loop was held up" seconds=([0-9.]+)')
 SCANS = 3
 SCANS_ALONE = {
     "apiVersion": "ostler.dev/v1alpha1",
@@ -71,6 +73,7 @@ class Run:
         self._say("warming up")
         await self._learn()
         figures = await self._starts()
+        figures |= await self._monitored()
         figures |= await self._with_http()
         async with self._agent() as agent, self._floor() as floor:
             figures |= await self._idle(agent, floor)
@@ -111,10 +114,24 @@ class Run:
                 async with plugin:
                     registered = plugin.registered
                     first = await registered.list_where(lambda shown: shown.unhealthy == 0)
+                    asked = time.perf_counter()
+                    await allocate(registered, self._ids)()
+                    answered = time.perf_counter()
                 began = plugin.process.started_at
                 figures.setdefault(f"{prefix}start_to_register_s", []).append(registered.at - began)
                 figures.setdefault(f"{prefix}register_to_first_list_s", []).append(first.at - registered.at)
+                figures.setdefault(f"{prefix}first_allocate_s", []).append(answered - asked)
         return {name: median(values) for name, values in figures.items()}
+
+    async def _monitored(self) -> dict[str, float]:
+        """The longest step of the agent's event loop from the first list on, as its debug log tells it."""
+        self._say("the event loop")
+        async with self._agent({"--http": "127.0.0.1:0", "--log-level": "debug"}) as agent:
+            await agent.registered.list_where(lambda shown: shown.unhealthy == 0)
+            await agent.logged("msg=registered")
+            await asyncio.sleep(2 * SETTLE)
+            log = agent.process.log.read_text(errors="replace").partition("msg=registered")[2]
+        return {"loop_held_up_s": max(map(float, _HELD_UP.findall(log)), default=0.0)}
 
     async def _with_http(self) -> dict[str, float]:
         """The agent with probes and metrics served, as most will run it."""

@@ -14,9 +14,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from node import gojson
+from node import gojson, values
 from node.gojson import JsonError, Place, Value
 
 FILE_NAME = "kubelet_internal_checkpoint"
@@ -52,8 +51,9 @@ class CheckpointUnreadableError(CheckpointError):
     """The text is not the JSON of a checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+@values.quick
+@values.value
+class Entry(values.Value):
     """What one container holds of one resource: ids by NUMA node (``NO_NUMA`` for none), and the plugin's answer.
 
     ``response`` is a serialized ``v1beta1.ContainerAllocateResponse``. An id on several nodes is in each bucket.
@@ -71,8 +71,8 @@ class Entry:
         return frozenset(name for bucket in (self.devices or {}).values() for name in bucket or ())
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+@values.value
+class Checkpoint(values.Value):
     """The content of the file: what containers hold, and the healthy ids of every registered resource."""
 
     entries: tuple[Entry, ...] | None = None

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from node.values import Value, value
 
 GLIMPSE = 120
 """Characters of a foreign text that an error shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+@value
+class Limits(Value):
     """What a document may have: levels of nesting, values in all, and values that aliases add to those written."""
 
     depth: int = 64

@@ -17,12 +17,12 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from node.documents import Limits, is_deeper, parse_json
 from node.opening import NotRegular, TooLarge, open_regular, read_regular
+from node.values import Value, value
 
 JsonValue: TypeAlias = "dict[str, JsonValue] | list[JsonValue] | str | int | float | bool | None"
 
@@ -237,8 +237,8 @@ def set_aside(path: Path) -> Path | None:
     return aside
 
 
-@dataclass(frozen=True, slots=True)
-class _Aside:
+@value
+class _Aside(Value):
     """A file that was set aside; ``order`` is later for a newer one."""
 
     path: Path

@@ -21,8 +21,8 @@ from node.opening import NotRegular, content, read_regular
 WRITER_WAIT = 1.0
 """Seconds that a FIFO on the command line is given to be opened by whoever writes into it."""
 _STEP = 0.02
-_INHERITED = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]{1,6}")
-_OUTPUT = re.compile(r"/dev/(?P<name>stdout|stderr)|(/dev|/proc/self)/fd/(?P<number>[0-9]{1,6})")
+_INHERITED = r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]{1,6}"
+_OUTPUT = r"/dev/(?P<name>stdout|stderr)|(/dev|/proc/self)/fd/(?P<number>[0-9]{1,6})"
 _NUMBERS = {"stdout": 1, "stderr": 2}
 
 
@@ -31,7 +31,7 @@ def read_given(path: Path, limit: int, *, fifo: bool = False) -> bytes:
 
     ``fifo``: whether it may be a FIFO that somebody writes into.
     """
-    if _INHERITED.fullmatch(str(path)):
+    if re.fullmatch(_INHERITED, str(path)):
         return _read_stream(path, limit)
     if fifo and stat.S_ISFIFO(path.stat().st_mode):
         return _read_stream(path, limit)
@@ -40,7 +40,7 @@ def read_given(path: Path, limit: int, *, fifo: bool = False) -> bytes:
 
 def write_given(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write the file that a person names: whole, or into the device or pipe that is there. Raises WriteFailed."""
-    inherited = _OUTPUT.fullmatch(str(path))
+    inherited = re.fullmatch(_OUTPUT, str(path))
     try:
         if inherited:
             _write_into(os.dup(_NUMBERS.get(inherited["name"]) or int(inherited["number"])), data)

@@ -11,11 +11,12 @@ import base64
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NoReturn
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_NOT_BASE64 = re.compile("[^A-Za-z0-9+/=]")
+from node import values
+
+_LONE_SURROGATE = "[\ud800-\udfff]"
+_NOT_BASE64 = "[^A-Za-z0-9+/=]"
 
 
 class JsonError(ValueError):
@@ -28,8 +29,9 @@ class Number(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Object:
+@values.quick
+@values.value
+class Object(values.Value):
     """An object's members in the order of the text, doubles included."""
 
     pairs: tuple[tuple[str, Value], ...]
@@ -38,8 +40,9 @@ class Object:
 Value = Object | list["Value"] | str | Number | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+@values.quick
+@values.value
+class Place(values.Value):
     """Where a value is and what it has to be, in the decoder's words: struct and path, and the Go type."""
 
     path: str
@@ -112,7 +115,7 @@ def blob(value: Value, place: Place) -> bytes | None:
     if value is None:
         return None
     text = re.sub("[\r\n]", "", string(value, place))
-    bad = _NOT_BASE64.search(text)
+    bad = re.search(_NOT_BASE64, text)
     if bad is not None:
         raise JsonError(f"illegal base64 data at input byte {bad.start()}")
     if len(text) % 4 or "=" in text[:-2] or text[-2:-1] == "=" != text[-1:]:
@@ -130,7 +133,7 @@ def integer_key(name: str, place: Place) -> int:
 
 
 def _clean(text: str) -> str:
-    return _LONE_SURROGATE.sub("\ufffd", text)
+    return re.sub(_LONE_SURROGATE, "\ufffd", text)
 
 
 def _refuse_constant(word: str) -> NoReturn:

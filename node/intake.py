@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
+
+from node.values import Value, value
 
 READ_AT_ONCE = 2
 """Calls of one socket whose request is read at the same time."""
@@ -37,8 +38,8 @@ Handler: TypeAlias = Any
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+@value
+class Limits(Value):
     """Of one socket: bytes of a request, calls at once, and connections at once."""
 
     message: int = 1 << 20

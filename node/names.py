@@ -16,8 +16,8 @@ MAX_NAME = 63
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 # The length of a single label is not checked by the kubelet either.
-_DOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NAME = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 
 
 def is_extended_resource_name(name: str) -> bool:
@@ -45,14 +45,14 @@ def _reason(name: str) -> str | None:
         return "has more than one '/'; write it as domain/name"
     if len(domain) > MAX_DOMAIN:
         return f"has a domain of {len(domain)} characters; {MAX_DOMAIN} are allowed"
-    if not _DOMAIN.fullmatch(domain):
+    if not re.fullmatch(_DOMAIN, domain):
         return (
             f"has the domain {domain!r}, which is no DNS name; use lower-case letters, digits, '-' and '.', "
             "each part starting and ending with a letter or digit"
         )
     if len(rest) > MAX_NAME:
         return f"has {len(rest)} characters behind the '/'; {MAX_NAME} are allowed"
-    if not _NAME.fullmatch(rest):
+    if not re.fullmatch(_NAME, rest):
         return (
             f"has {rest!r} behind the '/'; use letters, digits, '-', '_' and '.', "
             "starting and ending with a letter or digit"

@@ -11,7 +11,7 @@ import re
 from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole
 from node.inventory.pci import address_label
 
-_CARD = re.compile(r"/dev/dri/(card\d+)")
+_CARD = r"/dev/dri/(card\d+)"
 
 
 def vendor_id(device: Device) -> str:
@@ -35,7 +35,7 @@ def vendor_id(device: Device) -> str:
 
 
 def _card_id(device: Device) -> str:
-    cards = (_CARD.fullmatch(node.path) for node in device.nodes_of(NodeRole.DEVICE))
+    cards = (re.fullmatch(_CARD, node.path) for node in device.nodes_of(NodeRole.DEVICE))
     return next((f"{card[1]}-0" for card in cards if card is not None), "")
 
 

@@ -31,8 +31,8 @@ LINGER = 3.0
 """Seconds that the kubelet and the standby have for the change-over; the kubelet looks every second."""
 
 
-GUARDED = 1.0
-"""Seconds between two looks whether the kubelet's folder is still the one that is locked."""
+GUARDED = 5.0
+"""Seconds between two looks whether the kubelet's folder is still the one that is locked; each wakes an idle agent."""
 
 
 class KubeletTaken(Exception):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from node.edits.model import ContainerEdits, HookEdit, MountEdit, NodeEdit
+from node.values import Value, value
 
 LARGEST = 4 << 20
 """Bytes of a spec's file, some times what a claim needs that has as many NVIDIA devices as a claim can.
@@ -21,10 +22,10 @@ The folder is in memory (tmpfs), and every runtime reads every file in it.
 """
 STAGES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 
-_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
-_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_NAME = r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_DEVICE = r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?"
+_LABEL = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+_SURROGATE = "[\ud800-\udfff]"
 _SHOWN = 256
 """Characters that a message shows of a text that is wrong."""
 
@@ -39,16 +40,16 @@ class CdiError(Exception):
         self.fix = fix
 
 
-@dataclass(frozen=True, slots=True)
-class CdiDevice:
+@value
+class CdiDevice(Value):
     """A device by its name inside the spec's kind, and what a container gets with it."""
 
     name: str
     edits: ContainerEdits
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+@value
+class Spec(Value):
     """A kind (``vendor/class``), its devices, and what every container with any of them gets once."""
 
     kind: str
@@ -80,7 +81,7 @@ def validate(spec: Spec) -> None:
     names: set[str] = set()
     for device in spec.devices:
         where = f"{spec.kind}={device.name}"
-        if not _DEVICE.fullmatch(device.name):
+        if not re.fullmatch(_DEVICE, device.name):
             raise CdiError(where, f"{device.name!r} is no device name", "use letters, digits and inside also _ - . :")
         if device.name in names:
             raise CdiError(where, "the device is there twice", "name it once")
@@ -125,9 +126,9 @@ def _check_size(spec: Spec, size: int) -> None:
 
 def _check_kind(kind: str) -> None:
     vendor, separator, class_ = kind.partition("/")
-    if not separator or not _NAME.fullmatch(vendor) or not _NAME.fullmatch(class_):
+    if not separator or not re.fullmatch(_NAME, vendor) or not re.fullmatch(_NAME, class_):
         raise CdiError(f"kind {kind!r}", "is not vendor/class", "start both with a letter, end with a letter or digit")
-    if len(vendor) > 253 or not all(_LABEL.fullmatch(label) for label in vendor.split(".")):
+    if len(vendor) > 253 or not all(re.fullmatch(_LABEL, label) for label in vendor.split(".")):
         raise CdiError(f"kind {kind!r}", "the vendor is no DNS subdomain", "use lower-case letters, digits, - and .")
     if len(class_) > 63:
         raise CdiError(f"kind {kind!r}", "the class has more than 63 characters", "shorten it")
@@ -174,7 +175,7 @@ def _texts(edits: ContainerEdits) -> Iterator[str]:
 
 def _check_text(where: str, text: str) -> None:
     # A NUL ends a text for the kernel; a file name that is no UTF-8 has no spelling in JSON.
-    if "\0" in text or _SURROGATE.search(text):
+    if "\0" in text or re.search(_SURROGATE, text):
         raise CdiError(
             where, f"{text[:_SHOWN]!r} holds a NUL or bytes that are no UTF-8", "rename the file or variable"
         )

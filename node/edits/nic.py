@@ -23,8 +23,8 @@ VHOST_NET, TUN = "/dev/vhost-net", "/dev/net/tun"
 NEEDED_FOR_RDMA = ("uverbs", "rdma_cm")
 """What RDMA programs cannot do without; ``umad`` and ``issm`` need not exist on Ethernet."""
 
-_FOREIGN = re.compile("[^A-Z0-9_]")
-_NUMBER = re.compile(r"\d+$")
+_FOREIGN = "[^A-Z0-9_]"
+_NUMBER = r"\d+$"
 
 
 def variable(resource: str) -> str:
@@ -33,7 +33,7 @@ def variable(resource: str) -> str:
     Resources whose names differ in other characters alone (``a.com/x-y``, ``a.com/x_y``) share it: a container should
     not ask for both.
     """
-    return f"PCIDEVICE_{_FOREIGN.sub('_', resource.upper())}"
+    return f"PCIDEVICE_{re.sub(_FOREIGN, '_', resource.upper())}"
 
 
 def environment(resource: str, devices: Sequence[tuple[Device, EditOptions]]) -> tuple[tuple[str, str], ...]:
@@ -114,4 +114,4 @@ def _details(device: Device, options: EditOptions) -> dict[str, dict[str, str]]:
 
 def _rdma_file(node: DeviceNode) -> str:
     """The kind of an RDMA device node: ``uverbs`` of /dev/infiniband/uverbs0."""
-    return _NUMBER.sub("", node.path.rpartition("/")[2])
+    return re.sub(_NUMBER, "", node.path.rpartition("/")[2])

@@ -26,7 +26,7 @@ AGAIN = 10.0
 """Seconds between two searches for them."""
 _CONTROLLERS = ("pids",)
 """Hierarchies of version 1 that count processes for everything below a cgroup."""
-_UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+_UID = r"[0-9A-Za-z][0-9A-Za-z-]{0,63}"
 _CLASSES = ("", "burstable", "besteffort")
 _PODS, _SLICE = "kubepods", ".slice"
 
@@ -51,7 +51,7 @@ class PodCgroups:
 
     def has_processes(self, uid: str) -> bool | None:
         """Whether a process of the pod is left; None where the pod has no cgroup. Raises OSError."""
-        if not _UID.fullmatch(uid):
+        if not re.fullmatch(_UID, uid):
             return None
         found = self._populated(uid)
         if found is None and not self.is_proved and self._search():

@@ -23,7 +23,7 @@ _UNSEEN = (
     "containers of pods that were deleted by force are not looked for: neither pods' cgroups are found below {cgroups} "
     "nor does the agent see the node's processes; mount the node's /sys/fs/cgroup there"
 )
-_OF_POD = re.compile(r"pods?[/]?([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
+_OF_POD = r"pods?[/]?([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 """In a process's cgroups and mounts: the UID of its pod; a static pod's is a hash."""
 
 
@@ -101,9 +101,9 @@ def processes_of(uids: Collection[str], proc: Path) -> set[str]:
 
 
 def _pods_of(process: Path) -> set[str]:
-    found = set(_OF_POD.findall(read_kernel_text(process / "cgroup")))
+    found = set(re.findall(_OF_POD, read_kernel_text(process / "cgroup")))
     for line in read_kernel_text(process / "mountinfo").splitlines():
         _, _, _, source, target, *_ = *line.split(" ", 5), "", "", "", "", ""
         # On the node itself the volumes of pods are mounted below the same folders, some for longer than the pods are.
-        found |= set(_OF_POD.findall(source)) - set(_OF_POD.findall(target))
+        found |= set(re.findall(_OF_POD, source)) - set(re.findall(_OF_POD, target))
     return {uid.replace("_", "-") for uid in found}

@@ -18,10 +18,10 @@ from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole
 from node.inventory.pci import pci_address
 from node.vendor_ids import vendor_id
 
-_UUID = re.compile(r"((?:gpu|mig)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:[^0-9a-f].*)?")
-_ADDRESS = re.compile(r"([0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?:[^0-9a-f].*)?")
-_DRIVER_NUMBER = re.compile(r"(nvidia\d+)(?:/gi(\d+))?(?:/.*)?")
-_DRM_NODE = re.compile(r"((?:card|renderd)\d+)(?:-\d+)?")
+_UUID = r"((?:gpu|mig)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:[^0-9a-f].*)?"
+_ADDRESS = r"([0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?:[^0-9a-f].*)?"
+_DRIVER_NUMBER = r"(nvidia\d+)(?:/gi(\d+))?(?:/.*)?"
+_DRM_NODE = r"((?:card|renderd)\d+)(?:-\d+)?"
 _ROLES = (NodeRole.DEVICE, NodeRole.RENDER)
 
 Devices = tuple[Device, ...]
@@ -61,15 +61,15 @@ class DeviceIndex:
         return self._of_known_form(text)
 
     def _of_known_form(self, text: str) -> Devices:
-        if match := _UUID.fullmatch(text):
+        if match := re.fullmatch(_UUID, text):
             return self._exact.get(match[1], ())
-        if match := _ADDRESS.fullmatch(text):
+        if match := re.fullmatch(_ADDRESS, text):
             return self._addresses.get(pci_address(match[1]) or "", ())
-        if match := _DRIVER_NUMBER.fullmatch(text):
+        if match := re.fullmatch(_DRIVER_NUMBER, text):
             whole = self._nodes.get(match[1], ())
             parts = self._instances.get((whole[0].name, int(match[2])), ()) if whole and match[2] else ()
             return parts or whole
-        if match := _DRM_NODE.fullmatch(text):
+        if match := re.fullmatch(_DRM_NODE, text):
             return self._nodes.get(match[1], ())
         return ()
 

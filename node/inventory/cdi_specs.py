@@ -19,8 +19,8 @@ from node.inventory.sysfs.small_file import entries
 from node.opening import read_regular
 from node.yaml_text import parse_yaml
 
-_KIND = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+_KIND = r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?/[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?"
 
 _Key = tuple[int, int, int]
 
@@ -122,14 +122,14 @@ def _qualified(document: object) -> tuple[str, ...]:
     if not isinstance(document, dict):
         raise _BadSpec("not a CDI spec: not a mapping")
     kind = document.get("kind")
-    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+    if not isinstance(kind, str) or not re.fullmatch(_KIND, kind):
         raise _BadSpec(f"kind is {described(kind)}; it must be vendor/class, such as nvidia.com/gpu")
     devices = document.get("devices")
     if not isinstance(devices, list) or not devices:
         raise _BadSpec("devices must be a list with at least one device")
     names = [device.get("name") if isinstance(device, dict) else None for device in devices]
     for position, name in enumerate(names):
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(_NAME, name):
             raise _BadSpec(
                 f"devices[{position}].name is {described(name)}; it must be letters, digits and _ - . : inside"
             )

@@ -46,8 +46,8 @@ _PCI_VENDORS = {
 """PCI vendor ids of NICs by the vendor's name."""
 
 _USERSPACE_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub")
-_PARTITION_MODE = re.compile(r"[sdtqc]px.*")
-_MIG_PROFILE = re.compile(r"[1-9][cg]\..*")
+_PARTITION_MODE = r"[sdtqc]px.*"
+_MIG_PROFILE = r"[1-9][cg]\..*"
 
 
 def selector(devices: Values) -> Selector:
@@ -94,7 +94,7 @@ def _kinds(devices: Values) -> tuple[tuple[DeviceKind, ...], str]:
     if devices[device_fields.WHOLE_INSTANCES]:
         return (DeviceKind.MIG,), device_fields.WHOLE_INSTANCES.key
     profiles, addresses = devices[device_fields.PROFILES], devices[device_fields.PCI_ADDRESSES]
-    if profiles and all(_MIG_PROFILE.fullmatch(profile) for profile in profiles):
+    if profiles and all(re.fullmatch(_MIG_PROFILE, profile) for profile in profiles):
         return (DeviceKind.MIG,), device_fields.PROFILES.key
     if addresses and not any("*" in address for address in addresses):
         return (), ""  # who writes out an address means what is there
@@ -174,11 +174,11 @@ def _check_gpu_facts(selected: Selector, devices: Values, problems: list[ConfigE
 
 def _profile_kinds(selected: Selector) -> tuple[tuple[DeviceKind, ...], str]:
     """Kinds that can have one of the profiles, and what to call them: AMD's GPUs have some, too."""
-    if all(_MIG_PROFILE.fullmatch(profile) for profile in selected.profiles):
+    if all(re.fullmatch(_MIG_PROFILE, profile) for profile in selected.profiles):
         return (DeviceKind.MIG,), "MIG devices"
     amd = not selected.vendors or Vendor.AMD in selected.vendors
     partitioned = (DeviceKind.GPU, DeviceKind.PARTITION) if amd else ()
-    if all(_PARTITION_MODE.fullmatch(profile) for profile in selected.profiles):
+    if all(re.fullmatch(_PARTITION_MODE, profile) for profile in selected.profiles):
         return partitioned, "AMD's GPUs and partitions"
     return (*partitioned, DeviceKind.MIG), "MIG devices and partitions"
 

@@ -105,6 +105,7 @@ def test_every_promised_figure_is_there_for_the_agent_and_for_the_floor() -> Non
     promised = {
         "start_to_register_s",
         "register_to_first_list_s",
+        "first_allocate_s",
         "allocate_p50_s",
         "allocate_p99_s",
         "allocate_8_concurrent_p99_s",

@@ -25,7 +25,7 @@ from node.inventory.nics.use import HostUses
 from node.inventory.pci import INFINIBAND_CLASS, address_label, base_class, is_network, numa_node
 from node.values import Value, value
 
-_NO_LABEL = re.compile(r"[^a-z0-9]+")
+_NO_LABEL = r"[^a-z0-9]+"
 
 
 def nic_devices(facts: NodeFacts, identities: Identities) -> list[Device]:
@@ -130,4 +130,4 @@ def _name(kind: DeviceKind, part: NicPart, port: NicPort | None) -> str:
 def _subfunction_label(subfunction: SubFunction) -> str:
     if subfunction.sfnum is not None:
         return f"sf{subfunction.sfnum}"
-    return _NO_LABEL.sub("-", subfunction.name.lower()).strip("-")
+    return re.sub(_NO_LABEL, "-", subfunction.name.lower()).strip("-")

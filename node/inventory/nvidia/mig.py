@@ -12,8 +12,8 @@ import re
 from node.inventory.facts import MigFacts
 from node.inventory.pci import address_label
 
-_NAMED_PROFILE = re.compile(r"MIG\s+((?:\d+c\.)?\d+g\.\d+gb\S*)")
-_PART = re.compile(r"\d+c\.")
+_NAMED_PROFILE = r"MIG\s+((?:\d+c\.)?\d+g\.\d+gb\S*)"
+_PART = r"\d+c\."
 _GIB = 1 << 30
 _MIB = 1 << 20
 
@@ -23,7 +23,7 @@ def mig_profile(mig: MigFacts, gpu_memory: int | None) -> str | None:
 
     ``gpu_memory``: bytes of the whole GPU.
     """
-    named = _NAMED_PROFILE.search(mig.name or "")
+    named = re.search(_NAMED_PROFILE, mig.name or "")
     if named is not None:
         return named.group(1)
     if mig.gpu_slices is None or mig.memory_mib is None or not gpu_memory:
@@ -36,7 +36,7 @@ def fills_instance(mig: MigFacts, profile: str | None) -> bool:
     """Whether the compute instance has all of its GPU instance."""
     if mig.compute_slices is not None and mig.gpu_slices is not None:
         return not _is_part(mig)
-    return not _PART.match(profile or "")
+    return not re.match(_PART, profile or "")
 
 
 def mig_name(mig: MigFacts, profile: str | None, gpu_name: str, address: str | None) -> str:

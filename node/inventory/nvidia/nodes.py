@@ -16,8 +16,8 @@ _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/
 _AUXILIARY = re.compile(
     r"/dev/(gdrdrv|nvidia-fs\d*|infiniband/uverbs\d+|infiniband/rdma_cm|nvidia-caps-imex-channels/channel\d+)"
 )
-_DRM = re.compile(r"(card|renderD)\d+")
-_NUMBER = re.compile(r"\d+$")
+_DRM = r"(card|renderD)\d+"
+_NUMBER = r"\d+$"
 
 
 class NvidiaNodes:
@@ -42,7 +42,7 @@ class NvidiaNodes:
     def of_display(self, function: PciFunction | None) -> tuple[DeviceNode, ...]:
         """The graphics nodes of the PCI function."""
         names = function.drm if function is not None else ()
-        return tuple(self._node(f"/dev/dri/{name}", NodeRole.RENDER) for name in names if _DRM.fullmatch(name))
+        return tuple(self._node(f"/dev/dri/{name}", NodeRole.RENDER) for name in names if re.fullmatch(_DRM, name))
 
     def of_mig(self, gpu_minor: int | None, mig: MigFacts) -> tuple[DeviceNode, ...]:
         """The capability nodes of GPU instance and compute instance; containers get them even if the host lacks them.
@@ -70,4 +70,4 @@ class NvidiaNodes:
 def _auxiliary(files: Iterable[DeviceFile]) -> list[DeviceFile]:
     """Auxiliary files in order of their stem and number (channel2 before channel10)."""
     found = [file for file in files if _AUXILIARY.fullmatch(file.path)]
-    return sorted(found, key=lambda file: (_NUMBER.sub("", file.path), len(file.path), file.path))
+    return sorted(found, key=lambda file: (re.sub(_NUMBER, "", file.path), len(file.path), file.path))

@@ -16,10 +16,10 @@ from node.inventory.sysfs.small_file import Unreadable, entries, read_text
 
 AMD = "0x1002"
 
-_DRM = re.compile(r"(?:card|renderD)[0-9]+")
-_PARTITION = re.compile(r"amdgpu_xcp_?[0-9]+")
-_NUMBER = re.compile(r"[0-9]{1,20}")
-_BYTES = re.compile(r"[0-9]{1,18}")
+_DRM = r"(?:card|renderD)[0-9]+"
+_PARTITION = r"amdgpu_xcp_?[0-9]+"
+_NUMBER = r"[0-9]{1,20}"
+_BYTES = r"[0-9]{1,18}"
 
 
 def amd_gpus(sys: str, functions: Iterable[PciFunction], errors: list[str]) -> tuple[AmdGpu, ...]:
@@ -37,14 +37,14 @@ def amd_partitions(sys: str, errors: list[str]) -> tuple[AmdPartition, ...]:
     return tuple(
         AmdPartition(entry.name, _drm(f"{entry.path}/drm", errors))
         for entry in found
-        if _PARTITION.fullmatch(entry.name)
+        if re.fullmatch(_PARTITION, entry.name)
     )
 
 
 def kfd_nodes(sys: str, errors: list[str]) -> tuple[KfdNode, ...]:
     """GPUs and partitions as nodes of KFD's topology, by number; none without KFD."""
     folder = f"{sys}/class/kfd/kfd/topology/nodes"
-    found = [entry.name for entry in entries(folder, errors, absent_is_fine=True) if _NUMBER.fullmatch(entry.name)]
+    found = [entry.name for entry in entries(folder, errors, absent_is_fine=True) if re.fullmatch(_NUMBER, entry.name)]
     nodes = (_node(f"{folder}/{name}", int(name), errors) for name in sorted(found, key=int))
     return tuple(node for node in nodes if node is not None)
 
@@ -56,7 +56,7 @@ def _gpu(path: str, address: str, errors: list[str]) -> AmdGpu:
         product_name=_text(f"{path}/product_name", errors),
         unique_id=_text(f"{path}/unique_id", errors),
         serial=_text(f"{path}/serial_number", errors),
-        vram_bytes=int(vram) if vram is not None and _BYTES.fullmatch(vram) else None,
+        vram_bytes=int(vram) if vram is not None and re.fullmatch(_BYTES, vram) else None,
         vbios_version=_text(f"{path}/vbios_version", errors),
         compute_partition=_text(f"{path}/current_compute_partition", errors),
         memory_partition=_text(f"{path}/current_memory_partition", errors),
@@ -65,13 +65,13 @@ def _gpu(path: str, address: str, errors: list[str]) -> AmdGpu:
 
 def _drm(folder: str, errors: list[str]) -> tuple[str, ...]:
     found = entries(folder, errors, absent_is_fine=True)
-    return tuple(entry.name for entry in found if _DRM.fullmatch(entry.name))
+    return tuple(entry.name for entry in found if re.fullmatch(_DRM, entry.name))
 
 
 def _node(path: str, number: int, errors: list[str]) -> KfdNode | None:
     """The node; None for a CPU, whose gpu_id is 0, and for one that is gone."""
     gpu_id = _text(f"{path}/gpu_id", errors)
-    if gpu_id is None or not _NUMBER.fullmatch(gpu_id) or int(gpu_id) == 0:
+    if gpu_id is None or not re.fullmatch(_NUMBER, gpu_id) or int(gpu_id) == 0:
         return None
     facts = _properties(f"{path}/properties", errors)
     if not {"location_id", "drm_render_minor"} <= facts.keys():
@@ -104,7 +104,7 @@ def _properties(path: str, errors: list[str]) -> dict[str, int]:
     """Lines of name and number; a line that is something else is not used."""
     text = _text(path, errors) or ""
     words = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and _NUMBER.fullmatch(pair[1])}
+    return {pair[0]: int(pair[1]) for pair in words if len(pair) == 2 and re.fullmatch(_NUMBER, pair[1])}
 
 
 def _text(path: str, errors: list[str]) -> str | None:
