@@ -7,12 +7,10 @@ import re
 FORM = r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 """What is understood, in lower case: also without a domain, and with the eight digits of it that nvidia-smi writes."""
 
-_ADDRESS = FORM
-
 
 def parse_address(text: str) -> str | None:
     """The address in sysfs's spelling, ``0000:3b:00.0``; None for what is no address."""
-    match = re.fullmatch(_ADDRESS, text.strip().lower())
+    match = re.fullmatch(FORM, text.strip().lower())
     return None if match is None else f"{int(match[1] or '0', 16):04x}:{match[2]}"
 
 
