@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from driver.structured.allocated import AllocatedState
-from driver.structured.allocator import Allocator
-from driver.structured.errors import AllocationError
-from driver.structured.pools import SliceIndex, gather_pools
+from scheduling.allocator.allocated import AllocatedState
+from scheduling.allocator.allocator import Allocator
+from scheduling.allocator.errors import AllocationError
+from scheduling.allocator.pools import SliceIndex, gather_pools
 from tests.judge.our_allocation import allocator as allocator_of
 
 Json = dict[str, Any]

@@ -12,8 +12,8 @@ from pathlib import Path
 from node.inventory.facts import NvmlFacts, SysfsFacts
 from node.inventory.recordings.source import read
 from sandbox import nodes
-from tests.nvml import stub
-from tests.sysfs.rendering import mknod_device, render
+from tests.node.nvml import stub
+from tests.node.sysfs.rendering import mknod_device, render
 
 LOST = 3
 """Index of the GPU that is lost and comes back."""

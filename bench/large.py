@@ -10,8 +10,8 @@ from node.inventory.facts import GpuFacts, NodeFacts, NvmlFacts
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot
 from node.inventory.scan import Scanner
-from tests.sysfs import large_node
-from tests.sysfs.rendering import render, source
+from tests.node.sysfs import large_node
+from tests.node.sysfs.rendering import render, source
 
 SCANS = 15
 

@@ -1,1 +1,1 @@
-"""Door two: DRA. What a scheduler knows of claims and devices, and (to come) the node driver."""
+"""Door two: DRA. Claims, slices, devices and registration of the node driver."""

@@ -157,13 +157,15 @@ class Client:
         return self.request("PATCH", path, body=body, content_type=content_type)
 
     def replace(self, path: str, body: JsonObject, *, attempts: int | None = None) -> JsonObject:
-        """Put ``body`` in the place of the object; ``Conflict`` where that is not of ``metadata.resourceVersion``."""
+        """Put ``body`` in the place of the object; ``WriteConflict`` where that is not of
+        ``metadata.resourceVersion``.
+        """
         return self.request("PUT", path, body=body, attempts=attempts)
 
     def delete(
         self, path: str, *, uid: str = "", resource_version: str = "", attempts: int | None = None
     ) -> JsonObject:
-        """Delete an object; ``Conflict`` where it has another uid or resource version than is given."""
+        """Delete an object; ``WriteConflict`` where it has another uid or resource version than is given."""
         wanted: JsonObject = {"uid": uid, "resourceVersion": resource_version}
         preconditions: JsonObject = {key: value for key, value in wanted.items() if value}
         body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}

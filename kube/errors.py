@@ -83,7 +83,7 @@ class NotFound(RequestError):
     """404."""
 
 
-class Conflict(RequestError):
+class WriteConflict(RequestError):
     """409: the object changed under us, or (``reason`` is ``AlreadyExists``) is there already."""
 
     @property
@@ -137,7 +137,7 @@ _BY_STATUS: dict[int, type[RequestError]] = {
     401: Unauthorized,
     403: Forbidden,
     404: NotFound,
-    409: Conflict,
+    409: WriteConflict,
     410: Gone,
     422: Invalid,
     429: TooManyRequests,

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject
-from kube.errors import BadRequest, Conflict, Invalid, KubeError, NotFound, RequestError
+from kube.errors import BadRequest, Invalid, KubeError, NotFound, RequestError, WriteConflict
 from kube.paths import path_of
 
 log = logging.getLogger("ostler.kube")
@@ -232,7 +232,7 @@ class EventPoster:
         pending.name = pending.name or self._name()
         try:
             client.create(self._path(), self._body(key, pending))
-        except Conflict as error:
+        except WriteConflict as error:
             # The answer of an earlier attempt was lost on its way.
             if not error.already_exists:
                 raise

@@ -1,6 +1,6 @@
 """What a door shows of each device, and why: the one place that decides it.
 
-A pure function of snapshot, rules, standing and door. Every device of the snapshot appears exactly once in the result:
+A pure function of snapshot, rules, context and door. Every device of the snapshot appears exactly once in the result:
 offered (healthy or unhealthy) under one resource, or withheld, each time with its reason in one sentence. An offered
 device that may not be given out is shown unhealthy and not left out: the kubelet would otherwise forget ids that
 running pods hold.
@@ -19,10 +19,10 @@ from node.edits.fitness import unfit
 from node.edits.options import EditOptions
 from node.health.signal import Trouble
 from node.health.state import HealthState
-from node.holds.standing import Standing
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.retention import is_gone
-from node.ledger import Hold, HoldState
+from node.ledger.ledger import Hold, HoldState
+from node.ledger.offer_context import OfferContext
 from node.names import explain_resource_name
 from node.rules import Door, Doors, Rule, offered_id, rule_for
 from node.values import Value, replace, value
@@ -117,17 +117,17 @@ class Offer(Value):
         return next((resource for resource in self.resources if resource.resource == name), None)
 
 
-def offer(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing, door: Door) -> Offer:
+def offer(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext, door: Door) -> Offer:
     """Decide for every device what ``door`` shows of it."""
     rules = tuple(rules)
     groups: dict[str, list[tuple[Device, Rule]]] = {}
     withheld: list[Withheld] = []
     for device in snapshot.devices:
         rule = rule_for(device, rules)
-        why = _unruled(device, snapshot, rules) if rule is None else _not_shown(device, rule, standing, door)
+        why = _unruled(device, snapshot, rules) if rule is None else _not_shown(device, rule, context, door)
         if rule is not None and why is None:
             why = _bad_resource(rule, rule.resource_of(device), groups)
-        if rule is not None and why is None and not _is_held(device, standing):
+        if rule is not None and why is None and not _is_held(device, context):
             why = _kept_for_node(device, rule)
         if rule is None or why is not None:
             withheld.append(Withheld(device, *(why or _UNRULED)))
@@ -141,7 +141,7 @@ def offer(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing, door: D
             reason = f"resource {name}: {fault}"
             withheld.extend(Withheld(device, reason, Cause.NOT_UNIFORM) for device in devices)
         else:
-            offered = tuple(_offered(device, own, snapshot, standing, door) for device, own in members)
+            offered = tuple(_offered(device, own, snapshot, context, door) for device, own in members)
             edits = (None if own.edits == rule.edits else own.edits for _, own in members)
             shown = tuple(
                 each if own is None else replace(each, edits=own) for each, own in zip(offered, edits, strict=True)
@@ -171,8 +171,8 @@ def _is_empty(device: Device, snapshot: Snapshot) -> bool:
     return not any(part.parent == device.name and not is_gone(part) for part in snapshot.devices)
 
 
-def _not_shown(device: Device, rule: Rule, standing: Standing, door: Door) -> _Why:
-    if not rule.door.has(door) and not _lingers(device, rule, standing, door):
+def _not_shown(device: Device, rule: Rule, context: OfferContext, door: Door) -> _Why:
+    if not rule.door.has(door) and not _lingers(device, rule, context, door):
         return f"its rule offers it through the {rule.door} door", Cause.OTHER_DOOR
     if door is Door.DRA and device.kind is DeviceKind.GPU and device.attribute("migEnabled") is True:
         # The plugin door offers it where a rule says so, as NVIDIA's plugin does; a scheduler that sees the whole
@@ -181,18 +181,18 @@ def _not_shown(device: Device, rule: Rule, standing: Standing, door: Door) -> _W
     return None
 
 
-def _lingers(device: Device, rule: Rule, standing: Standing, door: Door) -> bool:
+def _lingers(device: Device, rule: Rule, context: OfferContext, door: Door) -> bool:
     """Whether a door that the rule has taken the device from has to show it a little longer.
 
     Its holders need it: the kubelet would kill pods whose device it does not know when it starts, and the API server
     ones whose claim names a device of no slice is not scheduled on. A resource of another plugin is not ours to show.
     """
-    hold = standing.held(device, door)
+    hold = context.held(device, door)
     if door is Door.DRA:
-        return hold is not None or device.name in standing.at_scheduler
+        return hold is not None or device.name in context.at_scheduler
     if hold is not None:
         return rule.resource_of(device) in (hold.resource, *(resource for resource, _ in hold.ids))
-    return device.name in standing.listed and device.name in standing.at_kubelet
+    return device.name in context.listed and device.name in context.at_kubelet
 
 
 def _bad_resource(rule: Rule, name: str, groups: Mapping[str, list[tuple[Device, Rule]]]) -> _Why:
@@ -229,18 +229,18 @@ def _some(names: Iterable[str]) -> str:
     return f"{', '.join(found[:_MOST_NAMED])}{more}"
 
 
-def _offered(device: Device, rule: Rule, snapshot: Snapshot, standing: Standing, door: Door) -> OfferedDevice:
-    why = _not_given(device, rule, snapshot, standing, door)
+def _offered(device: Device, rule: Rule, snapshot: Snapshot, context: OfferContext, door: Door) -> OfferedDevice:
+    why = _not_given(device, rule, snapshot, context, door)
     if why is not None:
         return OfferedDevice(offered_id(rule, device), device, False, *why)
     note = device.health.reason if device.health.state is HealthState.DEGRADED else ""
     return OfferedDevice(offered_id(rule, device), device, healthy=True, reason=note)
 
 
-def _not_given(device: Device, rule: Rule, snapshot: Snapshot, standing: Standing, door: Door) -> _Why:
+def _not_given(device: Device, rule: Rule, snapshot: Snapshot, context: OfferContext, door: Door) -> _Why:
     if not device.health.usable:
         return device.health.reason or device.health.state.value, _cause_of(device)
-    why = _AT_DOOR[door](device, rule, standing) or _kept_for_node(device, rule) or _link_down(device, rule)
+    why = _AT_DOOR[door](device, rule, context) or _kept_for_node(device, rule) or _link_down(device, rule)
     if why is not None:
         return why
     missing = unfit(offered_id(rule, device), device, rule.edits, snapshot.host)
@@ -254,60 +254,60 @@ def _cause_of(device: Device) -> Cause:
     return Cause.LINK_DOWN if device.health.cause in _LINK else Cause.HEALTH
 
 
-def _is_held(device: Device, standing: Standing) -> bool:
-    return any(standing.held(device, door) is not None for door in Door)
+def _is_held(device: Device, context: OfferContext) -> bool:
+    return any(context.held(device, door) is not None for door in Door)
 
 
-def _at_plugin_door(device: Device, rule: Rule, standing: Standing) -> _Why:
+def _at_plugin_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
     """What of both doors keeps the device from new pods through the device plugin API."""
-    hold = standing.held(device, Door.PLUGIN)
+    hold = context.held(device, Door.PLUGIN)
     if hold is not None:
         # The kubelet knows of an id that it is taken, and would count it as ill; of another id it knows nothing.
         own = not hold.ids or (rule.resource_of(device), offered_id(rule, device)) in hold.ids
         return None if own else (f"{hold.words} as {hold.ids[0][1]} of {hold.ids[0][0]}", Cause.OVERLAP)
-    why = _obstructed(device, standing, Door.PLUGIN)
+    why = _obstructed(device, context, Door.PLUGIN)
     if why is not None:
         return why
-    if not standing.known:
+    if not context.known:
         # One of the pods may have it: nothing moves yet, and Allocate has the last word.
         return None
     if not rule.door.has(Door.PLUGIN):
         return f"its rule offers it through the {rule.door} door", Cause.MOVING
-    still = device.name in standing.at_scheduler and device.name not in standing.offered
+    still = device.name in context.at_scheduler and device.name not in context.offered
     if still and not rule.door.has(Door.DRA):
         return "it is being withdrawn from the dra door, where a claim may still get it", Cause.MOVING
     return None
 
 
-def _at_dra_door(device: Device, rule: Rule, standing: Standing) -> _Why:
+def _at_dra_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
     """What of both doors keeps the device from new claims."""
-    why, still_there = _obstructed(device, standing, Door.DRA), _still_at_plugin_door(device, rule, standing)
+    why, still_there = _obstructed(device, context, Door.DRA), _still_at_plugin_door(device, rule, context)
     if why is not None:
         # Of the steps that are to come the first one is told: a look at what has just begun to move is soon over.
         return still_there if still_there is not None and why[1] is Cause.DRAINING else why
     if not rule.door.has(Door.DRA):
         return f"its rule offers it through the {rule.door} door", Cause.MOVING
-    if standing.held(device, Door.DRA) is not None:
+    if context.held(device, Door.DRA) is not None:
         return None
-    if not standing.known or (rule.door.has(Door.PLUGIN) and not standing.settled):
+    if not context.known or (rule.door.has(Door.PLUGIN) and not context.settled):
         return "the kubelet has not told what the plugin door has given out", Cause.HOLDS_UNKNOWN
     return still_there
 
 
-def _still_at_plugin_door(device: Device, rule: Rule, standing: Standing) -> _Why:
-    if device.name in standing.at_kubelet and rule.door is Doors.DRA:
+def _still_at_plugin_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
+    if device.name in context.at_kubelet and rule.door is Doors.DRA:
         return "the kubelet still counts it as allocatable through the plugin door", Cause.MOVING
     return None
 
 
-_AT_DOOR: Mapping[Door, Callable[[Device, Rule, Standing], _Why]] = {
+_AT_DOOR: Mapping[Door, Callable[[Device, Rule, OfferContext], _Why]] = {
     Door.PLUGIN: _at_plugin_door,
     Door.DRA: _at_dra_door,
 }
 
 
-def _obstructed(device: Device, standing: Standing, door: Door) -> _Why:
-    hold = standing.obstacle(device, door)
+def _obstructed(device: Device, context: OfferContext, door: Door) -> _Why:
+    hold = context.obstacle(device, door)
     if hold is None:
         return None
     if hold.device != device.name:

@@ -20,16 +20,16 @@ from node.events import EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
+from plugin.admission import Admission, AdmitAll
 from plugin.kubelet import KubeletFolders
 from plugin.kubelet_view import KubeletView, Pace
 from plugin.listing import Listing, TooLarge
 from plugin.observer import Observer
-from plugin.preferred import Ground
+from plugin.preferred import PlacementMap
 from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
 from plugin.registration import Predecessors, RegistrationState, RegistrationStatus
 from plugin.servicer import DevicePluginServicer, Render
-from plugin.taking import Taking, TakingFreely
 
 log = logging.getLogger("ostler.plugin")
 
@@ -75,7 +75,7 @@ class PluginDoor:
         changed: Callable[[], None] = lambda: None,
         open_watch: Callable[[], Inotify] = open_inotify,
         pace: Pace | None = None,
-        taking: Taking = TakingFreely(),  # noqa: B008 - it has no state
+        taking: Admission = AdmitAll(),  # noqa: B008 - it has no state
         folder_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder_changed = folder_changed
@@ -91,7 +91,7 @@ class PluginDoor:
         self._pace = pace or Pace()
         self._view = KubeletView(folders.pod_resources, self._wake, clock=clock, pace=self._pace)
         self._recent = RecentGrants(clock)
-        self._ground = Ground()
+        self._ground = PlacementMap()
         self._resources: dict[str, _Resource] = {}
         self._predecessors: Predecessors | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -102,7 +102,7 @@ class PluginDoor:
         Resources that the offer lacks show no devices, or go when ``forget_missing``.
         """
         if topology is None or topology != self._ground.topology:
-            self._ground = Ground(topology)
+            self._ground = PlacementMap(topology)
         for resource in offer.resources:
             self._show(resource)
         offered = {resource.resource for resource in offer.resources}

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from node.podresources import socket_below
+from node.kubelet.podresources import socket_below
 from node.sockets import FileId, is_socket
 from node.values import Value, value
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from node.podresources import PodResourcesRefused, by_resource, healthy_ids
+from node.kubelet.podresources import PodResourcesRefused, by_resource, healthy_ids
 from node.sockets import is_socket
 from node.values import Value, value
 

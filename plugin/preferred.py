@@ -23,7 +23,7 @@ from node.topology.nearest import nearest
 from node.topology.packing import CellTree
 
 
-class Ground:
+class PlacementMap:
     """What choices of all resources share, made once for each topology: places, and the tree of the GPUs' cells."""
 
     def __init__(self, topology: Topology | None = None) -> None:
@@ -48,7 +48,7 @@ class Ground:
 class Preference:
     """Chooses among the devices of one resource."""
 
-    def __init__(self, devices: Mapping[str, OfferedDevice], ground: Ground) -> None:
+    def __init__(self, devices: Mapping[str, OfferedDevice], ground: PlacementMap) -> None:
         self._order = {id_: position for position, id_ in enumerate(devices)}
         self._healthy = frozenset(id_ for id_, offered in devices.items() if offered.healthy)
         gpus = {id_: gpu for id_, offered in devices.items() if (gpu := ground.gpu_of(offered.device))}
@@ -120,7 +120,7 @@ class Preference:
         return self._distances[place]
 
 
-def _tree(ground: Ground, gpus: bool, elsewhere: Iterable[Place]) -> CellTree:
+def _tree(ground: PlacementMap, gpus: bool, elsewhere: Iterable[Place]) -> CellTree:
     """The tree of a resource: the GPUs' cells if it has any, and devices that are in no cell by NUMA node."""
     by_node: dict[int, dict[str, None]] = {}
     for place in elsewhere:

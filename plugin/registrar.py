@@ -2,9 +2,9 @@
 
 Level-triggered: ``run`` looks at what is (our socket, the kubelet's socket, open device streams, what the kubelet last
 said), does the one thing that is missing, and sleeps until something changes. Truth is what the kubelet says it has
-(``Possession``). An open ListAndWatch stream, once this kubelet has taken our registration, is believed until the
+(``SlotOwnership``). An open ListAndWatch stream, once this kubelet has taken our registration, is believed until the
 kubelet contradicts, and while one is open nothing is done: a second registration beside a live stream makes kubelets up
-to 1.36 disconnect the wrong one. A plugin that takes the resource is waited for and not fought (``Contest``). One path
+to 1.36 disconnect the wrong one. A plugin that takes the resource is waited for and not fought (``Conflict``). One path
 of registration at a time: ``plugins_registry`` first, where a restarted kubelet finds us by itself; Register on
 ``kubelet.sock`` if a live kubelet does not ask within 5 s.
 """
@@ -21,15 +21,15 @@ from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
 from node.ticks import SELDOM, until_tick
 from plugin.backoff import Backoff
-from plugin.contest import Contest
+from plugin.conflict import Conflict
 from plugin.kubelet import KubeletFolders, RegisterRefused, RegistrationPath, register
 from plugin.kubelet_view import KubeletView, Pace
 from plugin.listing import Listing
 from plugin.observer import Observer
-from plugin.possession import Loss, Possession
 from plugin.registration import Memory, RegistrationState, RegistrationStatus
 from plugin.servicer import OPTIONS, DevicePluginServicer
 from plugin.serving import Serving
+from plugin.slot_ownership import Loss, SlotOwnership
 
 log = logging.getLogger("ostler.registration")
 
@@ -77,8 +77,8 @@ class Registrar:
         self._register_backoff = Backoff(0.05, 30.0, random)
         self._refused_backoff = Backoff(5.0, 300.0, random)
         self._pace = pace
-        self._possession = Possession(listing, folders, view, pace=pace, wake=self.wake)
-        self._contest = Contest(folders, listing, view, events=events, observer=observer, clock=clock, random=random)
+        self._possession = SlotOwnership(listing, folders, view, pace=pace, wake=self.wake)
+        self._contest = Conflict(folders, listing, view, events=events, observer=observer, clock=clock, random=random)
 
     def wake(self) -> None:
         """Look again: something may have changed."""
@@ -99,7 +99,7 @@ class Registrar:
                         await self._woken.wait()
         finally:
             self._possession.forget()
-            # In a contest the slot is the other plugin's, and emptying it would hide the other's end.
+            # In a conflict the slot is the other plugin's, and emptying it would hide the other's end.
             if self._hands_over and not self._contest.begun:
                 await self._serving.leave()
             else:

@@ -22,15 +22,15 @@ from typing import TypeVar
 import grpc
 import grpc.aio
 
-from node.ledger import HeldError
+from node.ledger.ledger import HeldError
 from node.offer import OfferedDevice
 from node.topology.model import Place
+from plugin.admission import Admission, AdmitAll
 from plugin.errors import BadDevices, CallError, DeviceTaken, NoDevices
 from plugin.listing import Listing
 from plugin.observer import Observer
-from plugin.preferred import Ground, Preference
+from plugin.preferred import PlacementMap, Preference
 from plugin.recent import RecentGrants
-from plugin.taking import Taking, TakingFreely
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 log = logging.getLogger("ostler.plugin")
@@ -57,7 +57,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         render: Render,
         observer: Observer,
         recent: RecentGrants,
-        taking: Taking = TakingFreely(),  # noqa: B008 - it has no state
+        taking: Admission = AdmitAll(),  # noqa: B008 - it has no state
     ) -> None:
         self.render = render
         self._taking = taking
@@ -66,9 +66,9 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         self._listing = listing
         self._observer = observer
         self._recent = recent
-        self.use(Ground())
+        self.use(PlacementMap())
 
-    def use(self, ground: Ground) -> None:
+    def use(self, ground: PlacementMap) -> None:
         """Prefer among the devices that are listed now by this ground."""
         self._preference = Preference(self._listing.devices, ground)
         self._recent.expected.offered(self._listing.resource, self._preference)

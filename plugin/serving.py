@@ -19,7 +19,7 @@ import grpc.aio
 
 from node.endpoint import Endpoint
 from node.intake import Limits
-from node.watcher_service import SERVICE, RegistrationServicer
+from node.kubelet.watcher_service import SERVICE, RegistrationServicer
 from plugin.kubelet import VERSION, KubeletFolders, RegistrationPath
 from plugin.listing import Listing
 from plugin.registration import socket_name

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.dra.server import Server
 from bench.dra.watching import SliceWatch, watching
 from bench.kubelet import WITHIN, NothingCame
-from driver.api import ResourceApi
+from driver.resource_api.client import ResourceApi
 from driver.slices.controller import Controller
 from driver.slices.model import DriverResources, Pool, Stats
 from driver.slices.options import Options

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.hardware import Hardware as Rendered
 from bench.health.agents import Hardware
 from bench.kubelet import WITHIN, NothingCame
-from tests.nvml import stub
+from tests.node.nvml import stub
 
 RECORDED = "h100-sxm-8"
 COUNT = 8

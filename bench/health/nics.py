@@ -69,7 +69,7 @@ def ip(*lines: str) -> None:
 
 
 class Bed:
-    """The test bed's process, told by lines (``tests.udev.testbed``)."""
+    """The test bed's process, told by lines (``tests.node.udev.testbed``)."""
 
     def __init__(self, process: asyncio.subprocess.Process, root: str) -> None:
         self._process = process
@@ -116,7 +116,12 @@ async def bed(wired: int, bare: int) -> AsyncIterator[Bed]:
     """A test bed of so many NICs with an interface and so many without."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.udev.testbed", env={**os.environ, "LD_PRELOAD": PRELOAD}, stdin=pipe, stdout=pipe
+        sys.executable,
+        "-m",
+        "tests.node.udev.testbed",
+        env={**os.environ, "LD_PRELOAD": PRELOAD},
+        stdin=pipe,
+        stdout=pipe,
     )
     try:
         assert process.stdout is not None

@@ -8,7 +8,7 @@ from node.inventory.model import Device, DeviceKind
 from node.offer import OfferedDevice
 from node.topology.build import topology_of
 from node.topology.model import Place, Topology
-from plugin.preferred import Ground, Preference
+from plugin.preferred import PlacementMap, Preference
 
 CUBE_MESH: Mapping[tuple[int, int], int] = {
     pair: count
@@ -49,7 +49,7 @@ def preference_of(topology: Topology) -> Preference:
         place.name: OfferedDevice(place.name, Device(place.name, DeviceKind.GPU, "nvidia"), healthy=True)
         for place in topology.places
     }
-    return Preference(devices, Ground(topology))
+    return Preference(devices, PlacementMap(topology))
 
 
 def _place(number: int, gpus: int, links: Mapping[tuple[int, int], int] | None = None, switch_links: int = 0) -> Place:

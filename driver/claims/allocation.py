@@ -14,9 +14,9 @@ from collections.abc import Collection
 from driver.claims.errors import ClaimError
 from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimReference, ConfigSource, Toleration
 from driver.devices.peer import Peer
-from driver.excerpts import shown
-from driver.labels import SUBDOMAIN_BYTES, label_faults, subdomain_faults
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
+from scheduling.api.excerpts import shown
+from scheduling.api.labels import SUBDOMAIN_BYTES, label_faults, subdomain_faults
 
 _RESULTS = "status.allocation.devices.results"
 _CONFIGS = "status.allocation.devices.config"

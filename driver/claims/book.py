@@ -29,7 +29,7 @@ from driver.claims.steps import Step, Steps
 from driver.claims.store import RecordStore
 from node.events import EventSink, EventType
 from node.files import FileError
-from node.ledger import Hold, Ledger
+from node.ledger.ledger import Hold, Ledger
 from node.values import replace
 
 T = TypeVar("T")

@@ -23,12 +23,12 @@ from driver.claims.allocation import still_here
 from driver.claims.book import ClaimBook
 from driver.claims.errors import ClaimError, Refused, Unavailable
 from driver.claims.kubelet import KubeletClaims
+from driver.claims.locks import ClaimLocks
 from driver.claims.model import ClaimReference
 from driver.claims.observer import ClaimObserver
 from driver.claims.options import ClaimOptions
 from driver.claims.reader import ClaimReader
 from driver.claims.record import ClaimRecord
-from driver.claims.turns import Turns
 
 log = logging.getLogger("ostler.claims")
 
@@ -40,7 +40,7 @@ class Collector:
         self,
         options: ClaimOptions,
         book: ClaimBook,
-        turns: Turns,
+        turns: ClaimLocks,
         reader: ClaimReader,
         *,
         prepare: Callable[[ClaimReference], Awaitable[object]],

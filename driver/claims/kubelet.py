@@ -19,7 +19,7 @@ from node.opening import KUBELET_STATE, content, opened
 from node.values import Value, replace, value
 
 if TYPE_CHECKING:
-    from node.dra_state import ClaimInfo
+    from node.kubelet.dra_state import ClaimInfo
 
 
 @value
@@ -83,11 +83,11 @@ def read_kubelet_claims(root: Path) -> KubeletClaims:
 
     A missing one proves nothing, since a kubelet always has one. Nor does one without a name: it was replaced.
     """
-    from node.dra_state import (
+    from node.kubelet.dra_state import (  # Not at the start: first the kubelet is registered with.
         FILE_NAME,
         DraStateError,
         decode,
-    )  # Not at the start: first the kubelet is registered with.
+    )
 
     path = root / FILE_NAME
     try:

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from node.ledger import HeldError, Hold, HoldState, Ledger, excludes
+from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, excludes
 from node.rules import Door
 from node.values import Value, value
 
 
 @value
-class Conflict(Value):
+class LostDevice(Value):
     """``claim`` (``namespace/name``) waits for ``wanted``; a pod had it, or what overlaps it."""
 
     claim: str
@@ -40,7 +40,7 @@ class Losers:
     def __init__(self, told: Callable[[str, str, HeldError], None]) -> None:
         """``told``: the claim's UID and name, and why it cannot have the device."""
         self._told = told
-        self._lost: dict[str, dict[str, Conflict]] = {}
+        self._lost: dict[str, dict[str, LostDevice]] = {}
 
     def lost(self, uid: str, claim: str, error: HeldError) -> bool:
         """A claim could not take a device; whether that is new."""
@@ -49,7 +49,7 @@ class Losers:
         conflicts = self._lost.setdefault(uid, {})
         if error.wanted.device in conflicts:
             return False
-        conflicts[error.wanted.device] = Conflict(claim, error.wanted)
+        conflicts[error.wanted.device] = LostDevice(claim, error.wanted)
         self._told(uid, claim, error)
         return True
 
@@ -90,7 +90,7 @@ class Losers:
                 del self._lost[uid]
 
 
-def _goes_on(conflict: Conflict, holds: tuple[Hold, ...]) -> bool:
+def _goes_on(conflict: LostDevice, holds: tuple[Hold, ...]) -> bool:
     return any(_in_the_way(hold, conflict.wanted) for hold in holds)
 
 

@@ -22,9 +22,9 @@ from driver.devices.taints import taints
 from driver.devices.view import OF_DOORS, without_holds
 from driver.parameters.options import device_options
 from kube.bodies import text_at
-from node.ledger import Hold
+from node.ledger.ledger import Hold
+from node.ledger.overlap import wholes_of
 from node.offer import Cause
-from node.overlap import wholes_of
 from node.rules import Door
 from node.values import Value, value
 

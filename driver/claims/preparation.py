@@ -3,35 +3,35 @@
 The claim is read before anything is locked, and one that is released meanwhile is refused: a late duplicate must not
 bring back what the kubelet has given up. All that can be wrong with the claim is found before anything is touched; what
 fails after that leaves things as they were. Who has a device is asked of the ledger alone, at the end
-(``driver.claims.taking``).
+(``driver.claims.admission``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from driver.claims.admission import Refusal, take
 from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.book import ClaimBook
 from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.locks import ClaimLocks
 from driver.claims.model import Allocation, ClaimReference, ClaimState, PreparedDevice
 from driver.claims.options import ClaimOptions
 from driver.claims.plan import Plan, planned
 from driver.claims.reader import ClaimReader
 from driver.claims.record import ClaimRecord, check_size
 from driver.claims.steps import Step
-from driver.claims.taking import Refusal, take
 from driver.claims.tombstones import Tombstones
-from driver.claims.turns import Turns
 from driver.claims.waits import Waits
 from driver.devices.offered import DoorView
 from driver.parameters.errors import UnservedParameter
 from kube.bodies import JsonObject
-from node.ledger import HeldError
+from node.ledger.ledger import HeldError
 from node.values import Value, replace, value
 
 
 @value
-class Surroundings(Value):
+class PreparationContext(Value):
     """What preparation looks at and tells: this boot's id, the clocks, and who learns of a claim that has to wait.
 
     ``blocked``: the claim, the UID of the one that it waits for (empty where it is none), and what to say of it.
@@ -54,11 +54,11 @@ class Preparation:
         self,
         options: ClaimOptions,
         book: ClaimBook,
-        turns: Turns,
+        turns: ClaimLocks,
         reader: ClaimReader,
         *,
         waits: Waits,
-        around: Surroundings,
+        around: PreparationContext,
     ) -> None:
         self.view: DoorView | None = None
         self.tombstones = Tombstones(options.tombstone_age, around.monotonic)

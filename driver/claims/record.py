@@ -14,9 +14,9 @@ from dataclasses import field
 
 from driver.claims.errors import ClaimError
 from driver.claims.model import ClaimReference, ClaimState, PreparedDevice
-from driver.excerpts import shown
 from kube.bodies import Json, JsonObject
 from node.values import Value, replace, value
+from scheduling.api.excerpts import shown
 
 SCHEMA = "claim/v1"
 LARGEST = 8 << 20

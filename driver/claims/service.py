@@ -20,23 +20,23 @@ from driver.claims.allocation import check_reference
 from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
 from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.locks import ClaimLocks
 from driver.claims.losers import Losers
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.claims.observer import ClaimObserver, NoObserver
 from driver.claims.options import ClaimOptions
-from driver.claims.preparation import Preparation, Surroundings
+from driver.claims.preparation import Preparation, PreparationContext
 from driver.claims.reader import ClaimReader
 from driver.claims.record import ClaimRecord
 from driver.claims.restart import Restart
 from driver.claims.status import ClaimStatus, Failures
 from driver.claims.steps import NoSteps, Step, Steps
-from driver.claims.turns import Turns
 from driver.claims.waits import Waits
 from driver.devices.offered import DoorView
 from node.chance import chance
 from node.events import EventSink
-from node.ledger import HeldError, Ledger
-from node.overlap import wholes_of
+from node.ledger.ledger import HeldError, Ledger
+from node.ledger.overlap import wholes_of
 from node.rules import Door
 from node.values import replace
 
@@ -76,13 +76,13 @@ class ClaimService:
         self._viewed = asyncio.Event()
         self._recovered = asyncio.Event()
         self._tasks: set[asyncio.Task[object]] = set()
-        self._turns = Turns()
+        self._turns = ClaimLocks()
         self._failures = Failures(clock)
         self._changed = changed
         self._losers = Losers(self._tell_lost)
         self._book = ClaimBook(options, self.ledger, self._steps, events, changed)
         self._waits = Waits()
-        around = Surroundings(boot, clock, monotonic, self._blocked, known, self._lose)
+        around = PreparationContext(boot, clock, monotonic, self._blocked, known, self._lose)
         self._preparation = Preparation(options, self._book, self._turns, reader, waits=self._waits, around=around)
         self._restart = Restart(options, self._book, self._observer, boot, clock)
         self._collector = Collector(

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from driver.claims.edits import by_cdi
 from driver.devices.offered import DoorView, DraDevice
 from driver.devices.placement import Placement, placement
-from node.holds.standing import NOTHING_HELD, Standing
 from node.inventory.model import Host, Snapshot
+from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, Offer, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, rule_for
 from node.values import replace
@@ -24,18 +24,18 @@ OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOL
 """Causes that come from what is held or may be, and not from the device: it works, but it is not to be had."""
 
 
-def door_view(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing = NOTHING_HELD) -> DoorView:
+def door_view(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> DoorView:
     """What the DRA door shows of the snapshot."""
     rules = tuple(rules)
-    return view_of(snapshot, door_offer(snapshot, rules, standing), standing, rules)
+    return view_of(snapshot, door_offer(snapshot, rules, context), context, rules)
 
 
-def door_offer(snapshot: Snapshot, rules: Iterable[Rule], standing: Standing = NOTHING_HELD) -> Offer:
+def door_offer(snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext = NOTHING_HELD) -> Offer:
     """The offer behind it, which also tells what is withheld."""
-    return offer(snapshot, map(_for_this_door, rules), standing, Door.DRA)
+    return offer(snapshot, map(_for_this_door, rules), context, Door.DRA)
 
 
-def view_of(snapshot: Snapshot, shown: Offer, standing: Standing, rules: Iterable[Rule]) -> DoorView:
+def view_of(snapshot: Snapshot, shown: Offer, context: OfferContext, rules: Iterable[Rule]) -> DoorView:
     """The view of that offer, which was made by ``rules``: those of one resource may be for different doors."""
     ours = tuple(map(_for_this_door, rules))
     found = [
@@ -52,7 +52,7 @@ def view_of(snapshot: Snapshot, shown: Offer, standing: Standing, rules: Iterabl
             item.reason,
             item.cause,
             placed.attributes[item.device.name],
-            contested=item.device.name in standing.contested,
+            contested=item.device.name in context.contested,
         )
         for rule, item in _sorted(found, placed)
     )

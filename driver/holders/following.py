@@ -19,8 +19,8 @@ from kube.bodies import JsonObject
 from kube.errors import KubeError, RequestError
 
 if TYPE_CHECKING:
-    from driver.api import ResourceApi
-    from driver.async_api import AsyncResourceApi
+    from driver.resource_api.async_client import AsyncResourceApi
+    from driver.resource_api.client import ResourceApi
     from kube.collection import Source
     from kube.reflector import Reflector
 

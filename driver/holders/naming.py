@@ -26,8 +26,8 @@ from kube.json_stream import Fields
 from node.values import Value, value
 
 if TYPE_CHECKING:
-    from driver.api import ResourceApi
-    from driver.async_api import AsyncResourceApi
+    from driver.resource_api.async_client import AsyncResourceApi
+    from driver.resource_api.client import ResourceApi
 
 _PATIENCE = 120.0
 """Seconds for all pages: a large cluster has some ten thousand claims."""

@@ -23,8 +23,8 @@ from kube.bodies import JsonObject
 from kube.errors import KubeError
 
 if TYPE_CHECKING:
-    from driver.api import ResourceApi
-    from driver.async_api import AsyncResourceApi
+    from driver.resource_api.async_client import AsyncResourceApi
+    from driver.resource_api.client import ResourceApi
     from kube.collection import Source
 
 log = logging.getLogger("ostler.kube")

@@ -28,12 +28,12 @@ from driver.holders.reading import Answer, Key, Pace, ReadingOrder, Turn
 from driver.holders.reserved import Reservation, reservation_of
 from kube.bodies import one_line
 from kube.errors import KubeError, RequestError
-from node.ledger import Hold, HoldState
+from node.ledger.ledger import Hold, HoldState
 from node.rules import Door
 from node.values import Value, value
 
 if TYPE_CHECKING:
-    from driver.async_api import AsyncResourceApi
+    from driver.resource_api.async_client import AsyncResourceApi
 
 log = logging.getLogger("ostler.claims")
 

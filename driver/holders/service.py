@@ -14,13 +14,13 @@ from driver.holders.reading import Pace
 from driver.holders.reservations import Reservations
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
-from node.ledger import Hold
+from node.ledger.ledger import Hold
 
 if TYPE_CHECKING:
-    from driver.async_api import AsyncResourceApi
+    from driver.resource_api.async_client import AsyncResourceApi
 
 
-class NodeHolders:
+class NodeClaims:
     """Follows while ``run`` runs; for the event loop alone.
 
     ``within``: names of the devices that a device is a part of. ``changed``: told, on the loop, when reservations or

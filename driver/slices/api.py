@@ -1,4 +1,4 @@
-"""What the controller needs of the API server: a protocol that ``driver.api.ResourceApi`` fulfils.
+"""What the controller needs of the API server: a protocol that ``driver.resource_api.client.ResourceApi`` fulfils.
 
 Objects are resource.k8s.io/v1 dicts, whatever version the server serves. Failures are ``kube.errors.RequestError``.
 """

@@ -2,8 +2,8 @@
 
 Absent, null and empty are one for lists, mappings and plain fields; a pointer is set or not; quantities count by value
 (``1Gi`` is ``1024Mi``); order in lists counts. Fields that this version does not know are compared as they stand. The
-walk follows the shapes of ``driver.validation`` over the JSON itself and makes no typed copy: nearly always two devices
-are equal as they stand, and pools have thousands.
+walk follows the shapes of ``scheduling.api.validation`` over the JSON itself and makes no typed copy: nearly always two
+devices are equal as they stand, and pools have thousands.
 
 Taints have a rule of their own (KEP-5055): a time that only one side has does not count, and a second of rounding
 either way does not either, because the server sets times that are left out and stores whole seconds.
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from driver.quantity import QuantityError, of_json
-from driver.validation.schema import QUANTITY, TIME, ListOf, MapOf, Scalar, Shape, Type, zero
-from driver.validation.shapes import DEVICE, NODE_SELECTOR, SLICE_SPEC
+from scheduling.api.quantities import QuantityError, of_json
+from scheduling.api.validation.schema import QUANTITY, TIME, ListOf, MapOf, Scalar, Shape, Type, zero
+from scheduling.api.validation.shapes import DEVICE, NODE_SELECTOR, SLICE_SPEC
 
 _DEVICES: Final = ListOf(DEVICE)
 _COUNTERS: Final = SLICE_SPEC.fields["sharedCounters"].type

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from driver.slices.features import disabled_features
-from driver.validation.cause import Cause
 from kube.bodies import JsonObject
+from scheduling.api.validation.cause import Cause
 
 _SHOWN_CAUSES = 3
 

@@ -3,21 +3,21 @@
 Two kinds. A pool whose slices contradict each other (names twice, counters that nobody has) would be published and then
 never used, and no server says so: such a pool is not written at all. A slice that breaks a rule of the API would be
 refused, on its own, by the server: it is left out, and the other slices are written. The rules are those of
-``driver.validation`` with every optional feature on, because only the server knows which ones it has.
+``scheduling.api.validation`` with every optional feature on, because only the server knows which ones it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from driver.excerpts import shown
 from driver.slices.errors import InvalidPool
 from driver.slices.model import Pool, Slice
 from driver.slices.twins import without_twins
-from driver.validation.cause import Cause
-from driver.validation.gates import Gates
-from driver.validation.objects import validate_slice
 from kube.bodies import Json, JsonObject, object_at, text_at
+from scheduling.api.excerpts import shown
+from scheduling.api.validation.cause import Cause
+from scheduling.api.validation.gates import Gates
+from scheduling.api.validation.objects import validate_slice
 
 _EVERYTHING = Gates(list_attributes=True, node_allocatable_resources=True)
 

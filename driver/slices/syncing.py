@@ -17,9 +17,9 @@ from driver.slices.status import PoolStatus
 from driver.slices.store import SliceStore
 from driver.slices.wanted import WantedPool
 from driver.slices.writing import SliceWriter
-from driver.validation.cause import Cause
 from kube.errors import KubeError, RequestError
 from node.values import Record, Value, record, value
+from scheduling.api.validation.cause import Cause
 
 CHECKING = "checking a pool"
 PUBLISHING = "publishing slices"

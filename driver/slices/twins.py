@@ -3,8 +3,8 @@
 A driver of many devices has them in a few forms: the same attributes, with other numbers and texts. Whether a form is
 good does not depend on these, as long as a number has 64 bits and a text is short and plain. So of each form the first
 device is judged whole and the others by their names alone, which takes a tenth of the time. Which values may differ is
-all that is known here of the rules; they stay in ``driver.validation``, and where anything is found wrong everything is
-judged again in full, so that faults read as always.
+all that is known here of the rules; they stay in ``scheduling.api.validation``, and where anything is found wrong
+everything is judged again in full, so that faults read as always.
 """
 
 from __future__ import annotations

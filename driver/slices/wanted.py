@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from driver.slices.errors import DroppedFieldsError, InvalidPool
 from driver.slices.limits import pool_fault
 from driver.slices.model import Pool, Slice
-from driver.validation.cause import Cause
 from node.values import replace
+from scheduling.api.validation.cause import Cause
 
 
 class WantedPool:

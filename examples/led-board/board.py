@@ -14,14 +14,14 @@ import random
 import time
 from pathlib import Path
 
-from driver.api import ResourceApi
-from driver.async_api import AsyncResourceApi
 from driver.claims.allocation import allocation_of
 from driver.claims.errors import ClaimError
 from driver.claims.model import ClaimReference, PreparedDevice
-from driver.door import DraDoor
-from driver.observer import Silent
-from driver.registration import DoorOptions
+from driver.door.door import DraDoor
+from driver.door.observer import Silent
+from driver.door.registration import DoorOptions
+from driver.resource_api.async_client import AsyncResourceApi
+from driver.resource_api.client import ResourceApi
 from driver.slices.controller import Controller
 from driver.slices.model import DriverResources, Pool, node_owner
 from driver.slices.options import Options

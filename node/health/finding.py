@@ -80,8 +80,8 @@ class Finding(Value):
 class Verdict(Value):
     """What follows from all findings: the health, without the time, and how it came about.
 
-    ``may_evict``: the policy's word, before brakes and delays. ``lasts``: what it says that of is so at the moment.
-    ``also``: reasons of what else speaks against the device, the hardest to end first.
+    ``may_evict``: the policy's word, before eviction limits and delays. ``lasts``: what it says that of is so at the
+    moment. ``also``: reasons of what else speaks against the device, the hardest to end first.
     """
 
     health: Health

@@ -2,9 +2,9 @@
 
 The one place with time and an audience; what follows from what is decided below it, by pure values. It never waits and
 never writes: it is given a way to be called later (the loop's ``call_later``) and a way to have its memory written.
-Everything here belongs to the thread of the event loop, but for ``entries``, ``brakes`` and ``policy``, which metrics
-read in theirs. A call returns when subscribers have heard of what it changed. What a subscriber raises is logged and
-keeps nobody else from hearing.
+Everything here belongs to the thread of the event loop, but for ``entries``, ``eviction_limits`` and ``policy``, which
+metrics read in theirs. A call returns when subscribers have heard of what it changed. What a subscriber raises is
+logged and keeps nobody else from hearing.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Protocol, TypeVar
 
 from node.events import EventSink, EventType
 from node.files import JsonValue
-from node.health.board import Word
-from node.health.brakes import Brake
 from node.health.counters import HealthCounters
 from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
+from node.health.eviction_limits import EvictionLimit
+from node.health.findings import Override
 from node.health.memory import Memory, to_data
 from node.health.policy import Policy
 from node.health.signal import HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
-from node.health.telling import BRAKE_OFF, BRAKE_ON, Change, named, stories
-from node.health.ward import Outcome, Ward
+from node.health.telling import LIMIT_ON, LIMIT_RELEASED, Change, named, stories
+from node.health.tracker import HealthTracker, Outcome
 from node.health.xids import is_known
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.values import Value, value
@@ -94,7 +94,7 @@ class HealthKeeper:
         boot: str = "",
         save: Callable[[JsonValue], None] = lambda _: None,
     ) -> None:
-        self._ward = Ward(policy)
+        self._tracker = HealthTracker(policy)
         self._clock = clock
         self._steady = steady
         self._ahead = clock() - steady()
@@ -112,17 +112,17 @@ class HealthKeeper:
     @property
     def policy(self) -> Policy:
         """What is in force."""
-        return self._ward.policy
+        return self._tracker.policy
 
     @property
     def judged(self) -> Snapshot:
         """The newest snapshot with the verdicts in its devices' health; the very same value until something changes."""
-        return self._ward.judged
+        return self._tracker.judged
 
     @property
-    def brakes(self) -> tuple[tuple[Brake, tuple[str, ...]], ...]:
-        """The brakes that are on, each with the devices that it keeps from evicting."""
-        return tuple((brake, self._ward.restrained(brake.kind)) for brake in self._ward.brakes.on)
+    def eviction_limits(self) -> tuple[tuple[EvictionLimit, tuple[str, ...]], ...]:
+        """The eviction limits that hold, each with the devices that it keeps from evicting."""
+        return tuple((limit, self._tracker.restrained(limit.kind)) for limit in self._tracker.eviction_limits.on)
 
     def recall(self, memory: Memory | None) -> None:
         """Take up what the instance that served before has left; None where nobody knows what that was.
@@ -132,16 +132,16 @@ class HealthKeeper:
         """
         if memory is None:
             return
-        board, now = self._ward.board, self._now()
-        names = board.forget_waiting(now - _WRITTEN_WITHIN)
+        findings, now = self._tracker.findings, self._now()
+        names = findings.forget_waiting(now - _WRITTEN_WITHIN)
         for name, track in memory.tracks:
-            board.restore(name, track, now)
+            findings.restore(name, track, now)
         # Said later than now: the clock was set back since, and a word holds no longer for that.
         said = {name: word.shifted(min(0.0, now - word.at)) for name, word in memory.words}
-        board.words |= {name: word for name, word in said.items() if name not in board.words}
-        self._ward.brakes.restore(memory.brakes, memory.excused, memory.ailing, now)
-        names |= {name for name, _ in (*memory.tracks, *memory.words)} | self._ward.advance(now)
-        self._done(self._ward.touched(names, now))
+        findings.words |= {name: word for name, word in said.items() if name not in findings.words}
+        self._tracker.eviction_limits.restore(memory.eviction_limits, memory.excused, memory.ailing, now)
+        names |= {name for name, _ in (*memory.tracks, *memory.words)} | self._tracker.advance(now)
+        self._done(self._tracker.touched(names, now))
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Have every judged snapshot handed over when it changes; returns how to end that. It must not block."""
@@ -155,7 +155,7 @@ class HealthKeeper:
 
     def observe(self, snapshot: Snapshot) -> None:
         """A scan was published; what it says of each device is one more source."""
-        self._done(self._ward.observe(snapshot, self._now()))
+        self._done(self._tracker.observe(snapshot, self._now()))
 
     def event(self, event: HealthEvent) -> None:
         """Something happened to a device."""
@@ -164,21 +164,21 @@ class HealthKeeper:
             xid = str(event.code) if is_known(event.code) else "other"
             _count(self.counters.xids, (xid, self.policy.action(event.kind, event.code).value))
             log.warning("XID", extra={"device": event.device, "xid": event.code, "instance": event.instance})
-        self._done(self._ward.event(event, self._now()))
+        self._done(self._tracker.event(event, self._now()))
 
     def looked(self, look: Look) -> None:
         """A source looked at devices."""
         _count(self.counters.looks, (look.source,))
-        self._done(self._ward.looked(look, self._now()))
+        self._done(self._tracker.looked(look, self._now()))
 
     def use(self, policy: Policy) -> None:
         """Follow another policy from now on."""
         if policy != self.policy:
-            self._done(self._ward.use(policy, self._now()))
+            self._done(self._tracker.use(policy, self._now()))
 
     def entries(self) -> tuple[Entry, ...]:
         """Every device, in the snapshot's order."""
-        return tuple(self._entry(device) for device in self._ward.scanned.devices)
+        return tuple(self._entry(device) for device in self._tracker.scanned.devices)
 
     def set(
         self, device: str, state: HealthState, reason: str, seconds: float | None = None, *, dry_run: bool = False
@@ -191,15 +191,15 @@ class HealthKeeper:
         name = self._found(device).name
         now = self._now()
         word = _word(state, reason, seconds, now)
-        words = self._ward.board.words
+        words = self._tracker.findings.words
         before = words.get(name)
         words[name] = word
         if dry_run:
             try:
-                return self._lines(name, self._ward.foretell(name))
+                return self._lines(name, self._tracker.foretell(name))
             finally:
                 _put_back(words, name, before)
-        return self._told(name, self._ward.touched((name,), now))
+        return self._told(name, self._tracker.touched((name,), now))
 
     def clear(self, device: str, *, dry_run: bool = False) -> tuple[str, ...]:
         """Take it back, and forget what only a person or a reset could end; what changed, one line a device.
@@ -207,30 +207,31 @@ class HealthKeeper:
         A condition that is still there stays. Raises DeviceUnknownError and NothingToClearError.
         """
         name = self._found(device).name
-        board = self._ward.board
-        if not board.clearable(name):
+        findings = self._tracker.findings
+        if not findings.clearable(name):
             raise NothingToClearError(self._why_not_cleared(name))
         if dry_run:
-            return (f"{name}: {', '.join(board.clearable(name))} would be cleared",)
-        board.clear(name)
-        return self._told(name, self._ward.touched((name,), self._now()))
+            return (f"{name}: {', '.join(findings.clearable(name))} would be cleared",)
+        findings.clear(name)
+        return self._told(name, self._tracker.touched((name,), self._now()))
 
-    def release_brake(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Let a brake go: sick devices of that kind may evict again. Raises BadWordError and NothingToClearError."""
+    def release_eviction_limit(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Release a kind's limit: its sick devices may evict again. Raises BadWordError and NothingToClearError."""
         if kind not in set(DeviceKind):
             raise BadWordError(f"{kind!r} is no kind of device; kinds are {', '.join(DeviceKind)}")
-        brakes, held = self._ward.brakes, DeviceKind(kind)
-        if held not in {brake.kind for brake in brakes.on}:
-            raise NothingToClearError(f"the brake of the kind {kind} is not on; 'ostler health' shows those that are")
-        restrained = self._ward.may_evict(held)
+        eviction_limits, held = self._tracker.eviction_limits, DeviceKind(kind)
+        if held not in {limit.kind for limit in eviction_limits.on}:
+            raise NothingToClearError(f"no eviction limit holds for kind {kind}; 'ostler health' shows those that do")
+        restrained = self._tracker.may_evict(held)
         changes = (
             f"devices of kind {kind} may evict",
             *(f"{name}: evicts the pods that have it" for name in restrained),
         )
         if not dry_run:
-            brakes.release(held)
-            self._done(self._ward.touched(restrained, self._now()))
-            self._events.emit(EventType.NORMAL, BRAKE_OFF, f"{changes[0]} again: somebody released the brake")
+            eviction_limits.release(held)
+            self._done(self._tracker.touched(restrained, self._now()))
+            text = f"{changes[0]} again: somebody released the eviction limit"
+            self._events.emit(EventType.NORMAL, LIMIT_RELEASED, text)
         return changes
 
     def close(self) -> None:
@@ -240,7 +241,7 @@ class HealthKeeper:
             self._timer.cancel()
 
     def _found(self, device: str) -> Device:
-        found = self._ward.find(device)
+        found = self._tracker.find(device)
         if found is None:
             raise DeviceUnknownError(device)
         return found
@@ -250,14 +251,14 @@ class HealthKeeper:
         health = entry.health
         if health.state is HealthState.HEALTHY:
             return f"nothing is held against {name}"
-        if entry.of and self._ward.board.clearable(entry.of):
+        if entry.of and self._tracker.findings.clearable(entry.of):
             return f"what is held against {name} is held against {entry.of}: ostler health clear {entry.of}"
         fix = f"to overrule it: ostler health set {name} healthy --reason ..."
         return f"nobody said anything of {name}, and what is wrong is still so: {health.reason}; {fix}"
 
     def _entry(self, device: Device) -> Entry:
-        verdict = self._ward.verdict(device)
-        shown = self._ward.shown(device).health.state
+        verdict = self._tracker.verdict(device)
+        shown = self._tracker.shown(device).health.state
         return Entry(
             device.name,
             device.kind,
@@ -288,9 +289,9 @@ class HealthKeeper:
             self._publish()
         self._arm()
         # What cannot be said keeps nobody from the verdict.
-        self._tell(outcome.changes, outcome.brakes)
+        self._tell(outcome.changes, outcome.eviction_limits)
 
-    def _tell(self, changes: Iterable[Change], brakes: Iterable[Brake]) -> None:
+    def _tell(self, changes: Iterable[Change], eviction_limits: Iterable[EvictionLimit]) -> None:
         changes = tuple(changes)
         for change in changes:
             if not change.is_of_state:
@@ -301,11 +302,11 @@ class HealthKeeper:
         told = [change for change in changes if not change.by_hand]
         for kind, reason, message in stories(told, dry_run=self.policy.dry_run):
             self._events.emit(kind, reason, message)
-        for brake in brakes:
+        for limit in eviction_limits:
             # None where all of them are over already and only held until they were quiet.
-            who = named(self._ward.may_evict(brake.kind))
-            text = f"{brake.reason}: none of them costs a pod until 'ostler health release-brake {brake.kind}'"
-            self._events.emit(EventType.WARNING, BRAKE_ON, f"{text}; {who}" if who else text)
+            who = named(self._tracker.may_evict(limit.kind))
+            text = f"{limit.reason}: none of them costs a pod until 'ostler health release-eviction-limit {limit.kind}'"
+            self._events.emit(EventType.WARNING, LIMIT_ON, f"{text}; {who}" if who else text)
 
     def _publish(self) -> None:
         snapshot = self.judged
@@ -316,7 +317,7 @@ class HealthKeeper:
                 log.exception("a subscriber failed", extra={"generation": snapshot.generation})
 
     def _arm(self) -> None:
-        now, due = self._now(), self._ward.next_due()
+        now, due = self._now(), self._tracker.next_due()
         if self._closed or due == self._due:
             return
         if self._timer is not None:
@@ -329,7 +330,7 @@ class HealthKeeper:
     def _tick(self) -> None:
         self._timer, self._due = None, math.inf
         if not self._closed:
-            self._done(self._ward.passed(self._now()))
+            self._done(self._tracker.passed(self._now()))
 
     def _now(self) -> float:
         """Unix seconds; where the clock was set meanwhile, what is held moves with it."""
@@ -338,17 +339,19 @@ class HealthKeeper:
         jump, self._ahead = ahead - self._ahead, ahead
         if abs(jump) > _JUMP:
             log.info("the clock was set", extra={"seconds": round(jump)})
-            self._ward.shift(jump)
+            self._tracker.shift(jump)
             if self._due is not math.inf:
                 self._due += jump
         return now
 
     def _data(self) -> JsonValue:
-        board = self._ward.board
-        return to_data(board.all_tracks(), board.words, self._ward.brakes, self._boot, self.policy.pace)
+        findings = self._tracker.findings
+        return to_data(
+            findings.all_tracks(), findings.words, self._tracker.eviction_limits, self._boot, self.policy.pace
+        )
 
 
-def _word(state: HealthState, reason: str, seconds: float | None, now: float) -> Word:
+def _word(state: HealthState, reason: str, seconds: float | None, now: float) -> Override:
     """Raises BadWordError."""
     if state is HealthState.UNKNOWN:
         raise BadWordError("state: nobody can say that a device is unknown; say healthy, degraded or unhealthy")
@@ -359,10 +362,10 @@ def _word(state: HealthState, reason: str, seconds: float | None, now: float) ->
         raise BadWordError(f"reason: use at most {_LONGEST_REASON} printable characters")
     if seconds is not None and not 0 < seconds <= LONGEST_WORD:
         raise BadWordError(f"time: is {seconds:g} s; give between a moment and a year, or none for until it is cleared")
-    return Word(state, text, now, None if seconds is None else now + seconds)
+    return Override(state, text, now, None if seconds is None else now + seconds)
 
 
-def _put_back(words: dict[str, Word], name: str, before: Word | None) -> None:
+def _put_back(words: dict[str, Override], name: str, before: Override | None) -> None:
     if before is None:
         del words[name]
     else:

@@ -1,10 +1,10 @@
-"""What outlives a restart: people's words, troubles that nobody tells again, brakes, excuses. As plain JSON. Pure.
+"""What outlives a restart: people's words, troubles that nobody tells again, eviction limits, excuses. As JSON. Pure.
 
 Those are what waits for a reset or for a person, and events that ask for a drain, until their quiet time is over; the
 rest is told again by whoever sees it, but not since when: so devices that were bad for long are excused, too, and put
-no brake on only because the agent starts. What is no person's matter is forgotten with the boot, since a boot is a
-reset. The end of a quiet time is written in steps of a minute, so that a storm of events is no storm of writes. Data
-that is not as it should be is left out, entry by entry: the rest is still true.
+no eviction limit on only because the agent starts. What is no person's matter is forgotten with the boot, since a boot
+is a reset. The end of a quiet time is written in steps of a minute, so that a storm of events is no storm of writes.
+Data that is not as it should be is left out, entry by entry: the rest is still true.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from node.files import JsonValue
 from node.health.action import Action
-from node.health.board import EVENT, Word
-from node.health.brakes import Brake, Brakes
+from node.health.eviction_limits import EvictionLimit, EvictionLimits
+from node.health.findings import EVENT, Override
 from node.health.policy import Pace
 from node.health.signal import Trouble
 from node.health.state import HealthState, Recovery
@@ -29,20 +29,24 @@ _STEP = 60.0
 
 @value
 class Memory(Value):
-    """What is remembered: tracks and words by the device's name; ``excused``: devices that put no brake on.
+    """What is remembered: tracks and words by the device's name; ``excused``: devices that put no eviction limit on.
 
     ``ailing``: those that put none on before they begin to evict.
     """
 
     tracks: tuple[tuple[str, Track], ...] = ()
-    words: tuple[tuple[str, Word], ...] = ()
-    brakes: tuple[Brake, ...] = ()
+    words: tuple[tuple[str, Override], ...] = ()
+    eviction_limits: tuple[EvictionLimit, ...] = ()
     excused: tuple[str, ...] = ()
     ailing: tuple[str, ...] = ()
 
 
 def to_data(
-    tracks: Iterable[tuple[str, Track]], words: Mapping[str, Word], brakes: Brakes, boot: str, pace: Pace
+    tracks: Iterable[tuple[str, Track]],
+    words: Mapping[str, Override],
+    eviction_limits: EvictionLimits,
+    boot: str,
+    pace: Pace,
 ) -> JsonValue:
     """The record's data; the same for the same state, and hardly changed by a trouble that is only told again."""
     lasting = [(name, track) for name, track in tracks if _lasts(track)]
@@ -54,10 +58,10 @@ def to_data(
         for name, word in sorted(words.items())
     ]
     on: list[JsonValue] = [
-        {"kind": brake.kind.value, "since": brake.since, "reason": brake.reason} for brake in brakes.on
+        {"kind": limit.kind.value, "since": limit.since, "reason": limit.reason} for limit in eviction_limits.on
     ]
-    excused: list[JsonValue] = [*brakes.excused]
-    ailing: list[JsonValue] = [*brakes.ailing]
+    excused: list[JsonValue] = [*eviction_limits.excused]
+    ailing: list[JsonValue] = [*eviction_limits.ailing]
     return {"boot": boot, "troubles": troubles, "words": said, "brakes": on, "excused": excused, "ailing": ailing}
 
 
@@ -69,7 +73,7 @@ def from_data(data: JsonValue, boot: str) -> Memory:
     return Memory(
         tuple((name, track) for name, track in tracks if same or track.action is Action.REPLACE),
         tuple(said for entry in _entries(found.get("words")) if (said := _word(entry)) is not None),
-        tuple(brake for entry in _entries(found.get("brakes")) if (brake := _brake(entry)) is not None),
+        tuple(limit for entry in _entries(found.get("brakes")) if (limit := _limit(entry)) is not None),
         _names(found.get("excused")),
         _names(found.get("ailing")),
     )
@@ -128,18 +132,18 @@ def _track(entry: dict[str, JsonValue]) -> tuple[str, Track] | None:
     return (name, track) if name and lasts else None
 
 
-def _word(entry: dict[str, JsonValue]) -> tuple[str, Word] | None:
+def _word(entry: dict[str, JsonValue]) -> tuple[str, Override] | None:
     try:
         until = None if entry.get("until") is None else _number(entry, "until")
-        word = Word(HealthState(_text(entry, "state")), _text(entry, "reason"), _number(entry, "at"), until)
+        word = Override(HealthState(_text(entry, "state")), _text(entry, "reason"), _number(entry, "at"), until)
     except ValueError:
         return None
     return (_text(entry, "device"), word) if _text(entry, "device") else None
 
 
-def _brake(entry: dict[str, JsonValue]) -> Brake | None:
+def _limit(entry: dict[str, JsonValue]) -> EvictionLimit | None:
     try:
-        return Brake(DeviceKind(_text(entry, "kind")), _number(entry, "since"), _text(entry, "reason"))
+        return EvictionLimit(DeviceKind(_text(entry, "kind")), _number(entry, "since"), _text(entry, "reason"))
     except ValueError:
         return None
 

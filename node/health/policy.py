@@ -124,15 +124,15 @@ class Pace(Value):
 class Policy(Value):
     """``actions``: over the defaults. ``evicting``: kinds of trouble that may cost pods that have the device.
 
-    ``brake``: whether many devices that go bad at once keep each other from evicting. ``dry_run``: states are made,
-    told and counted, and nobody is shown them. ``polled``: sources whose silence says nothing, so that a condition of
-    theirs is over only after that many looks; what others told last holds until they tell something else.
+    ``limits_evictions``: whether many devices that go bad at once keep each other from evicting. ``dry_run``: states
+    are made, told and counted, and nobody is shown them. ``polled``: sources whose silence says nothing, so that a
+    condition of theirs is over only after that many looks; what others told last holds until they tell something else.
     """
 
     xids: XidTable = field(default_factory=XidTable)
     actions: tuple[tuple[Trouble, Action], ...] = ()
     evicting: frozenset[Trouble] = frozenset({Trouble.LOST})
-    brake: bool = True
+    limits_evictions: bool = True
     dry_run: bool = False
     pace: Pace = field(default_factory=Pace)
     polled: frozenset[str] = frozenset({"nvml", "sysfs"})

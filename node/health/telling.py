@@ -24,7 +24,7 @@ REASONS = {
     HealthState.UNHEALTHY: (EventType.WARNING, "DeviceUnhealthy"),
     HealthState.UNKNOWN: (EventType.WARNING, "DeviceUnknown"),
 }
-BRAKE_ON, BRAKE_OFF = "HealthBrakeOn", "HealthBrakeReleased"
+LIMIT_ON, LIMIT_RELEASED = "HealthBrakeOn", "HealthBrakeReleased"
 
 
 @value

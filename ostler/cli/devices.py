@@ -51,10 +51,10 @@ def _ask(settings: Settings) -> agent_pb2.ListDevicesResponse:
 def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
     # Here and not above: with a running agent none of this is needed.
     from driver.devices.view import door_offer
-    from node.holds.standing import NOTHING_HELD
     from node.inventory.model import Snapshot
+    from node.ledger.offer_context import NOTHING_HELD
     from node.offer import offer
-    from ostler.admin import devices_message
+    from ostler.admin.service import devices_message
     from ostler.cli.scanning import scan_once
 
     reading = scan_once(settings)

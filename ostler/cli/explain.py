@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document
 from ostler.cli.progress import Progress
-from ostler.explain.asking.question import Question, parse_questions, questions_about
-from ostler.explain.asking.subject import subject_of
-from ostler.explain.diagnosis.verdict import Verdict
-from ostler.explain.errors import ExplainError
-from ostler.explain.kinds import Kind
 from ostler.explain.reading.access import add_access, choice_of, connect, find_access
-from ostler.explain.state import State, merge
+from scheduling.explain.asking.question import Question, parse_questions, questions_about
+from scheduling.explain.asking.subject import subject_of
+from scheduling.explain.diagnosis.verdict import Verdict
+from scheduling.explain.errors import ExplainError
+from scheduling.explain.kinds import Kind
+from scheduling.explain.state import State, merge
 
 if TYPE_CHECKING:
     from kube.discovery import Reads
@@ -180,11 +180,12 @@ def _questions(arguments: argparse.Namespace, default: str, files: State) -> tup
 def _explain(
     state: State, asked: Question, notes: tuple[str, ...], arguments: argparse.Namespace, progress: Progress
 ) -> Verdict:
-    from ostler.explain.diagnosis.survey import survey
+    from ostler.explain.parameters import refusals
+    from scheduling.explain.diagnosis.survey import survey
 
     subject = subject_of(state, asked)
     subject = replace(subject, notes=(*subject.notes, *notes))
-    return survey(state, subject, arguments.node, progress.nodes, _patience())
+    return survey(state, subject, arguments.node, progress.nodes, _patience(), parameters=refusals)
 
 
 def _patience() -> Callable[[bool], Callable[[], bool]]:

@@ -18,6 +18,8 @@ from protos.agent.v1alpha1 import agent_pb2
 
 HEADER = ("DEVICE", "STATE", "CAUSE", "SINCE", "ENDS", "SHOWN AS", "WHY")
 STATES = ("unhealthy", "degraded", "healthy")
+_OLD_RELEASE = "release-brake"
+"""What ``release-eviction-limit`` was called; goes with the next release."""
 _ENDS = {
     "automatic": "by itself",
     "reset": "with a reset",
@@ -30,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
     parser.description = (
         "List how the devices of this node are: state, cause, since when, what ends it, and what the doors show,\n"
-        "which in a dry run is another state. Brakes that are on and sources that are not well stand below."
+        "which in a dry run is another state. Eviction limits that are on and sources that are not well stand below."
     )
     add_format(parser)
     add_socket(parser)
@@ -46,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     clear.add_argument("name", type=sendable, metavar="DEVICE", help="name or UUID of a device")
     _add_common(clear)
-    release = actions.add_parser("release-brake", help="let sick devices of a kind evict", formatter_class=form)
+    release = actions.add_parser(
+        "release-eviction-limit", aliases=[_OLD_RELEASE], help="let sick devices of a kind evict", formatter_class=form
+    )
     release.description = (
         "When more than half of the devices of a kind go bad at once, none of them evicts the pods that have it, as\n"
         "the fault is likelier to be elsewhere. This ends that."
@@ -63,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         case "clear":
             clear = agent_pb2.ClearHealthRequest(device=arguments.name, dry_run=arguments.dry_run)
             changes = call(arguments.socket, lambda stub: stub.ClearHealth(clear, timeout=TIMEOUT)).changes
-        case "release-brake":
+        case "release-eviction-limit" | "release-brake":
             release = agent_pb2.ReleaseBrakeRequest(kind=arguments.name, dry_run=arguments.dry_run)
             changes = call(arguments.socket, lambda stub: stub.ReleaseBrake(release, timeout=TIMEOUT)).changes
         case _:
@@ -154,12 +158,11 @@ def _print_text(answer: agent_pb2.ListHealthResponse, chosen: list[agent_pb2.Dev
         print_table(HEADER, [_row(device) for device in chosen])
     else:
         sys.stdout.write("every device is healthy\n" if answer.devices else "no devices\n")
-    for brake in answer.brakes:
-        names = ", ".join(brake.devices) or "none at the moment"
-        fix = f"'ostler health release-brake {brake.kind}' ends it"
-        text = (
-            f"brake of kind {brake.kind} since {_time(brake.since)}: {brake.reason}; kept from evicting: {names}; {fix}"
-        )
+    for limit in answer.brakes:
+        names = ", ".join(limit.devices) or "none at the moment"
+        fix = f"'ostler health release-eviction-limit {limit.kind}' ends it"
+        text = f"eviction limit for kind {limit.kind} since {_time(limit.since)}: {limit.reason}; "
+        text += f"kept from evicting: {names}; {fix}"
         sys.stdout.write(f"{plain(text)}\n")
     for source in answer.sources:
         if source.state != "ok":

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ostler import __version__
+from ostler.agent.openssl import left_out
 from ostler.cli.exits import CommandFailed, Exit, complain
-from ostler.openssl import left_out
 
 COMMANDS = {
     "run": "run the agent on this node",

@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from node.inventory.source import Source
 from node.lock import LockError
 from node.rules import Door
-from ostler.agent import Agent
+from ostler.agent.agent import Agent
+from ostler.agent.handover import LINGER, KubeletTaken
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import sources_of
@@ -29,7 +30,6 @@ from ostler.config.load import Loaded
 from ostler.config.notes import Note, NoteKind
 from ostler.config.settings import Settings
 from ostler.errors import ReloadFailed
-from ostler.handover import LINGER, KubeletTaken
 from ostler.logs import configure
 
 log = logging.getLogger("ostler.agent")

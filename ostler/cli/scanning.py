@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from node.inventory.source import Source
+from ostler.agent.sources import make_sources
 from ostler.cli.exits import CommandFailed
 from ostler.config.settings import Settings
-from ostler.sources import make_sources
 
 if TYPE_CHECKING:
     from node.inventory.scan import Reading

@@ -13,11 +13,11 @@ from pathlib import Path
 from ostler.cli.exits import CommandFailed
 from ostler.cli.output import emit
 from ostler.drawing.text import plain
-from ostler.explain.errors import ExplainError
-from ostler.explain.kinds import FACTS
 from ostler.explain.reading.access import add_access, choice_of
 from ostler.explain.snapshots.snapshot import ORDER, anonymous, as_json, as_yaml, reduced
-from ostler.explain.state import State
+from scheduling.explain.errors import ExplainError
+from scheduling.explain.kinds import FACTS
+from scheduling.explain.state import State
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ import socket
 import sys
 
 from node.topology.model import Topology
+from ostler.admin.topology_message import topology_from
 from ostler.cli.client import TIMEOUT, NoAgent, call
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_settings, read_settings
@@ -16,7 +17,6 @@ from ostler.config.notes import NoteKind
 from ostler.config.settings import Settings
 from ostler.drawing.captions import captions_of
 from ostler.drawing.scene import Scene
-from ostler.topology_message import topology_from
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
 FORMATS = ("matrix", "tree", "svg", "json")
@@ -93,9 +93,9 @@ def _scan(loaded: Loaded) -> Scene:
     from node.inventory.places import places_of
     from node.offer import Offer
     from node.topology.build import absent, topology_of
-    from ostler.admin import devices_message
+    from ostler.admin.service import devices_message
+    from ostler.admin.topology_message import topology_message
     from ostler.cli.scanning import scan_once
-    from ostler.topology_message import topology_message
 
     settings = loaded.settings
     for note in loaded.notes:

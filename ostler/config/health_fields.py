@@ -125,7 +125,7 @@ BRAKE = Field(
     Boolean(),
     True,
     "Once more than half of the devices of a kind went bad within 60 s, none of them evicts until"
-    " 'ostler health release-brake'.",
+    " 'ostler health release-eviction-limit'.",
 )
 EVICT_AFTER = Field(
     "evictAfter", Duration("0s", "1h"), _PACE.evict_after, "How long a device is in such a state until it evicts."

@@ -20,7 +20,7 @@ _PREFIX = "OSTLER_"
 
 
 @value
-class Override(Value):
+class SettingOverride(Value):
     """A setting that can be given by ``flag`` and ``variable``; ``key`` is its path in a file."""
 
     flag: str
@@ -59,42 +59,42 @@ class Override(Value):
 
 
 OVERRIDES = (
-    Override("--node-name", (), schema.NODE_NAME),
-    Override("--kubelet-device-plugin-dir", (schema.KUBELET,), schema.DEVICE_PLUGIN_DIR),
-    Override("--kubelet-registry-dir", (schema.KUBELET,), schema.REGISTRY_DIR),
-    Override("--kubelet-registration", (schema.KUBELET,), schema.REGISTRATION),
-    Override("--sys-root", (schema.ROOTS,), schema.SYS_ROOT),
-    Override("--proc-root", (schema.ROOTS,), schema.PROC_ROOT),
-    Override("--state-dir", (schema.STATE,), schema.STATE_DIRECTORY),
-    Override("--socket", (), schema.SOCKET),
-    Override("--http", (schema.HTTP,), schema.ADDRESS),
-    Override("--instance", (), schema.INSTANCE_NAME),
-    Override("--log-level", (schema.LOG,), schema.LOG_LEVEL),
-    Override("--log-format", (schema.LOG,), schema.LOG_FORMAT),
-    Override("--max-interval", (schema.INVENTORY,), schema.MAX_INTERVAL),
-    Override("--recorded", (schema.INVENTORY,), schema.RECORDED),
-    Override("--cdi-dir", (schema.CDI,), schema.CDI_DIRECTORY),
-    Override("--cdi-spec-dirs", (schema.CDI,), schema.CDI_SPEC_DIRECTORIES),
-    Override("--kubernetes-events", (schema.KUBERNETES,), schema.EVENTS),
-    Override("--kubeconfig", (schema.KUBERNETES,), schema.KUBECONFIG),
-    Override("--kubernetes-door-by-node", (schema.KUBERNETES,), schema.DOOR_BY_NODE),
-    Override("--kubernetes-patch-allocatable", (schema.KUBERNETES,), schema.PATCH_ALLOCATABLE),
-    Override("--dra-driver-name", (schema.DRA,), schema.DRIVER_NAME),
-    Override("--dra-plugins-dir", (schema.DRA,), schema.PLUGINS_DIR),
-    Override("--dra-also-publish-as", (schema.DRA,), schema.ALSO_PUBLISH_AS),
-    Override("--dra-taint-effect", (schema.DRA,), schema.TAINT_EFFECT),
-    Override("--topology-file", (schema.TOPOLOGY,), schema.TOPOLOGY_FILE),
-    Override("--nvidia-driver-root", (schema.NVIDIA,), schema.DRIVER_ROOT),
-    Override("--nvidia-driver-root-mount", (schema.NVIDIA,), schema.DRIVER_ROOT_MOUNT),
-    Override("--nvidia-dev-root", (schema.NVIDIA,), schema.DEV_ROOT),
-    Override("--nvidia-dev-root-mount", (schema.NVIDIA,), schema.DEV_ROOT_MOUNT),
-    Override("--nvidia-library", (schema.NVIDIA,), schema.LIBRARY),
-    Override("--mig-strategy", (schema.NVIDIA,), schema.MIG_STRATEGY),
-    Override("--device-list-strategy", (option_fields.DEFAULTS,), option_fields.STRATEGIES),
-    Override("--device-id-strategy", (option_fields.DEFAULTS,), option_fields.ID_STRATEGY),
-    Override("--pass-device-specs", (option_fields.DEFAULTS,), option_fields.DEVICE_SPECS),
-    Override("--cdi-mode", (option_fields.DEFAULTS,), option_fields.CDI_MODE),
-    Override("--cdi-hook", (option_fields.DEFAULTS,), option_fields.HOOK),
+    SettingOverride("--node-name", (), schema.NODE_NAME),
+    SettingOverride("--kubelet-device-plugin-dir", (schema.KUBELET,), schema.DEVICE_PLUGIN_DIR),
+    SettingOverride("--kubelet-registry-dir", (schema.KUBELET,), schema.REGISTRY_DIR),
+    SettingOverride("--kubelet-registration", (schema.KUBELET,), schema.REGISTRATION),
+    SettingOverride("--sys-root", (schema.ROOTS,), schema.SYS_ROOT),
+    SettingOverride("--proc-root", (schema.ROOTS,), schema.PROC_ROOT),
+    SettingOverride("--state-dir", (schema.STATE,), schema.STATE_DIRECTORY),
+    SettingOverride("--socket", (), schema.SOCKET),
+    SettingOverride("--http", (schema.HTTP,), schema.ADDRESS),
+    SettingOverride("--instance", (), schema.INSTANCE_NAME),
+    SettingOverride("--log-level", (schema.LOG,), schema.LOG_LEVEL),
+    SettingOverride("--log-format", (schema.LOG,), schema.LOG_FORMAT),
+    SettingOverride("--max-interval", (schema.INVENTORY,), schema.MAX_INTERVAL),
+    SettingOverride("--recorded", (schema.INVENTORY,), schema.RECORDED),
+    SettingOverride("--cdi-dir", (schema.CDI,), schema.CDI_DIRECTORY),
+    SettingOverride("--cdi-spec-dirs", (schema.CDI,), schema.CDI_SPEC_DIRECTORIES),
+    SettingOverride("--kubernetes-events", (schema.KUBERNETES,), schema.EVENTS),
+    SettingOverride("--kubeconfig", (schema.KUBERNETES,), schema.KUBECONFIG),
+    SettingOverride("--kubernetes-door-by-node", (schema.KUBERNETES,), schema.DOOR_BY_NODE),
+    SettingOverride("--kubernetes-patch-allocatable", (schema.KUBERNETES,), schema.PATCH_ALLOCATABLE),
+    SettingOverride("--dra-driver-name", (schema.DRA,), schema.DRIVER_NAME),
+    SettingOverride("--dra-plugins-dir", (schema.DRA,), schema.PLUGINS_DIR),
+    SettingOverride("--dra-also-publish-as", (schema.DRA,), schema.ALSO_PUBLISH_AS),
+    SettingOverride("--dra-taint-effect", (schema.DRA,), schema.TAINT_EFFECT),
+    SettingOverride("--topology-file", (schema.TOPOLOGY,), schema.TOPOLOGY_FILE),
+    SettingOverride("--nvidia-driver-root", (schema.NVIDIA,), schema.DRIVER_ROOT),
+    SettingOverride("--nvidia-driver-root-mount", (schema.NVIDIA,), schema.DRIVER_ROOT_MOUNT),
+    SettingOverride("--nvidia-dev-root", (schema.NVIDIA,), schema.DEV_ROOT),
+    SettingOverride("--nvidia-dev-root-mount", (schema.NVIDIA,), schema.DEV_ROOT_MOUNT),
+    SettingOverride("--nvidia-library", (schema.NVIDIA,), schema.LIBRARY),
+    SettingOverride("--mig-strategy", (schema.NVIDIA,), schema.MIG_STRATEGY),
+    SettingOverride("--device-list-strategy", (option_fields.DEFAULTS,), option_fields.STRATEGIES),
+    SettingOverride("--device-id-strategy", (option_fields.DEFAULTS,), option_fields.ID_STRATEGY),
+    SettingOverride("--pass-device-specs", (option_fields.DEFAULTS,), option_fields.DEVICE_SPECS),
+    SettingOverride("--cdi-mode", (option_fields.DEFAULTS,), option_fields.CDI_MODE),
+    SettingOverride("--cdi-hook", (option_fields.DEFAULTS,), option_fields.HOOK),
 )
 
 
@@ -116,7 +116,7 @@ def apply_overrides(
             _apply(override, variable, Origin(override.variable), values, problems)
 
 
-def _apply(override: Override, text: str, origin: Origin, values: Values, problems: list[ConfigError]) -> None:
+def _apply(override: SettingOverride, text: str, origin: Origin, values: Values, problems: list[ConfigError]) -> None:
     for section in override.sections:
         values = values.section(section)
     try:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
-from node.holds.daemons import DAEMONS
+from node.ledger.daemons import DAEMONS
 from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES
 from ostler.config.health_fields import HEALTH

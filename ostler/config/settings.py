@@ -13,7 +13,7 @@ from pathlib import Path
 from driver.devices.effect import TaintEffect
 from driver.devices.peer import Peer
 from node.health.policy import Policy
-from node.holds.daemons import DAEMONS
+from node.ledger.daemons import DAEMONS
 from node.rules import Rule
 from node.topology.model import PlaceOverride
 from node.values import Value, value

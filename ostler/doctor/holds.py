@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.ledger import HoldState
+from node.ledger.ledger import HoldState
 from node.rules import Door, Doors, Rule
 from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers
 from ostler.doctor.check import Check, Subject

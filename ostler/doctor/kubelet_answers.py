@@ -14,7 +14,7 @@ from typing import cast
 
 import grpc
 
-from node.podresources import OPTIONS, TIMEOUT, ids_by_resource
+from node.kubelet.podresources import OPTIONS, TIMEOUT, ids_by_resource
 from node.sockets import is_answered, is_socket
 from ostler.doctor.reading import hidden
 from protos.podresources.v1 import api_pb2, api_pb2_grpc

@@ -61,7 +61,7 @@ def judge_allocatable(allocatable: Mapping[str, str], agent: Mapping[str, int]) 
 
 def judge_right(reasons: Iterable[str]) -> Finding | None:
     """That the agent cannot write the Node's allocatable, by the reasons of its status; None where it can."""
-    from ostler.node_status import LEFT
+    from ostler.agent.node_status import LEFT
 
     fix = "let the agent patch nodes/status of its Node, or set kubernetes.patchAllocatable to off"
     return next((warning(reason, fix) for reason in reasons if reason.startswith(LEFT)), None)

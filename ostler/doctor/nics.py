@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.holds.standing import NOTHING_HELD
 from node.inventory.model import NIC_KINDS, Device, Snapshot
+from node.ledger.offer_context import NOTHING_HELD
 from node.offer import Offer, offer
 from node.rules import Door, offers_nics
 from ostler.doctor.check import Check, Subject

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node.inventory.sysfs.device_files import StatDevice, stat_device
-from node.podresources import socket_below
+from node.kubelet.podresources import socket_below
 from node.quiesce import Quiesce
 from ostler.config.load import Loaded
 from ostler.doctor.agent_answers import AgentAnswers, ask_agent
@@ -148,10 +148,10 @@ class NodeView:
         return devices_of(self.facts(), Identities())
 
     def _ask_node(self) -> NodeAnswer:
+        from ostler.agent.node_events import Environment
         from ostler.doctor.node_object import ask_node
-        from ostler.node_events import Surroundings
 
-        return ask_node(self.settings, Surroundings(self.environment, etc=self.host / "etc"))
+        return ask_node(self.settings, Environment(self.environment, etc=self.host / "etc"))
 
     def _ask_nvml(self) -> NvmlAnswer:
         from ostler.doctor.nvml_answer import ask_nvml

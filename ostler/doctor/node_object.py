@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from kube.bodies import JsonObject
 from node.chance import chance
 from node.rules import Door
+from ostler.agent.node_events import Environment, events_wanted
 from ostler.config.settings import Settings
-from ostler.node_events import Surroundings, events_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class NodeAnswer:
     off: bool = False
 
 
-def ask_node(settings: Settings, surroundings: Surroundings) -> NodeAnswer:
+def ask_node(settings: Settings, surroundings: Environment) -> NodeAnswer:
     """Read our Node, with one attempt and short limits."""
     if not (events_wanted(settings, surroundings) or settings.kubernetes.patch_allocatable or _serves_claims(settings)):
         return NodeAnswer(off=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from node.checkpoint import FILE_NAME, Checkpoint, CheckpointError, decode
+from node.kubelet.checkpoint import FILE_NAME, Checkpoint, CheckpointError, decode
 from node.opening import KUBELET_STATE, read_regular
 from ostler.doctor.agent_answers import NO_AGENT, AgentAnswers, ask_agent
 from ostler.doctor.check import Check, Subject

@@ -1,1 +1,1 @@
-"""Why a claim is pending: the cluster's objects, what is asked of them, and the answer."""
+"""Explain for people: reading a cluster, files or a snapshot, and showing the answer of ``scheduling.explain``."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from driver.validation.cause import forbidden, not_supported
 from sandbox.apiserver.deletion import options_of
 from sandbox.apiserver.kinds import Json, Object
 from sandbox.apiserver.objects import Change, Objects
@@ -25,6 +24,7 @@ from sandbox.apiserver.routes import Route
 from sandbox.apiserver.selectors import Selector, selector
 from sandbox.apiserver.translation import incoming, outgoing
 from sandbox.apiserver.watching import Watch, Watches
+from scheduling.api.validation.cause import forbidden, not_supported
 
 
 @dataclass(frozen=True, slots=True)

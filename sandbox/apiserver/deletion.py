@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from driver.validation.cause import Cause, not_supported
 from sandbox.apiserver import refusals
 from sandbox.apiserver.kinds import Json, Kind, Object
+from scheduling.api.validation.cause import Cause, not_supported
 
 _DEFAULT_GRACE: Final = 30
 _POLICIES: Final = ("Orphan", "Background", "Foreground")

@@ -1,19 +1,19 @@
 """What the server makes of an object it is sent: refused by the rules, or as it will be stored.
 
-Objects of `resource.k8s.io` are judged by `driver.validation`, by the feature gates of this server, others by `plain`.
-Status and the rest are written apart, each by its own requests.
+Objects of `resource.k8s.io` are judged by `scheduling.api.validation`, by the feature gates of this server, others by
+`plain`. Status and the rest are written apart, each by its own requests.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from driver.validation.cause import TYPE_INVALID, Cause
-from driver.validation.gates import Gates
-from driver.validation.objects import VALIDATORS, validate_claim_status, validate_taint_rule_status
-from driver.validation.storing import as_stored, status_as_stored
 from sandbox.apiserver import plain, refusals
 from sandbox.apiserver.kinds import Json, Kind, Object
+from scheduling.api.validation.cause import TYPE_INVALID, Cause
+from scheduling.api.validation.gates import Gates
+from scheduling.api.validation.objects import VALIDATORS, validate_claim_status, validate_taint_rule_status
+from scheduling.api.validation.storing import as_stored, status_as_stored
 
 _ADMIN_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 

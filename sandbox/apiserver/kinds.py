@@ -47,7 +47,7 @@ class Kind:
 
     @property
     def judged(self) -> bool:
-        """Whether the rules of `driver.validation` know it."""
+        """Whether the rules of `scheduling.api.validation` know it."""
         return self.group == RESOURCE_GROUP
 
     @property

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from driver.labels import subdomain_faults
-from driver.validation.cause import Cause, each_invalid, required
 from sandbox.apiserver import refusals
 from sandbox.apiserver.kinds import Json, Kind, Object
+from scheduling.api.labels import subdomain_faults
+from scheduling.api.validation.cause import Cause, each_invalid, required
 
 _TEXTS: Final = ("name", "generateName", "namespace", "uid", "resourceVersion")
 _MAPPINGS: Final = ("labels", "annotations")

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-from driver.validation.cause import Cause
 from sandbox.apiserver.kinds import Json, Kind
+from scheduling.api.validation.cause import Cause
 
 REASONS: Final = {
     400: "BadRequest",

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from driver.labels import label_value_faults
 from sandbox.apiserver.kinds import Kind, Object
 from sandbox.apiserver.refusals import bad_request
+from scheduling.api.labels import label_value_faults
 
 _SET: Final = re.compile(r"\s*([^\s!=,()]+)\s+(in|notin)\s*\(([^()]*)\)\s*")
 _PAIR: Final = re.compile(r"\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*")

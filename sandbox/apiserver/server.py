@@ -14,7 +14,6 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from driver.validation.gates import DEFAULT, Gates
 from sandbox.apiserver import refusals, routes
 from sandbox.apiserver.answers import Answer, Answers
 from sandbox.apiserver.discovery import described
@@ -29,6 +28,7 @@ from sandbox.apiserver.refusals import Refusal
 from sandbox.apiserver.requestlog import Request, RequestLog
 from sandbox.apiserver.store import Store
 from sandbox.apiserver.watching import Watches
+from scheduling.api.validation.gates import DEFAULT, Gates
 
 GATES_OFF: Final = Gates(
     device_taints=False, partitionable_devices=False, consumable_capacity=False, binding_conditions=False

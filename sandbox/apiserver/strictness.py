@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from driver.validation.schema import ListOf, MapOf, Shape, Type
-from driver.validation.shapes import BY_KIND
 from sandbox.apiserver.kinds import Object
 from sandbox.apiserver.refusals import unreadable
 from sandbox.apiserver.routes import Route
+from scheduling.api.validation.schema import ListOf, MapOf, Shape, Type
+from scheduling.api.validation.shapes import BY_KIND
 
 
 def check_fields(route: Route, resource: Object) -> None:

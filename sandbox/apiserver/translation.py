@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from driver.versions import VersionError, from_v1, to_v1
 from sandbox.apiserver.kinds import Json, Object
 from sandbox.apiserver.refusals import bad_request, unreadable
 from sandbox.apiserver.routes import Route
 from sandbox.apiserver.strictness import check_fields
+from scheduling.api.versions import VersionError, from_v1, to_v1
 
 
 def incoming(route: Route, resource: object) -> Json:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from driver.validation.cause import forbidden
 from sandbox.apiserver.history import Event
 from sandbox.apiserver.kinds import Json, Object
 from sandbox.apiserver.objects import Objects
@@ -22,6 +21,7 @@ from sandbox.apiserver.refusals import Refusal, internal, invalid_options
 from sandbox.apiserver.routes import Route
 from sandbox.apiserver.selectors import Selector
 from sandbox.apiserver.translation import outgoing
+from scheduling.api.validation.cause import forbidden
 
 _LOOK: Final = 0.5
 """Seconds after which an idle watch looks whether its client is still there."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from driver import quantity
-from driver.quantity import QuantityError
-from driver.versions import VersionError, from_v1, to_v1
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Kind, Pod, PodClaim
+from scheduling.api import quantities as quantity
+from scheduling.api.quantities import QuantityError
+from scheduling.api.versions import VersionError, from_v1, to_v1
 
 Object = Mapping[str, Any]
 _GROUP = "resource.k8s.io"

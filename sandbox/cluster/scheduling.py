@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from driver.structured.allocated import AllocatedState
-from driver.structured.allocator import Allocator
-from driver.structured.errors import AllocationError
+from scheduling.allocator.allocated import AllocatedState
+from scheduling.allocator.allocator import Allocator
+from scheduling.allocator.errors import AllocationError
 
 Json = dict[str, Any]
 Object = Mapping[str, Any]

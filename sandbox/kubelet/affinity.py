@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from node.checkpoint import NO_NUMA
+from node.kubelet.checkpoint import NO_NUMA
 from sandbox.kubelet.devices import DeviceSet, in_order
 from sandbox.kubelet.pods import Affinity
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node.checkpoint import FILE_NAME, Checkpoint, CheckpointNotFoundError, decode, encode
+from node.kubelet.checkpoint import FILE_NAME, Checkpoint, CheckpointNotFoundError, decode, encode
 from node.opening import KUBELET_STATE, read_regular
 from sandbox.kubelet.statefiles import write_state
 

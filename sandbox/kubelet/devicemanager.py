@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from node.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError
+from node.kubelet.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.checkpoint import CheckpointFile
 from sandbox.kubelet.connections import Connections, Generation

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from node.checkpoint import NO_NUMA, Checkpoint, Entry
+from node.kubelet.checkpoint import NO_NUMA, Checkpoint, Entry
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet, in_order
 from sandbox.kubelet.errors import AllocationError

@@ -32,7 +32,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class OptionConflict:
     """Two answers want different things under one key; ``kept`` won over ``dropped``."""
 
     artefact: Literal["env", "device", "mount", "annotation"]
@@ -54,7 +54,7 @@ class RunOptions:
     devices: tuple[DeviceNode, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[OptionConflict, ...] = ()
 
 
 def merge(answers: Mapping[str, api_pb2.ContainerAllocateResponse]) -> RunOptions:
@@ -64,25 +64,25 @@ def merge(answers: Mapping[str, api_pb2.ContainerAllocateResponse]) -> RunOption
     mounts: dict[str, Mount] = {}
     devices: dict[str, DeviceNode] = {}
     cdi: dict[str, None] = {}
-    conflicts: list[Conflict] = []
+    conflicts: list[OptionConflict] = []
     for resource in sorted(answers):
         answer = answers[resource]
         for name, value in sorted(answer.envs.items()):
             if envs.setdefault(name, value) != value:
-                conflicts.append(Conflict("env", name, envs[name], value, resource))
+                conflicts.append(OptionConflict("env", name, envs[name], value, resource))
         for spec in answer.devices:
             device = DeviceNode(spec.host_path, spec.container_path, spec.permissions)
             kept = devices.setdefault(spec.container_path, device)
             if kept != device:
-                conflicts.append(Conflict("device", spec.container_path, _node(kept), _node(device), resource))
+                conflicts.append(OptionConflict("device", spec.container_path, _node(kept), _node(device), resource))
         for mount in answer.mounts:
             wanted = Mount(mount.host_path, mount.container_path, mount.read_only)
             first = mounts.setdefault(mount.container_path, wanted)
             if first != wanted:
-                conflicts.append(Conflict("mount", mount.container_path, _mount(first), _mount(wanted), resource))
+                conflicts.append(OptionConflict("mount", mount.container_path, _mount(first), _mount(wanted), resource))
         for name, value in sorted(answer.annotations.items()):
             if annotations.setdefault(name, value) != value:
-                conflicts.append(Conflict("annotation", name, annotations[name], value, resource))
+                conflicts.append(OptionConflict("annotation", name, annotations[name], value, resource))
         cdi.update((device.name, None) for device in answer.cdi_devices)
     return RunOptions(envs, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(cdi), tuple(conflicts))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.ledger.holding import PROGRAM, Holding
-from tests.nvml import stub
+from tests.node.nvml import stub
 from tests.waiting import until
 
 pytestmark = stub.needs_gcc

@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from driver.doorway.keeper import HELD_BACK, INVALID
+from driver.door_watch.keeper import HELD_BACK, INVALID
 from node.health.telling import REASONS
-from ostler.node_events import NOT_OURS
+from ostler.agent.node_events import NOT_OURS
 from tests.docs.markdown import ROOT, text_of
 
 PAGE = "docs/troubleshooting.md"
 SOURCES = ("node", "plugin", "driver", "ostler")
 HANDED_ON = {
     "driver/claims/book.py": "tell",
-    "driver/door.py": "_tell",
-    "driver/doorway/keeper.py": "_warn",
+    "driver/door/door.py": "_tell",
+    "driver/door_watch/keeper.py": "_warn",
     "node/health/keeper.py": "",
-    "ostler/eventlog.py": "",
+    "ostler/agent/eventlog.py": "",
 }
 """Modules with a function that emits what its callers in the same folder say; empty where nobody calls it so."""
 CHOSEN = {NOT_OURS, HELD_BACK, INVALID, *(reason for _, reason in REASONS.values())}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.generate import KUBERNETES
-from tests.chart.rendering import helm
+from tests.deploy.chart.rendering import helm
 from tests.docs.markdown import PAGES, blocks
 from tests.docs.shell import Command, commands
 from tests.docs.test_commands import SHELLS

@@ -11,8 +11,8 @@ from ostler.config import nvidia, reference, schema, sriov
 from ostler.config.document import parse_document
 from ostler.config.errors import Origin
 from ostler.config.section import ListOf, Section
-from tests.config.test_schema import every_field
 from tests.docs.markdown import ROOT, text_of
+from tests.ostler.config.test_schema import every_field
 
 
 @pytest.mark.parametrize("page", reference.PAGES, ids=str)

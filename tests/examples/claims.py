@@ -17,12 +17,12 @@ from driver.claims.plan import planned
 from driver.devices.description import slice_device
 from driver.devices.offered import DoorView
 from driver.devices.view import door_view
-from driver.structured.allocator import Allocator
-from driver.structured.pools import SliceIndex
-from driver.validation.storing import as_stored
 from ostler.config.load import load_bytes
-from tests.chart.rendering import Document, of_kind, render
-from tests.dra_devices.recorded import snapshot
+from scheduling.allocator.allocator import Allocator
+from scheduling.allocator.pools import SliceIndex
+from scheduling.api.validation.storing import as_stored
+from tests.deploy.chart.rendering import Document, of_kind, render
+from tests.driver.devices.recorded import snapshot
 from tests.recorded_cases import files_in
 
 ROOT = Path(__file__).resolve().parents[2]

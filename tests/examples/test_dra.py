@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from driver.devices.description import slice_device
-from driver.validation.objects import validate_class, validate_template
-from tests.chart.rendering import of_kind, only
+from scheduling.api.validation.objects import validate_class, validate_template
+from tests.deploy.chart.rendering import of_kind, only
 from tests.examples.claims import (
     DRIVER,
     EXAMPLES,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from driver.validation.objects import validate_template
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
-from tests.chart.rendering import Document, of_kind, only, render
+from scheduling.api.validation.objects import validate_template
+from tests.deploy.chart.rendering import Document, of_kind, only, render
 from tests.examples.claims import ROOT
 
 FOLDER = ROOT / "examples" / "moving-to-claims"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from driver.quantity import Quantity, parse
+from scheduling.api.quantities import Quantity, parse
 
 Json = dict[str, Any]
 

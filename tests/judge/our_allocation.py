@@ -6,14 +6,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from driver.quantity import of_json
-from driver.structured.allocated import AllocatedState
-from driver.structured.allocator import Allocator
-from driver.structured.errors import FatalError, GaveUp, NodeError
-from driver.structured.features import Features
-from driver.structured.identity import DeviceID, SharedDeviceID
-from driver.structured.problem import Problem
-from driver.structured.search import Outcome, Search
+from scheduling.allocator.allocated import AllocatedState
+from scheduling.allocator.allocator import Allocator
+from scheduling.allocator.errors import FatalError, GaveUp, NodeError
+from scheduling.allocator.features import Features
+from scheduling.allocator.identity import DeviceID, SharedDeviceID
+from scheduling.allocator.problem import Problem
+from scheduling.allocator.search import Outcome, Search
+from scheduling.api.quantities import of_json
 
 Json = dict[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from driver.structured.cel.compiler import compile as compile_expression
-from driver.structured.cel.device import Device
-from driver.structured.cel.environment import Features
-from driver.structured.cel.errors import CompileError, EvaluationError
+from scheduling.cel.compiler import compile as compile_expression
+from scheduling.cel.device import Device
+from scheduling.cel.environment import Features
+from scheduling.cel.errors import CompileError, EvaluationError
 
 Json = dict[str, Any]
 

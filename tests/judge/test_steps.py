@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from driver.structured.errors import FatalError
-from driver.structured.search import PRUNE_AFTER, Search
+from scheduling.allocator.errors import FatalError
+from scheduling.allocator.search import PRUNE_AFTER, Search
 from tests.judge.answers import Judge
 from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import allocator

@@ -20,7 +20,6 @@ from kube.errors import (
     BadRequest,
     CertificateRefused,
     Closed,
-    Conflict,
     Forbidden,
     Gone,
     Invalid,
@@ -31,6 +30,7 @@ from kube.errors import (
     TooManyRequests,
     Unauthorized,
     Unreachable,
+    WriteConflict,
 )
 from kube.paths import path_of
 from tests.kube.authority import Authority, Pair
@@ -100,7 +100,7 @@ def test_one_connection_serves_all_requests(server: ApiServer) -> None:
         (400, "BadRequest", BadRequest),
         (403, "Forbidden", Forbidden),
         (404, "NotFound", NotFound),
-        (409, "Conflict", Conflict),
+        (409, "Conflict", WriteConflict),
         (410, "Expired", Gone),
         (422, "Invalid", Invalid),
         (418, "Teapot", RequestError),
@@ -124,7 +124,7 @@ def test_a_refusal_is_an_error_of_its_own_with_all_fields(
 def test_already_exists_is_told_from_a_lost_update(server: ApiServer) -> None:
     for reason, expected in (("AlreadyExists", True), ("Conflict", False)):
         server.answers.append(refused(409, reason, "there"))
-        with pytest.raises(Conflict) as caught:
+        with pytest.raises(WriteConflict) as caught:
             client_of(server).create("/x", {})
         assert caught.value.already_exists is expected
 

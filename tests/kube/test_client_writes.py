@@ -8,7 +8,7 @@ import pytest
 
 from kube.bodies import JsonObject
 from kube.client import Client
-from kube.errors import Conflict, Unreachable
+from kube.errors import Unreachable, WriteConflict
 from tests.kube.conftest import client_of
 from tests.kube.server import Answer, ApiServer, refused
 
@@ -32,7 +32,7 @@ def test_an_object_is_replaced(server: ApiServer) -> None:
 
 def test_a_replacement_of_what_changed_meanwhile_is_a_conflict_and_is_not_tried_again(server: ApiServer) -> None:
     server.answers.append(refused(409, "Conflict", "the object has been modified"))
-    with pytest.raises(Conflict) as caught:
+    with pytest.raises(WriteConflict) as caught:
         client_of(server).replace("/slices/a", {})
     assert not caught.value.already_exists
     assert len(server.asked) == 1

@@ -68,10 +68,10 @@ with ThreadPoolExecutor(8) as pool:
 
 AGENT = """
 import sys
-import ostler.cli.run, ostler.agent
+import ostler.cli.run, ostler.agent.agent
 heavy = [name for name in sys.modules if name.split(".")[0] in ("kubernetes", "kube", "urllib3")]
 assert not heavy, heavy
-import ostler.node_events
+import ostler.agent.node_events
 heavy = [name for name in sys.modules if name.split(".")[0] in ("kubernetes", "kube", "urllib3")]
 assert not heavy, heavy
 """

@@ -13,11 +13,11 @@ import pytest
 
 from kube.bodies import JsonObject
 from node.events import EventType
+from ostler.agent.eventlog import EventLog
+from ostler.agent.node_events import Environment
+from ostler.agent.node_status import BURST, INTERVAL, NOT_WRITTEN, RISE, NodeStatus, Plan, differing, followed
 from ostler.config.load import load
 from ostler.config.settings import Settings
-from ostler.eventlog import EventLog
-from ostler.node_events import Surroundings
-from ostler.node_status import BURST, INTERVAL, NOT_WRITTEN, RISE, NodeStatus, Plan, differing, followed
 from plugin.door import ResourceStatus
 from plugin.registration import RegistrationState, RegistrationStatus
 from sandbox.apiserver.server import ApiServer
@@ -172,7 +172,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def running(cluster: Cluster, log: EventLog) -> AsyncIterator[NodeStatus]:
-    around = Surroundings({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
+    around = Environment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
     part = NodeStatus(cluster.settings(), log, around, rise=0.01)
     part.show([shows(4)])
     task = asyncio.create_task(part.run())
@@ -272,7 +272,7 @@ async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplo
         raise RuntimeError("no numbers left")
 
     cluster.server.store.delete("nodes", NODE)
-    part = NodeStatus(cluster.settings(), log(), Surroundings({}, etc=cluster.etc, random=broken), rise=0.0)
+    part = NodeStatus(cluster.settings(), log(), Environment({}, etc=cluster.etc, random=broken), rise=0.0)
     part.show([shows(1)])
     await asyncio.wait_for(part.run(), 10)
     assert part.reasons()[0].endswith("stopped by an unexpected fault (RuntimeError: no numbers left)")

@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from driver.devices.offered import DoorView
-from driver.observer import Silent as SilentDriver
-from driver.servicers.claim_calls import ClaimCalls
-from driver.servicers.dra_v1 import DraV1
-from node.doorway.record import KnownDoors
-from node.doorway.taint_support import Taints, TaintSupport
-from node.holds.standing import Standing
+from driver.door.claim_calls import ClaimCalls
+from driver.door.dra_v1 import DraV1
+from driver.door.observer import Silent as SilentDriver
+from node.door_policy.record import KnownDoors
+from node.door_policy.taint_support import Taints, TaintSupport
 from node.inventory.model import Snapshot
+from node.ledger.offer_context import OfferContext
 from node.offer import Offer, OfferedDevice
 from node.rules import Rule
 from node.values import replace
-from ostler.bookkeeping import Bookkeeping
+from ostler.agent.bookkeeping import Bookkeeping
+from ostler.agent.dra_service import DraService
+from ostler.agent.edges import Edges
+from ostler.agent.publisher import Publisher
 from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettings, Settings
-from ostler.edges import Edges
-from ostler.publisher import Publisher
-from ostler.second_door import SecondDoor
 from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
@@ -169,11 +169,11 @@ class Agent:
         return self.settings.rules
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """See ``plugin.taking.Taking``."""
+        """See ``plugin.admission.Taking``."""
         return self.books.doubted(resource, devices)
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """See ``plugin.taking.Taking``."""
+        """See ``plugin.admission.Taking``."""
         self.books.allocate(resource, devices)
 
     def _changed(self) -> None:
@@ -190,7 +190,7 @@ class Agent:
         self._shown(self)
 
 
-class _Second(SecondDoor):
+class _Second(DraService):
     """The DRA door without sockets, and with the model's API server behind it."""
 
     def meet(self, loop: VirtualLoop, cluster: Cluster, applied: Callable[[], None]) -> None:
@@ -212,8 +212,8 @@ class _Second(SecondDoor):
             self._first_slices(),
         )
 
-    def apply(self, snapshot: Snapshot, rules: Iterable[Rule], standing: Standing) -> None:
-        super().apply(snapshot, rules, standing)
+    def apply(self, snapshot: Snapshot, rules: Iterable[Rule], context: OfferContext) -> None:
+        super().apply(snapshot, rules, context)
         self._applied()
 
     async def _recovered(self) -> None:

@@ -16,7 +16,7 @@ from tests.virtual_time import VirtualLoop
 
 
 class Api:
-    """As much of ``driver.api.ResourceApi`` as is asked for here."""
+    """As much of ``driver.resource_api.client.ResourceApi`` as is asked for here."""
 
     def __init__(self, loop: VirtualLoop, cluster: Cluster) -> None:
         self._loop = loop

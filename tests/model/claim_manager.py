@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from node.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
+from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
 from protos.dra.v1 import api_pb2 as dra_pb2
 from tests.model.calls import CallFailed, Context, answered
 from tests.model.cluster import Cluster

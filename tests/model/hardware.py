@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from node.holds.processes import Process
 from node.inventory.model import Device, DeviceKind, Snapshot, sorted_attributes
-from node.overlap import wholes_of
+from node.ledger.overlap import wholes_of
+from node.ledger.processes import Process
 from node.rules import Doors, Rule, Selector, rule_for
 from node.vendor_ids import vendor_id
-from tests.offer import making
+from tests.node.offer import making
 
 WHOLE_GPUS = tuple(making.gpu(number) for number in range(4))
 DIVIDED = tuple(making.gpu(number, mig=True) for number in (4, 5))

@@ -1,4 +1,5 @@
-"""How what the DRA door shows gets to the API server: as ``driver.publishing`` does it, without threads and HTTP.
+"""How what the DRA door shows gets to the API server: as ``driver.publishing.publisher`` does it, without threads and
+HTTP.
 
 What is about to be published is in the record before; it is known to be withdrawn once the write has been answered.
 """
@@ -9,7 +10,7 @@ import asyncio
 
 from driver.devices.offered import DoorView, DraDevice
 from driver.devices.taints import taints
-from driver.shown import ShownDevices
+from driver.publishing.shown import ShownDevices
 from kube.bodies import text_at
 from node.rules import Door
 from tests.model.cluster import Cluster, Slice

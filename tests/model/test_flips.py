@@ -174,7 +174,7 @@ def test_what_pods_could_have_before_they_can_have_while_it_leaves_the_other_doo
         world.kubelet.faults.listed = False
         flipping.do(("time", 60.0))
         assert world.agent is not None
-        assert world.agent.publisher.standing.known
+        assert world.agent.publisher.context.known
         assert flipping.given() == WHOLE
         assert flipping.free() == WHOLE, "the slices are as they were"
         flipping.ends_right()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.holds.tenants import WAIT
+from node.ledger.tenants import WAIT
 from node.rules import Doors
 from tests.model import hardware
 from tests.model.objects import Ask, Phase, Pod

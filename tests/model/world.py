@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from node.holds.processes import Process
-from node.ledger import HoldState
+from node.ledger.ledger import HoldState
+from node.ledger.processes import Process
 from node.offer import Cause
 from node.rules import Door, Doors, rule_for
 from tests.model import hardware

@@ -17,9 +17,9 @@ from node.offer import OfferedDevice
 from node.topology.build import topology_of
 from node.topology.distance import proximity
 from node.topology.model import Place
-from ostler.counters import Counters
+from ostler.metrics.counters import Counters
 from plugin.listing import Listing
-from plugin.preferred import Ground, Preference
+from plugin.preferred import PlacementMap, Preference
 from plugin.recent import RecentGrants
 from plugin.servicer import Context, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -55,7 +55,7 @@ class Admitting:
     def __init__(self, devices: Iterable[Device], *, split: bool = False) -> None:
         everything = tuple(devices)
         self.clock = Clock()
-        self.ground = Ground(topology_of(places_of(everything)))
+        self.ground = PlacementMap(topology_of(places_of(everything)))
         nics = [device for device in everything if device.kind in NIC_KINDS and is_whole(device)]
         groups = {
             GPU: [device for device in everything if device.kind is DeviceKind.GPU],

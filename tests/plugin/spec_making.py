@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from node.cdi.spec import Spec
 from node.edits.options import EditOptions, ListStrategy
-from node.holds.standing import NOTHING_HELD
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host, Snapshot
+from node.ledger.offer_context import NOTHING_HELD
 from node.offer import offer
 from node.rules import Door, Rule
 from plugin.specs import desired_specs
-from tests.cdi.judging import judged
+from tests.node.cdi.judging import judged
 
 NODES = EditOptions(strategies=(ListStrategy.CDI_CRI,))
 FILES = DriverFiles(

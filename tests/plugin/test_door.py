@@ -17,7 +17,7 @@ from plugin.observer import Silent
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.events import Told
-from tests.placement.making import gpu, nic, path_of
+from tests.node.placement.making import gpu, nic, path_of
 from tests.plugin.making import door, folders, offer_of, offered, render, running, socket_of
 from tests.waiting import eventually
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from node.inventory.model import Device, DeviceKind
 from node.offer import OfferedDevice
 from plugin.expected import MOST, ExpectedGpus
-from plugin.preferred import Ground, Preference
-from tests.placement.making import even, nic, path_of
+from plugin.preferred import PlacementMap, Preference
+from tests.node.placement.making import even, nic, path_of
 
 GPU = "nvidia.com/gpu"
 NAMES = [f"gpu-{number}" for number in range(8)]
 DEVICES = {name: OfferedDevice(name, Device(name, DeviceKind.GPU, "nvidia"), healthy=True) for name in NAMES}
-NODE = Ground(even(8))
+NODE = PlacementMap(even(8))
 
 
 def expecting(devices: dict[str, OfferedDevice] = DEVICES) -> ExpectedGpus:

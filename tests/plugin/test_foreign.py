@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ostler.counters import Counters
+from ostler.metrics.counters import Counters
 from plugin.foreign import foreign_sockets, newcomers_with, sockets_of_others
 from plugin.kubelet import RegistrationPath
 from protos.deviceplugin.v1beta1 import api_pb2

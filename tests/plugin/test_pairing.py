@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugin.recent import PAUSE
-from tests.placement import brute
+from tests.node.placement import brute
 from tests.plugin.admitting import GPU, NIC, SECOND, Admitting, Given, shipped
 
 BESIDE = ("a100-sxm-8", "h100-sxm-8", "mi300x-8", "mi300x-cpx-8")

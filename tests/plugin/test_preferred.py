@@ -13,12 +13,12 @@ from node.inventory.model import Attribute, Device, DeviceKind
 from node.offer import Cause, OfferedDevice
 from node.topology.build import topology_of
 from node.topology.model import Place, Topology
-from plugin.preferred import Ground, Preference
-from tests.placement.making import even, gpu, nic, path_of
+from plugin.preferred import PlacementMap, Preference
+from tests.node.placement.making import even, gpu, nic, path_of
 from tests.plugin.making import offered
 
 EIGHT = {f"g{index}": offered(f"g{index}", index // 4) for index in range(8)}
-UNKNOWN = Ground()
+UNKNOWN = PlacementMap()
 
 
 def prefer(
@@ -73,7 +73,7 @@ def test_odd_requests_get_the_best_there_is() -> None:
 
 
 def test_whole_gpus_follow_the_cells() -> None:
-    preference = Preference(GPUS, Ground(even(8)))
+    preference = Preference(GPUS, PlacementMap(even(8)))
     assert preference.prefer([name for name in GPUS if name != "gpu-1"], [], 1) == ["gpu-0"]
     assert preference.prefer([name for name in GPUS if name != "gpu-1"], [], 2) == ["gpu-2", "gpu-3"]
     assert preference.prefer(list(GPUS), ["gpu-5"], 2) == ["gpu-5", "gpu-4"]
@@ -87,7 +87,7 @@ def parts(of: int, count: int, kind: DeviceKind = DeviceKind.MIG) -> list[Offere
 def test_instances_are_packed_on_the_gpu_with_fewest_free_ones() -> None:
     for kind in (DeviceKind.MIG, DeviceKind.PARTITION):
         devices = by_id(*parts(0, 7, kind), *parts(1, 7, kind), *parts(4, 7, kind))
-        preference = Preference(devices, Ground(even(8)))
+        preference = Preference(devices, PlacementMap(even(8)))
         available = [id_ for id_ in devices if id_ not in ("part-1-0", "part-1-3", "part-1-4")]
         assert preference.prefer(available, [], 1) == ["part-1-1"]
         assert preference.prefer(available, [], 3) == ["part-1-1", "part-1-2", "part-1-5"]
@@ -97,7 +97,7 @@ def test_instances_are_packed_on_the_gpu_with_fewest_free_ones() -> None:
 
 def test_instances_of_several_gpus_come_from_one_cell_and_leave_a_rest_on_one_gpu() -> None:
     devices = by_id(*parts(0, 3), *parts(1, 2), *parts(4, 4))
-    preference = Preference(devices, Ground(even(8)))
+    preference = Preference(devices, PlacementMap(even(8)))
     assert preference.prefer(list(devices), [], 5) == [*devices][:5]
     assert preference.prefer([id_ for id_ in devices if id_ != "part-4-0"], [], 4) == [
         "part-0-0",
@@ -109,7 +109,7 @@ def test_instances_of_several_gpus_come_from_one_cell_and_leave_a_rest_on_one_gp
 
 def test_gpus_that_are_in_no_cell_are_served_as_well() -> None:
     devices = by_id(*GPUS.values(), device("new-a"), device("new-b"))
-    preference = Preference(devices, Ground(even(8)))
+    preference = Preference(devices, PlacementMap(even(8)))
     assert preference.prefer(list(devices), [], 2) == ["gpu-0", "gpu-1"]
     assert preference.prefer(list(devices), ["new-a"], 2) == ["new-a", "new-b"]
     assert len(preference.prefer(list(devices), [], 9)) == 9
@@ -135,7 +135,7 @@ class Near:
     """A preference of devices near to these GPUs."""
 
     def __init__(self, devices: Mapping[str, OfferedDevice], *gpus: int) -> None:
-        self._preference = Preference(devices, Ground(WITH_NICS))
+        self._preference = Preference(devices, PlacementMap(WITH_NICS))
         self._places = [PLACES[number] for number in gpus]
 
     def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> list[str]:
@@ -179,7 +179,7 @@ def test_functions_whose_place_nobody_knows_are_packed_by_numa_node() -> None:
 def beside_nics(devices: Mapping[str, OfferedDevice], available: Sequence[str], size: int, *nics: int) -> list[str]:
     """What is chosen near NICs at these GPUs."""
     places = [nic(number, beside(number), number // 4) for number in nics]
-    return Preference(devices, Ground(WITH_NICS)).prefer(available, [], size, places)
+    return Preference(devices, PlacementMap(WITH_NICS)).prefer(available, [], size, places)
 
 
 def test_a_gpu_comes_from_beside_the_nic_that_its_container_has() -> None:
@@ -203,7 +203,7 @@ def test_instances_come_from_the_gpu_beside_the_nic() -> None:
 
 
 def test_resources_know_their_gpus_and_whether_they_are_nics() -> None:
-    ground = Ground(WITH_NICS)
+    ground = PlacementMap(WITH_NICS)
     assert Preference(by_id(*parts(3, 2)), ground).gpus == {"part-3-0": PLACES[3], "part-3-1": PLACES[3]}
     assert Preference(by_id(*virtual(2, 1)), ground).nics == {"vf-2-0": PORTS[1]}
     assert [bool(Preference(devices, ground).nics) for devices in (NICS, GPUS, {**NICS, **GPUS}, {})] == [
@@ -223,7 +223,7 @@ def preferences(draw: st.DrawFn) -> tuple[dict[str, OfferedDevice], Preference, 
     """Any devices, some of them sick, on any ground, and what they should be near to."""
     present, sick = (draw(st.sets(st.sampled_from(sorted(MIXED)))) for _ in range(2))
     devices = {id_: replace(each, healthy=id_ not in sick) for id_, each in MIXED.items() if id_ in present}
-    ground = Ground(draw(st.sampled_from([Topology(), WITH_NICS, even(8)])))
+    ground = PlacementMap(draw(st.sampled_from([Topology(), WITH_NICS, even(8)])))
     near: Sequence[Place] = draw(st.sampled_from([(), PLACES[3:5], PORTS[1:3], [gpu(77)]]))
     return devices, Preference(devices, ground), near
 

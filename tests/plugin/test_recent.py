@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.topology.model import Place
 from plugin.recent import PAUSE, RecentGrants
-from tests.placement.making import gpu, nic
+from tests.node.placement.making import gpu, nic
 
 
 class Clock:

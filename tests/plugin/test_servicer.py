@@ -12,11 +12,11 @@ import pytest
 
 from node.endpoint import Endpoint
 from node.offer import OfferedDevice
-from ostler.counters import Counters
+from ostler.metrics.counters import Counters
+from plugin.admission import AdmitAll
 from plugin.listing import Listing
 from plugin.recent import RecentGrants
 from plugin.servicer import DevicePluginServicer
-from plugin.taking import TakingFreely
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.plugin.making import offered, render
 from tests.waiting import eventually
@@ -160,7 +160,7 @@ async def test_a_change_reaches_an_open_stream(served: Served, stub: Stub) -> No
     stream.cancel()
 
 
-class NeverCertain(TakingFreely):
+class NeverCertain(AdmitAll):
     """Has every Allocate wait for ever."""
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None]:  # type: ignore[override]

@@ -13,7 +13,7 @@ import pytest
 
 from node.offer import Offer, ResourceOffer
 from node.rules import Rule
-from ostler.handover import LINGER
+from ostler.agent.handover import LINGER
 from plugin.door import PluginDoor
 from plugin.kubelet import RegistrationPath
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc

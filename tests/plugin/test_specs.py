@@ -11,18 +11,18 @@ import pytest
 from node.edits.allocation import container_edits
 from node.edits.families import OWN_FILES
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
-from node.holds.standing import NOTHING_HELD
 from node.inventory.devices import devices_of, host_of
 from node.inventory.facts import DriverFiles
 from node.inventory.identity import Identities
 from node.inventory.model import Device, NodeRole, Snapshot
 from node.inventory.recordings.source import read
+from node.ledger.offer_context import NOTHING_HELD
 from node.nic_selector import NicSelector
 from node.offer import OfferedDevice, offer
 from node.rules import DeviceIds, Door, Rule, Selector
 from plugin.specs import desired_specs
 from sandbox import nodes
-from tests.edits.making import gpu, lacking, mig, node, without
+from tests.node.edits.making import gpu, lacking, mig, node, without
 from tests.plugin.spec_making import (
     FILES,
     NODES,

@@ -15,8 +15,8 @@ from sandbox.cluster.client import Client, KubeletApi
 from sandbox.cluster.cluster import Cluster
 from sandbox.kubelet.dra.settings import DraSettings
 from sandbox.kubelet.kubelet import Kubelet
-from tests.kubelet.scripted_plugin import ScriptedPlugin, devices, register
-from tests.kubelet_dra.driver import FakeDriver, Script
+from tests.sandbox.kubelet.scripted_plugin import ScriptedPlugin, devices, register
+from tests.sandbox.kubelet_dra.driver import FakeDriver, Script
 from tests.waiting import eventually
 
 DRIVER = "ostler.dev"

@@ -10,8 +10,8 @@ from sandbox.cluster.cluster import NotServed
 from sandbox.cluster.manifests import ManifestError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.kubelet.events import PodWarning
-from tests.kubelet_dra.driver import Script
 from tests.sandbox.conftest import DRIVER, NODE, PLUGIN, Box, claim, pod, request, template
+from tests.sandbox.kubelet_dra.driver import Script
 from tests.waiting import eventually
 
 

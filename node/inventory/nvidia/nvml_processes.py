@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node.holds.processes import Process, sees_processes
 from node.inventory.model import Device, DeviceKind
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle, NvmlProcess
 from node.inventory.nvidia.nvml_sessions import NvmlSessions
+from node.ledger.processes import Process, sees_processes
 from node.opening import read_kernel_text
 
 _CALLS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
@@ -32,7 +32,7 @@ class ProcessesUnknownError(OSError):
 
 
 class NvmlProcesses:
-    """Implements ``node.holds.processes.ComputeProcesses``; ``proc`` tells names and namespaces."""
+    """Implements ``node.ledger.processes.ComputeProcesses``; ``proc`` tells names and namespaces."""
 
     def __init__(self, sessions: NvmlSessions, proc: Path = Path("/proc")) -> None:
         self._sessions = sessions

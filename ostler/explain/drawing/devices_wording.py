@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from itertools import groupby
 
-from ostler.explain.diagnosis.obstacles import (
+from ostler.explain.drawing.names import holder, number, some, source, values
+from ostler.explain.drawing.page import Ink, Line, Piece, code, line, value
+from scheduling.explain.diagnosis.obstacles import (
     CapacityExhausted,
     CapacityUnfit,
     ConditionFalse,
@@ -15,8 +17,6 @@ from ostler.explain.diagnosis.obstacles import (
     Tainted,
     Usage,
 )
-from ostler.explain.drawing.names import holder, number, some, source, values
-from ostler.explain.drawing.page import Ink, Line, Piece, code, line, value
 
 HOLDERS = 3
 """Holders told one by one."""

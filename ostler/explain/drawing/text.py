@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ostler.explain.diagnosis.alike import gist
-from ostler.explain.diagnosis.obstacles import Held
-from ostler.explain.diagnosis.verdict import (
+from ostler.explain.drawing.devices_wording import advice
+from ostler.explain.drawing.names import brief, number, quoted, some
+from ostler.explain.drawing.page import Ink, Line, Piece, line, page, value
+from ostler.explain.drawing.wording import obstacle_lines
+from scheduling.explain.diagnosis.alike import gist
+from scheduling.explain.diagnosis.obstacles import Held
+from scheduling.explain.diagnosis.verdict import (
     Change,
     Group,
     NodeFinding,
@@ -21,10 +25,6 @@ from ostler.explain.diagnosis.verdict import (
     RequestFinding,
     Verdict,
 )
-from ostler.explain.drawing.devices_wording import advice
-from ostler.explain.drawing.names import brief, number, quoted, some
-from ostler.explain.drawing.page import Ink, Line, Piece, line, page, value
-from ostler.explain.drawing.wording import obstacle_lines
 
 MOST = 12
 """Groups of nodes that are shown unless all are asked for, and requests that say the same."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ostler.explain.diagnosis.obstacles import (
+from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines, used_lines
+from ostler.explain.drawing.names import joined, number, quoted, some, source
+from ostler.explain.drawing.page import Line, Piece, code, line, value
+from scheduling.explain.diagnosis.obstacles import (
     AllNeedsPools,
     Bearers,
     ClassMissing,
@@ -25,9 +28,6 @@ from ostler.explain.diagnosis.obstacles import (
     TooMany,
     Waiting,
 )
-from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines, used_lines
-from ostler.explain.drawing.names import joined, number, quoted, some, source
-from ostler.explain.drawing.page import Line, Piece, code, line, value
 
 AROUND = 60
 """Characters of an expression shown on either side of the place of a mistake."""

@@ -12,11 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import cast
 
-from driver.validation.objects import VALIDATORS
-from driver.versions import VersionError, to_v1, with_defaults
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
-from ostler.explain.errors import MOST, SHOWN, Fault
-from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, kind_of, name_of, objects_at, texts_at, uid_of
 from ostler.explain.reading.documents import Document
 from ostler.explain.reading.lines import Path, line_of
 from ostler.explain.reading.nesting import MAX_DEPTH, object_on
@@ -30,7 +26,11 @@ from ostler.explain.reading.workloads import (
     pod_of,
     template_of,
 )
-from ostler.explain.state import Missing, State
+from scheduling.api.validation.objects import VALIDATORS
+from scheduling.api.versions import VersionError, to_v1, with_defaults
+from scheduling.explain.errors import MOST, SHOWN, Fault
+from scheduling.explain.kinds import FACTS, GROUP, Kind, key_of, kind_of, name_of, objects_at, texts_at, uid_of
+from scheduling.explain.state import Missing, State
 
 SNAPSHOT_GROUP = "ostler.dev"
 SNAPSHOT_VERSION = f"{SNAPSHOT_GROUP}/v1alpha1"

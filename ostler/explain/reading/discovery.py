@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from driver.served import FIX
+from driver.resource_api.served import FIX
 from kube.discovery import Reads, served
 from kube.paths import path_of
-from ostler.explain.errors import NotServed
-from ostler.explain.kinds import CORE, FACTS, GROUP, Kind
+from scheduling.explain.errors import NotServed
+from scheduling.explain.kinds import CORE, FACTS, GROUP, Kind
 
 _PREFERRED = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 _NEEDED = (Kind.SLICE, Kind.CLAIM, Kind.CLASS)

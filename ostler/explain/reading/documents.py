@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from kube.bodies import Json, is_deeper, one_line
 from node.yaml_text import DEEPEST, events
-from ostler.explain.errors import BadInput, Fault
 from ostler.explain.reading.lines import Path, line_at
 from ostler.explain.reading.nesting import MAX_DEPTH, object_on, take_marks, without_deep
 from ostler.explain.reading.scalars import plain_value
+from scheduling.explain.errors import BadInput, Fault
 
 if TYPE_CHECKING:
     import yaml

@@ -15,11 +15,11 @@ from typing import BinaryIO
 
 from node.given import read_given
 from node.opening import TooLarge
-from ostler.explain.errors import BadInput, Fault
-from ostler.explain.kinds import Kind
 from ostler.explain.reading.collection import Collection, Text
 from ostler.explain.reading.documents import MAX_BYTES, documents, too_large
-from ostler.explain.state import State
+from scheduling.explain.errors import BadInput, Fault
+from scheduling.explain.kinds import Kind
+from scheduling.explain.state import State
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")

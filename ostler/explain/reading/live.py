@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from driver.versions import to_v1
 from kube.bodies import JsonObject, object_at, text_at
 from kube.collection import Asks, Collection, Listing, read_whole
 from kube.discovery import server_version
 from kube.errors import BadAnswer, Forbidden, NotFound
 from kube.json_stream import METADATA, Fields
-from ostler.explain.asking.extended import asks_of
-from ostler.explain.errors import SHOWN
-from ostler.explain.kinds import FACTS, GROUP, Kind, key_of, objects_at
 from ostler.explain.reading.discovery import collection_path, object_path, served_versions
-from ostler.explain.state import Missing, Objects, State
+from scheduling.api.versions import to_v1
+from scheduling.explain.asking.extended import asks_of
+from scheduling.explain.errors import SHOWN
+from scheduling.explain.kinds import FACTS, GROUP, Kind, key_of, objects_at
+from scheduling.explain.state import Missing, Objects, State
 
 PAGE = 500
 SLICE_PAGE = 100

@@ -2,7 +2,7 @@
 
 Whoever reasons about objects takes their types for granted, as a server's client may: a count that is a text would end
 in a traceback far from its line. So files are checked here, once, before anything looks at them. Rules beyond types
-(lengths, names, how many) are ``driver.validation``'s. Fields that are not listed are not looked at.
+(lengths, names, how many) are ``scheduling.api.validation``'s. Fields that are not listed are not looked at.
 
 A quantity that is written as a number is made a text in place, which is the one form the API server knows.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kube.bodies import Json, JsonObject
-from ostler.explain.kinds import Kind
 from ostler.explain.reading.lines import Path
+from scheduling.explain.kinds import Kind
 
 Shape = object
 """A type (str, int, bool), ``Quantity``, ``Need`` of a shape, ``Each`` of a shape (a mapping with any keys), a list

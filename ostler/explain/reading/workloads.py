@@ -12,8 +12,8 @@ from kube.bodies import JsonObject, object_at, text_at
 from kube.discovery import Reads
 from kube.errors import Forbidden, NotFound
 from kube.paths import path_of
-from ostler.explain.errors import BadQuestion
-from ostler.explain.kinds import GROUP, Kind, name_of
+from scheduling.explain.errors import BadQuestion
+from scheduling.explain.kinds import GROUP, Kind, name_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kube.bodies import Json, JsonObject, object_at, text_at
-from ostler.explain.asking.extended import ANNOTATION, is_extended
-from ostler.explain.asking.subject import DEFAULT_SCHEDULER, POD_CLAIM_NAME
-from ostler.explain.kinds import CORE, FACTS, Kind
 from ostler.explain.snapshots.aliases import WORKLOADS, Group, Naming
+from scheduling.explain.asking.extended import ANNOTATION, is_extended
+from scheduling.explain.asking.subject import DEFAULT_SCHEDULER, POD_CLAIM_NAME
+from scheduling.explain.kinds import CORE, FACTS, Kind
 
 Leaf = Callable[[Naming, Json], Json]
 """What is written for a value; None for nothing."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kube.bodies import JsonObject
-from ostler.explain.kinds import FACTS, Kind
 from ostler.explain.reading.collection import SNAPSHOT_KIND, SNAPSHOT_VERSION
 from ostler.explain.reading.scalars import plain_value
 from ostler.explain.snapshots.aliases import NODES, WORKLOADS, Aliases, Group, Naming, Register, Unchanged
 from ostler.explain.snapshots.kept import kept
-from ostler.explain.state import Missing, State
+from scheduling.explain.kinds import FACTS, Kind
+from scheduling.explain.state import Missing, State
 
 if TYPE_CHECKING:
     import yaml

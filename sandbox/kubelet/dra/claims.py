@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from node import dra_state
-from node.dra_state import FILE_NAME, DeviceState, DraState, DraStateError
+from node.kubelet import dra_state
+from node.kubelet.dra_state import FILE_NAME, DeviceState, DraState, DraStateError
 from node.opening import KUBELET_STATE, read_regular
 from sandbox.kubelet.dra.settings import Object
 from sandbox.kubelet.errors import KubeletError

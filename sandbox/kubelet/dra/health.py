@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from node import dra_state
-from node.dra_state import HEALTH_FILE_NAME, DraStateError
+from node.kubelet import dra_state
+from node.kubelet.dra_state import HEALTH_FILE_NAME, DraStateError
 from node.opening import KUBELET_STATE, read_regular
 from sandbox.kubelet.dra.instance import HealthReport
 from sandbox.kubelet.statefiles import write_state

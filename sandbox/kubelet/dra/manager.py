@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from node.dra_state import DeviceState
+from node.kubelet.dra_state import DeviceState
 from protos.dra.v1 import api_pb2
 from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.dra.claims import ClaimCache, ClaimInfo, claim_of

@@ -1,7 +1,7 @@
 """What the agents' account can do at the API server, as a table: this and nothing else.
 
-A right is what a role says (``tests.chart.rights``); a call is what becomes of it in the end, after the admission
-policies. Whoever gives the account a right adds to the calls at least one that it makes possible.
+A right is what a role says (``tests.deploy.chart.rights``); a call is what becomes of it in the end, after the
+admission policies. Whoever gives the account a right adds to the calls at least one that it makes possible.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.generate import NAMESPACE
-from tests.chart.rights import Right
 from tests.cluster.rig.api import MERGE, Api, Object, Refused
+from tests.deploy.chart.rights import Right
 
 ALLOWED = "allowed"
 BY_ROLE = "by the role"

@@ -15,7 +15,7 @@ from tests.cluster.rig.api import Api, Credentials, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
-from tests.image.build import NAME, image_archive
+from tests.deploy.image.build import NAME, image_archive
 
 NEXT = "localhost/ostler:next"
 """The same image under another name, for updates."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from deploy.generate import NAMESPACE
-from tests.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS, NODE_STATUS
 from tests.cluster.chart.account import (
     BY_NODE_CALLS,
     BY_POLICY,
@@ -34,6 +33,7 @@ from tests.cluster.rig.api import MERGE, Api, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
+from tests.deploy.chart.rights import ALWAYS, BY_NODE, DRA, EVENTS, NODE_STATUS
 
 pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
 

@@ -17,7 +17,7 @@ from tests.cluster.rig.node import Node
 from tests.cluster.rig.podresources import devices_of
 from tests.cluster.rig.pods import Pods, simple
 from tests.cluster.rig.processes import wait_until
-from tests.image.build import NAME
+from tests.deploy.image.build import NAME
 
 pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
 

@@ -11,7 +11,7 @@ from tests.cluster.chart.release import Release
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
-from tests.image.build import NAME
+from tests.deploy.image.build import NAME
 
 pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
 

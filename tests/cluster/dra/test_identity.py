@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from deploy.generate import NAMESPACE
-from tests.chart.rendering import of_kind, only, render
 from tests.cluster.dra.claims import (
     CLAIMS,
     GPU_CLASS,
@@ -30,6 +29,7 @@ from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.pods import Pods, simple
 from tests.cluster.rig.processes import wait_until
+from tests.deploy.chart.rendering import of_kind, only, render
 
 RECORDING, DEVICES = "h100-sxm-8", 18
 NICS: Object = {"name": "ostler.dev/nic", "door": "dra", "devices": {"kind": ["nic", "rdma"]}}

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from driver.api import ResourceApi
-from driver.doorway.dry_run import asked
-from driver.doorway.node_words import stripped as stripped_node
-from driver.doorway.node_words import words_of
+from driver.door_watch.dry_run import asked
+from driver.door_watch.node_words import stripped as stripped_node
+from driver.door_watch.node_words import words_of
 from driver.holders.pods import pod_of, stripped
+from driver.resource_api.client import ResourceApi
 from kube.client import Client, Limits
 from kube.collection import read_whole
 from kube.errors import Forbidden
 from kube.kubeconfig import from_kubeconfig
 from kube.reflector import Reflector
-from node.doorway.choice import LABEL, NodeWords
-from node.doorway.taint_support import Taints
+from node.door_policy.choice import LABEL, NodeWords
+from node.door_policy.taint_support import Taints
 from tests.cluster.rig.api import MERGE
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.api import ResourceApi
+from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject, text_at
 from kube.client import Client, Limits
-from kube.errors import Conflict, Forbidden, NotFound
+from kube.errors import Forbidden, NotFound, WriteConflict
 from kube.kubeconfig import from_kubeconfig
 from kube.reflector import Reflector
 from tests.cluster.rig.cluster import Cluster
@@ -86,9 +86,9 @@ def test_a_nodes_identity_writes_lists_and_watches_its_own_slices_and_no_others(
     created = kubelet.create_slice(slice_of(node, "own", "gpu-0"))
     spec: JsonObject = {**created["spec"], "devices": []}  # type: ignore[dict-item]
     replaced = when_known(lambda: kubelet.replace_slice({**created, "spec": spec}))
-    with pytest.raises(Conflict):
+    with pytest.raises(WriteConflict):
         kubelet.replace_slice({**created, "spec": spec, "metadata": {**created["metadata"], "labels": {"a": "b"}}})  # type: ignore[dict-item]
-    with pytest.raises(Conflict):
+    with pytest.raises(WriteConflict):
         kubelet.delete_slice("own", uid="00000000-0000-0000-0000-000000000000")
     uid, version = (text_at(replaced, "metadata", key) for key in ("uid", "resourceVersion"))
     kubelet.delete_slice("own", uid=uid, resource_version=version)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from driver.structured.allocated import AllocatedState
-from driver.structured.allocator import Allocator
-from driver.structured.errors import FatalError, NodeError
-from driver.structured.features import Features
+from scheduling.allocator.allocated import AllocatedState
+from scheduling.allocator.allocator import Allocator
+from scheduling.allocator.errors import FatalError, NodeError
+from scheduling.allocator.features import Features
 from tests.cluster.rig.api import Object
 from tests.cluster.scheduler.live import Decision, Laid
 from tests.judge.comparison import allocation_differences

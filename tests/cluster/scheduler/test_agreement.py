@@ -60,7 +60,7 @@ def test_scheduler_decides_as_we_do(stage: Stage, decisions: Counter[str], first
             small = json.dumps(smallest(stage, made))
             pytest.fail(f"{played.differing[0]}\nOSTLER_WORLDS_SEED={SEED}, made small:\n{small}")
     decisions.update(played.decisions)
-    assert played.refused == [], "accepted by driver.validation, refused by the API server"
+    assert played.refused == [], "accepted by scheduling.api.validation, refused by the API server"
 
 
 def test_worlds_reach_every_feature() -> None:

@@ -1,8 +1,9 @@
 """Generates worlds for the scheduler: slices, classes, and pods with claims that come one after the other.
 
 The generators are those of the judge. What they make is fitted to a real cluster: every pool's name is used once, so
-that worlds that came before do not matter; objects that the API server would refuse are left out (``driver.validation``
-says which); and so is everything for which Kubernetes 1.36 and 1.37 have different rules (tests/vectors/allocator).
+that worlds that came before do not matter; objects that the API server would refuse are left out
+(``scheduling.api.validation`` says which); and so is everything for which Kubernetes 1.36 and 1.37 have different rules
+(tests/vectors/allocator).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from driver.validation import objects
+from scheduling.api.validation import objects
 from tests.judge import demand, supply
 from tests.judge.chance import Chance, Json
 

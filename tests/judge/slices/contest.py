@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from driver.slices.errors import InvalidSlice
+from tests.driver.slices.judging import judge
+from tests.driver.slices.scenario import Run
 from tests.judge.chance import Json
 from tests.judge.slices.build import judge as built
 from tests.judge.slices.generate import scenarios
 from tests.judge.slices.servers import TOKEN, Servers, servers
-from tests.slices.judging import judge
-from tests.slices.scenario import Run
 
 OPINIONS = 4
 """How often the reference plays a scenario in which ours differs."""

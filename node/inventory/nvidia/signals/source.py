@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable, Mapping
 
 from node.health.signal import Condition, HealthEvent, Look, Trouble
-from node.inventory.facts import Fabric
 from node.inventory.model import DeviceKind, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia.nvml_binding import Binding
 from node.inventory.nvidia.nvml_sessions import NvmlSessions
 from node.inventory.nvidia.signals.events import DOUBLE_BIT, UNAVAILABLE, WAIT, XID, EventWatch, GpuEvent
 from node.inventory.nvidia.signals.gpus import GpuId
 from node.inventory.nvidia.signals.polls import PULSE, Memory, Polls
+from node.inventory.nvidia.signals.rescans import Rescans
 from node.inventory.nvidia.signals.vitals import Vitals
 from node.ticks import SELDOM
 
@@ -82,8 +82,7 @@ class NvmlSignals:
         self._unplaced_events: list[tuple[GpuEvent, float]] = []
         self._unplaced_found: dict[GpuId, tuple[float, tuple[Condition, ...]]] = {}
         self._unmonitored: dict[GpuId, str] = {}
-        self._lost: set[GpuId] = set()
-        self._fabrics: dict[GpuId, Fabric | None] = {}
+        self._rescans = Rescans()
         self._faults: set[str] = set()
         self._told: set[str] = set()
         self.vitals: dict[str, Vitals] = {}
@@ -113,6 +112,7 @@ class NvmlSignals:
 
     def observe(self, snapshot: Snapshot) -> None:
         """Learn the devices' names; every published snapshot is handed over here."""
+        self._rescans.observe(snapshot)
         names: dict[str, str] = {}
         for device in snapshot.devices:
             if device.kind is DeviceKind.GPU and device.vendor == _VENDOR:
@@ -257,13 +257,13 @@ class NvmlSignals:
     ) -> None:
         if len(vitals) >= len(self.vitals):
             self.look_seconds = seconds
-        self._scan_other_fabrics(vitals)
+        if self._rescans.follows(found, vitals, self._name):
+            self._wake()
         self.vitals |= {name: now for gpu, now in vitals.items() if (name := self._name(gpu)) is not None}
         self._tell_look(at, found)
 
     def _tell_look(self, at: float, found: Mapping[GpuId, tuple[Condition, ...]]) -> None:
         placed = {}
-        self._scan_what_is_back(found)
         for gpu, conditions in found.items():
             name = self._name(gpu)
             if name is None:
@@ -272,20 +272,6 @@ class NvmlSignals:
                 placed[name] = conditions
         if placed:
             self._looked(Look(SOURCE, at, placed))
-
-    def _scan_other_fabrics(self, vitals: Mapping[GpuId, Vitals]) -> None:
-        """The clique is told by scans, and the next one by itself may be a minute away."""
-        now = {gpu: each.fabric for gpu, each in vitals.items() if each.gone is None}
-        if any(gpu in self._fabrics and self._fabrics[gpu] != fabric for gpu, fabric in now.items()):
-            self._wake()
-        self._fabrics |= now
-
-    def _scan_what_is_back(self, found: Mapping[GpuId, tuple[Condition, ...]]) -> None:
-        """A scan has found it lost as well, and the next one by itself may be a minute away."""
-        lost = {gpu for gpu, conditions in found.items() if any(each.kind is Trouble.LOST for each in conditions)}
-        if (self._lost & found.keys()) - lost:
-            self._wake()
-        self._lost = (self._lost - found.keys()) | lost
 
     def _note(self, gpus: dict[GpuId, str]) -> None:
         self._unmonitored = gpus

@@ -1,0 +1,289 @@
+"""Prepare and unprepare as the kubelet calls them: many claims in a call, each with an answer of its own.
+
+One implementation for every version of the contract. Invariants:
+
+- Every claim that was asked for has an entry in the answer, by its UID; what is wrong with one claim is its entry's
+  error and nobody else's. A gRPC status other than OK means that nothing was done for any of them.
+- Claims of a call are worked on side by side. What was begun for a claim goes on when the call ends before it (the
+  kubelet was restarted, or gave up): asked again, the call joins it. So nothing is ever half done because somebody hung
+  up, and a call is answered a moment before its deadline rather than not at all.
+- A call to an instance that hands over is the successor's (``Successor``), also one that began here and could not be
+  finished any more: claims have one keeper at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.model import ClaimReference, PreparedDevice
+from driver.door.observer import Observer
+from driver.door.successor import NoSuccessor, Successor
+from driver.parameters.errors import ParameterError
+
+log = logging.getLogger("ostler.driver")
+
+Context = grpc.aio.ServicerContext[object, object]
+Answer = TypeVar("Answer", bound=Message)
+Outcome = tuple[PreparedDevice, ...] | ClaimError
+"""What became of a claim: its devices (none for a release), or why not."""
+
+MARGIN = 2.0
+"""Seconds before a call's deadline at which it is answered with what is done by then."""
+_UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+"""What may be in the name of a file; Kubernetes' UIDs are 36 characters of it."""
+
+_SHOWN = 128
+"""Characters that are shown of a UID that is none."""
+
+
+class Claims(Protocol):
+    """Prepares and releases claims; both raise ``driver.claims.errors.ClaimError`` for the one claim."""
+
+    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        """Have the claim's devices ready; asked again, the answer is the same."""
+        ...
+
+    async def unprepare(self, claim: ClaimReference) -> None:
+        """Give the claim's devices back; a claim that is not known is released already."""
+        ...
+
+
+class Reporter(Protocol):
+    """Told what was prepared, for the claim's status; must return at once and must not raise."""
+
+    def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:
+        """These devices are ready, and the kubelet is told so."""
+        ...
+
+    def refused(self, claim: ClaimReference, problem: str) -> None:
+        """Its parameters are refused; the kubelet is told the same."""
+        ...
+
+    def released(self, claim: ClaimReference) -> None:
+        """The claim is about to be released: nothing more is to be said of it."""
+        ...
+
+
+class KubeletClaim(Protocol):
+    """A claim as every version of the contract names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Operation(StrEnum):
+    """What is asked for."""
+
+    PREPARE = "NodePrepareResources"
+    UNPREPARE = "NodeUnprepareResources"
+
+
+_NOT_DONE = {Operation.PREPARE: "claim refused", Operation.UNPREPARE: "claim not released"}
+
+
+class Method(Generic[Answer]):
+    """One method of one version: ``service`` is its full name, ``encode`` makes the answer out of claims' outcomes."""
+
+    def __init__(
+        self,
+        version: str,
+        service: str,
+        operation: Operation,
+        answer: type[Answer],
+        encode: Callable[[Mapping[str, Outcome]], Answer],
+    ) -> None:
+        self.version = version
+        self.path = f"/{service}/{operation.value}"
+        self.operation = operation
+        self.answer = answer
+        self.encode = encode
+
+
+class _Refused(Exception):
+    """Nothing was done; the call gets this status."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class ClaimCalls:
+    """Answers the calls of all versions by ``claims``."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        observer: Observer,
+        *,
+        monotonic: Callable[[], float],
+        reporter: Reporter | None = None,
+    ) -> None:
+        self.successor: Successor | None = None
+        """Whom every call is left to, once it is set."""
+        self.ending = False
+        """Whether nothing new is begun any more."""
+        self._claims = claims
+        self._observer = observer
+        self._monotonic = monotonic
+        self._reporter = reporter
+        self._begun: dict[tuple[Operation, str], asyncio.Task[Outcome]] = {}
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def answer(
+        self, method: Method[Answer], request: Message, claims: Iterable[KubeletClaim], context: Context
+    ) -> Answer:
+        """Answer one call about these claims, which ``request`` names."""
+        began = self._monotonic()
+        code, fault = grpc.StatusCode.OK, ""
+        self._calls += 1
+        self._idle.clear()
+        try:
+            return await self._answer(method, request, tuple(claims), context.time_remaining())
+        except _Refused as refused:
+            code, fault = refused.code, str(refused)
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except Exception as error:  # a bug of ours: the kubelet learns of it, and the log says where
+            code, fault = grpc.StatusCode.INTERNAL, f"{method.operation.value} failed: {error!r}"
+            log.exception("call failed", extra={"method": method.path})
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+            self._observer.called(method.operation.value, method.version, code.name, self._monotonic() - began)
+        await context.abort(code, fault)
+        raise AssertionError("abort returned")  # It always raises; this line is for the type checker.
+
+    async def idle(self) -> None:
+        """Return when no call is under way."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """End what was begun and nobody waits for any more."""
+        begun = tuple(self._begun.values())
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+
+    async def _answer(
+        self, method: Method[Answer], request: Message, claims: tuple[KubeletClaim, ...], seconds: float | None
+    ) -> Answer:
+        began = self._monotonic()
+        if self.successor is None and not self.ending:
+            outcomes = await self._outcomes(method.operation, claims, seconds)
+            undone = any(isinstance(outcome, Unavailable) for outcome in outcomes.values())
+            if not (undone and self.successor is not None):
+                failed = sum(isinstance(outcome, ClaimError) for outcome in outcomes.values())
+                self._observer.answered(method.operation.value, len(outcomes), failed)
+                return method.encode(outcomes)
+        left = None if seconds is None else seconds - (self._monotonic() - began)
+        return await self._left_to_successor(method, request, _patience(left))
+
+    async def _left_to_successor(self, method: Method[Answer], request: Message, seconds: float | None) -> Answer:
+        if self.successor is None:
+            raise _Refused(
+                grpc.StatusCode.UNAVAILABLE, "ostler is ending on this node, and asked again when it is back"
+            )
+        code = grpc.StatusCode.OK
+        try:
+            return await self.successor.call(method.path, request, method.answer, seconds)
+        except NoSuccessor as error:
+            code = grpc.StatusCode.UNAVAILABLE
+            raise _Refused(code, f"ostler hands over on this node, and {error}") from error
+        except grpc.aio.AioRpcError as error:
+            code = error.code()
+            raise _Refused(code, f"left to the instance that takes over: {error.details()}") from error
+        finally:
+            # No figure: metrics are not served any more by then.
+            log.info("call left to the instance that takes over", extra={"method": method.path, "code": code.name})
+
+    async def _outcomes(
+        self, operation: Operation, claims: tuple[KubeletClaim, ...], seconds: float | None
+    ) -> dict[str, Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        tasks: dict[str, asyncio.Task[Outcome]] = {}
+        for named in claims:
+            fault = _fault(named)
+            if fault:
+                log.warning(_NOT_DONE[operation], extra={"uid": named.uid[:_SHOWN], "reason": fault})
+                outcomes[named.uid] = ClaimError(fault)
+            else:
+                tasks[named.uid] = self._begin(operation, ClaimReference(named.namespace, named.name, named.uid))
+        patience = _patience(seconds)
+        if tasks:
+            await asyncio.wait(tasks.values(), timeout=patience)
+        late = Unavailable(f"not done within {round(patience or 0, 1):g} s; it goes on, and the kubelet will ask again")
+        for uid, task in tasks.items():
+            outcomes[uid] = task.result() if task.done() else late
+        return outcomes
+
+    def _begin(self, operation: Operation, claim: ClaimReference) -> asyncio.Task[Outcome]:
+        """The work for one claim: that which is under way, or new."""
+        key = operation, claim.uid
+        task = self._begun.get(key)
+        if task is None:
+            task = self._begun[key] = asyncio.create_task(self._work(operation, claim))
+            task.add_done_callback(lambda _: self._begun.pop(key, None))
+        return task
+
+    async def _work(self, operation: Operation, claim: ClaimReference) -> Outcome:
+        """What became of one claim, and a line in the log that says so."""
+        began = self._monotonic()
+
+        def named(**fields: object) -> dict[str, object]:
+            seconds = round(self._monotonic() - began, 4)
+            return {"claim": str(claim), "uid": claim.uid, **fields, "seconds": seconds}
+
+        try:
+            devices = await self._done(operation, claim)
+        except ClaimError as error:
+            if self._reporter is not None and isinstance(error, ParameterError):
+                self._reporter.refused(claim, str(error))
+            log.warning(_NOT_DONE[operation], extra=named(reason=str(error)))
+            return error
+        except Exception as error:  # a bug of ours: the claim's error says so, and the log says where
+            log.exception("claim failed", extra=named(method=operation.value))
+            return ClaimError(f"internal error: {error!r}; the log of ostler on this node says where")
+        if operation is Operation.PREPARE:
+            log.info("claim prepared", extra=named(devices=[device.device for device in devices]))
+        else:
+            log.info("claim released", extra=named())
+        return devices
+
+    async def _done(self, operation: Operation, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        if operation is Operation.PREPARE:
+            devices = await self._claims.prepare(claim)
+            if self._reporter is not None:
+                self._reporter.prepared(claim, devices)
+            return devices
+        if self._reporter is not None:
+            self._reporter.released(claim)
+        await self._claims.unprepare(claim)
+        return ()
+
+
+def _patience(seconds: float | None) -> float | None:
+    """How long to go on with a call that has so many seconds left."""
+    return None if seconds is None else max(seconds - MARGIN, seconds / 2)
+
+
+def _fault(named: KubeletClaim) -> str:
+    """What is wrong with how a claim is named; empty for nothing."""
+    if not _UID.fullmatch(named.uid):
+        return f"uid: {named.uid[:_SHOWN]!r} is no claim's UID"
+    missing = [field for field in ("namespace", "name") if not getattr(named, field)]
+    return f"{missing[0]}: is empty; the kubelet must name the claim" if missing else ""

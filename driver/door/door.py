@@ -1,0 +1,293 @@
+"""Door two: the DRA driver's sockets, its registration with the kubelet, and how it is left to a successor.
+
+Level-triggered like door one: ``run`` looks at what is (our sockets, what the kubelet last said), does the one thing
+that is missing, and sleeps until something changes. The kubelet finds us by its registry alone, so a restarted one
+needs nothing from us; new sockets are only put up where ours are gone, where it refused (kubelets up to 1.35 do not try
+again), or where it never asked (an event that it lost).
+
+A hand-over keeps claims without a gap and without two keepers. The instance that ends leaves every call to its
+successor from the moment in which ``hand_over`` is called (``ClaimCalls``, ``Successor``). Kubelets take the newest
+instance that is connected, so when the successor's registration has been taken nothing new comes here; it says so by
+removing the name of our socket for claims, which no kubelet looks at. Then the calls that are still under way end, and
+only then our name in the kubelet's registry goes: that makes it drop the connection at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from driver.devices.offered import DoorView
+from driver.door.claim_calls import ClaimCalls, Claims, Reporter
+from driver.door.health_stream import HealthReports
+from driver.door.observer import Observer
+from driver.door.registration import DoorOptions, DoorStatus, RegistrationState
+from driver.door.serving import Serving
+from driver.door.socket_names import claim_sockets, registration_sockets, sweep
+from driver.door.successor import Successor
+from node.chance import chance
+from node.directories import DirectoryWatcher, Inotify, open_inotify
+from node.events import EventSink, EventType
+from node.sockets import SocketError, is_answered
+
+log = logging.getLogger("ostler.driver")
+
+GRACE = 2.0
+"""Seconds that calls under way get at the end, where no successor is there to take them, and on sockets that go."""
+LAST_WORDS = 0.5
+"""Seconds that health streams and calls get to end in order; one that is cut off says nothing in the kubelet's log."""
+LOOK = 0.05
+"""Seconds between looks whether a successor has taken over; a file that goes tells nobody."""
+PREDECESSORS = 1.0
+"""Seconds between looks whether somebody answers on a predecessor's sockets, as long as it has some."""
+FIRST_DELAY, LONGEST_DELAY = 0.5, 60.0
+"""Seconds after which new sockets are put up, growing from one failure to the next."""
+
+
+class DraDoor:
+    """Serves claims and health for as long as ``run`` runs; asyncio's loop only."""
+
+    def __init__(
+        self,
+        options: DoorOptions,
+        claims: Claims,
+        *,
+        events: EventSink,
+        observer: Observer,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = chance,
+        changed: Callable[[], None] = lambda: None,
+        alive: Callable[[], bool] = lambda: True,
+        reporter: Reporter | None = None,
+        open_watch: Callable[[], Inotify] = open_inotify,
+    ) -> None:
+        """``clock``: Unix seconds. ``changed``: told when readiness may have changed.
+
+        ``alive``: whether the inventory still looks at its devices; while it does not, their health is not repeated and
+        decays to unknown at the kubelet. ``reporter``: told of prepared claims.
+        """
+        self._options = options
+        self._events = events
+        self._observer = observer
+        self._monotonic = monotonic
+        self._random = random
+        self._changed = changed
+        self._open_watch = open_watch
+        self._calls = ClaimCalls(claims, observer, monotonic=monotonic, reporter=reporter)
+        self._reports = HealthReports(options.pool, clock=clock, alive=alive, streams_changed=self._streams_changed)
+        self._serving: Serving | None = None
+        self._old: list[Serving] = []
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._predecessors: tuple[Path, ...] = ()
+        self._state = RegistrationState.WAITING
+        self._detail = ""
+        self._told = ""
+        self._since = 0.0
+        self._delay = FIRST_DELAY
+        self._handing_over = False
+        self._woken = asyncio.Event()
+
+    def apply(self, view: DoorView) -> None:
+        """Tell the kubelet of the health of these devices."""
+        self._reports.apply(view)
+
+    async def run(self) -> None:
+        """Serve until cancelled; sockets are gone afterwards, unless handed over.
+
+        Only for who holds the instance lock: sockets that nobody answers are taken for a dead predecessor's.
+        """
+        options = self._options
+        for path in sweep(options):
+            log.info("dead socket of a predecessor removed", extra={"path": str(path)})
+        # What is left answers: it belongs to an instance that hands over to this one.
+        self._predecessors = (*claim_sockets(options.folder), *registration_sockets(options))
+        watcher = DirectoryWatcher((options.folder, options.registry_dir), self._woken.set, self._open_watch)
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._look()
+                group.create_task(watcher.run(), name="driver directories")
+                while True:
+                    self._woken.clear()
+                    delay = await self._look()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(delay):
+                            await self._woken.wait()
+        finally:
+            if not self._handing_over:
+                await self._end()
+
+    def hand_over(self) -> None:
+        """Leave calls to a successor from now on, and have the end of ``run`` keep the sockets; ``leave`` follows."""
+        if self._serving is None or not self._serving.named:
+            return
+        self._handing_over = True
+        self._calls.successor = Successor(self._options.folder, self._serving.made, self._monotonic)
+        self._say(RegistrationState.LEAVING, "calls are left to the instance that takes over")
+
+    async def leave(self, seconds: float) -> bool:
+        """Whether a successor has taken over within ``seconds``; no socket is left afterwards."""
+        if not self._handing_over:
+            await self._end()
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                while self._serving is not None and self._serving.named:  # noqa: ASYNC110  # a file tells nobody
+                    await asyncio.sleep(LOOK)
+                await self._calls.idle()
+        except TimeoutError:
+            if self._calls.successor is not None:
+                self._calls.successor.give_up()
+            return False
+        finally:
+            await self._stop()
+        return True
+
+    def status(self) -> DoorStatus:
+        """How the registration stands."""
+        serving = self._serving
+        return DoorStatus(
+            self._state,
+            serving.socket if serving is not None else None,
+            serving.registration_socket if serving is not None else None,
+            self._reports.streams,
+            self._detail,
+        )
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Why the door is not ready: one sentence, or none."""
+        if self._state is RegistrationState.REGISTERED:
+            return ()
+        detail = f": {self._detail}" if self._detail else ""
+        return (f"DRA driver {self._options.driver_name} is {self._state}{detail}",)
+
+    async def _look(self) -> float:
+        """Do what is missing; seconds after which to look again at the latest."""
+        now = self._monotonic()
+        self._remove_dead_predecessors()
+        if self._serving is None or not self._serving.intact:
+            if self._state is RegistrationState.FAILED and now < self._since + self._delay:
+                return self._since + self._delay - now
+            return await self._serve(now)
+        if self._state is RegistrationState.REGISTERED:
+            self._relieve()
+            return PREDECESSORS if self._predecessors else self._options.patience
+        patience = self._delay if self._state is RegistrationState.FAILED else self._options.patience + self._delay
+        if now < self._since + patience:
+            return self._since + patience - now
+        if self._state is not RegistrationState.FAILED:
+            self._observer.failed()
+        self._grow()
+        log.info("new sockets for a kubelet that did not take the old ones", extra={"reason": self._detail})
+        return await self._serve(now)
+
+    async def _serve(self, now: float) -> float:
+        """Put up new sockets; the old ones go when the kubelet has taken the new ones."""
+        serving = Serving(self._options, self._calls, self._reports, self._was_asked, self._was_notified)
+        self._since = now
+        try:
+            await serving.start()
+        except SocketError as error:
+            self._observer.failed()
+            self._grow()
+            self._tell("DriverSocketFailed", str(error))
+            self._say(RegistrationState.FAILED, str(error))
+            return self._delay
+        if self._serving is not None:
+            self._old.append(self._serving)
+        self._serving = serving
+        self._say(RegistrationState.WAITING, f"no kubelet has asked yet in {self._options.registry_dir}")
+        return self._options.patience
+
+    def _relieve(self) -> None:
+        """The kubelet has taken our registration: whoever served before may go."""
+        self._delay = FIRST_DELAY
+        self._told = ""
+        for path in self._predecessors:
+            if path.parent == self._options.folder:
+                _remove(path)
+        while self._old:
+            # By a task of its own: half an end, where this look is cancelled, would leave a server running.
+            stopping = asyncio.create_task(self._old.pop().stop(GRACE), name="old sockets")
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._has_stopped)
+
+    def _has_stopped(self, stopping: asyncio.Task[None]) -> None:
+        self._stopping.discard(stopping)
+        # Streams have ended with the sockets, and kubelets up to 1.36 have forgotten what they were told.
+        self._reports.repeat()
+
+    def _remove_dead_predecessors(self) -> None:
+        """One that was killed while it handed over leaves its names, which nobody answers any more."""
+        before, self._predecessors = self._predecessors, tuple(path for path in self._predecessors if path.exists())
+        if len(self._predecessors) < len(before):
+            self._reports.repeat()
+        for path in self._predecessors:
+            if not is_answered(path):
+                _remove(path)
+
+    def _was_asked(self, serving: Serving) -> None:
+        if serving is self._serving and not self._handing_over:
+            self._observer.asked()
+            if self._state is RegistrationState.REGISTERED and self._reports.streams:
+                return  # A kubelet has us and listens: somebody else was curious, a person with grpcurl perhaps.
+            self._since = self._monotonic()
+            self._say(RegistrationState.OFFERED, "the kubelet has asked and not said yet whether it takes us")
+
+    def _was_notified(self, serving: Serving, problem: str) -> None:
+        if serving is not self._serving or self._handing_over:
+            return
+        self._since = self._monotonic()
+        if problem:
+            self._observer.failed()
+            self._grow()
+            self._tell("DriverRegistrationRefused", f"the kubelet refused the DRA driver: {problem}")
+            self._say(RegistrationState.FAILED, problem)
+        else:
+            self._observer.registered()
+            log.info("registered", extra={"driver": self._options.driver_name, "socket": str(serving.socket)})
+            self._say(RegistrationState.REGISTERED)
+        self._woken.set()
+
+    def _grow(self) -> None:
+        self._delay = min(2 * self._delay, LONGEST_DELAY) * (1 - self._random() / 4)
+
+    def _tell(self, reason: str, message: str) -> None:
+        """An event and a line in the log, once for each text."""
+        if message != self._told:
+            self._told = message
+            log.warning(message, extra={"driver": self._options.driver_name})
+            self._events.emit(EventType.WARNING, reason, message)
+
+    def _say(self, state: RegistrationState, detail: str = "") -> None:
+        if (state, detail) != (self._state, self._detail):
+            self._state, self._detail = state, detail
+            self._changed()
+
+    def _streams_changed(self) -> None:
+        self._observer.watched(self._reports.streams)
+
+    async def _end(self) -> None:
+        """Without a successor: calls under way get a moment, new ones are refused."""
+        self._calls.ending = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await self._calls.idle()
+        await self._stop()
+
+    async def _stop(self) -> None:
+        self._reports.end()
+        servings = [*self._old, *([self._serving] if self._serving is not None else [])]
+        self._old, self._serving = [], None
+        await asyncio.gather(*self._stopping, *(serving.stop(LAST_WORDS) for serving in servings))
+        await self._calls.close()
+
+
+def _remove(path: Path) -> None:
+    # What cannot be removed now is tried again at the next look, and costs the kubelet no more than vain attempts.
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -1,0 +1,84 @@
+"""The instance that takes over: found by its socket, and asked in our stead.
+
+Between the moment in which an instance stops deciding and the one in which the kubelet has found its successor, the
+kubelet's calls still come here. Claims have one keeper at a time, so these calls are neither refused, which would cost
+the pod a minute, nor answered from here: they are handed on, and the answer is the successor's. Only a socket younger
+than our own is a successor's; two instances that both leave would otherwise hand calls to and fro.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from driver.door.socket_names import age, claim_sockets
+from node.sockets import is_answered
+
+Answer = TypeVar("Answer", bound=Message)
+LOOK = 0.05
+"""Seconds between looks for the successor's socket; there is nothing else to do meanwhile."""
+PATIENCE = 40.0
+"""Seconds for a call without a deadline; the kubelet's have 45 s."""
+
+
+class NoSuccessor(Exception):
+    """Nobody has taken over within the call's time."""
+
+
+class Successor:
+    """Whoever serves claims in ``folder`` since ``after`` (an ``age``)."""
+
+    def __init__(self, folder: Path, after: tuple[int, int], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._after = after
+        self._monotonic = monotonic
+        self._given_up = False
+
+    def socket(self) -> Path | None:
+        """The newest socket that somebody answers, None while there is none."""
+        for path in reversed(claim_sockets(self._folder)):
+            if age(path) > self._after and is_answered(path):
+                return path
+        return None
+
+    def give_up(self) -> None:
+        """Wait for nobody any more: who still waits is told so at once."""
+        self._given_up = True
+
+    async def call(self, method: str, request: Message, answer: type[Answer], seconds: float | None) -> Answer:
+        """The successor's answer to ``method`` (a full path), once there is one.
+
+        Raises ``NoSuccessor`` and ``grpc.aio.AioRpcError``.
+        """
+        until = self._monotonic() + (PATIENCE if seconds is None else seconds)
+        while not self._given_up and (left := until - self._monotonic()) > 0:
+            socket = self.socket()
+            if socket is not None:
+                try:
+                    return await _asked(socket, method, request, answer, left)
+                except grpc.aio.AioRpcError as error:
+                    # One that ends in its turn has a successor, too; calls may be repeated.
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                        raise
+            await asyncio.sleep(LOOK)
+        raise NoSuccessor("no other instance has taken over in time")
+
+
+async def _asked(socket: Path, method: str, request: Message, answer: type[Answer], seconds: float) -> Answer:
+    # A channel of its own: connections to a predecessor of the same path are never reused.
+    local = (("grpc.use_local_subchannel_pool", 1),)
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=local) as channel:
+        call = channel.unary_unary(method, request_serializer=_bytes, response_deserializer=answer.FromString)
+        found: Answer = await call(request, timeout=seconds)
+        return found
+
+
+def _bytes(message: Message) -> bytes:
+    return message.SerializeToString()

@@ -1,0 +1,1 @@
+"""What the DRA door shows, kept published as ResourceSlices."""

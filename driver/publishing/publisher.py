@@ -1,0 +1,389 @@
+"""What the DRA door shows, kept published as ResourceSlices: one pool, named after the node.
+
+The controller of ``driver.slices`` does the work at the API server; this is what feeds it. It has a thread of its own,
+in which the controller is made, too: the kubernetes client takes a tenth of a second to import, and neither the event
+loop nor the registration with the kubelet is to wait for it.
+
+Invariants: the first view is published at once, later ones at most once per ``interval``, always the newest; a view
+that says nothing new reaches nobody; a device stays in its slice as long as it is there (also across restarts, where
+the layout is taken over from the API), so that one changed device is one write; a node without devices has one empty
+slice, which tells the scheduler that the pool is complete; stopping deletes nothing.
+
+Nothing is published that is not in the record of shown devices before (``driver.publishing.shown``), or in the API
+already: whoever comes after us must know what claims may name. A device that pods have or may get through the plugin
+door keeps its place, tainted, where the server keeps taints, and is left out where it does not: nothing else would keep
+new claims away from it.
+
+Which of the two it is can change while we run (``driver.publishing.dropped_taints``).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from driver.devices.description import slice_device
+from driver.devices.offered import DoorView, DraDevice
+from driver.devices.peer import Peer
+from driver.devices.view import OF_DOORS
+from driver.publishing.dropped_taints import DroppedTaints
+from driver.publishing.faults import PublishingFaults
+from driver.publishing.shown import ShownDevices
+from kube.backoff import Backoff, BackoffPolicy
+from kube.bodies import JsonObject, text_at
+from node.chance import chance
+from node.events import EventSink
+from node.files import FileError
+from node.rules import Door
+from node.values import Value, value
+
+if TYPE_CHECKING:
+    # At run time they are imported in the thread: they bring the rules for objects with them.
+    from driver.slices.api import SliceApi
+    from driver.slices.model import DriverResources, Stats
+    from driver.slices.status import PoolStatus
+
+log = logging.getLogger("ostler.slices")
+
+INTERVAL = 0.2
+"""Seconds between two updates: a burst of changes is one write, and the scheduler knows of a fault soon enough."""
+_LOOK = 1.0
+"""Seconds between two looks at whether publishing works again."""
+
+_TAINTS = "DRADeviceTaints"
+"""The feature gate without which taints are dropped."""
+
+Layout = tuple[tuple[str, ...], ...]
+"""Names of devices by slice."""
+ErrorHandler = Callable[[Exception, str], None]
+"""Hears of a fault and in which work it arose, in any thread."""
+
+
+class SliceController(Protocol):
+    """What is needed of ``driver.publishing.node_slices.NodeController``."""
+
+    def start(self) -> object:
+        """Begin to watch and to write."""
+
+    def wait_synced(self, timeout: float) -> bool:
+        """Wait for the first list of slices, for so many seconds; whether it is there."""
+        ...
+
+    def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
+        """Replace what is wanted; ``afresh``: try again to have stored what the server dropped before."""
+
+    def stored(self, pool: str) -> Layout:
+        """Names of devices by slice as they are in the API."""
+        ...
+
+    def free(self, pool: str) -> frozenset[str] | None:
+        """Names of devices that a slice in the API offers to new claims; None while that may change by our writes."""
+        ...
+
+    def status(self) -> tuple[PoolStatus, ...]:
+        """How every pool stands."""
+        ...
+
+    def watch_fault(self) -> str:
+        """Why slices cannot be listed or watched at the moment, empty where they can."""
+        ...
+
+    def get_stats(self) -> Stats:
+        """Writes that succeeded since the start."""
+        ...
+
+    def stop(self) -> None:
+        """End, and leave what is published."""
+
+
+def controller_maker(
+    make_api: Callable[[], SliceApi],
+    driver_name: str,
+    node_name: str,
+    random: Callable[[], float] = chance,
+    *,
+    check: Callable[[JsonObject], None] | None = None,
+) -> Callable[[ErrorHandler], SliceController]:
+    """What ``SlicePublisher`` makes its controller with: the library's, for slices that belong to the Node.
+
+    ``check`` raises ``KubeError`` for a Node that is not this machine; None: whatever has the name is believed.
+    """
+
+    def make(tell: ErrorHandler) -> SliceController:
+        from driver.publishing.node_slices import NodeController
+        from driver.publishing.own_node import OwnNode
+
+        api = make_api()
+        if check is not None:
+            own = OwnNode(api, check)
+            own.prove(node_name)
+            api = own
+        return NodeController(api, driver_name, node_name, tell, random)
+
+    return make
+
+
+@value
+class Publication(Value):
+    """How far publishing is, for people.
+
+    ``generation``: of the snapshot that ``desired`` (devices by slice) was made from, 0 before the first.
+    ``stored``: names of devices by slice in the API, as far as it is known. ``in_order``: what is stored is what is
+    desired. ``dropped``: feature gates without which something was not stored. ``error``: the last fault, empty once
+    all went well again. ``creates``, ``updates``, ``deletes``: writes since the start.
+    """
+
+    pool: str
+    generation: int = 0
+    desired: tuple[tuple[JsonObject, ...], ...] = ()
+    stored: Layout = ()
+    in_order: bool = False
+    dropped: tuple[str, ...] = ()
+    error: str = ""
+    creates: int = 0
+    updates: int = 0
+    deletes: int = 0
+
+
+class SlicePublisher:
+    """Keeps the newest view published. Made, started and stopped once.
+
+    ``apply`` and ``publication`` are for any thread and wait for nobody.
+    """
+
+    def __init__(
+        self,
+        node_name: str,
+        make: Callable[[ErrorHandler], SliceController],
+        *,
+        events: EventSink,
+        peers: tuple[Peer, ...] = (),
+        shown: ShownDevices | None = None,
+        doubted: Callable[[], None] = lambda: None,
+        interval: float = INTERVAL,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = chance,
+    ) -> None:
+        """``make``: makes the controller, in the publisher's thread; it may take its time and raise.
+
+        ``shown``: remembers what is published, written in that thread; None where nobody else gives the devices out.
+        ``doubted``: told, in that thread, when the server has dropped a taint. ``events`` hears of faults from threads
+        of the publisher and the controller.
+        """
+        self._pool = node_name
+        self._make = make
+        self._peers = peers
+        self._shown = shown
+        self._taints = DroppedTaints(monotonic, doubted)
+        self._interval = interval
+        self._backoff = Backoff(BackoffPolicy(), random)
+        self._monotonic = monotonic
+        self._faults = PublishingFaults(events, monotonic)
+        self._changed = threading.Condition()
+        self._view: DoorView | None = None
+        self._stopped = False
+        self._controller: SliceController | None = None
+        self._desired: tuple[tuple[JsonObject, ...], ...] = ()
+        self._published: DoorView | None = None
+        self._handed: DoorView | None = None
+        """The view that the controller has."""
+        self._again_at: float | None = None
+        """When the newest view is published again, because not all of it could be."""
+        self._left_out = False
+        """Whether the controller was given the view without what only a taint would withdraw."""
+        self._described: dict[str, tuple[DraDevice, JsonObject]] = {}
+        self._thread = threading.Thread(target=self._work, name="publishing", daemon=True)
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread.start()
+
+    def apply(self, view: DoorView, *, keeps_taints: bool | None = None) -> None:
+        """Have this view published; one that comes before ``start`` is kept for it.
+
+        ``keeps_taints``: whether the server does, None where that is not known.
+        """
+        if self._shown is not None:
+            self._shown.expect(_ours(view))
+        with self._changed:
+            self._view = view
+            self._taints.answered(keeps_taints)
+            self._changed.notify_all()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End thread and controller, for which at most so many seconds are waited; what is published stays."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def free(self) -> frozenset[str] | None:
+        """Names of devices that new claims may still be given by any slice; None while that may change by our writes.
+
+        What the newest view withdraws is among them until it is withdrawn at the API server.
+        """
+        controller = self._controller
+        with self._changed:
+            view, handed = self._view, self._handed
+        if controller is None or view is None or handed is None or handed.devices != view.devices:
+            return None
+        return controller.free(self._pool)
+
+    def publication(self) -> Publication:
+        """How far it is."""
+        controller, published = self._controller, self._published
+        generation = published.generation if published is not None else 0
+        if controller is None:
+            return Publication(self._pool, generation, error=self._faults.last)
+        status = self._status(controller)
+        stats = controller.get_stats()
+        return Publication(
+            self._pool,
+            generation,
+            self._desired,
+            stored=status.stored if status is not None else (),
+            in_order=status is not None and status.in_order,
+            dropped=status.dropped if status is not None else (),
+            error=(status.error if status is not None else "") or controller.watch_fault() or self._faults.last,
+            creates=stats.creates,
+            updates=stats.updates,
+            deletes=stats.deletes,
+        )
+
+    def _status(self, controller: SliceController) -> PoolStatus | None:
+        return next((status for status in controller.status() if status.name == self._pool), None)
+
+    def _work(self) -> None:
+        controller = self._made()
+        if controller is None:
+            return
+        self._controller = controller
+        try:
+            controller.start()
+            while not controller.wait_synced(_LOOK):
+                if self._stopped:
+                    return
+                self._faults.wait(controller.watch_fault() or "waiting for the API server's list of our slices")
+                self._faults.look(working=False)
+            while (view := self._next(controller)) is not None:
+                try:
+                    self._publish(controller, view)
+                except Exception as error:
+                    # A mistake of ours: log, event and status tell of it, what is published stays, the next view comes.
+                    log.exception("a view cannot be published")
+                    self._tell(error, "describing devices")
+                self._pause(self._interval)
+        finally:
+            controller.stop()
+
+    def _made(self) -> SliceController | None:
+        """The controller, made again and again until that works; None when stopped."""
+        while not self._stopped:
+            try:
+                return self._make(self._tell)
+            except Exception as error:  # noqa: BLE001 - status and event tell of it, and it is tried again
+                self._tell(error, "getting ready to publish")
+                self._pause(self._backoff.delay())
+                self._faults.look(working=False)
+        return None
+
+    def _next(self, controller: SliceController) -> DoorView | None:
+        """The newest view, once it is another than the published one; None when stopped."""
+        while True:
+            self._look_at_taints(controller)
+            with self._changed:
+                if self._stopped:
+                    return None
+                view, published = self._view, self._published
+                if view is not None and (published is None or view.devices != published.devices):
+                    return view
+                if view is not None and (self._is_due() or self._leaves_out(view) or self._taints.sends_again()):
+                    return view
+                # Another generation of the same devices is published, too.
+                self._published = view if published is not None else None
+                self._changed.wait(_LOOK if self._faults.last or self._taints.unsure else None)
+            if self._faults.last:
+                self._faults.look(working=self._works(controller))
+
+    def _look_at_taints(self, controller: SliceController) -> None:
+        status = self._status(controller)
+        if status is not None:
+            self._taints.seen(dropped=_TAINTS in status.dropped)
+
+    def _leaves_out(self, view: DoorView) -> bool:
+        """Whether it has just shown that taints do not withdraw what is to be withdrawn, or that they do again."""
+        return self._left_out is self._taints.withdraw and any(map(_is_withdrawn, view.devices))
+
+    def _works(self, controller: SliceController) -> bool:
+        status = self._status(controller)
+        in_order = status is not None and status.in_order and not status.error
+        return in_order and self._again_at is None and not controller.watch_fault()
+
+    def _is_due(self) -> bool:
+        return self._again_at is not None and self._again_at <= self._monotonic()
+
+    def _publish(self, controller: SliceController, view: DoorView) -> None:
+        from driver.slices.model import DriverResources, Pool
+        from driver.slices.packing import pack
+
+        self._published = view
+        before = tuple(tuple(text_at(device, "name") for device in group) for group in self._desired)
+        before = before or controller.stored(self._pool)
+        allowed = self._remembered(view, {name for group in before for name in group})
+        devices = [self._device(offered) for offered in view.devices if offered.device.name in allowed]
+        self._described = {name: known for name, known in self._described.items() if name in allowed}
+        slices = pack(devices, before)
+        self._desired = tuple(each.devices for each in slices)
+        afresh = self._taints.sends_again()
+        if afresh:
+            self._taints.sent_again()
+        controller.update(DriverResources({self._pool: Pool(slices)}), afresh=afresh)
+        self._handed = view
+
+    def _remembered(self, view: DoorView, published: set[str]) -> set[str]:
+        """Names of what may be published: whoever comes after us knows of it, or finds it at the API server."""
+        ours = _ours(view)
+        self._left_out = not self._taints.withdraw
+        names = {each.device.name for each in view.devices if not (self._left_out and _is_withdrawn(each))}
+        if self._shown is None:
+            return names
+        try:
+            self._shown.cover(ours)
+        except FileError as error:
+            self._again_at = self._monotonic() + self._backoff.delay()
+            self._tell(error, "remembering which devices claims may get")
+            return {name for name in names if name in published or self._shown.on_disk(name)}
+        if self._again_at is not None:
+            self._again_at = None
+            self._backoff.reset()
+        return names
+
+    def _device(self, offered: DraDevice) -> JsonObject:
+        name = offered.device.name
+        known = self._described.get(name)
+        if known is None or known[0] != offered:
+            known = self._described[name] = (offered, slice_device(offered, self._peers))
+        return known[1]
+
+    def _tell(self, error: Exception, work: str) -> None:
+        self._faults.tell(error, work)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped, seconds)
+
+
+def _ours(view: DoorView) -> list[str]:
+    """Names of the devices that claims may get, now or later: those that do not move to the plugin door."""
+    return [offered.device.name for offered in view.devices if offered.rule.door.has(Door.DRA)]
+
+
+def _is_withdrawn(offered: DraDevice) -> bool:
+    """Whether pods have the device or may get it, so that it is in its slice only for claims that were first."""
+    return not offered.rule.door.has(Door.DRA) or (not offered.healthy and offered.cause in OF_DOORS)

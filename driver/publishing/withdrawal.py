@@ -1,0 +1,223 @@
+"""The end of a device at the DRA door: withdrawn, confirmed, and only then forgotten.
+
+A device whose rule has moved it to the plugin door stays in its slice with a taint for as long as a claim may name it.
+Before that door may give it out it takes, in this order, each of them true at once for some seconds (a scheduler may
+decide by what it saw a moment ago): the API server's slices have it tainted or not at all, and no write is under way
+that says otherwise; no claim is prepared with it here; and one list of all claims, begun after that, names it in no
+allocation. Then it leaves the record (``driver.publishing.shown``), and with that the slice. Killed between any two of
+these, the next process begins anew with whatever the record has.
+
+One list answers for all devices that are ready for it. It is repeated, ever more rarely, only while claims name some of
+them or the API server does not answer; a device that becomes ready meanwhile is asked for at once. What changes at
+other devices has no part in this: neither are claims listed more often for it, nor does a device begin anew.
+
+Claims are listed for nothing but a handover. A device that the DRA door just does not show any more (it is gone, or no
+rule gives it to pods alone) stays in the record until a list for another one answers for it as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+
+from driver.claims.errors import Unavailable
+from driver.devices.offered import DoorView
+from driver.holders.naming import Naming
+from driver.publishing.shown import ShownDevices
+from kube.backoff import Backoff, BackoffPolicy
+from node.chance import chance
+from node.events import EventSink, EventType
+from node.inventory.model import Device
+from node.rules import Door, Rule, rule_for
+
+log = logging.getLogger("ostler.dra")
+
+LOOK = 0.25
+"""Seconds between looks at slices that are being written; only while a device is being withdrawn."""
+HELD = 10.0
+"""Seconds between looks while claims of this node have all that is being withdrawn, which may be for weeks.
+
+Their end changes what is shown, and with that wakes this.
+"""
+QUIET = 2.0
+"""Seconds for which a device must have been withdrawn before claims are listed: schedulers' watches are behind."""
+AGAIN = BackoffPolicy(first=5.0, most=60.0)
+
+NamesOf = Callable[[Collection[str]], Awaitable[Iterable[Naming]]]
+"""Allocations that name one of these devices, by a list that is begun now. Raises ``Unavailable``."""
+
+
+class Withdrawal:
+    """Confirms withdrawals while ``run`` runs; for the event loop alone, but for ``waiting_for``."""
+
+    def __init__(
+        self,
+        shown: ShownDevices,
+        claims_naming: NamesOf,
+        *,
+        free: Callable[[], frozenset[str] | None],
+        taken: Callable[[], Mapping[str, str]],
+        events: EventSink,
+        changed: Callable[[], None],
+        quiet: float = QUIET,
+        policy: BackoffPolicy = AGAIN,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = chance,
+    ) -> None:
+        """``free``: devices that some slice in the API offers, None while that may change (``SlicePublisher.free``).
+
+        ``taken``: devices that claims hold here, and in words who. ``changed``: told when a device was forgotten.
+        """
+        self._shown = shown
+        self._claims_naming = claims_naming
+        self._free = free
+        self._taken = taken
+        self._events = events
+        self._changed = changed
+        self._quiet = quiet
+        self._monotonic = monotonic
+        self._backoff = Backoff(policy, random)
+        self._devices: frozenset[str] = frozenset()
+        self._offered: frozenset[str] = frozenset()
+        self._for_pods: frozenset[str] = frozenset()
+        """Devices that rules give to the plugin door alone, which it gives out only when they are forgotten here."""
+        self._closing = False
+        """Whether no rule offers anything to claims: then the door is open only for what is in the record."""
+        self._applied = False
+        self._woken = asyncio.Event()
+        self._since: dict[str, float] = {}
+        """When each was first seen to be withdrawn; it was not seen otherwise, nor was it offered, after that."""
+        self._in_vain: frozenset[str] = frozenset()
+        """What the last list did not free, and nothing has happened to since then."""
+        self._not_before = 0.0
+        self._why: dict[str, str] = {}
+        self._told = ""
+
+    def apply(self, devices: Iterable[Device], rules: Iterable[Rule], view: DoorView) -> None:
+        """``devices``: all that the node has; ``view``: what the DRA door shows of them by these rules from now on."""
+        known, acting = tuple(devices), tuple(rules)
+        self._devices = frozenset(device.name for device in known)
+        self._for_pods = frozenset(device.name for device in known if _is_for_pods(device, acting))
+        self._offered = frozenset(each.device.name for each in view.devices if each.rule.door.has(Door.DRA))
+        self._closing = not any(rule.door.has(Door.DRA) for rule in acting)
+        self._applied = True
+        moving = self.moving()
+        self._since = {name: since for name, since in self._since.items() if moving and name not in self._offered}
+        if moving:
+            self._woken.set()
+
+    def leaving(self) -> frozenset[str]:
+        """Devices that are not offered to claims any more, and in the record still."""
+        return self._shown.among(self._devices) - self._offered if self._applied else frozenset()
+
+    def moving(self) -> frozenset[str]:
+        """Those of them that claims are listed for: the plugin door waits for them, or the DRA door is to be closed.
+
+        Among the latter are devices that are not on the node any more, which would keep that door open for ever.
+        """
+        leaving = self.leaving()
+        return leaving if self._closing else leaving & self._for_pods
+
+    def waiting_for(self) -> Mapping[str, str]:
+        """For every device that moves away from claims: what is still to come, in words. From any thread."""
+        return {name: self._why.get(name, "its slice is being written") for name in self.moving()}
+
+    async def run(self) -> None:
+        """Confirm until cancelled."""
+        while True:
+            self._woken.clear()
+            wait = await self._look() if self.moving() else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._woken.wait()
+
+    async def _look(self) -> float:
+        """Do what can be done; seconds after which to look again at the latest."""
+        now, as_of = self._monotonic(), self._shown.serial
+        ready = self._ready(now)
+        wanted = ready & self.moving()
+        settled = frozenset(name for name in ready if now - self._since[name] >= self._quiet)
+        if not wanted:
+            return HELD if self.moving() <= self._taken().keys() else LOOK
+        if not wanted <= settled:
+            return min(LOOK, self._quiet)
+        if not wanted <= self._in_vain:
+            # Something else is ready than what was asked for in vain.
+            self._not_before = 0.0
+            self._backoff.reset()
+        if now < self._not_before:
+            return self._not_before - now
+        try:
+            names = await self._claims_naming(settled)
+        except Unavailable as error:
+            return self._unanswered(settled, error)
+        named = {each.device: each.claim for each in names if not each.admin}
+        self._why |= {name: f"claim {claim} names it" for name, claim in named.items()}
+        await self._forget(settled - named.keys(), as_of)
+        self._told = ""
+        if wanted & named.keys():
+            return self._later(frozenset(named))
+        self._backoff.reset()
+        return LOOK
+
+    def _ready(self, now: float) -> frozenset[str]:
+        """What slices and claims of this node do not stand in the way of any more.
+
+        While slices are written that is nothing, and what was withdrawn before is so all the same: the newest view
+        withdraws it, too.
+        """
+        leaving, free, taken = self.leaving(), self._free(), self._taken()
+        ready = leaving - (free or frozenset()) - taken.keys()
+        since = {name: since for name, since in self._since.items() if name in ready}
+        self._in_vain &= since.keys()
+        self._why = {name: why for name, why in self._why.items() if name in leaving}
+        for name in leaving - since.keys():
+            self._why[name] = self._obstacle(name, free, taken)
+        self._since = since if free is None else dict.fromkeys(ready, now) | since
+        return frozenset() if free is None else ready
+
+    def _obstacle(self, name: str, free: frozenset[str] | None, taken: Mapping[str, str]) -> str:
+        """What stands in the way of a device that was not withdrawn before."""
+        if free is None:
+            return "its slice is being written"
+        if name in free:
+            return "its slice offers it to claims"
+        return f"held by {taken[name]}" if name in taken else "schedulers may not have seen yet that it is withdrawn"
+
+    async def _forget(self, names: frozenset[str], as_of: int) -> None:
+        """Have the record without them, unless something has changed meanwhile."""
+        ended = names & self.leaving() - self._taken().keys()
+        if not ended:
+            return
+        forgotten, problem = await asyncio.to_thread(self._shown.forget, ended, as_of, self._devices)
+        if problem:
+            given = f"{', '.join(sorted(forgotten))} can be had through the plugin door all the same"
+            text = f"{problem}; {given}, which a restart confirms once more; check the state folder and its disk"
+            self._events.emit(EventType.WARNING, "WithdrawalNotRemembered", text)
+        log.info("devices withdrawn from claims", extra={"devices": sorted(forgotten)})
+        self._changed()
+
+    def _unanswered(self, devices: frozenset[str], error: Unavailable) -> float:
+        """Nobody could say whether claims name them: have that told, once; seconds after which to ask again."""
+        why = f"whether a claim names it is not known: {error}"
+        self._why |= dict.fromkeys(devices, why)
+        moving = devices & self.moving()
+        if moving and why != self._told:
+            self._told = why
+            text = f"the plugin door cannot have {', '.join(sorted(moving))} yet: {why}"
+            self._events.emit(EventType.WARNING, "WithdrawalNotConfirmed", text)
+        return self._later(devices)
+
+    def _later(self, in_vain: frozenset[str]) -> float:
+        self._in_vain = in_vain
+        wait = self._backoff.delay()
+        self._not_before = self._monotonic() + wait
+        return wait
+
+
+def _is_for_pods(device: Device, rules: tuple[Rule, ...]) -> bool:
+    rule = rule_for(device, rules)
+    return rule is not None and not rule.door.has(Door.DRA)

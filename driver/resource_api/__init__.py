@@ -1,0 +1,1 @@
+"""The resource API of whatever version the server has: lists, reads and writes of slices and claims."""

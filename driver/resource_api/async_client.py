@@ -1,0 +1,152 @@
+"""The event loop's side of the resource API: blocking calls in a pool of threads, errors in words for pods' events.
+
+The client library takes a fifth of a second and several megabytes to load, and registration does not wait for it: the
+``ResourceApi`` is made in the pool at the first call, once for all; where that fails (a kubeconfig that is still to
+come), the next call tries again. Every call ends within ``patience`` seconds, long before the kubelet's 45:
+its claim then has an error that says why, and the kubelet asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from driver.claims.errors import Refused, Unavailable
+from kube.bodies import JsonObject
+from kube.errors import (
+    Closed,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    NotServed,
+    RequestError,
+    Unreachable,
+    WriteConflict,
+)
+
+if TYPE_CHECKING:
+    from driver.resource_api.client import ResourceApi
+
+T = TypeVar("T")
+
+_UNRELATED = "no relationship found"
+"""How the node authorizer refuses a claim of which it does not know (yet) that a pod of the node uses it."""
+
+_ENDING = "the API server is not asked any more, because this agent is ending; the next one is asked when it is there"
+
+
+class AsyncResourceApi:
+    """A ``driver.claims.reader.ClaimReader`` and what else the loop wants of the API server.
+
+    ``make`` may raise ``KubeError``. ``threads``: requests at a time; a client should keep as many connections.
+    """
+
+    def __init__(self, make: Callable[[], ResourceApi], *, threads: int = 32, patience: float = 20.0) -> None:
+        self._make = make
+        self._patience = patience
+        self._pool = ThreadPoolExecutor(threads, "resource api")
+        self._lock = threading.Lock()
+        self._api: ResourceApi | None = None
+        self._closed = False
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        """See ``ClaimReader``."""
+        what = f"ResourceClaim {namespace}/{name}"
+        return await self._told(lambda api: api.claim(namespace, name), what, "get on resourceclaims")
+
+    async def replace_claim_status(self, claim: JsonObject) -> JsonObject:
+        """Replace the status of the claim of that name and resource version.
+
+        Raises ``kube.errors`` ``WriteConflict``, ``NotFound``, ``Invalid`` and ``Forbidden`` as they are, because what
+        they mean here is the caller's to say; and ``Unavailable`` for everything else.
+        """
+        try:
+            return await self.call(lambda api: api.replace_claim_status(claim))
+        except (WriteConflict, NotFound, Invalid, Forbidden):
+            raise
+        except KubeError as error:
+            raise Unavailable(explained(error, "the claim's status", "update on resourceclaims/status")) from error
+
+    async def node(self, name: str) -> JsonObject | None:
+        """The Node, None where there is none; raises ``Unavailable``."""
+        try:
+            return await self.call(lambda api: api.node(name))
+        except NotFound:
+            return None
+        except KubeError as error:
+            raise Unavailable(explained(error, f"Node {name}", "get on nodes")) from error
+
+    async def call(self, ask: Callable[[ResourceApi], T], *, patience: float | None = None) -> T:
+        """The answer of any question, asked in the pool; errors as they are, and ``Unavailable`` when it takes long.
+
+        ``patience``: seconds, for questions of several requests.
+        """
+        if self._closed:
+            raise Unavailable(_ENDING)
+        work = asyncio.get_running_loop().run_in_executor(self._pool, lambda: ask(self.made()))
+        # A thread cannot be cancelled with its caller; what it finds later is told to nobody.
+        work.add_done_callback(_heard)
+        seconds = self._patience if patience is None else patience
+        done, _ = await asyncio.wait((work,), timeout=seconds)
+        if not done:
+            text = f"the API server has not answered within {seconds:g} s; look at its load and at the network"
+            raise Unavailable(f"{text}; it is asked again later")
+        if work.cancelled():
+            raise Unavailable(_ENDING)
+        return work.result()
+
+    def close(self) -> None:
+        """End what is under way; whoever waits gets ``Unavailable``. Safe to repeat."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._api is not None:
+            self._api.close()
+
+    def made(self) -> ResourceApi:
+        """The blocking side, made where it was not yet; for threads alone. Raises what ``make`` raises."""
+        with self._lock:
+            if self._api is None:
+                self._api = self._make()
+                if self._closed:
+                    self._api.close()
+            return self._api
+
+    async def _told(self, ask: Callable[[ResourceApi], T], what: str, right: str) -> T:
+        try:
+            return await self.call(ask)
+        except Forbidden as error:
+            raise Refused(explained(error, what, right), error.message) from error
+        except KubeError as error:
+            raise Unavailable(explained(error, what, right)) from error
+
+
+def explained(error: KubeError, what: str, right: str) -> str:
+    """What went wrong with ``what`` and what a person can do; ``right`` such as ``get on resourceclaims``."""
+    if isinstance(error, Forbidden):
+        if _UNRELATED in error.message:
+            return (
+                f"{what}: the API server does not know yet that a pod of this node uses it ({error.message}); "
+                "it is asked again when the kubelet tries again"
+            )
+        group = "resource.k8s.io" if "resource" in right else '""'
+        lacking = f"give the agent's account the verb {right} of the API group {group} by a ClusterRole"
+        return f"{what}: the API server refuses us ({error.message}); {lacking}"
+    if isinstance(error, NotServed):
+        return f"{what}: {error}"
+    if isinstance(error, Closed):
+        return f"{what}: {_ENDING}"
+    if isinstance(error, Unreachable):
+        return f"{what}: {error.message}; it is asked again when the kubelet tries again"
+    if isinstance(error, RequestError):
+        return f"{what}: the API server gives no usable answer ({error})"
+    return f"{what}: the API server cannot be asked: {error}"
+
+
+def _heard(work: asyncio.Future[T]) -> None:
+    """Take the error of a call, since asyncio complains of errors that nobody takes; its caller may have gone."""
+    if not work.cancelled():
+        work.exception()

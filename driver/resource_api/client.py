@@ -1,0 +1,242 @@
+"""The resource API as the second door uses it: resource.k8s.io objects as v1 dicts, whatever the server serves.
+
+Which version that is, is decided once (``driver.resource_api.served``). Where the server answers 404 without naming the
+object that was asked for, the version may be gone, and is looked for again. So "there is no such object" is believed
+only where the server names that object: whoever releases a device because its claim is gone must not be misled by an
+API that is off for a moment.
+
+Blocking and safe for several threads; ``driver.resource_api.async_client`` is the side for the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar, cast
+
+from driver.resource_api.lists import ResourceList, converted
+from driver.resource_api.served import GROUP, Served
+from kube.bodies import JsonObject, text_at
+from kube.collection import Asks, Collection
+from kube.discovery import server_version
+from kube.errors import NotFound
+from kube.json_stream import WHOLE, Fields
+from kube.paths import path_of
+from scheduling.api.versions import from_v1
+
+T = TypeVar("T")
+
+SLICES, CLAIMS = "resourceslices", "resourceclaims"
+_SLICE, _CLAIM = "ResourceSlice", "ResourceClaim"
+
+_ASKED: Fields = {"selectors": False, "*": True}
+CLAIM_FIELDS: Fields = {
+    "metadata": {
+        "managedFields": False,
+        "labels": False,
+        "annotations": {"resource.kubernetes.io/pod-claim-name": True},
+        "*": True,
+    },
+    "spec": {
+        "devices": {
+            "requests": {"exactly": _ASKED, "firstAvailable": _ASKED, "selectors": False, "*": True},
+            "config": False,
+            "*": True,
+        }
+    },
+    "*": True,
+}
+"""What is kept of a claim: without labels, other annotations, and the selectors and configurations that users write,
+which are nearly all of a large claim. Those that count stand in its allocation. Whoever writes its status back changes
+none of these, since the server takes the status alone."""
+
+
+class ApiClient(Asks, Protocol):
+    """What is needed of a ``kube.client.Client``."""
+
+    @property
+    def server(self) -> str:
+        """Its URL."""
+        ...
+
+    def create(
+        self, path: str, body: JsonObject, query: Mapping[str, str] | None = None, *, attempts: int | None = None
+    ) -> JsonObject:
+        """Create an object in a collection."""
+        ...
+
+    def replace(self, path: str, body: JsonObject, *, attempts: int | None = None) -> JsonObject:
+        """Replace an object."""
+        ...
+
+    def delete(
+        self, path: str, *, uid: str = "", resource_version: str = "", attempts: int | None = None
+    ) -> JsonObject:
+        """Delete an object in that state."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...
+
+
+class ResourceApi:
+    """Slices, claims, Nodes and pods. A ``kube.client.Client`` for it keeps as many connections as threads ask.
+
+    All methods raise ``kube.errors.KubeError``: ``RequestError`` by what the server says, ``NotServed`` where DRA is
+    off, ``ConfigurationError`` where a credential cannot be had.
+    """
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        self._served = Served(client, client.server)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL, for people."""
+        return self._client.server
+
+    def version(self) -> str:
+        """The version of resource.k8s.io that is spoken."""
+        return self._served.version()
+
+    def release(self) -> str:
+        """The server's release, such as ``v1.36.3``; empty where it does not let us know."""
+        return server_version(self._client)
+
+    def slices(self, query: Mapping[str, str] | None = None) -> ResourceList:
+        """Slices for a ``kube.reflector.Reflector``; nothing is asked yet.
+
+        ``query`` such as ``{"fieldSelector": "spec.driver=…,spec.nodeName=…"}``. A node's identity may list and watch
+        only with ``spec.nodeName=`` its own name.
+        """
+        return ResourceList(self._client, self._served, SLICES, _SLICE, query=query)
+
+    def list_slices(self, query: Mapping[str, str] | None = None) -> tuple[JsonObject, ...]:
+        """Slices as they are now."""
+        return self.slices(query).read_whole().objects
+
+    def claims(self, read: Callable[[JsonObject], JsonObject], fields: Fields = WHOLE) -> ResourceList:
+        """The claims of all namespaces; ``read`` makes of ``fields`` of each, as they are sent, what is kept of it.
+
+        A node's identity may not list claims.
+        """
+        return ResourceList(self._client, self._served, CLAIMS, _CLAIM, read=read, fields=fields)
+
+    def core(
+        self,
+        plural: str,
+        query: Mapping[str, str],
+        read: Callable[[JsonObject], JsonObject],
+        fields: Fields = WHOLE,
+    ) -> Collection:
+        """Objects of core/v1 in all namespaces, such as ``pods``, that ``query`` selects; ``read`` as for ``claims``.
+
+        A node's identity may list and watch pods with ``spec.nodeName=`` and nodes with ``metadata.name=`` its own
+        name.
+        """
+        return Collection(self._client, path_of("api", "v1", plural), query, read, fields)
+
+    def create_slice(self, body: JsonObject, *, dry_run: bool = False) -> JsonObject:
+        """Create it; what the server made of it, or would make of it by a dry run, which stores nothing.
+
+        Slices are stored in one attempt, here and below: whoever publishes hears of every fault, also of a server that
+        is busy, and tries again by itself.
+        """
+        query = {"dryRun": "All"} if dry_run else None
+
+        def post(version: str, sent: JsonObject) -> JsonObject:
+            attempts = None if dry_run else 1
+            return self._client.create(_path(version, SLICES), sent, query, attempts=attempts)
+
+        return self._written(body, post)
+
+    def replace_slice(self, body: JsonObject) -> JsonObject:
+        """Replace the slice of that name; ``WriteConflict`` where it changed since its resourceVersion, if that is
+        given.
+        """
+        name = text_at(body, "metadata", "name")
+
+        def put(version: str, sent: JsonObject) -> JsonObject:
+            return self._client.replace(_path(version, SLICES, name), sent, attempts=1)
+
+        return self._written(body, put, name)
+
+    def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
+        """Delete it; ``NotFound`` where it is gone, ``WriteConflict`` where it is another or has changed."""
+        self._asked(
+            lambda version: self._client.delete(
+                _path(version, SLICES, name), uid=uid, resource_version=resource_version, attempts=1
+            ),
+            name,
+        )
+
+    def claim(self, namespace: str, name: str, *, attempts: int | None = None) -> JsonObject | None:
+        """One claim, None where the server says that there is none of that name.
+
+        ``attempts``: as for ``Asks.get``, for callers that ask again themselves.
+        """
+
+        def read(version: str) -> JsonObject:
+            path = _claim_path(version, namespace, name)
+            return converted(self._client.get(path, fields=CLAIM_FIELDS, attempts=attempts), version, _CLAIM, path)
+
+        try:
+            body = self._asked(read, name)
+        except NotFound as error:
+            if _names(error, name):
+                return None
+            raise
+        return body
+
+    def replace_claim_status(self, claim: JsonObject) -> JsonObject:
+        """Replace the status of the claim of that name; ``WriteConflict`` where it changed since it was read."""
+        namespace, name = (text_at(claim, "metadata", key) for key in ("namespace", "name"))
+
+        def put(version: str, sent: JsonObject) -> JsonObject:
+            return self._client.replace(_claim_path(version, namespace, name, "status"), sent)
+
+        return self._written(claim, put, name)
+
+    def node(self, name: str) -> JsonObject:
+        """A core/v1 Node; ``NotFound`` where there is none."""
+        return self._client.get(path_of("api", "v1", "nodes", name))
+
+    def close(self) -> None:
+        """End requests, waits and watches."""
+        self._client.close()
+
+    def _written(self, body: JsonObject, write: Callable[[str, JsonObject], JsonObject], name: str = "") -> JsonObject:
+        """Write a v1 object; what the server made of it, as v1."""
+        kind = text_at(body, "kind")
+
+        def ask(version: str) -> JsonObject:
+            answer = write(version, cast("JsonObject", from_v1(body, version)))
+            return converted(answer, version, kind, _path(version, SLICES if kind == _SLICE else CLAIMS, name))
+
+        return self._asked(ask, name)
+
+    def _asked(self, ask: Callable[[str], T], name: str = "") -> T:
+        """Ask in the version that is served; once more where that turns out to be another by now."""
+        version = self._served.version()
+        try:
+            return ask(version)
+        except NotFound as error:
+            if name and _names(error, name):
+                raise
+            newer = self._served.instead_of(version)
+            if newer == version:
+                raise
+        return ask(newer)
+
+
+def _path(version: str, plural: str, name: str = "") -> str:
+    return path_of("apis", GROUP, version, plural, *((name,) if name else ()))
+
+
+def _claim_path(version: str, namespace: str, *name: str) -> str:
+    return path_of("apis", GROUP, version, "namespaces", namespace, CLAIMS, *name)
+
+
+def _names(error: NotFound, name: str) -> bool:
+    """Whether a 404 is about the object of that name, and not about its kind or version."""
+    return f'"{name}" not found' in error.message

@@ -1,1 +1,0 @@
-"""The gRPC services that the kubelet calls on the DRA socket."""

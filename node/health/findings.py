@@ -1,0 +1,390 @@
+"""All that is held against devices, whoever said it: tracks of troubles, what scans found, and people's words. Pure.
+
+Each source speaks for itself: what one tells never ends what another told, and so the order in which sources speak
+changes nothing. A person's word takes the place of everything that was measured, not of what a scan finds: a device
+that is gone or that no container could be given stays so, whatever somebody says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from node.health.action import Action
+from node.health.fan_out import instance_of, is_instance, reaches
+from node.health.finding import Finding
+from node.health.policy import ENDED_BY_RESETS, RECOVERY_WORDS, Policy
+from node.health.signal import Condition, HealthEvent, Look, Trouble
+from node.health.state import Health, HealthState, Recovery
+from node.health.track import Instance, Track
+from node.health.xids import meaning
+from node.inventory.model import Device, DeviceKind
+from node.inventory.retention import is_gone
+from node.values import Value, replace, value
+
+SCAN = "scan"
+"""The source that every scan is."""
+EVENT = "event"
+_UNSEEN = 3600.0
+"""Seconds after which what is held against a device that no scan knows is forgotten."""
+_ABSENT = 30 * 24 * 3600.0
+"""The same where a person has to end it: longer than a node waits for its driver, or a GPU for its vendor."""
+_SENTENCES = {
+    Trouble.ECC: "uncorrectable memory errors",
+    Trouble.ROW_REMAP: "a memory row waits to be remapped at the next reset",
+    Trouble.LOST: "it left the bus or does not answer its driver",
+    Trouble.SRAM: "its SRAM has more uncorrectable errors than NVIDIA allows",
+    Trouble.FABRIC: "the NVLink fabric does not serve it as it should",
+    Trouble.NVLINK: "errors on its NVLinks",
+    Trouble.THERMAL: "it is slowed down because of its temperature",
+    Trouble.POWER: "it is slowed down because of its power",
+    Trouble.CARRIER: "its link is down",
+    Trouble.PORT: "its RDMA port is not active",
+    Trouble.UNBOUND: "no driver is bound to it",
+    Trouble.NODE: "its device node does not exist",
+    Trouble.AER: "PCIe errors that were not correctable",
+    Trouble.PCIE_LINK: "its PCIe link is narrower or slower than it should be",
+    Trouble.SILENT: "nothing is known of it: its driver does not answer",
+}
+_RESET_IF_LOST = frozenset({DeviceKind.GPU, DeviceKind.MIG})
+"""Kinds whose lost devices do not come back by themselves, as scans say of them, too."""
+_Key = tuple[str, Trouble, Action, Instance | None]
+
+
+@value
+class Override(Value):
+    """What somebody says of a device, at a time; ``until``: when it ends (Unix seconds), None until it is cleared."""
+
+    state: HealthState
+    reason: str
+    at: float
+    until: float | None = None
+
+    def shifted(self, seconds: float) -> Override:
+        """The same at another time."""
+        return replace(self, at=self.at + seconds, until=None if self.until is None else self.until + seconds)
+
+
+class Findings:
+    """See the module. ``now`` is in Unix seconds everywhere; methods that change something return the devices."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.words: dict[str, Override] = {}
+        self._tracks: dict[str, dict[_Key, Track]] = {}
+        self._scans: dict[str, Track] = {}
+        self._held: dict[str, Health] = {}
+        """What the scan found last of a device that it finds well now, as long as that is not over."""
+        self._known: dict[str, float] = {}
+        """When a scan knew a device last against which something is held, or when that was recalled."""
+
+    def concerns(self, name: str) -> bool:
+        """Whether anything is or was lately held against a device."""
+        return name in self._tracks or name in self._scans or name in self.words
+
+    def tracks(self, name: str) -> Iterable[Track]:
+        """What is or was lately held against a device, without the scan's."""
+        return self._tracks.get(name, {}).values()
+
+    def all_tracks(self) -> Iterator[tuple[str, Track]]:
+        """Every device's."""
+        for name, tracks in self._tracks.items():
+            for track in tracks.values():
+                yield name, track
+
+    def restore(self, name: str, track: Track, now: float) -> None:
+        """Hold again what was held before a restart."""
+        self._tracks.setdefault(name, {}).setdefault(_key(track), track)
+        self._known[name] = now
+
+    def forget_waiting(self, before: float) -> set[str]:
+        """Forget what waits for a reset or a person since before that time; the devices that it was about."""
+        names = set()
+        for name, tracks in self._tracks.items():
+            for key in [key for key, track in tracks.items() if track.waits and track.last < before]:
+                del tracks[key]
+                names.add(name)
+        return names
+
+    def event(self, event: HealthEvent, device: Device | None, mark: str, now: float) -> Track | None:
+        """Something happened under a driver of that mark; None where the policy ignores it."""
+        action = self.policy.action(event.kind, event.code)
+        if action is Action.IGNORE:
+            return None
+        track = Track(
+            event.kind,
+            EVENT,
+            action,
+            _recovery(event.kind, action, device),
+            _event_reason(event),
+            now,
+            now,
+            event=True,
+            base=self.policy.pace.event_quiet(event.kind, action),
+            code=event.code,
+            instance=instance_of(event.instance),
+            uuid=(device.uuid or "") if device is not None else "",
+        )
+        known = self._came(event.device, track, now)
+        known.happened(mark)
+        return known
+
+    def looked(self, look: Look, devices: Mapping[str, Device], now: float) -> set[str]:
+        """A source looked; the devices of which it told something that may matter."""
+        changed = set()
+        for name, found in look.found.items():
+            device = devices.get(name)
+            seen = {key for each in found if (key := self._condition(name, device, look.source, each, now)) is not None}
+            for key, track in self._tracks.get(name, {}).items():
+                if track.source == look.source and not track.event and key not in seen and track.active:
+                    track.went(now, self.policy.pace)
+                    changed.add(name)
+            if seen:
+                changed.add(name)
+        return changed
+
+    def scanned(self, device: Device, now: float) -> None:
+        """A scan found a device as it is."""
+        health, name = device.health, device.name
+        track = self._scans.get(name)
+        if health.state is HealthState.HEALTHY:
+            if track is not None:
+                track.went(now, self.policy.pace)
+            return
+        if health.cause == Trouble.PERSON:
+            return  # Somebody had the driver left alone: that is no coming and going.
+        self._held[name] = health
+        if track is None:
+            self._scans[name] = Track(Trouble.SCAN, SCAN, Action.DRAIN, health.recovery, health.reason, now, now)
+        elif not track.active or track.clean is not None:
+            track.came(health.reason, None, now, self.policy.pace)
+
+    def advance(self, now: float) -> dict[str, list[Track]]:
+        """Let time pass: the tracks that are over now, by device (empty for a word that ended)."""
+        ended: dict[str, list[Track]] = {}
+        pace = self.policy.pace
+        for name, track in self.all_tracks():
+            if track.active and track.pass_to(now, pace):
+                ended.setdefault(name, []).append(track)
+        for name, track in self._scans.items():
+            if track.active and track.pass_to(now, pace):
+                ended.setdefault(name, []).append(track)
+        for name in [name for name, word in self.words.items() if word.until is not None and word.until <= now]:
+            del self.words[name]
+            ended.setdefault(name, [])
+        return ended
+
+    def next_end(self) -> float | None:
+        """When the next of all this is over, None if time alone ends nothing."""
+        pace = self.policy.pace
+        ends = [track.over_at(pace) for _, track in self.all_tracks()]
+        ends += [track.over_at(pace) for track in self._scans.values()]
+        ends += [word.until for word in self.words.values()]
+        return min((end for end in ends if end is not None), default=None)
+
+    def clearable(self, name: str) -> tuple[str, ...]:
+        """What is held against a device and could be forgotten: all but what is so at the moment."""
+        found = [f"somebody's word ({word.reason})"] if (word := self.words.get(name)) is not None else []
+        return (*found, *(track.reason for track in self.tracks(name) if track.active and _passed(track)))
+
+    def clear(self, name: str) -> None:
+        """Forget that."""
+        self.words.pop(name, None)
+        tracks = self._tracks.get(name, {})
+        for key in [key for key, track in tracks.items() if _passed(track)]:
+            del tracks[key]
+
+    def replaced(self, name: str) -> None:
+        """Another device is in the place: what was held against the former one is not its matter."""
+        self._tracks.pop(name, None)
+
+    def shift(self, seconds: float) -> None:
+        """The clock jumped by so many seconds: everything is as long ago, and lasts as long, as before."""
+        for track in (*(track for _, track in self.all_tracks()), *self._scans.values()):
+            track.shift(seconds)
+        self.words = {name: word.shifted(seconds) for name, word in self.words.items()}
+        self._known = {name: known + seconds for name, known in self._known.items()}
+
+    def tidy(self, known: Iterable[str], now: float) -> None:
+        """Forget what does not count any more, and what is held against devices that no scan knows."""
+        names, pace = frozenset(known), self.policy.pace
+        for name in tuple(self._tracks):
+            tracks = self._tracks[name]
+            for key in [key for key, track in tracks.items() if track.forgettable(now, pace)]:
+                del tracks[key]
+            if name in names:
+                self._known[name] = now
+            if not tracks or self._unseen(name, now):
+                del self._tracks[name]
+        self._known = {name: known for name, known in self._known.items() if name in self._tracks}
+        for name, track in tuple(self._scans.items()):
+            if name not in names or track.forgettable(now, pace):
+                del self._scans[name]
+                self._held.pop(name, None)
+
+    def _unseen(self, name: str, now: float) -> bool:
+        known = self._known.get(name, -math.inf)
+        return all(
+            now - max(known, track.last) > (_ABSENT if track.waits_for_person else _UNSEEN)
+            for track in self.tracks(name)
+        )
+
+    def of(self, device: Device, wholes: Iterable[Device], parts: Iterable[Device]) -> list[Finding]:
+        """All that speaks against a device: its own, its wholes' and, bounded, its parts'."""
+        found = [*self._of_scan(device)]
+        word = self.words.get(device.name)
+        if word is not None:
+            overruled = word.state is HealthState.HEALTHY and not _stays(device.health)
+            return [*(() if overruled else found), _of_word(word)]
+        parts = tuple(parts)
+        found += self._own(device, parts)
+        for whole in wholes:
+            said = self.words.get(whole.name)
+            if said is not None:
+                inherited = [_of_word(said)]
+            else:
+                inherited = [self._finding(track) for track in self.tracks(whole.name) if _meant(track, device)]
+            found += [finding.handed_down(whole.name, whole.kind.value.upper()) for finding in inherited]
+        return found
+
+    def _condition(
+        self, name: str, device: Device | None, source: str, condition: Condition, now: float
+    ) -> _Key | None:
+        action = self.policy.action(condition.kind, condition.code)
+        if action is Action.IGNORE:
+            return None
+        track = Track(
+            condition.kind,
+            source,
+            action,
+            _recovery(condition.kind, action, device),
+            condition_reason(condition),
+            now,
+            now,
+            # Most of what the configuration calls for a reset about also ends by itself, which resets nothing.
+            event=action is Action.RESET and condition.kind not in ENDED_BY_RESETS,
+            base=self.policy.pace.condition_quiet(condition.kind, action),
+            needs=self.policy.pace.looks
+            if source in self.policy.polled and condition.kind is not Trouble.SILENT
+            else 0,
+            code=condition.code,
+            uuid=(device.uuid or "") if device is not None else "",
+        )
+        self._came(name, track, now)
+        return _key(track)
+
+    def _came(self, name: str, track: Track, now: float) -> Track:
+        tracks = self._tracks.setdefault(name, {})
+        known = tracks.setdefault(_key(track), track)
+        if known is not track:
+            if not known.active:
+                known.uuid, known.mark = track.uuid, track.mark
+            known.came(track.reason, track.code, now, self.policy.pace)
+        return known
+
+    def _of_scan(self, device: Device) -> Iterator[Finding]:
+        health, track = device.health, self._scans.get(device.name)
+        flapping = track is not None and track.active and track.flapping(self.policy.pace)
+        if health.state is not HealthState.HEALTHY:
+            yield _scanned(health, flapping=flapping, gone=is_gone(device))
+        elif track is not None and track.active:
+            held = self._held[device.name]
+            yield _scanned(held, flapping=flapping, until=track.over_at(self.policy.pace), over=True)
+
+    def _own(self, device: Device, parts: tuple[Device, ...]) -> Iterator[Finding]:
+        for track in self.tracks(device.name):
+            if not track.active:
+                continue
+            finding = self._finding(track)
+            if track.instance is None or not parts:
+                yield finding
+            else:
+                yield _bounded(finding, track.instance, parts)
+
+    def _finding(self, track: Track) -> Finding:
+        pace = self.policy.pace
+        state = HealthState.UNKNOWN if track.kind is Trouble.SILENT else track.action.state
+        return Finding(
+            state,
+            track.kind,
+            track.reason,
+            track.recovery,
+            track.source,
+            track.since,
+            track.flapping(pace),
+            track.over_at(pace),
+            over=track.clean is not None,
+        )
+
+
+def condition_reason(condition: Condition) -> str:
+    """One sentence."""
+    if condition.kind is Trouble.RECOVERY and not condition.detail:
+        wanted = RECOVERY_WORDS.get(condition.code or 0, f"recovery action {condition.code}")
+        return f"the driver asks for {wanted}"
+    return condition.detail or _SENTENCES.get(condition.kind, condition.kind.value)
+
+
+def _event_reason(event: HealthEvent) -> str:
+    if event.kind is not Trouble.XID or event.code is None:
+        return condition_reason(Condition(event.kind, event.detail, event.code))
+    words = meaning(event.code)
+    return f"the driver reported XID {event.code}{f' ({words})' if words else ''}"
+
+
+def _key(track: Track) -> _Key:
+    # One per action, not per XID: the number of XIDs is theirs, the number of tracks is ours.
+    return track.source, track.kind, track.action, track.instance
+
+
+def _recovery(kind: Trouble, action: Action, device: Device | None) -> Recovery:
+    if kind is Trouble.ROW_REMAP and action is Action.WARN:
+        return Recovery.RESET
+    if kind is Trouble.LOST and action is Action.DRAIN and device is not None and device.kind in _RESET_IF_LOST:
+        return Recovery.RESET
+    return action.recovery
+
+
+def _passed(track: Track) -> bool:
+    return track.event or track.clean is not None or not track.active
+
+
+def _of_word(word: Override) -> Finding:
+    reason = word.reason if word.state is not HealthState.HEALTHY else ""
+    return Finding(word.state, Trouble.PERSON, reason, Recovery.PERSON, Trouble.PERSON.value, word.at, until=word.until)
+
+
+def _stays(health: Health) -> bool:
+    """Whether what a scan finds cannot be talked away."""
+    return health.state in (HealthState.UNHEALTHY, HealthState.UNKNOWN)
+
+
+def _scanned(
+    health: Health, *, flapping: bool, until: float | None = None, gone: bool = False, over: bool = False
+) -> Finding:
+    kind, since = Trouble(health.cause) if health.cause else Trouble.SCAN, health.since
+    return Finding(
+        health.state, kind, health.reason, health.recovery, SCAN, since, flapping, until, gone=gone, over=over
+    )
+
+
+def _meant(track: Track, part: Device) -> bool:
+    if not track.active or not reaches(track.kind, part):
+        return False
+    return track.instance is None or is_instance(part, track.instance)
+
+
+def _bounded(finding: Finding, instance: Instance, parts: Iterable[Device]) -> Finding:
+    """What a sick instance means for its GPU: worth a look."""
+    named = next((part.name for part in parts if is_instance(part, instance)), f"instance {instance[0]}/{instance[1]}")
+    state = HealthState.DEGRADED if finding.state is HealthState.UNHEALTHY else finding.state
+    return Finding(
+        state,
+        finding.kind,
+        f"its MIG device {named}: {finding.reason}",
+        finding.recovery,
+        finding.source,
+        finding.since,
+        finding.flapping,
+        finding.until,
+    )

@@ -1,1 +1,0 @@
-"""Who holds devices through the plugin door, and what both doors have to know of each other."""

@@ -1,0 +1,1 @@
+"""What the kubelet serves and writes: pod resources, the plugin watcher, its checkpoint and its state files."""

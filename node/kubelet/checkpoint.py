@@ -1,0 +1,219 @@
+"""The kubelet's own record of device plugin allocations (``kubelet_internal_checkpoint``): text to values and back.
+
+Two parts read it: the ledger (the file alone knows ordinary init containers, podresources does not show them) and the
+sandbox's kubelet, which also writes it. Invariants: whatever ``encode`` writes a real kubelet accepts; what a real
+kubelet refuses is refused here. A missing member and ``null`` differ in the checksum, so they are kept apart (``()``
+and ``None``). Pure: reading and writing files is the caller's.
+
+The checksum is FNV-1a (32 bit) over a printed form of the data in the notation of a Go debugging library; that form
+is rebuilt in ``_dump``. Rules and texts: kubelet 1.36.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+
+from node import values
+from node.kubelet import gojson
+from node.kubelet.gojson import JsonError, Place, Value
+
+FILE_NAME = "kubelet_internal_checkpoint"
+"""Name of the file in the kubelet's device plugin folder."""
+
+NO_NUMA = -1
+"""The bucket of devices that have no NUMA node."""
+
+Ids = tuple[str, ...] | None
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be used; the message is the kubelet's own."""
+
+
+class CheckpointNotFoundError(CheckpointError):
+    """There is no such file."""
+
+    def __init__(self) -> None:
+        super().__init__("checkpoint is not found")
+
+
+class CheckpointCorruptedError(CheckpointError):
+    """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says."""
+
+    def __init__(self, expected: int, found: int) -> None:
+        super().__init__("checkpoint is corrupted")
+        self.expected = expected
+        self.found = found
+
+
+class CheckpointUnreadableError(CheckpointError):
+    """The text is not the JSON of a checkpoint."""
+
+
+@values.quick
+@values.value
+class Entry(values.Value):
+    """What one container holds of one resource: ids by NUMA node (``NO_NUMA`` for none), and the plugin's answer.
+
+    ``response`` is a serialized ``v1beta1.ContainerAllocateResponse``. An id on several nodes is in each bucket.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    devices: Mapping[int, Ids] | None
+    response: bytes | None
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """All ids, whatever their node."""
+        return frozenset(name for bucket in (self.devices or {}).values() for name in bucket or ())
+
+
+@values.value
+class Checkpoint(values.Value):
+    """The content of the file: what containers hold, and the healthy ids of every registered resource."""
+
+    entries: tuple[Entry, ...] | None = None
+    registered: Mapping[str, Ids] | None = None
+
+    def held(self) -> dict[tuple[str, str, str], Entry]:
+        """Entries by (pod UID, container, resource); of doubles the later one wins, as in the kubelet."""
+        return {(entry.pod_uid, entry.container, entry.resource): entry for entry in self.entries or ()}
+
+
+def decode(text: bytes) -> Checkpoint:
+    """The checkpoint in ``text``, as a kubelet reads it.
+
+    Raises ``CheckpointUnreadableError`` (no JSON, or members of a wrong type; the pre-1.20 form is one of these) and
+    ``CheckpointCorruptedError`` (the checksum does not fit).
+    """
+    checkpoint, found = Checkpoint((), {}), 0
+    try:
+        for name, value in gojson.members(gojson.parse(text), Place("", "checkpoint.Data")) or ():
+            if name.casefold() == "data":
+                checkpoint = _read_data(value, checkpoint)
+            elif name.casefold() == "checksum":
+                found = gojson.unsigned(value, Place("Data.Checksum", "checksum.Checksum"))
+    except JsonError as error:
+        raise CheckpointUnreadableError(str(error)) from error
+    expected = checksum(checkpoint)
+    if expected != found:
+        raise CheckpointCorruptedError(expected, found)
+    return checkpoint
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """The file's text: one line without a line feed, as a kubelet writes it."""
+    data = {
+        "PodDeviceEntries": None
+        if checkpoint.entries is None
+        else [_entry_json(entry) for entry in checkpoint.entries],
+        "RegisteredDevices": _sorted_map(checkpoint.registered),
+    }
+    text = json.dumps(
+        {"Data": data, "Checksum": checksum(checkpoint)}, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
+    for character in "<>&\u2028\u2029":  # Go's encoder escapes these; they stand only in strings.
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode("utf-8", "replace")
+
+
+def checksum(checkpoint: Checkpoint) -> int:
+    """FNV-1a, 32 bit, of the printed form of the data; list order counts."""
+    value = 0x811C9DC5
+    for byte in _dump(checkpoint):
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def _read_data(value: Value, before: Checkpoint) -> Checkpoint:
+    entries, registered = before.entries, before.registered
+    for name, member in gojson.members(value, Place("Data.Data", "checkpoint.checkpointData")) or ():
+        if name.casefold() == "poddeviceentries":
+            place = Place("checkpointData.Data.PodDeviceEntries", "[]checkpoint.PodDevicesEntry")
+            items = gojson.elements(member, place)
+            entries = None if items is None else tuple(_read_entry(item, place) for item in items)
+        elif name.casefold() == "registereddevices":
+            place = Place("checkpointData.Data.RegisteredDevices", "map[string][]string")
+            pairs = gojson.members(member, place)
+            registered = None if pairs is None else {key: _read_ids(item, place) for key, item in pairs}
+    return Checkpoint(entries, registered)
+
+
+def _read_entry(value: Value, list_place: Place) -> Entry:
+    texts = {"poduid": "", "containername": "", "resourcename": ""}
+    devices: dict[int, Ids] | None = None
+    response: bytes | None = None
+    path = "PodDevicesEntry.Data.PodDeviceEntries."
+    for name, member in gojson.members(value, list_place.of("checkpoint.PodDevicesEntry")) or ():
+        key = name.casefold()
+        if key in texts and member is not None:
+            texts[key] = gojson.string(member, Place(path + name, "string"))
+        elif key == "deviceids":
+            place = Place(path + name, "checkpoint.DevicesPerNUMA")
+            pairs = gojson.members(member, place)
+            devices = None if pairs is None else {gojson.integer_key(k, place): _read_ids(v, place) for k, v in pairs}
+        elif key == "allocresp":
+            response = gojson.blob(member, Place(path + name, "[]uint8"))
+    return Entry(texts["poduid"], texts["containername"], texts["resourcename"], devices, response)
+
+
+def _read_ids(value: Value, place: Place) -> Ids:
+    items = gojson.elements(value, place.of("[]string"))
+    return None if items is None else tuple(gojson.string(item, place.of("string")) for item in items)
+
+
+def _entry_json(entry: Entry) -> dict[str, object]:
+    response = None if entry.response is None else base64.b64encode(entry.response).decode()
+    return {
+        "PodUID": entry.pod_uid,
+        "ContainerName": entry.container,
+        "ResourceName": entry.resource,
+        "DeviceIDs": _sorted_map(entry.devices),
+        "AllocResp": response,
+    }
+
+
+def _sorted_map(values: Mapping[int, Ids] | Mapping[str, Ids] | None) -> object:
+    # Go's encoder sorts the members of a map by the bytes of their names, numbers too.
+    if values is None:
+        return None
+    named = {str(name): ids for name, ids in values.items()}
+    return {name: named[name] for name in sorted(named, key=_bytes)}
+
+
+def _dump(checkpoint: Checkpoint) -> bytes:
+    entries = _list(None if checkpoint.entries is None else map(_dump_entry, checkpoint.entries))
+    registered = checkpoint.registered
+    pairs = None if registered is None else [(name, registered[name]) for name in sorted(registered, key=_bytes)]
+    text = (
+        "(checkpoint.checkpointData){"
+        f"PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} "
+        f"RegisteredDevices:(map[string][]string){_map(pairs)}}}"
+    )
+    return _bytes(text)
+
+
+def _dump_entry(entry: Entry) -> str:
+    devices = None if entry.devices is None else [(str(node), ids) for node, ids in sorted(entry.devices.items())]
+    response = _list(None if entry.response is None else map(str, entry.response))
+    return (
+        f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container} "
+        f"ResourceName:(string){entry.resource} DeviceIDs:(checkpoint.DevicesPerNUMA){_map(devices)} "
+        f"AllocResp:([]uint8){response}}}"
+    )
+
+
+def _list(items: Iterable[str] | None) -> str:
+    return "<nil>" if items is None else f"[{' '.join(items)}]"
+
+
+def _map(pairs: list[tuple[str, Ids]] | None) -> str:
+    return "<nil>" if pairs is None else "map" + _list(f"{name}:{_list(ids)}" for name, ids in pairs)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

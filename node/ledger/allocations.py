@@ -1,0 +1,370 @@
+"""What pods have through the plugin door: what Allocate gave out, and what the kubelet says, brought together.
+
+The kubelet is the judge: a device is held as long as podresources lists it, or the checkpoint records it for a pod that
+is not known to be gone. Both lag behind Allocate, and both may fail, so what ends a hold is proof alone. Invariants:
+
+- a reading takes nothing from a grant that was made after the reading began;
+- a grant that no source shows ends when two later readings, begun at least ``APART`` seconds apart, have missed it; the
+  checkpoint alone confirms it only after that time, since until then its entry may be of the pod before;
+- what was shown ends with the first later reading in which both sources were read and neither has it (or with its pod,
+  where the checkpoint alone has it); a reading that lacks a source only adds;
+- an id holds what it means: every device it can mean (``naming``), also one that is not there at the moment.
+
+Pure: times are handed in. For the event loop alone. Trade-off: an entry of the checkpoint holds as long as the API
+server cannot say that its pod is gone, which restricts the other door alone, and devices that overlap it. Where no API
+server is asked it holds until the kubelet writes its file again, with the next device that it gives to any pod.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from node.inventory.model import Device, Snapshot
+from node.ledger.ledger import Hold, HoldState, plugin_owner
+from node.ledger.naming import DeviceIndex
+from node.ledger.overlap import wholes_of
+from node.ledger.reading import Holding, Reading
+from node.ledger.tenants import Tenancy
+from node.rules import Door
+from node.values import Record, Value, quick, record, value
+
+APART = 10.0
+"""Seconds between two readings that miss a grant before it ends: far more than a kubelet takes to enter a device."""
+ENTERED = 1.0
+"""Seconds from a grant within which the kubelet has it in its checkpoint, if its pod was not refused: far more."""
+TRUSTED = 60.0
+"""Seconds for which the last whole reading counts as knowing."""
+NAMED = 2
+"""Most pods that are named of one device."""
+
+Id = tuple[str, str]
+"""Resource and id."""
+
+
+class PodsKnown(Protocol):
+    """What the API server has told of this node's pods; answers from memory."""
+
+    def gone(self, uid: str) -> bool:
+        """Whether the pod is certainly not on this node any more, or has ended for good; False while that is unknown.
+
+        A UID that is only not known yet is not gone: the kubelet may have seen its pod first. A static pod's UID is
+        that of its manifest, not of its mirror.
+        """
+        ...
+
+    def name_of(self, uid: str) -> str:
+        """``namespace/name`` of a pod, empty when unknown."""
+        ...
+
+
+class NobodyKnown:
+    """Where no API server is asked: every entry holds."""
+
+    def gone(self, uid: str) -> bool:
+        """Nothing is known to be gone."""
+        return False
+
+    def name_of(self, uid: str) -> str:
+        """No pod has a name."""
+        return ""
+
+
+@quick
+@value
+class Grant(Value):
+    """A device (by name) that Allocate gives out as ``id`` of ``resource``; ``within``: what it is a part of."""
+
+    device: str
+    within: tuple[str, ...]
+    resource: str
+    id: str
+
+
+@quick
+@value
+class _Place(Value):
+    device: str
+    within: tuple[str, ...]
+
+
+@quick
+@record
+class _Granted(Record):
+    """``now``: monotonic; ``missed``: when the first reading began that missed it, of those in a row."""
+
+    now: float
+    missed: float | None = None
+
+
+class KubeletAllocations:
+    """All holds of the plugin door; ``wanted`` gives them for the ledger. See the module for what is always true."""
+
+    def __init__(self) -> None:
+        self._listed: dict[Id, tuple[str, ...]] = {}
+        self._recorded: dict[Id, tuple[str, ...]] = {}
+        """UIDs by id, without those of pods that are gone."""
+        self._names: dict[str, str] = {}
+        self._granted: dict[Id, _Granted] = {}
+        self._unattributed: dict[Id, float] = {}
+        """Grants (monotonic) of which nobody has read yet which pod got them."""
+        self._written: tuple[Holding, ...] = ()
+        """The checkpoint as it was read last, pods that are gone included."""
+        self._written_at = -math.inf
+        self._since: dict[Id, float] = {}
+        self._places: dict[Id, tuple[_Place, ...]] = {}
+        """Of ids that are held: where they were placed last, also when that device is gone meanwhile."""
+        self._ids: dict[str, dict[Id, None]] = {}
+        """The same by device."""
+        self._index = DeviceIndex(())
+        self._ours: frozenset[str] = frozenset()
+        self._allocatable: frozenset[Id] = frozenset()
+        self._allocatable_began: float | None = None
+        self._began = -math.inf
+        self._good = -math.inf
+        self._barrier = math.inf
+        self._faults: tuple[str, ...] = ()
+        self._wanted: Mapping[str, Hold] | None = {}
+        self._at_kubelet: frozenset[str] | None = frozenset()
+
+    def barrier(self, monotonic: float) -> None:
+        """Only readings begun after this time show everything: until then somebody else may have answered Allocate.
+
+        Nothing is known before the first barrier. It may lie a moment ahead, for an answer that is on its way.
+        """
+        self._barrier = monotonic
+
+    def granted(self, grants: Iterable[Grant], now: float, at: float) -> None:
+        """Allocate gives these out in this moment (``now``: monotonic, ``at``: Unix seconds)."""
+        for grant in grants:
+            id_ = (grant.resource, grant.id)
+            self._granted[id_] = _Granted(now)
+            self._unattributed[id_] = now
+            self._since[id_] = at
+            self._put(id_, (_Place(grant.device, grant.within),))
+        self._wanted = None
+
+    def place(self, snapshot: Snapshot, resources: Collection[str] = ()) -> None:
+        """Decide anew what ids mean, by the devices of now; ``resources`` are those that we serve ourselves."""
+        self._index = DeviceIndex(snapshot.devices, snapshot.former)
+        self._ours = frozenset(resources)
+        for id_ in self._since:
+            self._place(id_)
+        self._wanted = self._at_kubelet = None
+
+    def read(self, reading: Reading, pods: PodsKnown, at: float) -> None:
+        """Take in what the kubelet says (``at``: Unix seconds now); a reading older than one before is dropped."""
+        if reading.began <= self._began:
+            return
+        self._began = reading.began
+        self._faults = reading.faults
+        if reading.recorded is not None:
+            self.attribute(reading.recorded, reading.began)
+        told = _by_id((item, item.pod) for item in reading.listed or ())
+        written = _by_id((item, item.uid) for item in reading.recorded or ())
+        whole = reading.listed is not None and reading.recorded is not None
+        # What one source does not say may be what the other one would have said.
+        listed, recorded = (told, written) if whole else (self._listed | told, self._recorded | written)
+        recorded = _of_pods_not_gone(recorded, pods)
+        self._judge(reading.began, told.keys(), written.keys() & recorded.keys(), whole=whole)
+        if whole:
+            self._good = reading.began
+        names = {uid: pods.name_of(uid) for uids in recorded.values() for uid in uids}
+        if (listed, recorded, names) != (self._listed, self._recorded, self._names):
+            self._listed, self._recorded, self._names = listed, recorded, names
+            self._wanted = None
+        self._keep(at)
+        if reading.allocatable is not None:
+            self._allocatable_began = reading.began
+            if reading.allocatable != self._allocatable:
+                self._allocatable, self._at_kubelet = reading.allocatable, None
+
+    def attribute(self, recorded: tuple[Holding, ...], now: float) -> None:
+        """The checkpoint says this; a grant that it lacks after ``ENTERED`` seconds was never entered.
+
+        The kubelet enters what a container gets before it asks for another one's, and starts none that it has not
+        entered.
+        """
+        if recorded != self._written:
+            self._wanted = None
+        self._written, self._written_at = recorded, now
+        if self._unattributed:
+            there = {(item.resource, item.id) for item in recorded}
+            late = {id_: at for id_, at in self._unattributed.items() if id_ not in there and at > now - ENTERED}
+            self._unattributed = late
+
+    @property
+    def unattributed(self) -> bool:
+        """Whether a device was given out of which nobody has read yet to which pod."""
+        return bool(self._unattributed)
+
+    @property
+    def living(self) -> frozenset[str]:
+        """Pods (UIDs) that the kubelet lists with what they have."""
+        listed = (uids for id_, uids in self._recorded.items() if id_ in self._listed and len(uids) == 1)
+        return frozenset(uid for uids in listed for uid in uids)
+
+    def tenancies(self) -> Iterator[Tenancy]:
+        """Which pods had which devices when the kubelet wrote its checkpoint, whatever became of them."""
+        for item in self._written:
+            for device in self._meant((item.resource, item.id)):
+                yield Tenancy(device.name, item.uid, wholes_of(device), pod=self._names.get(item.uid, ""))
+
+    def known(self, now: float) -> bool:
+        """Whether all that the plugin door has given out is among these holds."""
+        return self._good > self._barrier and now - self._good <= TRUSTED
+
+    def unknown_because(self, now: float) -> str:
+        """Why not everything is known, in one sentence; empty when it is."""
+        if self.known(now):
+            return ""
+        why = f": {'; '.join(self._faults)}" if self._faults else ""
+        if self._good <= self._barrier:
+            return f"the kubelet has not told yet which devices containers have{why}"
+        return f"the kubelet has not told for {now - self._good:.0f} s which devices containers have{why}"
+
+    def read_since(self, when: float) -> bool:
+        """Whether a reading that read both sources began at this time (monotonic) or later."""
+        return self._good >= when
+
+    def ids_of(self, device: str) -> Collection[Id]:
+        """Every id as which pods have the device, by what is known."""
+        return self._ids.get(device, ())
+
+    @property
+    def unseen(self) -> int:
+        """Grants that no source shows yet."""
+        return sum(1 for id_, grant in self._granted.items() if id_ not in self._recorded or self._began <= grant.now)
+
+    @property
+    def at_kubelet(self) -> frozenset[str]:
+        """Devices that the kubelet counts as allocatable, through any plugin, by what it said last."""
+        if self._at_kubelet is None:
+            found = {device.name for id_ in self._allocatable for device in self._meant(id_)}
+            self._at_kubelet = frozenset(found)
+        return self._at_kubelet
+
+    @property
+    def at_kubelet_since(self) -> float | None:
+        """When the reading began that said so (monotonic); None: it never did."""
+        return self._allocatable_began
+
+    def wanted(self) -> Mapping[str, Hold]:
+        """By device the hold that pods have of it; the same object until something changes."""
+        if self._wanted is None:
+            self._wanted = {device: self._hold(device, sorted(ids)) for device, ids in sorted(self._ids.items())}
+        return self._wanted
+
+    def _judge(self, began: float, listed: Collection[Id], recorded: Collection[Id], *, whole: bool) -> None:
+        """Drop the grants that need no more care: they are shown from now on, or were missed often enough."""
+        for id_, grant in tuple(self._granted.items()):
+            if began <= grant.now:
+                continue
+            if id_ in listed:
+                # Active pods alone are listed, and the kubelet forgets the pod before when it gives the device again.
+                done = True
+            elif id_ in recorded:
+                grant.missed = None
+                done = began - grant.now >= APART
+            else:
+                if whole and grant.missed is None:
+                    grant.missed = began
+                done = whole and grant.missed is not None and began - grant.missed >= APART
+            if done:
+                del self._granted[id_]
+                self._wanted = None
+
+    def _keep(self, at: float) -> None:
+        """Forget what ended, and place what is new."""
+        held = self._listed.keys() | self._recorded.keys() | self._granted.keys()
+        for id_ in self._since.keys() - held:
+            del self._since[id_]
+            self._put(id_, ())
+        for id_ in held - self._since.keys():
+            self._since[id_] = at
+            self._place(id_)
+
+    def _place(self, id_: Id) -> None:
+        meant = self._meant(id_)
+        if meant:
+            self._put(id_, tuple(_Place(device.name, wholes_of(device)) for device in meant))
+
+    def _put(self, id_: Id, places: tuple[_Place, ...]) -> None:
+        for place in self._places.pop(id_, ()):
+            ids = self._ids.get(place.device, {})
+            ids.pop(id_, None)
+            if not ids:
+                self._ids.pop(place.device, None)
+        if places:
+            self._places[id_] = places
+        for place in places:
+            self._ids.setdefault(place.device, {})[id_] = None
+
+    def _meant(self, id_: Id) -> tuple[Device, ...]:
+        resource, name = id_
+        return self._index.devices_of(name, ours=resource in self._ours)
+
+    def _hold(self, device: str, ids: list[Id]) -> Hold:
+        state, names = self._state(ids)
+        within = next(place.within for place in self._places[ids[0]] if place.device == device)
+        return Hold(
+            device,
+            Door.PLUGIN,
+            names,
+            min(self._since[id_] for id_ in ids),
+            owner=plugin_owner(device),
+            within=within,
+            state=state,
+            resource=ids[0][0],
+            ids=tuple(ids),
+            bound=state is HoldState.RECORDED and self._is_bound(ids),
+            pods=self._pods_of(ids, state),
+        )
+
+    def _pods_of(self, ids: list[Id], state: HoldState) -> tuple[str, ...]:
+        """Who has them by the checkpoint.
+
+        A pod that the API server calls gone is among them while the kubelet has not forgotten it: it may be about to
+        start the pod's containers, so that nothing is proved by there being none.
+        """
+        if state is HoldState.RECORDED:
+            return tuple(sorted({uid for id_ in ids for uid in self._recorded.get(id_, ())}))
+        read = {id_ for id_ in ids if id_ not in self._granted or self._written_at > self._granted[id_].now}
+        return tuple(sorted({item.uid for item in self._written if (item.resource, item.id) in read}))
+
+    def _is_bound(self, ids: list[Id]) -> bool:
+        """Whether the API server has a pod that the checkpoint names; those that are gone are not among them."""
+        return any(self._names.get(uid) for id_ in ids for uid in self._recorded.get(id_, ()))
+
+    def _state(self, ids: list[Id]) -> tuple[HoldState, str]:
+        """The best that is known; what was read before a grant of the same id is of the pod before."""
+        listed = [id_ for id_ in ids if id_ not in self._granted]
+        if pods := {pod for id_ in listed for pod in self._listed.get(id_, ())}:
+            return HoldState.LISTED, _joined(pods)
+        recorded = [id_ for id_ in ids if id_ in listed or self._began > self._granted[id_].now]
+        if uids := {uid for id_ in recorded for uid in self._recorded.get(id_, ())}:
+            return HoldState.RECORDED, _joined({self._names.get(uid) or f"pod with UID {uid}" for uid in uids})
+        return HoldState.ALLOCATED, _joined({f"a pod that asked for {resource}" for resource, _ in ids})
+
+
+def _by_id(items: Iterable[tuple[Holding, str]]) -> dict[Id, tuple[str, ...]]:
+    found: dict[Id, tuple[str, ...]] = {}
+    for item, holder in items:
+        id_ = (item.resource, item.id)
+        known = found.get(id_, ())
+        if holder not in known:
+            found[id_] = (*known, holder)
+    return found
+
+
+def _of_pods_not_gone(recorded: Mapping[Id, tuple[str, ...]], pods: PodsKnown) -> dict[Id, tuple[str, ...]]:
+    gone = {uid: pods.gone(uid) for uid in {uid for uids in recorded.values() for uid in uids}}
+    left = {id_: tuple(uid for uid in uids if not gone[uid]) for id_, uids in recorded.items()}
+    return {id_: uids for id_, uids in left.items() if uids}
+
+
+def _joined(names: Collection[str]) -> str:
+    shown = sorted(names)[:NAMED]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(shown) + more

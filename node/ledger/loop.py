@@ -1,0 +1,192 @@
+"""Keeps what is known of the plugin door's holds near what the kubelet says.
+
+Level-triggered: whoever wakes the loop says how soon, never what happened, and a reading says everything. The kubelet's
+API takes 100 questions a second from all clients of the node together, and a reading is two, so wakes are brought
+together: readings are at least ``Pace.least`` apart, those after grants and file events ``Pace.soon``, and what
+fails is tried again later each time. Without any reason the kubelet is looked at every ``Pace.every``.
+
+A kubelet that is asked what pods have while it allocates a device may forget that it has (1.36, kubernetes#137534), and
+give it to the next pod. So no reading begins just after the plugin door was asked for devices, nor at the moment when a
+pod is bound, which is when the kubelet begins to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from node.events import EventSink, EventType
+from node.ledger.observer import HoldsObserver, Outcome, Silent
+from node.ledger.reader import KubeletReader
+from node.ledger.reading import Reading
+from node.values import Value, value
+
+log = logging.getLogger("ostler.holds")
+
+REMEMBERED = 32
+"""Most texts of faults that are known as told."""
+
+
+@value
+class Pace(Value):
+    """Seconds of the readings."""
+
+    least: float = 0.2
+    """Between two readings, whatever happens."""
+    soon: float = 1.0
+    """Between readings that grants or changes of the kubelet's file asked for."""
+    settle: float = 0.3
+    """From a grant to the reading: the kubelet enters a device some milliseconds after Allocate has answered."""
+    every: float = 10.0
+    """Between readings when nothing happens."""
+    again: float = 1.0
+    """The first wait after a failure; doubled each time, and cut by up to a quarter at random."""
+    longest: float = 10.0
+    """The longest wait after failures."""
+    bound: float = 0.1
+    """From news of a pod to the reading: the kubelet hears of its binding as early, and asks for devices at once."""
+    allocating: float = 0.05
+    """After a call of Allocate, in which no reading begins: far more than the kubelet needs to enter a device."""
+    quiet: float = 600.0
+    """How long a fault that was told is not told again."""
+
+
+class HoldsLoop:
+    """Looks at the kubelet while ``run`` runs and hands every reading, failed or not, to ``take``.
+
+    ``unseen``: how many grants no reading has shown yet, asked after each. ``clock``: monotonic seconds, the one of
+    the reader. ``random``: numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        reader: KubeletReader,
+        take: Callable[[Reading], None],
+        unseen: Callable[[], int],
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        events: EventSink,
+        observer: HoldsObserver = Silent(),  # noqa: B008 - it has no state
+        pace: Pace = Pace(),  # noqa: B008 - a frozen value
+    ) -> None:
+        self._reader = reader
+        self._take = take
+        self._unseen = unseen
+        self._clock = clock
+        self._random = random
+        self._observer = observer
+        self._pace = pace
+        self._faults = Faults(events, pace.quiet)
+        self._failures = 0
+        self._unseen_readings = 0
+        self._due = clock()
+        self._not_before = self._due
+        self._allocating_until = self._due
+        self._last = -1e9
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look in a moment: a pod is bound or gone."""
+        self._want(max(self._clock() + self._pace.bound, self._last + self._pace.least))
+
+    def allocating(self) -> None:
+        """The kubelet is being given a device."""
+        self._allocating_until = self._clock() + self._pace.allocating
+
+    def soon(self) -> None:
+        """Look in a moment: a device was granted, or the kubelet's file changed; many of these make one reading."""
+        self._unseen_readings = 0
+        self._want(max(self._clock() + self._pace.settle, self._last + self._pace.soon))
+
+    def look_at(self, when: float) -> None:
+        """Look at this time (monotonic) at the latest: what is read then says more than what was read before."""
+        self._want(max(when, self._last + self._pace.least))
+
+    def follow(self, pace: Pace) -> None:
+        """Another pace from now on; the next look is not later than it asks for."""
+        self._pace = pace
+        self._want(self._last + pace.every)
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            self._woken.clear()
+            left = self._next() - self._clock()
+            if left > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await self._woken.wait()
+            else:
+                await self._read()
+
+    def _next(self) -> float:
+        """When the next reading begins; a kubelet that is given devices all the time does not put it off for ever."""
+        due = max(self._due, self._not_before)
+        return max(due, min(self._allocating_until, due + self._pace.soon))
+
+    def _want(self, due: float) -> None:
+        if due < self._due:
+            self._due = due
+            self._woken.set()
+
+    async def _read(self) -> None:
+        began = self._last = self._clock()
+        self._due = began + self._pace.every
+        reading = await self._reader.read()
+        self._take(reading)
+        now = self._clock()
+        outcome = _outcome(reading)
+        self._observer.read(outcome, now - began)
+        self._faults.tell(reading.faults, now)
+        if reading.whole:
+            self._failures, self._not_before = 0, now
+            self._look_for_unseen(now)
+        else:
+            self._back_off(now)
+
+    def _back_off(self, now: float) -> None:
+        wait = min(self._pace.again * 2.0 ** min(self._failures, 16), self._pace.longest) * (1 - self._random() / 4)
+        self._failures += 1
+        self._not_before = now + wait
+        self._want(now + wait)
+
+    def _look_for_unseen(self, now: float) -> None:
+        """A grant that no source shows yet is looked for again, less often each time: its pod may have been refused."""
+        if not self._unseen():
+            self._unseen_readings = 0
+            return
+        self._want(now + self._pace.soon * 2.0 ** min(self._unseen_readings, 16))
+        self._unseen_readings += 1
+
+
+class Faults:
+    """Tells a fault once, however often it is met, and that it is over; both again only after ``quiet`` seconds."""
+
+    def __init__(self, events: EventSink, quiet: float) -> None:
+        self._events = events
+        self._quiet = quiet
+        self._told_at: dict[str, float] = {}
+        self._open = False
+
+    def tell(self, faults: tuple[str, ...], now: float) -> None:
+        """These are met at the moment."""
+        self._told_at = {text: at for text, at in self._told_at.items() if now - at < self._quiet}
+        for text in faults:
+            if text not in self._told_at and len(self._told_at) < REMEMBERED:
+                self._told_at[text] = now
+                self._open = True
+                log.warning("the kubelet does not tell all that containers have", extra={"reason": text})
+                self._events.emit(EventType.WARNING, "KubeletUnreadable", f"devices of containers not known: {text}")
+        if not faults and self._open:
+            self._open = False
+            log.info("the kubelet tells what containers have again")
+
+
+def _outcome(reading: Reading) -> Outcome:
+    if reading.whole:
+        return Outcome.WHOLE
+    parts = (reading.listed, reading.recorded, reading.allocatable)
+    return Outcome.FAILED if all(part is None for part in parts) else Outcome.PARTIAL

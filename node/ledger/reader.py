@@ -1,0 +1,263 @@
+"""One look at the kubelet: what its pod resources API and its device checkpoint say, as one ``Reading``.
+
+Both have to be asked: the API lists sidecars and app containers of active pods, the checkpoint alone knows ordinary
+init containers, and it may name pods that ended since it was last written. A part that cannot be had is None with its
+fault in words, never empty; a checkpoint that is not there is empty if its folder is, as the kubelet sees it. The
+checkpoint is replaced as a whole by a rename, so it is read (in a thread) only when it is another file than before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import grpc
+import grpc.aio
+
+from node.inventory.live.passing import in_passing
+from node.kubelet.podresources import OPTIONS, TIMEOUT, PodResourcesRefused, ids_by_resource, readable, socket_below
+from node.ledger.reading import Holding, Reading
+from node.opening import KUBELET_STATE, content, opened
+from node.sockets import FileId, is_socket
+
+if TYPE_CHECKING:
+    from protos.podresources.v1 import api_pb2, api_pb2_grpc
+
+log = logging.getLogger("ostler.holds")
+
+RACY_NS = 2_000_000_000
+"""A file that was modified less than this before it was read may be replaced by one that looks the same: nanoseconds.
+
+Kernels take the time of modification from a coarse clock, and give the inode number of a removed file to the next one.
+"""
+
+LOOKED_UP_WITHIN = 1.0
+"""Seconds for which an Allocate waits for what the kubelet has on record."""
+AGAIN = 0.05
+"""Seconds until a kubelet that had too many questions is asked again."""
+
+Holdings = tuple[Holding, ...]
+Id = tuple[str, str]
+"""Resource and id."""
+
+
+class CheckpointFault(Exception):
+    """The kubelet's checkpoint tells nothing; the message has its path and why."""
+
+
+class KubeletReader(Protocol):
+    """Whoever can look at the kubelet."""
+
+    async def read(self) -> Reading:
+        """One look, begun now; never raises for what the kubelet does."""
+        ...
+
+
+class KubeletSource(KubeletReader, Protocol):
+    """Whoever can also look up one thing."""
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the kubelet has anything on record; at once."""
+        ...
+
+    async def holding(self, ids: Collection[Id], gone: Callable[[str], bool]) -> Holding | None:
+        """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown.
+
+        ``gone``: whether the pod of a UID is known to have ended.
+        """
+        ...
+
+    async def recorded(self) -> tuple[Holding, ...] | None:
+        """What the kubelet has on record at this moment; None if that cannot be read."""
+        ...
+
+
+class KubeletLook:
+    """Looks at the kubelet with this root folder; ``device_plugins`` is where its checkpoint is.
+
+    ``clock``: monotonic seconds. ``unix``: nanoseconds of the clock that stamps files. ``seconds``: for each question.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        device_plugins: Path,
+        *,
+        clock: Callable[[], float],
+        unix: Callable[[], int],
+        seconds: float = TIMEOUT,
+    ) -> None:
+        self._socket = socket_below(root)
+        self._folder = device_plugins
+        self._clock = clock
+        self._unix = unix
+        self._seconds = seconds
+        self._last: tuple[FileId, Holdings] | None = None
+
+    async def read(self) -> Reading:
+        """One look, begun now."""
+        began = self._clock()
+        listed, allocatable, recorded = None, None, None
+        faults: list[str] = []
+        try:
+            listed, allocatable = await ask(self._socket, self._seconds, faults)
+        except PodResourcesRefused as error:
+            faults.append(str(error))
+        try:
+            recorded = await self._checkpoint()
+        except CheckpointFault as error:
+            faults.append(str(error))
+        return Reading(began, listed, recorded, allocatable, tuple(faults))
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the kubelet has written a checkpoint, which it does with its first allocation."""
+        return os.path.lexists(self._file)
+
+    async def holding(self, ids: Collection[Id], gone: Callable[[str], bool]) -> Holding | None:
+        """What a sidecar or app container has of these ids at this moment by the kubelet's record; None if unknown.
+
+        The checkpoint is written with every allocation, so pods are asked for only where it has one of the ids for a
+        pod that is not known to have ended. A kubelet that has too many questions at the time is asked again.
+        """
+        try:
+            async with asyncio.timeout(LOOKED_UP_WITHIN):
+                recorded = await self._checkpoint()
+                if not any((item.resource, item.id) in ids and not gone(item.uid) for item in recorded):
+                    return None
+                listed = await self._listed_in_time()
+        except (CheckpointFault, PodResourcesRefused, TimeoutError) as error:
+            log.warning("not known whether a pod has what is asked for", extra={"reason": str(error) or "no answer"})
+            return None
+        return next((item for item in listed if (item.resource, item.id) in ids), None)
+
+    async def recorded(self) -> Holdings | None:
+        """What the checkpoint says at this moment; None if it cannot be read, of which the next reading tells."""
+        try:
+            async with asyncio.timeout(LOOKED_UP_WITHIN):
+                return await self._checkpoint()
+        except (CheckpointFault, TimeoutError):
+            return None
+
+    async def _listed_in_time(self) -> Holdings:
+        while True:
+            try:
+                return await list_pods(self._socket, self._seconds)
+            except PodResourcesRefused as error:
+                if error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise
+            await asyncio.sleep(AGAIN)
+
+    @cached_property
+    def _file(self) -> Path:
+        from node.kubelet.checkpoint import FILE_NAME  # Here and not above: first the kubelet is registered with.
+
+        return self._folder / FILE_NAME
+
+    async def _checkpoint(self) -> Holdings:
+        path = self._file
+        seen = FileId.of(path)
+        if self._last is not None and seen == self._last[0]:
+            return self._last[1]
+        now = self._unix()
+        read, found = await in_passing(lambda: read_checkpoint(path))
+        settled = read is not None and now - read.modified_ns > RACY_NS
+        self._last = (read, found) if read is not None and settled else None
+        return found
+
+
+async def ask(
+    socket: Path, seconds: float, faults: list[str]
+) -> tuple[Holdings | None, frozenset[tuple[str, str]] | None]:
+    """What containers have, and what is allocatable; a refused question gives None and its fault.
+
+    Raises ``PodResourcesRefused`` where there is nobody to ask.
+    """
+    from protos.podresources.v1 import api_pb2  # As above.
+
+    listed, allocatable = None, None
+    async with _lister(socket) as lister:
+        try:
+            listed = await _list(lister, socket, seconds)
+            healthy = await lister.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=seconds)
+            found = ids_by_resource(readable(socket, healthy))
+            allocatable = frozenset((name, id_) for name, ids in found.items() for id_ in ids)
+        except PodResourcesRefused as error:
+            faults.append(str(error))
+        except grpc.aio.AioRpcError as error:
+            faults.append(str(PodResourcesRefused(socket, error.code(), error.details() or "")))
+    return listed, allocatable
+
+
+async def list_pods(socket: Path, seconds: float) -> Holdings:
+    """What containers have; raises ``PodResourcesRefused``."""
+    async with _lister(socket) as lister:
+        return await _list(lister, socket, seconds)
+
+
+@asynccontextmanager
+async def _lister(socket: Path) -> AsyncIterator[api_pb2_grpc.PodResourcesListerStub]:
+    from protos.podresources.v1 import api_pb2_grpc  # As above.
+
+    if not is_socket(socket):
+        raise PodResourcesRefused(socket, grpc.StatusCode.UNAVAILABLE, "no socket is there")
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS) as channel:
+        yield api_pb2_grpc.PodResourcesListerStub(channel)
+
+
+async def _list(lister: api_pb2_grpc.PodResourcesListerStub, socket: Path, seconds: float) -> Holdings:
+    from protos.podresources.v1 import api_pb2  # As above.
+
+    try:
+        pods = await lister.List(api_pb2.ListPodResourcesRequest(), timeout=seconds)
+    except grpc.aio.AioRpcError as error:
+        raise PodResourcesRefused(socket, error.code(), error.details() or "") from error
+    return holdings(readable(socket, pods))
+
+
+def holdings(answer: api_pb2.ListPodResourcesResponse) -> Holdings:
+    """Every id that a listed container has, once: there is an entry for each of its NUMA nodes."""
+    found: dict[Holding, None] = {}
+    for pod in answer.pod_resources:
+        name = f"{pod.namespace}/{pod.name}"
+        for container in pod.containers:
+            for entry in container.devices:
+                for id_ in entry.device_ids:
+                    found[Holding(entry.resource_name, id_, container.name, pod=name)] = None
+    return tuple(found)
+
+
+def read_checkpoint(path: Path) -> tuple[FileId | None, Holdings]:
+    """What the file says now, and which file that was (None: there is none, in a folder that is there); blocking.
+
+    Raises ``CheckpointFault``.
+    """
+    from node.kubelet.checkpoint import CheckpointError, decode
+
+    try:
+        with opened(path) as descriptor:
+            status = os.fstat(descriptor)
+            text = content(descriptor, path, KUBELET_STATE)
+    except FileNotFoundError as error:
+        if path.parent.is_dir():
+            return None, ()
+        raise CheckpointFault(f"{path}: the folder is not there") from error
+    except OSError as error:
+        raise CheckpointFault(f"{path}: {error.strerror or error}") from error
+    try:
+        entries = decode(text).held().values()
+    except CheckpointError as error:
+        raise CheckpointFault(f"{path}: {error}") from error
+    found = tuple(
+        Holding(entry.resource, id_, entry.container, uid=entry.pod_uid)
+        for entry in entries
+        for id_ in sorted(entry.ids)
+    )
+    return FileId(status.st_dev, status.st_ino, status.st_mtime_ns), found

@@ -1,0 +1,234 @@
+"""Looks whether the containers of pods have ended that devices wait for, and lets Allocate wait for that.
+
+Looks are made in a thread, one at a time, and only while a pod's end is waited for. What is remembered of pods is
+written down whenever it has changed: without it a process that begins anew would not know of a pod that kubelet and API
+server have forgotten. Its entries are questions and no answers, so an old file does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from node.files import FileError, JsonValue, read_record, write_record
+from node.inventory.live.passing import in_passing
+from node.ledger.containers import PodContainers
+from node.ledger.ledger import HeldError, Hold
+from node.ledger.overlap import wholes_of
+from node.ledger.tenants import WAIT, Tenancy, Tenants
+from node.offer import OfferedDevice
+from node.rules import Door
+from node.values import Value, value
+
+log = logging.getLogger("ostler.holds")
+
+STEP, SLOW = 0.05, 1.0
+"""Seconds between looks: while an Allocate waits, and the most while nobody does."""
+FILE_NAME = "device-pods.json"
+SCHEMA = "device-pods/v1"
+
+
+@value
+class _Look(Value):
+    """A look that began at that time (monotonic): the pods that were asked about, and those that have containers."""
+
+    began: float
+    uids: frozenset[str]
+    left: frozenset[str]
+
+
+class Releases:
+    """``settle``: called when fewer pods are waited for, or a device has been pending for long enough.
+
+    ``clock``: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        tenants: Tenants,
+        containers: PodContainers,
+        state_dir: Path,
+        *,
+        settle: Callable[[], None],
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._tenants = tenants
+        self._containers = containers
+        self._path = state_dir / FILE_NAME
+        self._settle = settle
+        self._clock = clock
+        self._monotonic = monotonic
+        self._looking = asyncio.Lock()
+        self._last = _Look(-math.inf, frozenset(), frozenset())
+        self._written = tenants.version
+        self._problem = ""
+        self._pending: Mapping[str, Hold] = {}
+        """What was pending after the last look: time alone changes it, too."""
+        self._living: frozenset[str] = frozenset()
+        self._woken = asyncio.Event()
+        self._over = False
+        """Whether this process decides nothing any more: a successor may."""
+
+    @property
+    def off(self) -> str:
+        """Why nobody can tell whether containers are left; empty where somebody can."""
+        return self._containers.off
+
+    def wake(self) -> None:
+        """Somebody's end may be waited for, or something has to be written down."""
+        if self._tenants.waited_for or self._tenants.version != self._written:
+            self._woken.set()
+
+    async def confirm(self, living: frozenset[str]) -> None:
+        """The kubelet says that these pods live: it is compared what is seen of those that it named before, too."""
+        before, self._living = self._living, living
+        async with self._looking:
+            with contextlib.suppress(OSError):
+                # It is tried again with the next reading, and a look that matters says why it fails.
+                await in_passing(lambda: self._containers.confirm(before & living))
+
+    async def ended(self, resource: str, devices: Collection[OfferedDevice]) -> None:
+        """Return when no pod that had one of these has a container left; raises ``HeldError`` after the longest wait.
+
+        Once ``run`` has ended nobody waits: a successor counts on it that nothing is given out later.
+
+        Also for pods that have it by the books, which are late: the kubelet would not give it out if it had not
+        forgotten them, and it starts nothing more of a pod that it has forgotten.
+        """
+        proved: set[str] = set()
+        longest = self._monotonic() + WAIT
+        while uids := self._suspects(devices) - proved:
+            now = self._monotonic()
+            until = min(self._tenants.wait_until(uids, now, self._clock()), longest)
+            async with self._looking:
+                # Of many that wait for one pod the first one looks for all.
+                if self._last.began < now or not uids <= self._last.uids:
+                    await self._look(uids)
+                # Without those that a person has released meanwhile.
+                left = uids & self._last.left & self._suspects(devices)
+            proved |= uids - left
+            if left:
+                if self._over or self._monotonic() >= until:
+                    error = self._refusal(resource, devices, left)
+                    self._settle()
+                    raise error
+                await asyncio.sleep(STEP)
+
+    async def run(self) -> None:
+        """Look and write until cancelled."""
+        try:
+            await self._run()
+        finally:
+            self._over = True
+
+    async def _run(self) -> None:
+        wait = STEP
+        while True:
+            self._woken.clear()
+            await self._write()
+            waited_for = self._tenants.waited_for
+            if not waited_for:
+                wait = STEP
+                await self._woken.wait()
+                continue
+            async with self._looking:
+                await self._look(waited_for)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._woken.wait()
+            wait = STEP if self._tenants.waited_for - waited_for else min(2 * wait, SLOW)
+
+    async def _look(self, uids: frozenset[str]) -> None:
+        began = self._monotonic()
+        try:
+            left = await in_passing(lambda: self._containers.left(uids))
+        except OSError as error:
+            # Nobody knows, so they are waited for.
+            self._tell(f"cannot be told: {error.strerror or error}")
+            left = uids
+        else:
+            self._tell("")
+        self._last = _Look(began, uids, left)
+        news = self._tenants.gone(uids - left)
+        pending = self._tenants.wanted(self._monotonic())
+        if news or pending != self._pending:
+            self._pending = pending
+            self._settle()
+
+    def _tell(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.warning("whether containers of deleted pods still run is not known", extra={"reason": problem})
+        self._problem = problem
+
+    def _suspects(self, devices: Collection[OfferedDevice]) -> frozenset[str]:
+        return frozenset(
+            uid for each in devices for uid in self._tenants.suspects(each.device.name, wholes_of(each.device))
+        )
+
+    def _refusal(self, resource: str, devices: Collection[OfferedDevice], left: frozenset[str]) -> HeldError:
+        found = [self._tenants.kept_by(left, each.device.name, wholes_of(each.device)) for each in devices]
+        by = next(each for each in found if each is not None)
+        return refusal(resource, by, self._clock())
+
+    async def _write(self) -> None:
+        if self._tenants.version == self._written:
+            return
+        version, data = self._tenants.version, _json(self._tenants.all)
+        try:
+            await in_passing(lambda: write_record(self._path, SCHEMA, data, durable=False))
+        except FileError as error:
+            # Nothing is lost as long as this process lives; the next change tries again.
+            log.warning("which pods had devices is not written down", extra={"reason": str(error)})
+        self._written = version
+
+
+def refusal(resource: str, by: Hold, at: float) -> HeldError:
+    """Why a device that is pending release is not given to a pod that asks for a resource, and what to do."""
+    wanted = Hold(by.device, Door.PLUGIN, f"a pod that asked for {resource}", at)
+    advice = (
+        f"it is given out again when they have ended; if they do not end, end them on the node, or run "
+        f"'ostler holds release {by.device}' if you know that it is free"
+    )
+    return HeldError(wanted, by, advice)
+
+
+def remembered(state_dir: Path) -> tuple[Tenancy, ...]:
+    """What an earlier process wrote down; blocking. A file that cannot be used is told of, and nothing is known."""
+    try:
+        data = read_record(state_dir / FILE_NAME, SCHEMA)
+    except FileError as error:
+        log.warning("which pods had devices before is not known", extra={"reason": str(error)})
+        return ()
+    return tuple(_tenancies(data))
+
+
+def _json(tenancies: tuple[Tenancy, ...]) -> JsonValue:
+    return [
+        {"device": each.device, "uid": each.uid, "within": [*each.within], "door": each.door.value, "pod": each.pod}
+        for each in tenancies
+    ]
+
+
+def _tenancies(data: JsonValue) -> list[Tenancy]:
+    """What has another form than ours is left out: it is of another version."""
+    found = []
+    for each in data if isinstance(data, list) else []:
+        if not isinstance(each, dict):
+            continue
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            texts = {name: _text(each[name]) for name in ("device", "uid", "door", "pod")}
+            within = each["within"]
+            parts = tuple(_text(one) for one in within) if isinstance(within, list) else ()
+            found.append(Tenancy(texts["device"], texts["uid"], parts, Door(texts["door"]), texts["pod"]))
+    return found
+
+
+def _text(found: JsonValue) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"{found!r} is no text")
+    return found

@@ -1,0 +1,246 @@
+"""Pods that had a device and whose containers are not proved to have ended: until then it is pending release.
+
+The books of kubelet and API server end before the containers of a pod that was deleted by force do. So every pod that
+is seen to have a device is remembered here, by its UID, until somebody has looked and found nothing of it on the node.
+Invariants: a pod leaves this memory by such a look, or by a person's word, and by nothing else; a device that somebody
+has by the books is not pending, whoever had it before; what was proved stays proved until the books have the pod again.
+
+A device that the plugin door gave out stays in its list for ``WAIT`` seconds, and while an Allocate that came in them
+waits; after that it is withheld there, too, so that nobody waits a second time. Pure, and for the event loop alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from node.ledger.ledger import Hold, HoldState, draining_owner, plugin_owner
+from node.rules import Door
+from node.values import Record, Value, record, value
+
+WAIT = 5.0
+"""Seconds that an Allocate waits for the containers of the pods that had a device: the kubelet admits no pod meanwhile.
+
+So long after the pod's end its device is withheld at the plugin door too, and a later Allocate does not wait.
+"""
+NAMED = 2
+"""Most pods that are named of one device."""
+
+
+@value
+class Tenancy(Value):
+    """A pod (its UID) has or had a device, which is part of others (``within``), through a door."""
+
+    device: str
+    uid: str
+    within: tuple[str, ...] = ()
+    door: Door = Door.PLUGIN
+    pod: str = ""
+    """``namespace/name``, or the claim's, or empty where that is not known."""
+
+    @property
+    def words(self) -> str:
+        """The pod, for people."""
+        if self.door is Door.DRA:
+            return f"a pod of claim {self.pod} (UID {self.uid})"
+        return f"pod {self.pod} (UID {self.uid})" if self.pod else f"the pod with UID {self.uid}"
+
+
+@record
+class _Wait(Record):
+    """A pod's end is waited for since these times: monotonic, and Unix seconds for people.
+
+    ``asked``: since when an Allocate waits for it (monotonic), None: none has yet.
+    """
+
+    since: float
+    at: float
+    asked: float | None = None
+
+
+class Tenants:
+    """What is remembered. Whoever changes it has the ledger settled."""
+
+    def __init__(self, remembered: Iterable[Tenancy] = ()) -> None:
+        self.version = 0
+        """Grows with every tenancy that comes or goes: when it has, the memory is to be written down."""
+        self._by_device: dict[str, dict[str, Tenancy]] = {}
+        self._by_place: dict[str, set[str]] = {}
+        """Devices by their own name and those of what they are parts of."""
+        self._held: frozenset[str] = frozenset()
+        self._waits: dict[str, _Wait] = {}
+        """By UID the pods whose end is waited for."""
+        self._proved: set[str] = set()
+        """Pods without containers that somebody's books may still name."""
+        for tenancy in remembered:
+            self._add(tenancy)
+
+    @property
+    def all(self) -> tuple[Tenancy, ...]:
+        """Everything that is remembered."""
+        return tuple(each for those in self._by_device.values() for each in those.values())
+
+    @property
+    def waited_for(self) -> frozenset[str]:
+        """Pods whose end somebody waits for."""
+        return frozenset(self._waits)
+
+    def note(self, tenancies: Iterable[Tenancy]) -> None:
+        """Somebody's books name these, which may be old."""
+        for each in tenancies:
+            if each.uid not in self._proved:
+                self._add(each)
+
+    def update(self, held: Iterable[Hold], now: float, at: float, *, sure: bool) -> None:
+        """These are the holds by the books; ``now`` is monotonic, ``at`` Unix seconds.
+
+        ``sure``: whether all is known, so that who is not among them has given the device back.
+        """
+        current: set[tuple[str, str]] = set()
+        devices = set()
+        for hold in held:
+            if hold.admin or hold.door is None:
+                continue
+            devices.add(hold.device)
+            for uid in hold.pods:
+                current.add((hold.device, uid))
+                self._proved.discard(uid)
+                self._add(Tenancy(hold.device, uid, hold.within, hold.door, _pod(hold)))
+        self._held = frozenset(devices)
+        if not sure:
+            return
+        over = {each.uid for each in self.all if (each.device, each.uid) not in current}
+        for uid in over:
+            self._wait_for(uid, now, at)
+        for uid in self._waits.keys() - over:
+            del self._waits[uid]
+
+    def suspects(self, device: str, within: Collection[str]) -> frozenset[str]:
+        """Pods that may have the device, or what overlaps it, as far as nobody has proved that they are gone."""
+        if not self._by_place:
+            return frozenset()
+        return frozenset(each.uid for each in self._overlapping(device, within))
+
+    def pending(self, device: str, within: Collection[str]) -> Hold | None:
+        """What keeps the device from being given out at this moment through any door."""
+        return self.kept_by(self._waits.keys(), device, within) if self._waits else None
+
+    def kept_by(self, uids: Collection[str], device: str, within: Collection[str]) -> Hold | None:
+        """The hold by which these pods keep the device from others; None if they have nothing of it."""
+        those = [each for each in self._overlapping(device, within) if each.uid in uids]
+        return self._hold([each for each in those if each.device == those[0].device], None) if those else None
+
+    def _overlapping(self, device: str, within: Collection[str]) -> Iterator[Tenancy]:
+        for place in (device, *within):
+            for other in self._by_place.get(place, ()):
+                for each in self._by_device[other].values():
+                    if other == device or other in within or device in each.within:
+                        yield each
+
+    def wait_until(self, uids: Iterable[str], now: float, at: float) -> float:
+        """Until when an Allocate may wait for the end of these pods from now on.
+
+        All that wait for a pod wait for no longer than one would; and nobody for one that is shown no more.
+        """
+        until = now
+        for uid in uids:
+            self._wait_for(uid, now, at)
+            wait = self._waits[uid]
+            if wait.asked is None:
+                wait.asked = now if self._is_young(uid, now) else wait.since
+            until = max(until, wait.asked + WAIT)
+        return until
+
+    def gone(self, uids: Collection[str]) -> bool:
+        """A look has found no container of these pods; whether that is news."""
+        known = [each for each in self.all if each.uid in uids]
+        for each in known:
+            self._remove(each)
+        self._proved.update(uids)
+        for uid in uids:
+            self._waits.pop(uid, None)
+        return bool(known)
+
+    def named_by_nobody(self, still: Collection[str]) -> None:
+        """The books name only these pods any more: of others nothing has to be remembered."""
+        self._proved.intersection_update(still)
+
+    def release(self, device: str) -> bool:
+        """A person says that the device is free; False if no pod's end is waited for."""
+        waiting = [each for each in self._by_device.get(device, {}).values() if each.uid in self._waits]
+        for each in waiting:
+            self._remove(each)
+            self._proved.add(each.uid)
+        return bool(waiting)
+
+    def named(self, device: str) -> str:
+        """The pods whose end the device waits for, for people; empty for none."""
+        waiting = [each for each in self._by_device.get(device, {}).values() if each.uid in self._waits]
+        return _listed(waiting)
+
+    def wanted(self, now: float) -> Mapping[str, Hold]:
+        """By device the holds of those that are pending release and that nobody has by the books."""
+        found = {}
+        for device, tenancies in self._by_device.items():
+            waiting = [each for each in tenancies.values() if each.uid in self._waits]
+            if waiting and device not in self._held:
+                patient = all(each.door is Door.PLUGIN and self._is_young(each.uid, now) for each in waiting)
+                found[device] = self._hold(waiting, Door.PLUGIN if patient else None)
+        return found
+
+    def _hold(self, tenancies: list[Tenancy], door: Door | None) -> Hold:
+        device = tenancies[0].device
+        return Hold(
+            device,
+            door,
+            f"containers of {_listed(tenancies)} still run, though their pod was deleted",
+            min((self._waits[each.uid].at for each in tenancies if each.uid in self._waits), default=0.0),
+            owner=plugin_owner(device) if door is Door.PLUGIN else draining_owner(device),
+            within=tenancies[0].within,
+            state=HoldState.DRAINING,
+        )
+
+    def _is_young(self, uid: str, now: float) -> bool:
+        """Whether an Allocate may wait for the pod; while one does, its device has to stay in the list."""
+        wait = self._waits[uid]
+        return now - (wait.since if wait.asked is None else wait.asked) < WAIT
+
+    def _wait_for(self, uid: str, now: float, at: float) -> None:
+        if uid not in self._waits:
+            self._waits[uid] = _Wait(now, at)
+
+    def _add(self, tenancy: Tenancy) -> None:
+        tenancies = self._by_device.setdefault(tenancy.device, {})
+        before = tenancies.get(tenancy.uid)
+        if before == tenancy or (before is not None and not tenancy.pod):
+            return
+        if before is None:
+            self.version += 1
+        tenancies[tenancy.uid] = tenancy
+        for place in (tenancy.device, *tenancy.within):
+            self._by_place.setdefault(place, set()).add(tenancy.device)
+
+    def _remove(self, tenancy: Tenancy) -> None:
+        self.version += 1
+        tenancies = self._by_device[tenancy.device]
+        del tenancies[tenancy.uid]
+        if tenancies:
+            return
+        del self._by_device[tenancy.device]
+        for place in (tenancy.device, *tenancy.within):
+            devices = self._by_place.get(place, set())
+            devices.discard(tenancy.device)
+            if not devices:
+                self._by_place.pop(place, None)
+
+
+def _listed(tenancies: Sequence[Tenancy]) -> str:
+    more = f" and {len(tenancies) - NAMED} more" if len(tenancies) > NAMED else ""
+    return ", ".join(each.words for each in tenancies[:NAMED]) + more
+
+
+def _pod(hold: Hold) -> str:
+    """The name of the claim, or of the one pod, that the hold is of."""
+    if hold.door is Door.DRA:
+        return hold.holder
+    named = len(hold.pods) == 1 and hold.state in (HoldState.LISTED, HoldState.RECORDED) and "/" in hold.holder
+    return hold.holder if named else ""

@@ -1,0 +1,1 @@
+"""What people and probes ask the agent: its own service and its pages."""

@@ -1,0 +1,224 @@
+"""Pages over HTTP, on an address or a Unix socket; nothing here changes anything.
+
+Served by a thread of its own, so that a loop that hangs is told as "not alive" instead of as silence. Answers read
+values that the loop replaces whole, so no lock is needed. A server takes a socket that listens already: where it is
+bound, and what happens when it cannot be, is its caller's business (see ``ostler.admin.probes``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.server
+import io
+import logging
+import socket
+import socketserver
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+log = logging.getLogger("ostler.http")
+
+BACKLOG = 16
+"""Clients that may wait to be accepted: a kubelet, a scraper, and people."""
+REQUEST_TIMEOUT = 10.0
+"""Seconds a client may take for its request; half-open connections end then."""
+MOST_CLIENTS = 64
+"""Connections at once. One more costs the oldest its place: a probe is answered within milliseconds, so it is never the
+oldest, and clients that send nothing take neither probes nor the files that the kubelet's sockets need."""
+MOST_REQUEST = 16 << 10
+"""Bytes of a request with all its headers; a kubelet's or a scraper's has some hundred."""
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_RECOVERY = 0.1
+"""Seconds until the next client is accepted when the process or the machine has no file or memory left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer: status code, content type and body."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    @classmethod
+    def text(cls, status: int, *lines: str) -> Page:
+        """Plain text."""
+        return cls(status, "text/plain; charset=utf-8", "".join(f"{line}\n" for line in lines).encode())
+
+    @classmethod
+    def lines(cls, ok: bool, *lines: str) -> Page:
+        """Plain text, 200 when ``ok``, else 503."""
+        return cls.text(200 if ok else 503, *lines)
+
+
+Pages = Mapping[str, Callable[[], Page]]
+"""Functions that make a page anew for every request, by its path."""
+Elsewhere = Callable[[str], Page | None]
+"""What somebody else says to a path that is not among our pages; None where nobody has it. May block its caller."""
+
+
+class AddressInvalid(Exception):
+    """The address is not ``host:port``."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``host`` and ``port`` of ``host:port`` or ``[host]:port``; an empty host means all addresses."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit():
+        raise AddressInvalid(f"{address!r} is not host:port, such as 0.0.0.0:9410")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def listen(address: str) -> socket.socket:
+    """A socket that listens at ``host:port``; raises ``OSError``, ``AddressInvalid``."""
+    host, port = split_address(address)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # A killed predecessor's connections must not keep its port from us.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = True
+
+    def __init__(self, listener: socket.socket, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        super().__init__(("", 0), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self._clients: dict[socket.socket, None] = {}
+        self._changing = threading.Lock()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                # Whoever waits stays there to be accepted, so that asking again at once would never rest.
+                time.sleep(_RECOVERY)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        oldest = None
+        with self._changing:
+            self._clients[request] = None
+            if len(self._clients) > MOST_CLIENTS:
+                oldest = next(iter(self._clients))
+                del self._clients[oldest]
+        if oldest is not None:
+            with contextlib.suppress(OSError):
+                # Its thread may have closed it by now.
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._changing:
+            self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients go away when they like, which is nobody's fault."""
+        expected = isinstance(sys.exc_info()[1], OSError)
+        log.log(logging.DEBUG if expected else logging.ERROR, "request failed", exc_info=not expected)
+
+
+class HttpServer:
+    """Serves ``pages`` on ``listener``, which it closes at the end; ``elsewhere`` is asked for every other path."""
+
+    def __init__(self, listener: socket.socket, pages: Pages, elsewhere: Elsewhere | None = None) -> None:
+        self._listener = listener
+        self._server = _Server(listener, _handler(pages, elsewhere))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="http", args=(5.0,), daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on (of use when 0 was asked for)."""
+        return int(self._listener.getsockname()[1])
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving; requests that are being answered go on in their threads."""
+        stopper = threading.Thread(target=self._server.shutdown, name="http-stop", daemon=True)
+        stopper.start()
+        # The serving thread sleeps until somebody connects or its poll ends; the end of its socket wakes it.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        stopper.join(1.0)
+        self._server.server_close()
+
+
+class _Bounded(io.RawIOBase):
+    """What a client sends, up to ``MOST_REQUEST`` bytes and until ``end``; it is a request that ends there, then."""
+
+    def __init__(self, connection: socket.socket, end: float) -> None:
+        self._connection = connection
+        self._end = end
+        self._left = MOST_REQUEST
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._end - time.monotonic()
+        if self._left <= 0 or left <= 0:
+            return 0
+        self._connection.settimeout(left)
+        with memoryview(buffer) as view:
+            count = self._connection.recv_into(view[: self._left])
+        self._connection.settimeout(REQUEST_TIMEOUT)
+        self._left -= count
+        return count
+
+
+def _handler(pages: Pages, elsewhere: Elsewhere | None) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        server_version = "ostler"
+        sys_version = ""
+        timeout = REQUEST_TIMEOUT
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile = io.BufferedReader(_Bounded(self.connection, time.monotonic() + REQUEST_TIMEOUT))
+
+        def do_GET(self) -> None:  # the name is http.server's
+            path = self.path.partition("?")[0]
+            make = pages.get(path)
+            try:
+                page = make() if make is not None else elsewhere(path) if elsewhere is not None else None
+            except Exception:
+                # Whoever asked learns of it here, and the log says why: a connection without an answer says nothing.
+                log.exception("a page failed", extra={"path": path})
+                page = Page.text(500, "this page failed; the agent's log says why")
+            self._answer(page or Page.text(404, _index(pages)))
+
+        do_HEAD = do_GET  # noqa: N815  # the name is http.server's
+
+        def _answer(self, page: Page) -> None:
+            self.send_response(page.status)
+            self.send_header("Content-Type", page.content_type)
+            self.send_header("Content-Length", str(len(page.body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(page.body)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002  # the name is http.server's
+            log.debug("request", extra={"client": str(self.client_address), "line": format % arguments})
+
+    return Handler
+
+
+def _index(pages: Pages) -> str:
+    return f"there is {', '.join(sorted(pages))}"

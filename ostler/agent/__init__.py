@@ -1,0 +1,1 @@
+"""The running agent: its parts, wired together and supervised."""

@@ -1,0 +1,398 @@
+"""The running agent: its parts wired together, and one supervisor over them.
+
+Order at the start: scan (a standby does it too), take the instance lock, then and only then bind sockets. A part that
+fails takes the process with it, because half an agent is worse than a restarted one. The publisher is the only way from
+a snapshot to the doors: it decides the offer, writes CDI specs where rules use them, and shows the lists afterwards, so
+that no device is shown whose answer would name a spec that is not there yet.
+
+At the end every part has ended before the lock falls free. What then still answers the kubelet, where a standby takes
+over (``ostler.agent.handover``), writes nothing and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from node.boot import boot_id
+from node.events import EventType
+from node.inventory.diff import Diff
+from node.inventory.identity import IdentityStore
+from node.inventory.loop import Inventory
+from node.inventory.model import Snapshot
+from node.inventory.source import Source
+from node.lock import FolderLock
+from node.offer import Offer
+from node.quiesce import Quiesce
+from node.sockets import PREFIX, is_socket, remove_dead
+from node.values import replace
+from ostler import __version__
+from ostler.admin.status import AgentStatus, in_view_of, readiness
+from ostler.agent.both_doors import AgentServices, BothDoors
+from ostler.agent.changes import changes, kept
+from ostler.agent.doors import remove_dead_driver_sockets
+from ostler.agent.edges import Edges
+from ostler.agent.eventlog import EventLog
+from ostler.agent.handover import Handover
+from ostler.agent.health_watch import Edge, HealthWatch
+from ostler.agent.heartbeat import STUCK, Heartbeat
+from ostler.agent.loading import load
+from ostler.agent.memory import tidy
+from ostler.agent.quiescence import Quiescence
+from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings
+from ostler.errors import ReloadFailed
+from ostler.metrics.counters import Counters
+
+if TYPE_CHECKING:
+    from ostler.admin.dra import DraStatus
+    from ostler.admin.health_view import KeeperView
+    from ostler.admin.holds_desk import HoldsDesk
+    from ostler.admin.probes import Probes
+    from ostler.agent.dra_service import DraService
+    from ostler.agent.node_events import NodeEvents
+    from ostler.agent.node_status import NodeStatus
+    from ostler.metrics.figures import HealthFigures, HoldsFigures
+
+log = logging.getLogger("ostler.agent")
+
+LATEST = 1.0
+"""Most seconds after the start that the agent's own socket and the probes wait for the kubelet."""
+FOR_ALLOCATE = ("ostler.agent.bookkeeping", "node.kubelet.checkpoint", "protos.podresources.v1.api_pb2_grpc")
+"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
+BETWEEN = 0.02
+"""Seconds between two parts that begin once the kubelet has the list, so that an Allocate waits for one at most."""
+
+
+class Agent:
+    """One process' worth of ostler; ``load`` reads the settings again for a reload and raises ``ReloadFailed``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Sequence[Source],
+        load: Callable[[], Settings],
+        edges: Edges | None = None,
+    ) -> None:
+        self._settings = settings
+        self._load = load
+        self._edges = edges or Edges()
+        self._events = EventLog(self._edges.clock)
+        self._counters = Counters(self._edges.clock)
+        quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
+        self._inventory = Inventory(
+            sources,
+            IdentityStore(settings.state_dir / "identities.json", boot_id(settings.roots.proc)),
+            clock=self._edges.clock,
+            max_interval=settings.inventory.max_interval,
+            quiesced=lambda: quiesce.reason,
+            scanned=self._counters.scans.scanned,
+        )
+        self._quiescence = Quiescence(quiesce, self._inventory, self._events)
+        self._inventory.subscribe(self._counters.scans.published)
+        self._inventory.override(settings.topology_overrides)
+        around = AgentServices(
+            events=self._events,
+            counters=self._counters,
+            edges=self._edges,
+            judged=lambda: self._health.judged,
+            alive=lambda: not self._inventory.hangs(STUCK),
+            settled=self._wait_until_settled,
+            changed=self._streams_changed,
+        )
+        self._doors = BothDoors(settings, sources, around)
+        self._publisher = self._doors.publisher
+        registers_by_registry = settings.kubelet.registration is not RegistrationChoice.REGISTER
+        self.handover = Handover(
+            settings.state_dir,
+            self._doors.streams,
+            relieves=registers_by_registry,
+            kubelet=FolderLock(settings.kubelet.device_plugin_dir, settings.roots.proc),
+        )
+        edge = Edge(self._events, self._edges.clock, self._inventory.wake, self._publisher.submit)
+        self._health = HealthWatch(settings, sources, edge)
+        self.node_events: NodeEvents | None = None
+        self._node_status: NodeStatus | None = None
+        self._active = False
+        self._settled = asyncio.Event()
+        self._turns = asyncio.Lock()
+        """Held by the part that may begin next."""
+        self._serving = asyncio.Event()
+        """Set once this instance has shown its devices."""
+        self._reloading = asyncio.Lock()
+        pulse = self._counters.pulse
+        self._heartbeat = Heartbeat(self._edges.notifier, pulse, self._edges.clock, self._edges.monotonic)
+        self._told = ""
+
+    async def run(self) -> None:
+        """Run until cancelled; every socket is gone and every source closed afterwards.
+
+        With ``handover`` begun before, it ends when the kubelet has changed over; cancelled again, at once.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._inventory.run(), name="inventory")
+                # The first Allocate may follow the device list at once; this loads while the hardware is scanned.
+                ledger = group.create_task(load(*FOR_ALLOCATE), name="load the ledger")
+                group.create_task(self._heartbeat.run(), name="heartbeat")
+                group.create_task(tidy(self._wait_until_settled), name="tidy memory")
+                group.create_task(self._quiescence.follow(lambda: self._active), name="quiesce")
+                group.create_task(self._health.run(self._wait_until_settled, self._serving), name="health")
+                if self._settings.log.level is LogLevel.DEBUG:
+                    group.create_task(self._monitor_loop(), name="loop monitor")
+                if self._settings.http is not None or self._settings.instance:
+                    group.create_task(self._serve_http(), name="http")
+                self._inventory.subscribe(self._publish)
+                await self._become_active()
+                group.create_task(self.handover.guard(), name="lock of the kubelet's folder")
+                group.create_task(self._serve_admin(), name="admin")
+                group.create_task(self._post_events(), name="kubernetes events")
+                await self._inventory.first.wait()
+                self._health.begin()
+                self._publisher.submit(self._health.judged)
+                await ledger
+                await self._doors.serve(group)
+                self._serving.set()
+                self._streams_changed()
+                await self._doors.keep(group)
+                group.create_task(self._write_node_status(), name="node status")
+        finally:
+            self._health.close()
+            try:
+                await self._inventory.close()
+            finally:
+                await self.handover.leave()
+
+    @staticmethod
+    async def _monitor_loop() -> None:
+        await load("ostler.agent.loop_monitor")
+        from ostler.agent.loop_monitor import LoopMonitor
+
+        await LoopMonitor().run()
+
+    def status(self) -> AgentStatus:
+        """How the agent is."""
+        snapshot = self._health.judged
+        sources = (*in_view_of(snapshot.sources, self._settings.rules), *self._health.sources())
+        role = "active" if self._active else "standby"
+        ready, reasons = readiness(
+            self._inventory.first.is_set() and (not self._active or self._publisher.published.is_set()),
+            role,
+            len(snapshot.devices),
+            sources,
+            self._doors.waiting_for(),
+        )
+        second = self._doors.second
+        dra = None if second is None else second.summary()
+        return AgentStatus(
+            version=__version__,
+            node_name=self._settings.node_name,
+            pid=os.getpid(),
+            role=role,
+            ready=ready,
+            reasons=(*reasons, *self._hindrances(dra)),
+            generation=snapshot.generation,
+            sources=sources,
+            resources=self._doors.resources(),
+            events=self._events.recent,
+            quiesced=self._quiescence.begun,
+            dra=dra,
+            holds=self._doors.holds_status(),
+            health=self._health.report(),
+        )
+
+    def _hindrances(self, dra: DraStatus | None) -> tuple[str, ...]:
+        """What else is amiss: worth knowing, and no reason against readiness, since devices are served."""
+        events = () if self.node_events is None else self.node_events.reasons()
+        slices = (f"devices are not published through DRA: {dra.unpublished}",) if dra and dra.unpublished else ()
+        unkept = (f"a restart would forget how devices are: {self._health.unkept}",) if self._health.unkept else ()
+        allocatable = () if self._node_status is None else self._node_status.reasons()
+        return (*slices, *events, *allocatable, *unkept)
+
+    def dra(self) -> DraService | None:
+        """The DRA door, None where nothing is offered or held through it."""
+        return self._doors.second
+
+    def devices(self) -> tuple[Snapshot, Offer]:
+        """The snapshot that is shown and what the plugin door makes of it."""
+        snapshot, offer = self._doors.shown()
+        return replace(snapshot, sources=in_view_of(snapshot.sources, self._settings.rules)), offer
+
+    def noted(self, notes: Mapping[str, int]) -> None:
+        """How many notes of each kind the configuration in force has; for metrics."""
+        self._counters.config.notes = dict(notes)
+
+    async def rescan(self) -> tuple[int, tuple[str, ...]]:
+        """Scan now, and have the drivers asked how devices are; the generation after the scan and what changed."""
+        self._health.look()
+        return await self._quiescence.rescan()
+
+    async def reload(self) -> tuple[str, ...]:
+        """Read the configuration again and act on what may change while running; raises ``ReloadFailed``.
+
+        Rules and the log's settings take effect; what needs a restart is kept as it is and named.
+        """
+        async with self._reloading:  # One after the other: the later call must have the later file.
+            self._edges.notifier.reloading()
+            try:
+                return await self._reload()
+            finally:
+                self._told = ""
+                self._tell_systemd()
+
+    async def _reload(self) -> tuple[str, ...]:
+        try:
+            new = await asyncio.to_thread(self._load)
+        except ReloadFailed as error:
+            self._counters.config.failed()
+            self._events.emit(EventType.WARNING, "ConfigRejected", str(error))
+            raise
+        wanted = replace(
+            self._settings, rules=new.rules, log=new.log, topology_overrides=new.topology_overrides, health=new.health
+        )
+        await self._doors.load_for(wanted)
+        # From here on nothing waits: whoever asked may go, and half of a configuration is none.
+        old, self._settings = self._settings, wanted
+        found = changes(old, new)
+        if new.log != old.log:
+            # Here and not above: only a reload needs it.
+            from ostler.logs import configure
+
+            configure(new.log)
+        self._doors.use(self._settings)
+        self._health.use(self._settings)
+        self._publisher.submit(self._health.judged)
+        self._inventory.override(self._settings.topology_overrides)
+        self._counters.config.reloaded(self._edges.clock(), pending=len(kept(old, new)))
+        log.info("configuration read again", extra={"changes": found})
+        return found
+
+    async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
+        """Let go of the driver; what changed, as for ``rescan``. Raises ``DriverNotFree``."""
+        return await self._quiescence.begin(reason)
+
+    async def resume(self) -> tuple[int, tuple[str, ...]]:
+        """Use the driver again; what the first scan changed. Raises ``ResumeFailed``."""
+        return await self._quiescence.end()
+
+    async def _post_events(self) -> None:
+        """Events on the Node, where the API server is to be spoken to; ends at once elsewhere."""
+        await self._wait_until_settled()
+        if self._settings.kubernetes.events is not EventsChoice.OFF:
+            await load("ostler.agent.node_events")
+            from ostler.agent.node_events import node_events
+
+            self.node_events = node_events(self._settings, self._events)
+            if self.node_events is not None:
+                await self.node_events.run()
+
+    async def _write_node_status(self) -> None:
+        """The Node's allocatable, where the agent is to write it; ends at once elsewhere."""
+        if not self._settings.kubernetes.patch_allocatable:
+            return
+        await self._wait_until_settled()
+        await load("ostler.agent.node_status")
+        from ostler.agent.node_events import Environment as Outside
+        from ostler.agent.node_status import NodeStatus
+
+        self._node_status = NodeStatus(self._settings, self._events, Outside(os.environ))
+        self._node_status.show(self._doors.resources())
+        await self._node_status.run()
+
+    async def _become_active(self) -> None:
+        lock = self.handover.lock
+        self._doors.relieves = not self.handover.try_acquire()
+        if self._doors.relieves:
+            # Before the scan: what it misses of a predecessor that ends meanwhile is less than the whole of it.
+            self.handover.stand_by()
+            log.info("standby: another instance is active", extra={"holder": self.handover.holder()})
+            await self._inventory.first.wait()
+            self._settled.set()
+            self._tell_systemd()
+            await self.handover.wait()
+        self._active = True
+        log.info("active", extra={"lock": str(lock.path), "version": __version__})
+        folders = self._settings.kubelet.device_plugin_dir, self._settings.kubelet.registry_dir
+        dead = [path for folder in folders for path in remove_dead(folder)]
+        for path in (*dead, *remove_dead_driver_sockets(self._settings)):
+            log.info("dead socket of a predecessor removed", extra={"path": str(path)})
+        # Whoever left the lock to a standby that was killed still answers, and was not waited for.
+        self._doors.relieves |= any(is_socket(path) for folder in folders for path in folder.glob(f"{PREFIX}*.sock"))
+
+    def _publish(self, snapshot: Snapshot, found: Diff) -> None:
+        self._health.observe(snapshot)
+
+    async def _serve_admin(self) -> None:
+        await self._wait_until_settled()
+        await load("ostler.admin.service", "ostler.admin.holds_desk", "ostler.admin.health_view")
+        from ostler.admin.service import serve_admin
+
+        await serve_admin(self._settings.socket, self, self._events)
+
+    async def _wait_until_settled(self) -> None:
+        """What people look at waits a moment for the kubelet: each module loaded before it costs start-up time."""
+        with contextlib.suppress(TimeoutError):
+            # A driver that hangs or a kubelet that is late must not keep people from asking why.
+            async with asyncio.timeout(LATEST):
+                await self._settled.wait()
+        async with self._turns:
+            await asyncio.sleep(BETWEEN)
+
+    async def _serve_http(self) -> None:
+        await self._wait_until_settled()
+        await (await asyncio.to_thread(self._probes)).run()
+
+    def _probes(self) -> Probes:
+        from ostler.admin.pages import pages
+        from ostler.admin.probes import Probes
+
+        instance = self._settings.instance
+        made = pages(
+            self,
+            self._counters,
+            self._inventory,
+            self._events,
+            self._heartbeat.alive,
+            live=lambda: self._health.live,
+            node_events=lambda: self.node_events,
+            dra=self._doors.dra_figures,
+            holds=self._holds_figures,
+            health=self._health_figures,
+            instance=instance,
+        )
+        return Probes(self._settings, made, self._events)
+
+    def holds_view(self) -> HoldsDesk | None:
+        """Who has what; None while this process does not serve the kubelet."""
+        return self._doors.desk() if self._serving.is_set() else None
+
+    def health_view(self) -> KeeperView | None:
+        """How devices are; None while this process does not serve the kubelet."""
+        return self._health.view() if self._serving.is_set() else None
+
+    def _holds_figures(self) -> HoldsFigures | None:
+        return self._doors.holds_figures() if self._serving.is_set() else None
+
+    def _health_figures(self) -> HealthFigures | None:
+        return self._health.figures() if self._serving.is_set() else None
+
+    def _streams_changed(self) -> None:
+        if self._node_status is not None:
+            self._node_status.show(self._doors.resources())
+        if self._publisher.published.is_set() and not self._doors.waiting_for():
+            self._settled.set()
+            self._doors.changed_over()
+        self._tell_systemd()
+
+    def _tell_systemd(self) -> None:
+        """READY once the first scan is done (a kubelet that is late must not fail the unit), and a line of status."""
+        if not self._inventory.first.is_set():
+            return
+        status = self.status()
+        words = "; ".join((status.role, "ready" if status.ready else "not ready", *status.reasons))
+        # What systemd did not take is said again with the next change.
+        if words != self._told and self._edges.notifier.send("READY=1", f"STATUS={words}"):
+            self._told = words

@@ -1,0 +1,346 @@
+"""Who has what on this node, kept true while the agent runs: the ledger with everything that feeds it.
+
+It exists from the start, because the plugin door takes devices from its first Allocate on. The kubelet is read and
+free devices are looked at while ``run`` runs. Where there is one door the kubelet is the judge, and what it says
+matters to people, and to what overlaps: it is read less often then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from node.events import EventSink, EventType
+from node.inventory.model import Snapshot
+from node.ledger.allocations import KubeletAllocations, PodsKnown
+from node.ledger.containers import NodeContainers, PodContainers
+from node.ledger.keeper import HoldKeeper
+from node.ledger.ledger import HeldError, Hold, HoldState, Ledger
+from node.ledger.loop import HoldsLoop, Pace
+from node.ledger.offer_context import NOTHING_HELD, OfferContext
+from node.ledger.overlap import wholes_of
+from node.ledger.pending_release import PendingRelease
+from node.ledger.process_check import ProcessCheck
+from node.ledger.processes import UNSEEN, ComputeProcesses, sees_processes
+from node.ledger.reader import KubeletLook, KubeletSource
+from node.ledger.reading import Reading
+from node.ledger.releases import STEP, Releases, remembered
+from node.ledger.tenants import Tenants
+from node.offer import Offer, OfferedDevice
+from node.rules import Door, Rule
+from node.values import replace
+from ostler.agent.edges import Edges
+from ostler.agent.handover import LINGER
+from ostler.config.settings import KubeletSettings, Settings
+from ostler.metrics.holds_counters import HoldsCounters
+
+ANSWERING = 0.5
+"""Seconds that a call of the kubelet to the instance before may still be under way."""
+QUIET, TOLD = 60.0, 20
+"""Seconds within which a device that was refused to a pod is told of once, and most devices that are told of in it."""
+ALONE = Pace(every=52.0)
+"""Of the readings where there is one door; a slow one is done before ``TRUSTED``, so that what is known stays known."""
+
+
+class Bookkeeping:
+    """``changed``: told when the ledger, and so what doors show, is another. For the event loop alone.
+
+    ``heard``: told what the kubelet counts as healthy, with the time (monotonic) at which it was asked.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        edges: Edges,
+        processes: ComputeProcesses,
+        *,
+        events: EventSink,
+        changed: Callable[[], None],
+        heard: Callable[[float, frozenset[tuple[str, str]]], None] = lambda *_: None,
+        reader: KubeletSource | None = None,
+        containers: PodContainers | None = None,
+    ) -> None:
+        """``reader``: looks at the kubelet in place of what the settings' folders give; ``containers`` at cgroups."""
+        self._clock, self._monotonic = clock, monotonic = edges.clock, edges.monotonic
+        self._changed = changed
+        self._heard = heard
+        self._events = events
+        self.counters = HoldsCounters(clock)
+        self.told: Callable[[], None] = lambda: None
+        """Called after everything that may have freed a device, or made holds known."""
+        self.plugin = KubeletAllocations()
+        off = "" if sees_processes(settings.roots.proc) else UNSEEN
+        self.draining = PendingRelease(ignore=settings.holds.ignore_processes, off=off)
+        self.tenants = Tenants(remembered(settings.state_dir))
+        self.keeper = HoldKeeper(
+            Ledger(),
+            self.plugin,
+            self.draining,
+            clock=clock,
+            monotonic=monotonic,
+            changed=self._ledger_changed,
+            tenants=self.tenants,
+        )
+        self.releases = Releases(
+            self.tenants,
+            containers or NodeContainers(settings.roots.sys / "fs/cgroup", settings.roots.proc, clock=monotonic),
+            settings.state_dir,
+            settle=self.keeper.settle,
+            clock=clock,
+            monotonic=monotonic,
+        )
+        self._reader = reader or _look_at_kubelet(settings.kubelet, edges)
+        self._loop = HoldsLoop(
+            self._reader,
+            self._read,
+            lambda: self.plugin.unseen,
+            clock=monotonic,
+            random=edges.random,
+            events=events,
+            observer=self.counters,
+            pace=ALONE,
+        )
+        self._lookout = ProcessCheck(
+            self.draining, processes, self.keeper.settle, clock=monotonic, events=events, observer=self.counters
+        )
+        self.keeper.drains = self._look_at_released
+        self._attributing: asyncio.Task[None] | None = None
+        self._confirmable = asyncio.Event()
+        self._listed: frozenset[str] = frozenset()
+        self._offered: dict[str, float] = {}
+        """When each device was last shown healthy by the plugin door (monotonic)."""
+        self._healthy: frozenset[str] = frozenset()
+        self._given: frozenset[str] = frozenset()
+        """What of it counts as offered: not what claims may get, and was kept only because nobody knew who has it."""
+        self._at_scheduler: frozenset[str] = frozenset()
+        self._seen = NOTHING_HELD
+        """What the doors were shown by last."""
+        self._refused: dict[str, float] = {}
+        """Devices of which it was told that a pod could not have them, and when (monotonic)."""
+        self._running = False
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who has what."""
+        return self.keeper.ledger
+
+    def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
+        """The kubelet's record, where a pod has one of these by what is known, or nothing is; see ``plugin.admission``.
+
+        By whatever id: a device may have had another resource or another id when the pod got it.
+
+        A pod that came before may have ended a moment ago, or the kubelet may have forgotten that it has given the
+        device: its map of allocated ids is made anew by anybody's question what pods have, without what is being
+        allocated at that moment (kubelet 1.36, kubernetes#137534). Its record of pods is right all the same.
+        """
+        self._loop.allocating()
+        if self.keeper.is_refused(devices):
+            return None
+        known = self.plugin.known(self._monotonic())
+        asked: dict[tuple[str, str], OfferedDevice] = {}
+        suspected = self.plugin.unattributed
+        for each in devices:
+            for id_ in self.plugin.ids_of(each.device.name):
+                asked[id_] = each
+            if not known:
+                asked[resource, each.id] = each
+            suspected = suspected or bool(self.tenants.suspects(each.device.name, wholes_of(each.device)))
+        return self._cleared(resource, devices, asked) if suspected or asked else None
+
+    async def _cleared(
+        self, resource: str, devices: Sequence[OfferedDevice], asked: Mapping[tuple[str, str], OfferedDevice]
+    ) -> None:
+        """Return when no other pod can use the devices; raises ``HeldError``.
+
+        What was given out just before is attributed first: the kubelet forgets its pod with this allocation if that
+        was deleted by force meanwhile.
+        """
+        if self._reader.has_records:
+            if asked:
+                await self._look_up(resource, asked)
+            await self._attribute()
+        began = self._monotonic()
+        try:
+            await self.releases.ended(resource, devices)
+        except HeldError as error:
+            self.counters.waited(given=False)
+            self._lost(resource, error)
+            raise
+        if self._monotonic() - began > STEP:
+            self.counters.waited(given=True)
+
+    async def _attribute(self) -> None:
+        """Read which pods have what was given out."""
+        recorded = await self._reader.recorded()
+        if recorded is not None:
+            self.keeper.attribute(recorded)
+
+    def _look_at_released(self) -> None:
+        self._lookout.wake()
+        self.releases.wake()
+
+    async def _look_up(self, resource: str, ids: Mapping[tuple[str, str], OfferedDevice]) -> None:
+        holding = await self._reader.holding(ids.keys(), self.keeper.pods.gone)
+        if holding is None:
+            return
+        device, now = ids[holding.resource, holding.id].device.name, self._clock()
+        other = "" if holding.resource == resource else f" as {holding.resource}"
+        holder = f"{holding.pod}{other}, for which the kubelet has it on record"
+        error = HeldError(
+            Hold(device, Door.PLUGIN, f"a pod that asked for {resource}", now),
+            Hold(device, Door.PLUGIN, holder, now, state=HoldState.LISTED),
+        )
+        self._lost(resource, error)
+        raise error
+
+    def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """Have the plugin door give these out; raises HeldError. See ``plugin.admission.Admission``."""
+        try:
+            self.keeper.allocate(resource, devices)
+        except HeldError as error:
+            self._lost(resource, error)
+            raise
+        self._loop.allocating()
+        if self._running:
+            self._loop.soon()
+
+    def _lost(self, resource: str, error: HeldError) -> None:
+        self.counters.lost(Door.PLUGIN)
+        self._tell(resource, error)
+
+    def _tell(self, resource: str, error: HeldError) -> None:
+        """Controllers make a pod after the other; the metric counts each of them."""
+        now, device = self._monotonic(), error.wanted.device
+        self._refused = {name: at for name, at in self._refused.items() if now - at < QUIET}
+        if device not in self._refused and len(self._refused) < TOLD:
+            self._refused[device] = now
+            text = f"a pod that asked for {resource} was refused: {error}; its controller makes a new one"
+            self._events.emit(EventType.WARNING, "PodLostDevice", text)
+
+    def kubelet_changed(self) -> None:
+        """Something in the kubelet's folder of device plugins is another: its checkpoint may be."""
+        if not self._running:
+            return
+        self._loop.soon()
+        if self.plugin.unattributed and (self._attributing is None or self._attributing.done()):
+            # At once: the next allocation may overwrite it, and would have to wait for this.
+            self._attributing = asyncio.get_running_loop().create_task(self._attribute(), name="attribution")
+
+    def pods_changed(self) -> None:
+        """Other pods are on the node, or one of them is known to be gone."""
+        if self._running:
+            self._loop.wake()
+
+    def know(self, pods: PodsKnown) -> None:
+        """Ask these of pods from now on."""
+        self.keeper.pods = pods
+
+    def shared(self) -> None:
+        """Another door needs to know what this node's pods have, from now on."""
+        self._loop.follow(Pace())
+
+    def begin(self, *, relieves: bool) -> None:
+        """This instance serves the kubelet from now on; ``relieves``: another one may still answer it for a while.
+
+        One that was killed may have answered a moment ago, too, and the kubelet not have entered that yet.
+        """
+        self.keeper.begin(self._monotonic() + ANSWERING + (LINGER if relieves else 0.0))
+
+    def changed_over(self) -> None:
+        """The kubelet follows the lists of this instance."""
+        self.keeper.changed_over(self._monotonic() + ANSWERING)
+        self._look_again()
+
+    def place(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
+        """These are the devices, and the rules as they are wanted."""
+        self.keeper.place(snapshot, rules)
+
+    def context(self, at_scheduler: frozenset[str], contested: frozenset[str]) -> OfferContext:
+        """What the offers of this moment are decided by."""
+        self._at_scheduler = at_scheduler
+        context = self._seen = self._standing()
+        # A pod is proved to live only while the kubelet can be read.
+        contested = contested if context.known else frozenset()
+        return replace(context, at_scheduler=at_scheduler, contested=contested)
+
+    def shown(self, offer: Offer) -> None:
+        """The plugin door shows this now."""
+        devices = [item for resource in offer.resources for item in resource.devices]
+        self._listed = frozenset(item.device.name for item in devices)
+        before, self._healthy = self._healthy, frozenset(item.device.name for item in devices if item.healthy)
+        known, was_given = self._seen.known, self._given
+        self._given = frozenset(
+            name for name in self._healthy if known or name in was_given or name not in self._at_scheduler
+        )
+        if self._running and before - self._healthy:
+            # What moves to the other door waits for the kubelet to say that it does not count it any more.
+            self._loop.soon()
+        now = self._monotonic()
+        self._offered = {name: when for name, when in self._offered.items() if name in self._listed}
+        self._offered |= dict.fromkeys(self._healthy, now)
+
+    def release(self, device: str) -> bool:
+        """A person says that a draining device is free; False if it is not draining."""
+        return self.keeper.release(device)
+
+    def pending(self) -> Mapping[str, int]:
+        """How many devices are pending release, by what they wait for."""
+        by_pod = self.tenants.wanted(self._monotonic()).keys()
+        draining = [device for device in self.draining.wanted() if device not in by_pod]
+        used = sum(bool(self.draining.left(device)) for device in draining)
+        return {"containers": len(by_pod), "processes": used, "looking": len(draining) - used}
+
+    def unknown_because(self) -> str:
+        """Why what the plugin door has given out is not known in whole; empty where it is, or nobody asks."""
+        return self.plugin.unknown_because(self._monotonic()) if self._running else ""
+
+    async def run(self) -> None:
+        """Read the kubelet and look at free devices until cancelled."""
+        self._running = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._loop.run(), name="readings of the kubelet")
+                group.create_task(self._lookout.run(), name="left-over processes")
+                group.create_task(self.releases.run(), name="containers of deleted pods")
+                group.create_task(self._confirm(), name="what is seen of containers")
+        finally:
+            self._running = False
+
+    def _ledger_changed(self) -> None:
+        self._changed()
+        self.told()
+
+    def _standing(self) -> OfferContext:
+        self._offered |= dict.fromkeys(self._healthy, self._monotonic())
+        return self.keeper.context(listed=self._listed, offered=self._offered, healthy=self._given)
+
+    async def _confirm(self) -> None:
+        """Compare after every reading what is seen of containers with the pods that live by the kubelet's word."""
+        while True:
+            self._confirmable.clear()
+            await self.releases.confirm(self.plugin.living)
+            await self._confirmable.wait()
+
+    def _read(self, reading: Reading) -> None:
+        self.keeper.read(reading)
+        self._confirmable.set()
+        if reading.allocatable is not None:
+            self._heard(reading.began, reading.allocatable)
+        if self._standing() != self._seen:
+            self._ledger_changed()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Have the kubelet read as soon as no other instance can have answered it."""
+        until = self.keeper.relieved
+        if self._running and not self.plugin.read_since(until):
+            self._loop.look_at(until)
+
+
+def _look_at_kubelet(folders: KubeletSettings, edges: Edges) -> KubeletLook:
+    return KubeletLook(
+        folders.registry_dir.parent,
+        folders.device_plugin_dir,
+        clock=edges.monotonic,
+        unix=lambda: int(edges.clock() * 1e9),
+    )

@@ -1,0 +1,219 @@
+"""Both doors of the process and what is between them: the publisher that shows devices, the ledger of who has which.
+
+What the kubelet needs comes first. The ledger is made when the plugin door gives out its first device, or when it has
+shown its list; the second door, which brings an API client, only where a rule or an earlier process asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from node.inventory.model import Snapshot
+from node.inventory.source import Source
+from node.offer import Offer, OfferedDevice
+from node.values import Value, value
+from ostler.agent.doors import Streams, claims_left, claims_to_serve, kubelet_folders
+from ostler.agent.edges import Edges
+from ostler.agent.eventlog import EventLog
+from ostler.agent.loading import load
+from ostler.agent.publisher import Publisher
+from ostler.agent.sources import compute_processes
+from ostler.config.settings import Settings
+from ostler.metrics.counters import Counters
+from plugin.answer import renderer
+from plugin.door import PluginDoor, ResourceStatus
+
+if TYPE_CHECKING:
+    from ostler.admin.holds import HoldsStatus
+    from ostler.admin.holds_desk import HoldsDesk
+    from ostler.agent.bookkeeping import Bookkeeping
+    from ostler.agent.dra_service import DraService
+    from ostler.metrics.figures import DraFigures, HoldsFigures
+
+
+@value
+class AgentServices(Value):
+    """What the doors are given of the process.
+
+    ``judged``: the newest snapshot, with the verdicts on its devices. ``alive``: whether the inventory still looks at
+    them. ``settled``: returns when the kubelet has been served, so that more may be loaded. ``changed``: told when
+    readiness may have changed.
+    """
+
+    events: EventLog
+    counters: Counters
+    edges: Edges
+    judged: Callable[[], Snapshot]
+    alive: Callable[[], bool]
+    settled: Callable[[], Awaitable[None]]
+    changed: Callable[[], None]
+
+
+class BothDoors:
+    """The plugin door, and with it as soon as they are needed the ledger and the DRA door; for the event loop."""
+
+    def __init__(self, settings: Settings, sources: Sequence[Source], around: AgentServices) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._around = around
+        edges = around.edges
+        self._plugin = PluginDoor(
+            kubelet_folders(settings),
+            renderer,
+            events=around.events,
+            observer=around.counters,
+            clock=edges.monotonic,
+            random=edges.random,
+            changed=around.changed,
+            taking=self,
+            folder_changed=self._kubelet_changed,
+        )
+        self._books: Bookkeeping | None = None
+        self.second: DraService | None = None
+        """The DRA door, None where nothing is offered or held through it."""
+        self.publisher = Publisher(settings, self._plugin, around.events, lambda: self.second, lambda: self._books)
+        self._opens_second = claims_to_serve(settings)
+        """Whether the DRA door is open or about to be."""
+        self.relieves = False
+        """Whether an instance before this one may still answer the kubelet when this one begins."""
+        self._group: asyncio.TaskGroup | None = None
+
+    async def serve(self, group: asyncio.TaskGroup) -> None:
+        """Show what was submitted, from now on, by tasks of ``group``; returns when devices are shown.
+
+        Where claims have devices since before, the kubelet is not met before they are in the ledger: it could have pods
+        that wait for one. A disk that does not answer keeps pods waiting then, and gives none a device of a claim.
+        """
+        if claims_left(self._settings):
+            self._group = group
+            await self._load_second()
+            self._open_second()
+            if self.second is not None:
+                await self.second.recovered()
+        group.create_task(self.publisher.run(), name="publisher")
+        group.create_task(self._plugin.run(), name="plugin door")
+        await self.publisher.published.wait()
+
+    async def keep(self, group: asyncio.TaskGroup) -> None:
+        """Keep the ledger true from now on, and serve claims where that is asked for, by tasks of ``group``."""
+        self._group = group
+        await self._load_second()
+        self._open_second()
+        group.create_task(self._keep_books(), name="bookkeeping")
+
+    async def load_for(self, settings: Settings) -> None:
+        """Load what these settings need, so that ``use`` has to wait for nothing."""
+        if self.second is None and claims_to_serve(settings):
+            await load("ostler.agent.dra_service", "kube.reflector")
+
+    def use(self, settings: Settings) -> None:
+        """Follow other rules; whoever calls this submits a snapshot to the publisher afterwards."""
+        self._settings = settings
+        self._opens_second = self.second is not None or claims_to_serve(settings)
+        self.publisher.use(settings)
+        self._open_second()
+
+    def changed_over(self) -> None:
+        """The kubelet follows the lists of this instance."""
+        if self._books is not None:
+            self._books.changed_over()
+
+    def streams(self) -> tuple[Streams, ...]:
+        """The doors that are open."""
+        return (self._plugin,) if self.second is None else (self._plugin, self.second)
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Why the doors are not ready, one sentence each."""
+        if self.second is not None:
+            return (*self._plugin.waiting_for(), *self.second.waiting_for())
+        return (*self._plugin.waiting_for(), *(("the DRA door is being opened",) if self._opens_second else ()))
+
+    def resources(self) -> tuple[ResourceStatus, ...]:
+        """What the plugin door shows, by name."""
+        return self._plugin.status()
+
+    def shown(self) -> tuple[Snapshot, Offer]:
+        """The snapshot that is shown and what the plugin door makes of it."""
+        return self.publisher.shown
+
+    def desk(self) -> HoldsDesk:
+        """Who has what, for people."""
+        from ostler.admin.holds_desk import HoldsDesk
+
+        return HoldsDesk(self._opened_books(), self.publisher, lambda: self.second, lambda: self._settings.rules)
+
+    def holds_status(self) -> HoldsStatus | None:
+        """Who has what, in one line; None as long as nobody had to know."""
+        return None if self._books is None else self.desk().holds().status
+
+    def holds_figures(self) -> HoldsFigures | None:
+        """Who has what, for metrics; None as long as nobody had to know."""
+        return None if self._books is None else self.desk().figures()
+
+    def dra_figures(self) -> DraFigures | None:
+        """The second door's, for metrics."""
+        return None if self.second is None else self.second.figures()
+
+    def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
+        """See ``plugin.admission.Admission``."""
+        return self._opened_books().doubted(resource, devices)
+
+    def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """See ``plugin.admission.Admission``."""
+        self._opened_books().allocate(resource, devices)
+
+    def _kubelet_changed(self) -> None:
+        if self._books is not None:
+            self._books.kubelet_changed()
+
+    def _opened_books(self) -> Bookkeeping:
+        """Who has what; made when it is first needed, which is after the kubelet was registered with."""
+        if self._books is None:
+            from ostler.agent.bookkeeping import Bookkeeping
+
+            self._books = Bookkeeping(
+                self._settings,
+                self._around.edges,
+                compute_processes(self._sources, self._settings.roots.proc),
+                events=self._around.events,
+                changed=self.publisher.held,
+                heard=self._plugin.heard,
+            )
+            self._books.begin(relieves=self.relieves)
+            # Before the Allocate that may have asked for them: what overlaps has to be known.
+            self._books.place(self.publisher.shown[0], self._settings.rules)
+            self.publisher.submit(self._around.judged())
+        return self._books
+
+    async def _keep_books(self) -> None:
+        await load("node.inventory.nvidia.nvml_processes")
+        if self.second is None:
+            await self._around.settled()
+        await self._opened_books().run()
+
+    async def _load_second(self) -> None:
+        self._opens_second = self.second is not None or claims_to_serve(self._settings)
+        await self.load_for(self._settings)
+
+    def _open_second(self) -> None:
+        """Open it if that was announced and it is not open; it is closed with the process only."""
+        if self._group is None or self.second is not None or not self._opens_second:
+            return
+        # Here and not above: a node without claims does not pay for it.
+        from ostler.agent.dra_service import DraService
+
+        around, books = self._around, self._opened_books()
+        books.shared()
+        self.second = DraService(
+            self._settings,
+            around.edges,
+            events=around.events,
+            alive=around.alive,
+            changed=around.changed,
+            books=books,
+            wanted=self.publisher.held,
+        )
+        self.publisher.submit(around.judged())
+        self._group.create_task(self.second.run(around.settled), name="DRA door")

@@ -1,0 +1,81 @@
+"""The two doors as the process sees them: whether the second one is needed, and what every door can do at the end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from node.opening import KUBELET_STATE, read_regular
+from node.rules import Door
+from ostler.config.settings import RegistrationChoice, Settings
+from plugin.kubelet import KubeletFolders, RegistrationPath
+
+
+class Streams(Protocol):
+    """What is left to the kubelet when a process hands over: a door."""
+
+    def hand_over(self) -> None:
+        """Keep the streams when everything else ends."""
+        ...
+
+    async def leave(self, seconds: float) -> bool:
+        """Whether the kubelet has ended them all within ``seconds``; none is left afterwards."""
+        ...
+
+
+def claims_to_serve(settings: Settings) -> bool:
+    """Whether there is anything for the DRA door: devices by rule, or what an earlier process has left.
+
+    Those are claims that have devices, and devices whose withdrawal from claims was not confirmed.
+    """
+    if settings.kubernetes.door_by_node or any(rule.door.has(Door.DRA) for rule in settings.rules):
+        return True
+    # The name of driver.publishing.shown.NAME; not imported, because most nodes have no second door.
+    return os.path.lexists(settings.state_dir / "dra-door.json") or claims_left(settings)
+
+
+def claims_left(settings: Settings) -> bool:
+    """Whether an earlier process may have prepared claims that have devices: by its records, or the kubelet's own.
+
+    What cannot be read may name some.
+    """
+    # The name of node.kubelet.dra_state.FILE_NAME; not imported for the same reason.
+    kubelets_own = settings.kubelet.registry_dir.parent / "dra_manager_state"
+    try:
+        if any(settings.state_dir.joinpath("claims").glob("*.json")):
+            return True
+        return settings.dra.driver_name.encode() in read_regular(kubelets_own, KUBELET_STATE, links=True)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def remove_dead_driver_sockets(settings: Settings) -> list[Path]:
+    """Remove what a DRA door that was killed left, also where no other follows; only for who holds the instance lock.
+
+    A kubelet goes on dialling such sockets, also after a reboot.
+    """
+    registry, folder = settings.kubelet.registry_dir, settings.dra.plugins_dir / settings.dra.driver_name
+    try:
+        left = any(registry.glob("*-reg.sock")) or any(folder.iterdir())
+    except OSError:
+        return []
+    if not left:
+        return []
+    # Here and not above: most nodes have none.
+    from driver.door.registration import DoorOptions
+    from driver.door.socket_names import sweep
+
+    return sweep(DoorOptions(settings.dra.driver_name, "", settings.dra.plugins_dir, registry))
+
+
+def kubelet_folders(settings: Settings) -> KubeletFolders:
+    """The door's view of the kubelet's folders, with the ways to register in the order in which they are tried."""
+    paths = {
+        RegistrationChoice.AUTO: (RegistrationPath.REGISTRY, RegistrationPath.REGISTER),
+        RegistrationChoice.REGISTRY: (RegistrationPath.REGISTRY,),
+        RegistrationChoice.REGISTER: (RegistrationPath.REGISTER,),
+    }[settings.kubelet.registration]
+    return KubeletFolders(settings.kubelet.device_plugin_dir, settings.kubelet.registry_dir, paths)

@@ -1,0 +1,212 @@
+"""Health as the process keeps it: every scan and signal goes to the keeper, every verdict to the doors.
+
+The keeper is loaded when the kubelet has been served, because it is not needed before: until a signal arrives its
+verdict is what the scan says. Where an earlier process has remembered something it is loaded at once, so that a device
+that waits for a reset is not offered for a moment. Signals come from real hardware; a recorded node has its scans.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from node.boot import boot_id
+from node.events import EventSink
+from node.inventory.model import Snapshot, SourceStatus
+from node.inventory.source import Source
+from node.rules import offers_nics
+from node.values import Value, value
+from ostler.agent.loading import load
+from ostler.config.settings import Settings
+
+if TYPE_CHECKING:
+    from node.health.keeper import HealthKeeper
+    from node.inventory.live.hardware import LiveHardware
+    from node.inventory.nvidia.signals.source import NvmlSignals
+    from ostler.admin.health import HealthReport
+    from ostler.admin.health_view import KeeperView
+    from ostler.agent.health_record import HealthRecord
+    from ostler.metrics.figures import HealthFigures
+
+FILE = "health.json"
+
+
+@value
+class Edge(Value):
+    """What the watch is given of the process: ``wake`` begins a scan, ``publish`` shows a judged snapshot."""
+
+    events: EventSink
+    clock: Callable[[], float]
+    wake: Callable[[], None]
+    publish: Callable[[Snapshot], None]
+
+
+class HealthWatch:
+    """Judges snapshots; for the event loop alone."""
+
+    def __init__(self, settings: Settings, sources: Sequence[Source], edge: Edge) -> None:
+        self._settings = settings
+        self._rules = settings.rules
+        self._sources = sources
+        self._edge = edge
+        self._scanned = Snapshot()
+        self._keeper: HealthKeeper | None = None
+        self._record: HealthRecord | None = None
+        self._nvml: NvmlSignals | None = None
+        self.live: LiveHardware | None = None
+
+    @property
+    def judged(self) -> Snapshot:
+        """The newest snapshot, with the verdicts in its devices' health."""
+        return self._scanned if self._keeper is None else self._keeper.judged
+
+    def begin(self) -> None:
+        """This instance serves from now on; what an earlier one remembered counts before anything is shown."""
+        if (self._settings.state_dir / FILE).exists():
+            self._loaded()
+
+    def observe(self, snapshot: Snapshot) -> None:
+        """A scan was published."""
+        self._scanned = snapshot
+        if self.live is not None:
+            self.live.observe(snapshot, self._rules)
+        if self._keeper is None:
+            self._edge.publish(snapshot)
+        else:
+            self._keeper.observe(snapshot)
+        if self._nvml is not None:
+            # After the keeper, which is told then of what happened to a device before it was known.
+            self._nvml.observe(snapshot)
+
+    def look(self) -> None:
+        """Have what only getters tell looked at soon."""
+        if self._nvml is not None:
+            self._nvml.look()
+
+    def use(self, settings: Settings) -> None:
+        """Follow other rules, and another policy."""
+        self._settings, self._rules = settings, settings.rules
+        if self.live is not None:
+            self.live.observe(self._scanned, self._rules)
+        if self._keeper is not None:
+            self._keeper.use(settings.health)
+            self._tell_again()
+
+    def view(self) -> KeeperView:
+        """For people."""
+        from ostler.admin.health_view import KeeperView
+
+        keeper = self._loaded()
+        assert self._record is not None
+        return KeeperView(keeper, self.sources, self._record.kept)
+
+    @property
+    def unkept(self) -> str:
+        """In words why a restart would forget how devices are, empty where it would not."""
+        return "" if self._record is None else self._record.problem
+
+    def report(self) -> HealthReport | None:
+        """How devices are; None as long as nothing but scans was heard of them."""
+        return None if self._keeper is None else self.view().health()
+
+    def figures(self) -> HealthFigures | None:
+        """For metrics; None as long as nobody judges. From any thread: to load what judges is the loop's."""
+        from ostler.metrics.figures import HealthFigures
+
+        return None if self._keeper is None else HealthFigures(self._keeper.counters, self.view().health())
+
+    def sources(self) -> tuple[SourceStatus, ...]:
+        """Where signals come from besides the scans."""
+        found = []
+        if self.live is not None:
+            found.append(self.live.status(interfaces=offers_nics(self._rules)))
+        if self._nvml is not None:
+            found.append(self._nvml.status())
+        return tuple(found)
+
+    async def run(self, settled: Callable[[], Awaitable[None]], active: asyncio.Event) -> None:
+        """Listen to hardware until cancelled, and judge once this instance is ``active``."""
+        await settled()
+        await load(
+            "node.inventory.live.hardware",
+            "node.health.keeper",
+            "ostler.agent.health_record",
+            "node.inventory.nvidia.signals.source",
+        )
+        async with asyncio.TaskGroup() as group:
+            if self._settings.inventory.recorded is None:
+                group.create_task(self._listen(), name="live hardware")
+            await active.wait()
+            self._loaded()
+            if self._record is not None:
+                group.create_task(self._record.run(), name="health record")
+            signals = self._signals()
+            if signals is not None:
+                group.create_task(signals.run(), name="NVML signals")
+
+    async def _listen(self) -> None:
+        """What happened before somebody listened is found by the scan that this begins with."""
+        from node.inventory.live.hardware import LiveHardware
+
+        settings = self._settings
+        self.live = LiveHardware(
+            self._edge.wake,
+            sys=settings.roots.sys,
+            proc=settings.roots.proc,
+            dev_root=settings.nvidia.dev_root_mount,
+            looked=lambda look: None if self._keeper is None else self._keeper.looked(look),
+            clock=self._edge.clock,
+        )
+        self.live.observe(self._scanned, self._rules)
+        await self.live.run()
+
+    def _signals(self) -> NvmlSignals | None:
+        from ostler.agent.sources import nvml_sessions
+
+        sessions = nvml_sessions(self._sources)
+        if sessions is None:
+            return None
+        from node.inventory.nvidia.signals.source import NvmlSignals
+
+        keeper = self._loaded()
+        self._nvml = NvmlSignals(
+            sessions, event=keeper.event, looked=keeper.looked, wake=self._edge.wake, clock=self._edge.clock
+        )
+        self._nvml.observe(self._scanned)
+        return self._nvml
+
+    def _loaded(self) -> HealthKeeper:
+        if self._keeper is None:
+            from node.health.keeper import HealthKeeper
+            from ostler.agent.health_record import HealthRecord
+
+            settings, edge = self._settings, self._edge
+            boot = boot_id(settings.roots.proc)
+            self._record = HealthRecord(settings.state_dir / FILE, boot, edge.events)
+            loop = asyncio.get_running_loop()
+            self._keeper = HealthKeeper(
+                settings.health,
+                clock=edge.clock,
+                later=loop.call_later,
+                steady=loop.time,
+                events=edge.events,
+                boot=boot,
+                save=self._record.save,
+            )
+            self._keeper.subscribe(edge.publish)
+            self._keeper.recall(self._record.load())
+            if self._scanned.generation:
+                self._keeper.observe(self._scanned)
+            self._tell_again()
+        return self._keeper
+
+    def _tell_again(self) -> None:
+        """What lasts was told once, when nobody listened or to another policy; what is polled is told soon anyway."""
+        if self.live is not None:
+            self.live.tell()
+
+    def close(self) -> None:
+        """Nothing is done any more when time passes."""
+        if self._keeper is not None:
+            self._keeper.close()

@@ -1,0 +1,225 @@
+"""The agent's events on its Node, so that ``kubectl describe node`` tells what people must know.
+
+A part of its own beside the doors: whatever the API server does, devices are served. It has one thread, because the
+transport blocks, and a daemon one, because a request on its way must not hold up the end of the process. The client
+library is loaded in that thread, once the settings and the surroundings say that events are to be posted.
+
+Posted are all warnings, and of the others those that change what the node offers. Nothing is written before the Node
+has proved to be this machine (``kube.node_identity``); what happens until then waits, bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from node.chance import chance
+from node.events import Event, EventType
+from node.values import Value, value
+from ostler import __version__
+from ostler.agent.eventlog import EventLog
+from ostler.config.settings import EventsChoice, Settings
+
+if TYPE_CHECKING:
+    from kube.client import Client
+    from kube.configuration import Access
+    from kube.errors import KubeError
+    from kube.events import EventPoster
+
+log = logging.getLogger("ostler.kubernetes")
+
+COMPONENT = "ostler"
+NOT_OURS = "NodeNotOurs"
+"""Reason of the event that the Node is another machine: for this agent's status alone, never posted."""
+
+RETRY = (1.0, 60.0)
+"""Seconds between attempts to find the API server and the Node: at first, and at most."""
+
+_NORMAL = ("Quiesced", "Resumed")
+"""Normal events that are posted: between them the driver is left alone and devices do not come back."""
+
+
+@value
+class Environment(Value):
+    """What tests replace: the environment, and where a pod's account and this machine's ids are."""
+
+    environment: Mapping[str, str]
+    account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+    etc: Path = Path("/etc")
+    random: Callable[[], float] = chance
+    retry: tuple[float, float] = RETRY
+
+
+def is_posted(event: Event) -> bool:
+    """Whether an event is for everybody who looks at the Node."""
+    return event.reason != NOT_OURS and (event.type is EventType.WARNING or event.reason in _NORMAL)
+
+
+def events_wanted(settings: Settings, surroundings: Environment) -> bool:
+    """Whether events are to be posted; by ``auto`` never for a recorded node, whose devices are not this machine's."""
+    choice = settings.kubernetes.events
+    if choice is not EventsChoice.AUTO:
+        return choice is EventsChoice.ON
+    if not settings.node_name or settings.inventory.recorded is not None:
+        return False
+    if settings.kubernetes.kubeconfig is not None:
+        return True
+    if not surroundings.environment.get("KUBERNETES_SERVICE_HOST"):
+        # Said here as well as in kube.configuration, which agents outside of pods need not load.
+        return False
+    from kube.configuration import runs_in_cluster
+
+    return runs_in_cluster(surroundings.environment, surroundings.account)
+
+
+def node_events(settings: Settings, events: EventLog) -> NodeEvents | None:
+    """The part that posts ``events``, None where none are to be posted."""
+    surroundings = Environment(os.environ)
+    return NodeEvents(settings, events, surroundings) if events_wanted(settings, surroundings) else None
+
+
+class NodeEvents:
+    """Posts an ``EventLog``'s events until cancelled; made on the agent's loop, for settings that want it."""
+
+    def __init__(self, settings: Settings, events: EventLog, surroundings: Environment) -> None:
+        self._settings = settings
+        self._events = events
+        self._surroundings = surroundings
+        self._closed = threading.Event()
+        self._poster: EventPoster | None = None
+        self._api: Client | None = None
+        self._waiting_for = "the API server has not answered yet"
+
+    @property
+    def posted(self) -> int:
+        """Events that the API server has, in all."""
+        return 0 if self._poster is None else self._poster.posted
+
+    @property
+    def dropped(self) -> int:
+        """Events that were given up: too many waited, or the API server refused them."""
+        return 0 if self._poster is None else self._poster.dropped
+
+    @property
+    def failed(self) -> int:
+        """Attempts to post that failed."""
+        return 0 if self._poster is None else self._poster.failed
+
+    @property
+    def failing(self) -> str:
+        """Why events are not posted at the moment, empty when they are."""
+        return self._waiting_for or ("" if self._poster is None else self._poster.failing)
+
+    def reasons(self) -> tuple[str, ...]:
+        """The line of the agent's status, none when all is well."""
+        return (f"events are not posted on the Node: {self.failing}",) if self.failing else ()
+
+    async def run(self) -> None:
+        """Post until cancelled. Returns only when the thread failed, which status and log say then."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        poster = self._poster = await asyncio.to_thread(self._made_poster)
+        for event in self._events.recent:
+            self._take(event)
+        self._events.subscribe(self._take)
+
+        def work() -> None:
+            try:
+                self._work(poster, loop)
+            except Exception as error:
+                # A mistake of ours, but no reason to stop serving devices: log, status and metrics tell of it.
+                self._waiting_for = f"stopped by an unexpected fault ({type(error).__name__}: {error})"
+                log.exception("events are no longer posted")
+            with contextlib.suppress(RuntimeError):
+                # The loop may be closed by now: then nobody waits.
+                loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=work, name="kubernetes events", daemon=True).start()
+        try:
+            await ended.wait()
+        finally:
+            self._closed.set()
+            poster.close()
+            if self._api is not None:
+                self._api.close()
+
+    def _take(self, event: Event) -> None:
+        if self._poster is not None and is_posted(event):
+            self._poster.offer(event.type.value, event.reason, event.message, event.time)
+
+    def _made_poster(self) -> EventPoster:
+        from kube.events import EventPoster, Subject
+
+        name, random = self._settings.node_name, self._surroundings.random
+        return EventPoster(Subject.node(name), component=COMPONENT, instance=name, random=random)
+
+    def _work(self, poster: EventPoster, loop: asyncio.AbstractEventLoop) -> None:
+        """The thread: find the API server, wait until the Node is this machine, post."""
+        client = self._api = self._client()
+        if client is None:
+            return
+        try:
+            if self._node_is_ours(client, loop):
+                self._waiting_for = ""
+                poster.run(client)
+        finally:
+            client.close()
+
+    def _client(self) -> Client | None:
+        """A client; None when closed first. A node that joins gets its kubeconfig late: it is looked for again."""
+        from kube.backoff import Backoff, BackoffPolicy
+        from kube.client import Client
+        from kube.errors import ConfigurationError
+
+        backoff = Backoff(BackoffPolicy(*self._surroundings.retry), self._surroundings.random)
+        while not self._closed.is_set():
+            try:
+                access = self._access()
+            except ConfigurationError as error:
+                self._wait_for(error)
+                self._closed.wait(backoff.delay())
+            else:
+                log.info("events are posted on the Node", extra={"server": access.server, "by": access.origin})
+                return Client(access, random=self._surroundings.random, user_agent=f"ostler/{__version__}")
+        return None
+
+    def _access(self) -> Access:
+        from ostler.agent.api_server import api_access
+
+        surroundings = self._surroundings
+        return api_access(self._settings.kubernetes.kubeconfig, surroundings.environment, surroundings.account)
+
+    def _node_is_ours(self, client: Client, loop: asyncio.AbstractEventLoop) -> bool:
+        """Wait for it; False when closed first."""
+        from kube.backoff import Backoff, BackoffPolicy
+        from kube.errors import NodeNotOurs
+        from kube.node_identity import await_node, read_machine
+
+        def told(error: KubeError) -> None:
+            if self._wait_for(error) and isinstance(error, NodeNotOurs):
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._events.emit, EventType.WARNING, NOT_OURS, str(error))
+
+        node = await_node(
+            client,
+            self._settings.node_name,
+            lambda: read_machine(self._surroundings.etc, self._settings.roots.sys),
+            backoff=Backoff(BackoffPolicy(*self._surroundings.retry), self._surroundings.random),
+            closed=self._closed,
+            told=told,
+        )
+        return node is not None
+
+    def _wait_for(self, error: KubeError) -> bool:
+        """Remember why nothing is posted; whether that is news."""
+        if self._closed.is_set() or str(error) == self._waiting_for:
+            return False
+        self._waiting_for = str(error)
+        log.warning("events cannot be posted yet", extra={"error": str(error)})
+        return True

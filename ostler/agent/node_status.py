@@ -1,0 +1,267 @@
+"""Writes how many devices the kubelet can allocate into the Node's status at once, where the settings ask for it.
+
+The kubelet reports that number every ten seconds (``nodeStatusUpdateFrequency``). Until then the scheduler sends pods
+to a node whose device a claim has just got, and the kubelet rejects one after the other.
+
+The kubelet stays the author. What is written is the number that it reports next: the healthy devices of the list that
+it follows. It compares its own view with the Node and patches the difference, so it corrects what an agent that ended
+left. The two never write in turns: nothing is written here but after a change of a list, and only what the Node says
+otherwise. Written is ``status.allocatable`` of resources whose list the kubelet follows, of the Node that is this
+machine; never capacity, and never more than the capacity that the kubelet has reported. A lower number is written at
+once. A higher one waits a moment, because a pod that comes before the kubelet has the list is rejected.
+
+A part of its own, as ``ostler.agent.node_events`` is: one daemon thread, since the transport blocks, and devices are
+served whatever the API server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kube.bodies import JsonObject, count_of, object_at, text_at
+from node.events import EventSink, EventType
+from ostler import __version__
+from ostler.agent.eventlog import FromThreads
+from ostler.agent.node_events import Environment
+from plugin.door import ResourceStatus
+from plugin.registration import RegistrationState
+
+if TYPE_CHECKING:
+    from kube.client import Client
+    from kube.errors import KubeError
+    from ostler.config.settings import Settings
+
+log = logging.getLogger("ostler.kubernetes")
+
+LEFT = "the Node's allocatable is left to the kubelet, which reports it later"
+"""How the line of the agent's status begins while the agent cannot write."""
+NOT_WRITTEN = "AllocatableNotWritten"
+"""Reason of the event that the API server does not let the agent write."""
+RISE = 1.0
+"""Seconds for which a higher number has to stand before it is written."""
+_RIGHT = (
+    "; let the agent patch nodes/status of its Node (the chart's patchAllocatable does), or set"
+    " kubernetes.patchAllocatable to off"
+)
+BURST, INTERVAL = 3, 1.0
+"""Looks at the Node, each with at most one write: so many at once, and one more each ``INTERVAL`` seconds."""
+
+
+def followed(resources: Iterable[ResourceStatus]) -> dict[str, int]:
+    """Healthy devices of each resource whose list the kubelet follows; none of one that another plugin serves."""
+    return {
+        resource.name: resource.healthy
+        for resource in resources
+        if resource.streams and resource.registration.state is not RegistrationState.CONTESTED
+    }
+
+
+def differing(node: JsonObject, counts: Mapping[str, int]) -> dict[str, str]:
+    """What ``status.allocatable`` of the Node is to say otherwise.
+
+    Left to the kubelet: a resource that it has not reported yet, and a number above the capacity that it has reported.
+    """
+    capacity, allocatable = (object_at(node, "status", key) for key in ("capacity", "allocatable"))
+    found = {}
+    for name, count in sorted(counts.items()):
+        most, reported = count_of(text_at(capacity, name)), count_of(text_at(allocatable, name))
+        if most is not None and reported is not None and count != reported and count <= most:
+            found[name] = str(count)
+    return found
+
+
+class Plan:
+    """Which numbers are to be compared with the Node, and when. Pure: times are of one clock, whichever it is.
+
+    Only the newest number of a resource counts; how often it changed before its turn does not matter. ``rise``: seconds
+    for which a higher number has to stand.
+    """
+
+    def __init__(self, rise: float = RISE) -> None:
+        self._rise = rise
+        self._counts: dict[str, int] = {}
+        self._due: dict[str, float] = {}
+        self._level, self._at = float(BURST), 0.0
+
+    def show(self, counts: Mapping[str, int], now: float) -> None:
+        """The lists are these from now on; a resource that is not there is the kubelet's alone."""
+        for name in self._due.keys() - counts.keys():
+            del self._due[name]
+        for name, count in counts.items():
+            before = self._counts.get(name)
+            if count != before:
+                self._due[name] = now if before is not None and count < before else now + self._rise
+        self._counts = dict(counts)
+
+    def wait(self, now: float) -> float | None:
+        """Seconds until there is something to do, None when there is nothing."""
+        if not self._due:
+            return None
+        return max(0.0, min(self._due.values()) - now, (1.0 - self._filled(now)) * INTERVAL)
+
+    def take(self, now: float) -> dict[str, int]:
+        """The numbers whose turn it is; empty when ``wait`` is not over."""
+        if self.wait(now) != 0.0:
+            return {}
+        self._level, self._at = self._filled(now) - 1.0, now
+        taken = sorted(name for name, due in self._due.items() if due <= now)
+        for name in taken:
+            del self._due[name]
+        return {name: self._counts[name] for name in taken}
+
+    def again(self, names: Iterable[str], now: float) -> None:
+        """These could not be compared or written: their newest numbers are due."""
+        for name in names:
+            if name in self._counts:
+                self._due.setdefault(name, now)
+
+    def _filled(self, now: float) -> float:
+        return min(float(BURST), self._level + (now - self._at) / INTERVAL)
+
+
+class NodeStatus:
+    """Writes until cancelled; made on the agent's loop, for settings that ask for it. ``written``: writes in all."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        events: EventSink,
+        surroundings: Environment,
+        monotonic: Callable[[], float] = time.monotonic,
+        rise: float = RISE,
+    ) -> None:
+        self._settings = settings
+        self._events = events
+        self._surroundings = surroundings
+        self._monotonic = monotonic
+        self._plan = Plan(rise)
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._api: Client | None = None
+        self._may_write = False
+        self._fault = ""
+        self._told = ""
+        self.written = 0
+
+    def show(self, resources: Iterable[ResourceStatus]) -> None:
+        """What the plugin door shows has changed, or who follows it; does not block."""
+        with self._changed:
+            self._plan.show(followed(resources), self._monotonic())
+            self._changed.notify()
+
+    def reasons(self) -> tuple[str, ...]:
+        """The line of the agent's status, none when all is well."""
+        return (f"{LEFT}: {self._fault}",) if self._fault else ()
+
+    async def run(self) -> None:
+        """Write until cancelled. Returns only when the thread failed, which status and log say then."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        self._events = FromThreads(self._events, loop)
+
+        def work() -> None:
+            try:
+                self._work()
+            except Exception as error:
+                # A mistake of ours, but no reason to stop serving devices: log and status tell of it.
+                self._fault = f"stopped by an unexpected fault ({type(error).__name__}: {error})"
+                log.exception("the Node's allocatable is no longer written")
+            with contextlib.suppress(RuntimeError):
+                # The loop may be closed by now: then nobody waits.
+                loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=work, name="node status", daemon=True).start()
+        try:
+            await ended.wait()
+        finally:
+            self._closed.set()
+            with self._changed:
+                self._changed.notify()
+            if self._api is not None:
+                self._api.close()
+
+    def _work(self) -> None:
+        """The thread: compare and write what is due, and try again later what failed."""
+        from kube.backoff import Backoff, BackoffPolicy
+        from kube.errors import KubeError, RequestError
+
+        backoff = Backoff(BackoffPolicy(*self._surroundings.retry), self._surroundings.random)
+        while counts := self._next():
+            try:
+                self._tell(counts)
+            except KubeError as error:
+                self._failed(error)
+                with self._changed:
+                    self._plan.again(counts, self._monotonic())
+                self._closed.wait(backoff.delay(error.retry_after if isinstance(error, RequestError) else None))
+            else:
+                backoff.reset()
+                self._fault = ""
+
+    def _next(self) -> dict[str, int]:
+        """Numbers whose turn has come; empty when closed."""
+        with self._changed:
+            while not self._closed.is_set():
+                if counts := self._plan.take(self._monotonic()):
+                    return counts
+                self._changed.wait(self._plan.wait(self._monotonic()))
+        return {}
+
+    def _tell(self, counts: Mapping[str, int]) -> None:
+        """Have the Node say these numbers; raises ``KubeError``."""
+        from kube.client import MERGE_PATCH
+        from kube.node_identity import check_node, read_machine
+        from kube.paths import path_of
+
+        client, settings = self._client(), self._settings
+        path = path_of("api", "v1", "nodes", settings.node_name)
+        node = client.get(path)
+        if settings.inventory.recorded is None:
+            check_node(node, settings.node_name, read_machine(self._surroundings.etc, settings.roots.sys))
+        found = differing(node, counts)
+        if not found and self._may_write:
+            return
+        # Of the Node that was looked at: one of this name that was made anew is refused by its uid.
+        uid = text_at(object_at(node, "metadata"), "uid")
+        body: JsonObject = {"metadata": {"uid": uid}, "status": {"allocatable": dict(found)}}
+        # Where there is nothing to write yet, whether the agent may is tried without an effect.
+        query = None if found else {"dryRun": "All"}
+        client.request("PATCH", f"{path}/status", body=body, query=query, content_type=MERGE_PATCH)
+        self._may_write = True
+        if found:
+            self.written += 1
+            log.info("allocatable written on the Node", extra={"allocatable": found})
+
+    def _client(self) -> Client:
+        from kube.client import Client, Limits
+        from ostler.agent.api_server import api_access
+
+        if self._api is None:
+            around = self._surroundings
+            access = api_access(self._settings.kubernetes.kubeconfig, around.environment, around.account)
+            limits = Limits(connect=3.0, whole=10.0, attempts=2)
+            self._api = Client(access, random=around.random, user_agent=f"ostler/{__version__}", limits=limits)
+        return self._api
+
+    def _failed(self, error: KubeError) -> None:
+        """Say why nothing is written, each reason once; by an event where somebody has to act."""
+        from kube.errors import Forbidden, NodeNotOurs
+
+        if self._closed.is_set():
+            return
+        self._may_write = False
+        self._fault = str(error)
+        if self._fault == self._told:
+            return
+        self._told = self._fault
+        log.warning("the Node's allocatable cannot be written", extra={"error": self._fault})
+        if isinstance(error, (Forbidden, NodeNotOurs)):
+            fix = _RIGHT if isinstance(error, Forbidden) else ""
+            text = f"cannot write the allocatable of Node {self._settings.node_name}: {self._fault}"
+            self._events.emit(EventType.WARNING, NOT_WRITTEN, f"{text}; the kubelet reports it later{fix}")

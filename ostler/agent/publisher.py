@@ -1,0 +1,177 @@
+"""From a snapshot to the doors: decide the offer, have its CDI specs on disk, then show it.
+
+Only the newest snapshot counts; one that is replaced before its turn is never shown. A CDI spec that cannot be written
+(a full disk) is told as an event and tried again after a while; meanwhile the devices whose answers would name it are
+shown unhealthy, since their containers would not start, and all others as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from node.events import EventSink, EventType
+from node.inventory.model import Snapshot
+from node.ledger.offer_context import NOTHING_HELD, OfferContext
+from node.offer import Offer, offer
+from node.rules import Door, Rule
+from node.values import replace
+from ostler.config.settings import Settings
+from plugin.door import PluginDoor
+
+if TYPE_CHECKING:
+    from node.cdi.directory import CdiDirectory
+    from ostler.agent.bookkeeping import Bookkeeping
+    from ostler.agent.dra_service import DraService
+
+log = logging.getLogger("ostler.publisher")
+
+RECHECK = 30.0
+"""Seconds after which specs are looked at again: lost ones are written anew, failed ones tried again."""
+HOLDS = 0.02
+"""Seconds within which changes of what is held are shown together.
+
+Claims come in bursts, and an offer of all devices for each of them would be most of the time that they take. Who may
+have a device is the ledger's word, which holds at once; but what the other door's scheduler believes meanwhile costs a
+pod, so it is no longer than it has to be. On nodes with many devices ``_PER_DEVICE`` makes it longer.
+"""
+_PER_DEVICE = 0.0002
+ALONE = 0.2
+"""The same where there is one door: no other scheduler waits for it, and the kubelet's calls need not."""
+
+
+class Publisher:
+    """Shows what is submitted; ``published`` is set after the first time, ``shown`` is what is shown now.
+
+    ``second``: the DRA door, once there is one. It is given every snapshot, too. ``books``: who has what, once somebody
+    keeps them; what is held through one door is withheld at the other.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        door: PluginDoor,
+        events: EventSink,
+        second: Callable[[], DraService | None],
+        books: Callable[[], Bookkeeping | None],
+    ) -> None:
+        self._settings = settings
+        self._door = door
+        self._events = events
+        self._second = second
+        self._books = books
+        self._placed: tuple[Snapshot, tuple[Rule, ...]] | None = None
+        self._record = settings.state_dir / "cdi-files.json"
+        self._specs: CdiDirectory | None = None
+        self._snapshot: Snapshot | None = None
+        self._rules_changed = False
+        self._wanted = asyncio.Event()
+        self._problems: tuple[str, ...] = ()
+        self._looking: asyncio.TimerHandle | None = None
+        self.published = asyncio.Event()
+        self.shown: tuple[Snapshot, Offer] = (Snapshot(), Offer())
+        self.context = NOTHING_HELD
+        """What the shown offers were decided by."""
+
+    def submit(self, snapshot: Snapshot) -> None:
+        """Have this snapshot shown; does not block."""
+        self._snapshot = snapshot
+        self._wanted.set()
+
+    def held(self) -> None:
+        """Have what is shown follow what is held, soon; for the event loop."""
+        if self._looking is None:
+            seconds = ALONE if self._second() is None else HOLDS
+            seconds = max(seconds, len(self.shown[0].devices) * _PER_DEVICE)
+            self._looking = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def use(self, settings: Settings) -> None:
+        """Follow other rules from the next snapshot on."""
+        self._settings = settings
+        self._rules_changed = True
+
+    def _look(self) -> None:
+        self._looking = None
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Show snapshots until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RECHECK if self._specs is not None else None):
+                    await self._wanted.wait()
+            self._wanted.clear()
+            if self._snapshot is not None:
+                await self._show(self._snapshot)
+
+    async def _show(self, snapshot: Snapshot) -> None:
+        second = self._second()
+        rules = self._settings.rules if second is None else second.rules_of_plugin_door(self._settings.rules)
+        self._place(snapshot, rules)
+        context = self._standing(second)
+        offered = offer(snapshot, rules, context, Door.PLUGIN)
+        forget, self._rules_changed = self._rules_changed, False
+        fault = await self._write_specs(offered, snapshot)
+        if fault:
+            snapshot = replace(snapshot, host=replace(snapshot.host, cdi_fault=fault))
+        # Looked at again: what is held may have changed while the disk was written to.
+        before, context = context, self._standing(second)
+        if fault or context != before:
+            offered = offer(snapshot, rules, context, Door.PLUGIN)
+        shown = self.published.is_set() and (snapshot.topology, offered) == (self.shown[0].topology, self.shown[1])
+        self.shown, self.context = (snapshot, offered), context
+        # What is held changes with every pod, and seldom what the plugin door shows.
+        if forget or not shown:
+            self._door.apply(offered, snapshot.topology, forget_missing=forget)
+        books = self._books()
+        if books is not None:
+            books.shown(offered)
+        if second is not None:
+            second.apply(snapshot, self._settings.rules, context)
+        for item in offered.withheld:
+            log.debug("device withheld", extra={"device": item.device.name, "reason": item.reason})
+        self.published.set()
+
+    def _place(self, snapshot: Snapshot, rules: tuple[Rule, ...]) -> None:
+        books = self._books()
+        if books is not None and (self._placed is None or self._placed != (snapshot, rules)):
+            self._placed = snapshot, rules
+            books.place(snapshot, rules)
+
+    def _standing(self, second: DraService | None) -> OfferContext:
+        books = self._books()
+        if books is None:
+            return NOTHING_HELD
+        if second is None:
+            return books.context(frozenset(), frozenset())
+        return books.context(second.at_scheduler, second.contested)
+
+    async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
+        """Write what is wanted and sweep what is not; why not, if it failed. Off the loop: a disk may be slow."""
+        uses_cdi = any(resource.rule.edits.uses_cdi for resource in offered.resources)
+        if not uses_cdi and self._specs is None and not self._record.exists():
+            return ""
+        # Here and not above: most nodes have no CDI specs of ours.
+        from node.cdi.directory import CdiDirectory
+        from node.cdi.spec import CdiError
+        from plugin.specs import desired_specs
+
+        if self._specs is None:
+            self._specs = CdiDirectory(self._settings.cdi.directory, self._record)
+        files, problems = desired_specs(offered, snapshot)
+        fault = ""
+        try:
+            for change in await asyncio.to_thread(self._specs.sync, files):
+                log.info("CDI specs", extra={"change": str(change)})
+        except CdiError as error:
+            fault = str(error)
+            problems = (*problems, fault)
+        for problem in problems:
+            if problem not in self._problems:
+                log.warning("CDI spec incomplete", extra={"problem": problem})
+                self._events.emit(EventType.WARNING, "CdiSpec", problem)
+        self._problems = tuple(problems)
+        return fault

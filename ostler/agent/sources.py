@@ -1,0 +1,76 @@
+"""Which sources the settings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from node.inventory.source import Source
+from ostler.config.settings import Settings
+
+if TYPE_CHECKING:
+    from node.inventory.model import Device
+    from node.inventory.nvidia.nvml_sessions import NvmlSessions
+    from node.ledger.processes import ComputeProcesses, Process
+
+
+def make_sources(settings: Settings) -> tuple[Source, ...]:
+    """The sources of this node, or of the recorded one; raises ``RecordingError`` for a file that cannot be replayed.
+
+    Modules are imported where they are needed: a recorded node needs no NVML, a real one no YAML.
+    """
+    if settings.inventory.recorded is not None:
+        from node.inventory.recordings.source import RecordedSource
+
+        source = RecordedSource(settings.inventory.recorded)
+        source.read()  # A file that cannot be replayed is told now; later only while it changes.
+        return (source,)
+    from driver.claims.cdi_files import file_prefix
+    from node.edits.families import OWN_FILES
+    from node.inventory.cdi_specs import CdiSpecSource
+    from node.inventory.network.host import HostNetwork
+    from node.inventory.nvidia.nvml import NvmlSource
+    from node.inventory.sysfs.source import SysfsSource
+
+    nvidia = settings.nvidia
+    nvml = NvmlSource(nvidia.driver_root_mount, nvidia.library, proc=settings.roots.proc)
+    sources: list[Source] = [
+        nvml,
+        SysfsSource(settings.roots.sys, nvidia.dev_root_mount, settings.roots.proc),
+        HostNetwork(),
+        CdiSpecSource(settings.cdi.directories, OWN_FILES, (file_prefix(settings.dra.driver_name),)),
+    ]
+    if nvidia.full:
+        from node.inventory.driver_files import DriverFilesSource
+
+        sources.append(DriverFilesSource(nvidia.driver_root_mount, lambda: nvml.driver_version))
+    return tuple(sources)
+
+
+def nvml_sessions(sources: Iterable[Source]) -> NvmlSessions | None:
+    """Where others find NVML's session of the moment; None where no source has any."""
+    real = [source for source in sources if source.name == "nvml"]
+    if not real:
+        return None
+    from node.inventory.nvidia.nvml import NvmlSource
+
+    return next((source.sessions for source in real if isinstance(source, NvmlSource)), None)
+
+
+def compute_processes(sources: Iterable[Source], proc: Path) -> ComputeProcesses:
+    """Who tells which processes are on a device."""
+    sessions = nvml_sessions(sources)
+    if sessions is None:
+        return _Untold()
+    from node.inventory.nvidia.nvml_processes import NvmlProcesses
+
+    return NvmlProcesses(sessions, proc)
+
+
+class _Untold:
+    """Nobody tells; a recorded node has no processes."""
+
+    def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
+        """See ``ComputeProcesses``."""
+        return None

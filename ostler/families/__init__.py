@@ -1,1 +1,0 @@
-"""The metric families, a module for each part of the agent that they tell of."""

@@ -1,0 +1,118 @@
+"""Another plugin has the resource: what is known of it, and when the conflict is over.
+
+It is not fought. Each registration makes the node's devices unhealthy for a moment, and the end of our stream would
+make a kubelet up to 1.36 disconnect whoever is in the slot by then. So our stream stays open, unused, while the other
+plugin lives; lists of our devices are held back, for the kubelet would take them and ask the other plugin for them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from node.events import EventSink, EventType
+from node.sockets import is_answered
+from plugin.backoff import Backoff
+from plugin.foreign import foreign_sockets, sockets_of_others
+from plugin.kubelet import KubeletFolders
+from plugin.kubelet_view import KubeletView
+from plugin.listing import Listing
+from plugin.observer import Observer
+from plugin.slot_ownership import Loss
+
+log = logging.getLogger("ostler.registration")
+
+RECENT = 600.0
+"""Seconds within which a second loss without anybody to be found is not answered at once."""
+
+
+class Conflict:
+    """At most one at a time; ``sockets`` are the other plugin's, empty where none was found, ``message`` for people."""
+
+    def __init__(
+        self,
+        folders: KubeletFolders,
+        listing: Listing,
+        view: KubeletView,
+        *,
+        events: EventSink,
+        observer: Observer,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        self.begun = False
+        self.sockets: tuple[Path, ...] = ()
+        self.message = ""
+        self._resource = listing.resource
+        self._folders = folders
+        self._listing = listing
+        self._view = view
+        self._events = events
+        self._observer = observer
+        self._clock = clock
+        self._until = 0.0
+        self._lost_at = -RECENT
+        self._patience = Backoff(60.0, 600.0, random)
+        self._unfound = Backoff(5.0, 3600.0, random)
+
+    async def find(self, own: Sequence[Path], taken: frozenset[str]) -> tuple[Path, ...]:
+        """Sockets of others that serve the resource, its devices or those ``taken``, asked thoroughly."""
+        candidates = sockets_of_others(self._folders.plugin_folders, own)
+        return tuple(await foreign_sockets(candidates, self._resource, self._listing.devices, taken))
+
+    def begin(self, sockets: tuple[Path, ...], *, hold: bool) -> None:
+        """``sockets`` have it; ``hold``: the kubelet is not told of our devices meanwhile."""
+        self.begun, self.sockets = True, sockets
+        self._until = self._clock() + self._patience.delay()
+        if hold:
+            self._listing.hold()
+        names = ", ".join(str(path) for path in sockets)
+        self.message = (
+            f"{self._resource}: another plugin serves it at {names}; remove that plugin, ostler waits meanwhile"
+        )
+        log.error("another plugin takes the resource", extra={"resource": self._resource, "foreign": names})
+        self._events.emit(EventType.WARNING, "ForeignPlugin", self.message)
+        self._observer.contested(self._resource)
+
+    def begin_unfound(self, loss: Loss) -> float:
+        """Nobody is found who has it; the seconds until it may be registered again, none the first time."""
+        now = self._clock()
+        if now - self._lost_at >= RECENT:
+            self._unfound.reset()
+            delay = 0.0
+        else:
+            delay = self._unfound.delay()
+        self._lost_at = now
+        self.begun, self.sockets = True, ()
+        self._until = now + delay
+        when = f"in {delay:.0f} s" if delay else "now"
+        others = ", and no other plugin is found that serves it" if loss.theirs else ""
+        self.message = (
+            f"{self._resource}: the kubelet has other devices than ostler shows ({loss.words}){others}; "
+            f"ostler registers again {when}"
+        )
+        self._events.emit(EventType.WARNING, "RegistrationLost", self.message)
+        return delay
+
+    def end(self) -> None:
+        """Nobody has it any more, or the kubelet was restarted and asks everybody anew."""
+        self.begun, self.sockets = False, ()
+        self._listing.release()
+
+    def is_over(self) -> bool:
+        """Whether the resource is to be taken back."""
+        if self.sockets and not any(is_answered(path, 0.1) for path in self.sockets):
+            self._patience.reset()
+            return True
+        now = self._clock()
+        if now < self._until:
+            return False
+        if not self.sockets:
+            return True
+        # It lives, and may have lost the resource as well without knowing: plugins seldom notice.
+        answer = self._view.answer
+        if answer is None or not answer.ids.get(self._resource):
+            return True
+        self._until = now + self._patience.delay()
+        return False

@@ -1,0 +1,167 @@
+"""Constraints between the devices of a claim.
+
+A constraint is a pure step: from what the devices so far have made of it (its state) and one more device to the next
+state, or to a refusal. So a search goes back by going back to an earlier state, and equal states mean equal futures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Final, Protocol
+
+from scheduling.allocator.attributes import Values, as_values, lookup, scalar
+from scheduling.allocator.claims import Claim, ConstraintFacts, Request
+from scheduling.allocator.errors import FatalError
+from scheduling.allocator.slices import Device
+
+State = Hashable
+START: Final[State] = None
+"""The state before the first device, for every constraint."""
+
+
+class Refused:
+    """The answer of a constraint that does not allow a device."""
+
+
+REFUSED: Final = Refused()
+
+WITHOUT_VALUE: Final = ("", "")
+"""Stands in states for an attribute without a plain value."""
+
+
+class Constraint(Protocol):
+    """One constraint of one claim."""
+
+    facts: ConstraintFacts
+    attribute: str
+
+    def add(self, state: State, device: Device) -> State | Refused:
+        """The state with this device as well, or `REFUSED`."""
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        """What the device can have in common with others; without a value it is alone."""
+
+    def held(self, state: State) -> Iterable[Hashable]:
+        """The values in a state: a device that follows must have one of them (match), or none (distinct)."""
+
+
+class _OnAttribute:
+    """What a constraint is about."""
+
+    def __init__(self, facts: ConstraintFacts, attribute: str) -> None:
+        self.facts = facts
+        self.attribute = attribute
+
+
+class _Plain(_OnAttribute):
+    """While list attributes are off: an attribute has one value or none."""
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        attribute = lookup(device, self.attribute)
+        if attribute is None:
+            return ()
+        value = scalar(attribute)
+        return (("alone", device.id) if value is None else value,)
+
+
+class _Lists(_OnAttribute):
+    """With list attributes: a plain value is a list of one."""
+
+    def listed(self, device: Device) -> Values | None:
+        """The device's values, None without any."""
+        attribute = lookup(device, self.attribute)
+        return None if attribute is None else as_values(attribute)
+
+    def values(self, device: Device) -> Iterable[Hashable]:
+        values = self.listed(device)
+        return () if values is None else ((values.type, each) for each in values.values)
+
+
+class _MatchScalars(_Plain):
+    """matchAttribute while list attributes are off: every device has the first one's value.
+
+    The state is the first device's attribute: its type and value, or that it has none of a known type. A first device
+    is accepted with any attribute; then none can follow.
+    """
+
+    def add(self, state: State, device: Device) -> State | Refused:
+        attribute = lookup(device, self.attribute)
+        if attribute is None:
+            return REFUSED
+        value = scalar(attribute)
+        if state is START:
+            return value if value is not None else WITHOUT_VALUE
+        return state if value is not None and value == state else REFUSED
+
+    def held(self, state: State) -> Iterable[Hashable]:
+        return (state,)
+
+
+class _MatchLists(_Lists):
+    """matchAttribute with list attributes: all devices share at least one value. The state is what they share."""
+
+    def add(self, state: State, device: Device) -> State | Refused:
+        values = self.listed(device)
+        if values is None:
+            return REFUSED
+        if not isinstance(state, Values):
+            return values
+        shared = state.shared_with(values)
+        return REFUSED if shared is None else shared
+
+    def held(self, state: State) -> Iterable[Hashable]:
+        return ((state.type, each) for each in state.values) if isinstance(state, Values) else ()
+
+
+class _DistinctScalars(_Plain):
+    """distinctAttribute while list attributes are off: no two devices have the same value.
+
+    A device whose attribute has no plain value can only be the first. The state is the set of values so far.
+    """
+
+    def add(self, state: State, device: Device) -> State | Refused:
+        attribute = lookup(device, self.attribute)
+        if attribute is None:
+            return REFUSED
+        value = scalar(attribute)
+        seen = state if isinstance(state, frozenset) else frozenset()
+        if seen and (value is None or value in seen):
+            return REFUSED
+        return seen | {value if value is not None else WITHOUT_VALUE}
+
+    def held(self, state: State) -> Iterable[Hashable]:
+        return state if isinstance(state, frozenset) else ()
+
+
+class _DistinctLists(_Lists):
+    """distinctAttribute with list attributes: no two devices share a value. The state is all values so far."""
+
+    def add(self, state: State, device: Device) -> State | Refused:
+        values = self.listed(device)
+        if values is None:
+            return REFUSED
+        seen = state if isinstance(state, frozenset) else frozenset()
+        own = {(values.type, value) for value in values.values}
+        return REFUSED if seen & own else seen | own
+
+    def held(self, state: State) -> Iterable[Hashable]:
+        return state if isinstance(state, frozenset) else ()
+
+
+def constraints_of(claim: Claim, list_attributes: bool) -> tuple[Constraint, ...]:
+    """The constraints of a claim. Raises `FatalError` for one of a kind that is not known."""
+    made: list[Constraint] = []
+    for index, facts in enumerate(claim.constraints):
+        if facts.match_attribute is not None:
+            made.append((_MatchLists if list_attributes else _MatchScalars)(facts, facts.match_attribute))
+        elif facts.distinct_attribute is not None:
+            made.append((_DistinctLists if list_attributes else _DistinctScalars)(facts, facts.distinct_attribute))
+        else:
+            path = f"spec.devices.constraints[{index}]"
+            raise FatalError(claim.reference, path, "neither matchAttribute nor distinctAttribute is set")
+    return tuple(made)
+
+
+def covering(constraints: tuple[Constraint, ...], request: Request) -> tuple[int, ...]:
+    """Which of the constraints are about devices of this request, by position."""
+    return tuple(index for index, each in enumerate(constraints) if each.facts.covers(request))

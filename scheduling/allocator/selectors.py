@@ -1,0 +1,92 @@
+"""Selectors of classes and requests, asked of devices.
+
+A device is selectable for a request if every selector of the class and then of the request is true of it. A selector
+that cannot be compiled or that fails on a device ends the whole allocation, on every node: it is wrong, and "false"
+would hide it. Answers are remembered by what an expression can read of a device, so that a thousand equal devices cost
+one evaluation; what can go wrong is remembered like an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from scheduling.allocator.claims import Claim, Request
+from scheduling.allocator.classes import DeviceClass
+from scheduling.allocator.errors import FatalError, ObjectReference
+from scheduling.allocator.features import Features
+from scheduling.allocator.slices import Device
+from scheduling.cel.compiler import compile as compile_expression
+from scheduling.cel.environment import Features as CelFeatures
+from scheduling.cel.errors import CelError, CompileError, EvaluationError
+from scheduling.cel.program import Program
+
+
+class SelectorError(FatalError):
+    """A selector that cannot be compiled, or that failed on a device. `cause` says what and where in the expression."""
+
+    def __init__(self, owner: ObjectReference, field: str, cause: CelError, device: Device | None) -> None:
+        kind = "does not compile" if device is None else f"fails on device {device.id}"
+        hint = _hint(cause) if device is not None else ""
+        super().__init__(owner, field, f"the expression {kind}: {cause}{hint}")
+        self.cause = cause
+        self.device = device
+
+
+class Selectors:
+    """Answers whether devices are selectable. One serves all allocations of an allocator, in any thread."""
+
+    def __init__(self, features: Features) -> None:
+        """`features` decide what an expression can see of a device."""
+        self._features = features
+        self._cel = CelFeatures(
+            consumable_capacity=features.consumable_capacity, list_attributes=features.list_attributes, stored=True
+        )
+        self._known: dict[tuple[Program, Hashable], bool | EvaluationError] = {}
+
+    def select(self, device: Device, claim: Claim, request: Request, device_class: DeviceClass) -> bool:
+        """Whether the device is selectable for the request, its own choice of nodes left aside.
+
+        Raises `SelectorError`.
+        """
+        if device.binding_conditions and not self._features.binding_conditions:
+            return False
+        for index, expression in enumerate(device_class.selectors):
+            if not self._holds(expression, device, device_class.reference, f"spec.selectors[{index}]"):
+                return False
+        for index, expression in enumerate(request.selectors):
+            if not self._holds(expression, device, claim.reference, f"{request.path}.selectors[{index}]"):
+                return False
+        return True
+
+    def program(self, expression: str) -> Program:
+        """The compiled expression. Raises `CompileError`."""
+        return compile_expression(expression, self._cel)
+
+    def _holds(self, expression: str | None, device: Device, owner: ObjectReference, field: str) -> bool:
+        if expression is None:
+            raise FatalError(owner, field, "the selector is not CEL; no other kind is known")
+        try:
+            program = self.program(expression)
+        except CompileError as error:
+            raise SelectorError(owner, f"{field}.cel.expression", error, None) from error
+        signature = program.signature(device.cel)
+        if signature is None:
+            outcome = _evaluate(program, device)
+        else:
+            key = (program, signature)
+            known = self._known.get(key)
+            outcome = known if known is not None else self._known.setdefault(key, _evaluate(program, device))
+        if isinstance(outcome, EvaluationError):
+            raise SelectorError(owner, f"{field}.cel.expression", outcome, device) from outcome
+        return outcome
+
+
+def _evaluate(program: Program, device: Device) -> bool | EvaluationError:
+    try:
+        return program.evaluate(device.cel).result
+    except EvaluationError as error:
+        return error
+
+
+def _hint(cause: CelError) -> str:
+    return " (use .? with orValue(), or has(), where a device may lack it)" if "no such key" in cause.message else ""

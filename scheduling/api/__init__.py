@@ -1,0 +1,1 @@
+"""The resource.k8s.io objects: versions, quantities, labels and validation."""

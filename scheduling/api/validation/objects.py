@@ -1,0 +1,160 @@
+"""Judging whole objects, as the API server does on creation and update.
+
+Each function takes an object of resource.k8s.io/v1 as read from JSON and the stored object it replaces, if any, and
+returns what is wrong, nothing if the server would accept it. What the server does first is done first: types, defaults,
+fields of features that are off. An object that it could not decode has one cause, `FieldValueTypeInvalid`.
+
+Not judged, because it needs more than the object: quota, authorization of who writes a status, conflicts of
+resourceVersion and uid. Objects of other versions go through `scheduling.api.versions` before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from scheduling.api.validation import metadata
+from scheduling.api.validation.allocations import admin_result, claim_status
+from scheduling.api.validation.cause import TYPE_INVALID, Cause, invalid
+from scheduling.api.validation.claims import admin_request, claim_spec
+from scheduling.api.validation.classes import class_spec
+from scheduling.api.validation.conditions import conditions
+from scheduling.api.validation.decoding import Undecodable, decoded, same
+from scheduling.api.validation.features import requests_of
+from scheduling.api.validation.gates import DEFAULT, Gates
+from scheduling.api.validation.shapes import BY_KIND
+from scheduling.api.validation.slices import slice_spec
+from scheduling.api.validation.storing import prepared, prepared_status
+from scheduling.api.validation.taint_rules import taint_rule_spec
+
+Object = Mapping[str, Any]
+_Judge = Callable[[dict[str, Any], dict[str, Any] | None], Iterator[Cause]]
+
+
+def validate_slice(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[Cause]:
+    """Judge a ResourceSlice."""
+
+    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+        yield from _metadata(new, before, namespaced=False, judge_name=False)
+        yield from slice_spec(new.get("spec", {}), None if before is None else before.get("spec", {}))
+
+    return _judged("ResourceSlice", resource, old, gates, judge)
+
+
+def validate_claim(
+    resource: Object, old: Object | None = None, gates: Gates = DEFAULT, *, admin_namespace: bool = False
+) -> list[Cause]:
+    """Judge a ResourceClaim without its status. `admin_namespace`: its namespace is labelled for admin access."""
+
+    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+        yield from _metadata(new, before, namespaced=True)
+        spec = new.get("spec", {})
+        if before is None:
+            yield from () if admin_namespace else admin_request(spec)
+            yield from claim_spec(spec, "spec", gates)
+        else:
+            yield from _unchanged_spec(new, before)
+
+    return _judged("ResourceClaim", resource, old, gates, judge)
+
+
+def validate_claim_status(
+    resource: Object, old: Object, gates: Gates = DEFAULT, *, admin_namespace: bool = False
+) -> list[Cause]:
+    """Judge the status of a ResourceClaim that is to replace that of `old`; its spec counts for nothing."""
+    try:
+        new, before = prepared_status(resource, old, gates)
+    except Undecodable as fault:
+        return [_of(fault)]
+    causes = [*metadata.unchanged(new.get("metadata", {}), before.get("metadata", {}), namespaced=True)]
+    if not admin_namespace:
+        causes += admin_result(new, before)
+    deleted = "deletionTimestamp" in before.get("metadata", {})
+    requests = requests_of(before.get("spec", {}))
+    return causes + [*claim_status(new.get("status", {}), before.get("status", {}), requests, deleted=deleted)]
+
+
+def validate_template(
+    resource: Object, old: Object | None = None, gates: Gates = DEFAULT, *, admin_namespace: bool = False
+) -> list[Cause]:
+    """Judge a ResourceClaimTemplate. `admin_namespace`: its namespace is labelled for admin access."""
+
+    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+        yield from _metadata(new, before, namespaced=True)
+        spec = new.get("spec", {})
+        if before is None and not admin_namespace:
+            yield from admin_request(spec.get("spec", {}))
+        yield from metadata.template(spec.get("metadata", {}), "spec.metadata")
+        yield from claim_spec(spec.get("spec", {}), "spec.spec", gates)
+        if before is not None:
+            yield from _unchanged_spec(new, before)
+
+    return _judged("ResourceClaimTemplate", resource, old, gates, judge)
+
+
+def validate_class(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[Cause]:
+    """Judge a DeviceClass."""
+
+    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+        yield from _metadata(new, before, namespaced=False, judge_prefix=False)
+        yield from class_spec(new.get("spec", {}), None if before is None else before.get("spec", {}), gates)
+
+    return _judged("DeviceClass", resource, old, gates, judge)
+
+
+def validate_taint_rule(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[Cause]:
+    """Judge a DeviceTaintRule without its status."""
+
+    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+        yield from _metadata(new, before, namespaced=False, judge_name=False)
+        yield from taint_rule_spec(new.get("spec", {}), None if before is None else before.get("spec", {}))
+
+    return _judged("DeviceTaintRule", resource, old, gates, judge)
+
+
+def validate_taint_rule_status(resource: Object, old: Object) -> list[Cause]:
+    """Judge the status of a DeviceTaintRule that is to replace that of `old`."""
+    try:
+        new, before = decoded(resource, "DeviceTaintRule"), decoded(old, "DeviceTaintRule")
+    except Undecodable as fault:
+        return [_of(fault)]
+    causes = [*metadata.unchanged(new.get("metadata", {}), before.get("metadata", {}), namespaced=False)]
+    return causes + [*conditions(new.get("status", {}).get("conditions", []), "status.conditions")]
+
+
+VALIDATORS: Mapping[str, Callable[..., list[Cause]]] = {
+    "ResourceSlice": validate_slice,
+    "ResourceClaim": validate_claim,
+    "ResourceClaimTemplate": validate_template,
+    "DeviceClass": validate_class,
+    "DeviceTaintRule": validate_taint_rule,
+}
+"""The function for each kind; all take (resource, old, gates)."""
+
+
+def _judged(kind: str, resource: Object, old: Object | None, gates: Gates, judge: _Judge) -> list[Cause]:
+    try:
+        before = None if old is None else prepared(old, kind, None, gates=None)
+        new = prepared(resource, kind, before, gates=gates)
+    except Undecodable as fault:
+        return [_of(fault)]
+    return list(judge(new, before))
+
+
+def _of(fault: Undecodable) -> Cause:
+    return Cause(fault.field, TYPE_INVALID, fault.message)
+
+
+def _metadata(
+    new: Object, before: Object | None, *, namespaced: bool, judge_name: bool = True, judge_prefix: bool = True
+) -> Iterator[Cause]:
+    own = new.get("metadata", {})
+    if before is None:
+        return metadata.created(own, namespaced=namespaced, judge_prefix=judge_prefix)
+    stored = before.get("metadata", {})
+    return metadata.updated(own, stored, namespaced=namespaced, judge_name=judge_name, judge_prefix=judge_prefix)
+
+
+def _unchanged_spec(new: Object, before: Object) -> Iterator[Cause]:
+    if not same(new.get("spec", {}), before.get("spec", {}), BY_KIND[new["kind"]].fields["spec"].type):
+        yield invalid("spec", "the new one", "must stay as it is; delete the object and make another")

@@ -1,0 +1,267 @@
+"""The shapes of resource.k8s.io/v1 in Kubernetes 1.36, with the parts of core and meta they are made of.
+
+Fields that came later are unknown here, as they are to an API server of that version.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduling.api.validation.schema import (
+    FLAG,
+    INTEGER,
+    QUANTITY,
+    RAW,
+    TEXT,
+    TIME,
+    Field,
+    ListOf,
+    MapOf,
+    Shape,
+    Written,
+    always,
+    filled,
+    pointer,
+)
+
+API_VERSION: Final = "resource.k8s.io/v1"
+
+_TEXTS: Final = ListOf(TEXT)
+
+METADATA: Final = Shape(
+    {
+        "name": filled(TEXT),
+        "generateName": filled(TEXT),
+        "namespace": filled(TEXT),
+        "selfLink": filled(TEXT),
+        "uid": filled(TEXT),
+        "resourceVersion": filled(TEXT),
+        "generation": filled(INTEGER),
+        "creationTimestamp": pointer(TIME),
+        "deletionTimestamp": pointer(TIME),
+        "deletionGracePeriodSeconds": pointer(INTEGER),
+        "labels": filled(MapOf(TEXT)),
+        "annotations": filled(MapOf(TEXT)),
+        "ownerReferences": filled(
+            ListOf(
+                Shape(
+                    {
+                        "apiVersion": always(TEXT),
+                        "kind": always(TEXT),
+                        "name": always(TEXT),
+                        "uid": always(TEXT),
+                        "controller": pointer(FLAG),
+                        "blockOwnerDeletion": pointer(FLAG),
+                    }
+                )
+            )
+        ),
+        "finalizers": filled(_TEXTS),
+        "managedFields": filled(ListOf(Shape({"manager": filled(TEXT), "operation": filled(TEXT)}))),
+    }
+)
+
+_REQUIREMENT: Final = Shape({"key": always(TEXT), "operator": always(TEXT), "values": filled(_TEXTS)})
+_TERM: Final = Shape({"matchExpressions": filled(ListOf(_REQUIREMENT)), "matchFields": filled(ListOf(_REQUIREMENT))})
+NODE_SELECTOR: Final = Shape({"nodeSelectorTerms": always(ListOf(_TERM))})
+
+CONDITION: Final = Shape(
+    {
+        "type": always(TEXT),
+        "status": always(TEXT),
+        "observedGeneration": filled(INTEGER),
+        "lastTransitionTime": always(TIME),
+        "reason": always(TEXT),
+        "message": always(TEXT),
+    }
+)
+
+_TAINT: Final = Shape({"key": always(TEXT), "value": filled(TEXT), "effect": always(TEXT), "timeAdded": pointer(TIME)})
+_TOLERATION: Final = Shape(
+    {
+        "key": filled(TEXT),
+        "operator": filled(TEXT),
+        "value": filled(TEXT),
+        "effect": filled(TEXT),
+        "tolerationSeconds": pointer(INTEGER),
+    }
+)
+
+_COUNTERS: Final = filled(MapOf(Shape({"value": always(QUANTITY)})))
+_ATTRIBUTE: Final = Shape(
+    {
+        "int": pointer(INTEGER),
+        "bool": pointer(FLAG),
+        "string": pointer(TEXT),
+        "version": pointer(TEXT),
+        "ints": filled(ListOf(INTEGER)),
+        "bools": filled(ListOf(FLAG)),
+        "strings": filled(_TEXTS),
+        "versions": filled(_TEXTS),
+    }
+)
+_POLICY: Final = Shape(
+    {
+        "default": Field(QUANTITY, Written.ALWAYS, pointer=True),
+        "validValues": filled(ListOf(QUANTITY)),
+        "validRange": pointer(Shape({"min": pointer(QUANTITY), "max": pointer(QUANTITY), "step": pointer(QUANTITY)})),
+    }
+)
+DEVICE: Final = Shape(
+    {
+        "name": always(TEXT),
+        "attributes": filled(MapOf(_ATTRIBUTE)),
+        "capacity": filled(MapOf(Shape({"value": always(QUANTITY), "requestPolicy": pointer(_POLICY)}))),
+        "consumesCounters": filled(ListOf(Shape({"counterSet": always(TEXT), "counters": _COUNTERS}))),
+        "nodeName": pointer(TEXT),
+        "nodeSelector": pointer(NODE_SELECTOR),
+        "allNodes": pointer(FLAG),
+        "taints": filled(ListOf(_TAINT)),
+        "bindsToNode": pointer(FLAG),
+        "bindingConditions": filled(_TEXTS),
+        "bindingFailureConditions": filled(_TEXTS),
+        "allowMultipleAllocations": pointer(FLAG),
+        "nodeAllocatableResourceMappings": filled(
+            MapOf(Shape({"capacityKey": pointer(TEXT), "allocationMultiplier": pointer(QUANTITY)}))
+        ),
+    }
+)
+SLICE_SPEC: Final = Shape(
+    {
+        "driver": always(TEXT),
+        "pool": always(
+            Shape({"name": always(TEXT), "generation": always(INTEGER), "resourceSliceCount": always(INTEGER)})
+        ),
+        "nodeName": pointer(TEXT),
+        "nodeSelector": pointer(NODE_SELECTOR),
+        "allNodes": pointer(FLAG),
+        "devices": filled(ListOf(DEVICE)),
+        "perDeviceNodeSelection": pointer(FLAG),
+        "sharedCounters": filled(ListOf(Shape({"name": always(TEXT), "counters": _COUNTERS}))),
+    }
+)
+
+SELECTORS: Final = ListOf(Shape({"cel": pointer(Shape({"expression": always(TEXT)}))}))
+_OPAQUE: Final = pointer(Shape({"driver": always(TEXT), "parameters": always(RAW)}))
+_EXACT: Final = {
+    "deviceClassName": always(TEXT),
+    "selectors": filled(SELECTORS),
+    "allocationMode": filled(TEXT),
+    "count": filled(INTEGER),
+    "tolerations": filled(ListOf(_TOLERATION)),
+    "capacity": pointer(Shape({"requests": filled(MapOf(QUANTITY))})),
+}
+_REQUEST: Final = Shape(
+    {
+        "name": always(TEXT),
+        "exactly": pointer(Shape({**_EXACT, "adminAccess": pointer(FLAG)})),
+        "firstAvailable": filled(ListOf(Shape({"name": always(TEXT), **_EXACT}))),
+    }
+)
+CLAIM_SPEC: Final = Shape(
+    {
+        "devices": always(
+            Shape(
+                {
+                    "requests": always(ListOf(_REQUEST)),
+                    "constraints": filled(
+                        ListOf(
+                            Shape(
+                                {
+                                    "requests": filled(_TEXTS),
+                                    "matchAttribute": pointer(TEXT),
+                                    "distinctAttribute": pointer(TEXT),
+                                }
+                            )
+                        )
+                    ),
+                    "config": filled(ListOf(Shape({"requests": filled(_TEXTS), "opaque": _OPAQUE}))),
+                }
+            )
+        )
+    }
+)
+
+_RESULT: Final = Shape(
+    {
+        "request": always(TEXT),
+        "driver": always(TEXT),
+        "pool": always(TEXT),
+        "device": always(TEXT),
+        "adminAccess": pointer(FLAG),
+        "tolerations": filled(ListOf(_TOLERATION)),
+        "bindingConditions": filled(_TEXTS),
+        "bindingFailureConditions": filled(_TEXTS),
+        "shareID": pointer(TEXT),
+        "consumedCapacity": filled(MapOf(QUANTITY)),
+    }
+)
+ALLOCATION: Final = Shape(
+    {
+        "devices": always(
+            Shape(
+                {
+                    "results": filled(ListOf(_RESULT)),
+                    "config": filled(
+                        ListOf(Shape({"source": always(TEXT), "requests": filled(_TEXTS), "opaque": _OPAQUE}))
+                    ),
+                }
+            )
+        ),
+        "nodeSelector": pointer(NODE_SELECTOR),
+        "allocationTimestamp": pointer(TIME),
+    }
+)
+_DEVICE_STATUS: Final = Shape(
+    {
+        "driver": always(TEXT),
+        "pool": always(TEXT),
+        "device": always(TEXT),
+        "shareID": pointer(TEXT),
+        "conditions": always(ListOf(CONDITION)),
+        "data": pointer(RAW),
+        "networkData": pointer(
+            Shape({"interfaceName": filled(TEXT), "ips": filled(_TEXTS), "hardwareAddress": filled(TEXT)})
+        ),
+    }
+)
+CLAIM_STATUS: Final = Shape(
+    {
+        "allocation": pointer(ALLOCATION),
+        "reservedFor": filled(
+            ListOf(
+                Shape({"apiGroup": filled(TEXT), "resource": always(TEXT), "name": always(TEXT), "uid": always(TEXT)})
+            )
+        ),
+        "devices": filled(ListOf(_DEVICE_STATUS)),
+    }
+)
+
+CLASS_CONFIG: Final = ListOf(Shape({"opaque": _OPAQUE}))
+CLASS_SPEC: Final = Shape(
+    {
+        "selectors": filled(SELECTORS),
+        "config": filled(CLASS_CONFIG),
+        "extendedResourceName": pointer(TEXT),
+    }
+)
+TAINT_RULE_SPEC: Final = Shape(
+    {
+        "deviceSelector": pointer(Shape({"driver": pointer(TEXT), "pool": pointer(TEXT), "device": pointer(TEXT)})),
+        "taint": always(_TAINT),
+    }
+)
+
+
+def _object(spec: Shape, status: Shape | None = None) -> Shape:
+    top = {"apiVersion": filled(TEXT), "kind": filled(TEXT), "metadata": always(METADATA), "spec": always(spec)}
+    return Shape(top if status is None else {**top, "status": always(status)})
+
+
+BY_KIND: Final = {
+    "ResourceSlice": _object(SLICE_SPEC),
+    "ResourceClaim": _object(CLAIM_SPEC, CLAIM_STATUS),
+    "ResourceClaimTemplate": _object(Shape({"metadata": always(METADATA), "spec": always(CLAIM_SPEC)})),
+    "DeviceClass": _object(CLASS_SPEC),
+    "DeviceTaintRule": _object(TAINT_RULE_SPEC, Shape({"conditions": filled(ListOf(CONDITION))})),
+}

@@ -1,0 +1,101 @@
+"""Makes the nodes of a tree: numbers, places, balanced chains and expanded macros."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from scheduling.cel import tree
+from scheduling.cel.errors import Issue, SyntaxFault
+from scheduling.cel.lexer import Token
+from scheduling.cel.macros import Expander, Key, MacroMisused
+from scheduling.cel.pieces import Construct, Operand
+from scheduling.cel.syntax import Ast, Call, Entry, Expr, Field, ListLiteral, MapLiteral, MessageLiteral
+
+MAX_NODES = 250_000
+"""A limit of our own: a macro may repeat its target, so a short text can mean a tree of astronomic size."""
+
+
+class Builder:
+    """The nodes of one source."""
+
+    def __init__(self, macros: Mapping[Key, Expander]) -> None:
+        self._macros = macros
+        self._offsets: dict[int, int] = {}
+        self._spans: dict[int, tuple[int, int]] = {}
+        self._made = 0
+        self._place = (0, 0, 0)  # of the macro that is being expanded: offset, start, end
+
+    def new(self, offset: int, start: int, end: int) -> int:
+        """The number of a new node that stands at `offset` and was read from `start` to `end`."""
+        self._made += 1
+        if self._made > MAX_NODES:
+            raise SyntaxFault((Issue(offset, "the expression becomes too large when its macros are expanded"),))
+        self._offsets[self._made] = offset
+        self._spans[self._made] = (start, end)
+        return self._made
+
+    def number(self) -> int:
+        """For macros: a new node at the place of the macro's call."""
+        return self.new(*self._place)
+
+    def duplicate(self, node: Expr) -> Expr:
+        """For macros: the same expression with numbers of its own, at its own place."""
+        return tree.copy(node, lambda old: self.new(self._offsets[old], *self._spans[old]))
+
+    def balanced(self, function: str, terms: Sequence[Operand], operators: Sequence[Token]) -> Operand:
+        """A chain of `&&` or `||` as a tree of the least depth."""
+        if not operators:
+            return terms[0]
+
+        def build(low: int, high: int) -> Expr:
+            middle = (low + high + 1) // 2
+            left = terms[middle].node if middle == low else build(low, middle - 1)
+            right = terms[middle + 1].node if middle == high else build(middle + 1, high)
+            number = self.new(operators[middle].offset, terms[low].start, terms[high + 1].end)
+            return Call(number, function, None, (left, right))
+
+        height = max(each.height for each in terms)
+        return Operand(build(0, len(operators) - 1), height, terms[0].start, terms[-1].end)
+
+    def finished(self, construct: Construct, closer: Token) -> Operand:
+        """Makes the node of a bracket or call that is complete."""
+        number = self.new(construct.token.offset, construct.start, closer.end)
+        nodes = tuple(each.node for each in construct.items)
+        height = max((each.height for each in construct.items), default=0)
+        node: Expr
+        if construct.kind == "list":
+            node = ListLiteral(number, nodes, frozenset(construct.optionals))
+        elif construct.kind == "message":
+            keys = zip(construct.keys, nodes, strict=True)
+            fields = tuple(Field(at, str(name), value, optional) for (at, name, optional), value in keys)
+            node = MessageLiteral(number, construct.name, fields)
+        elif construct.kind == "map":
+            entries: list[Entry] = []
+            for (at, key, optional), value in zip(construct.keys, nodes, strict=True):
+                assert isinstance(key, Operand)
+                height = max(height, key.height)
+                entries.append(Entry(at, key.node, value, optional))
+            node = MapLiteral(number, tuple(entries))
+        else:
+            target = construct.target
+            if target is not None:
+                height = max(height, target.height) + 1
+            node = self.expanded(Call(number, construct.name, None if target is None else target.node, nodes))
+        return Operand(node, height, construct.start, closer.end)
+
+    def expanded(self, call: Call) -> Expr:
+        """What a call means: itself, or if it is a macro its expansion. Raises `SyntaxFault` for a macro misused."""
+        expander = self._macros.get((call.function, len(call.arguments), call.target is not None))
+        if expander is None:
+            return call
+        self._place = (self._offsets[call.id], *self._spans[call.id])
+        try:
+            expansion = expander(self, call.target, call.arguments)
+        except MacroMisused as misuse:
+            fault = Issue(self._offsets[misuse.node.id], f"{call.function}: {misuse.message}")
+            raise SyntaxFault((fault,)) from misuse
+        return call if expansion is None else expansion
+
+    def tree(self, source: str, root: Expr) -> Ast:
+        """The finished tree."""
+        return Ast(source, root, self._offsets, self._spans)

@@ -1,0 +1,395 @@
+"""Gives every node of a tree its type and every name its meaning, or says what does not fit.
+
+The rules are those of Kubernetes' CEL: what compiles there compiles here, with the same types and the same overloads
+in the same order.
+
+The walk is a list of steps instead of recursion (see `tree`): a step looks at a node and puts the steps for the nodes
+below it, and for what is to be done after them, in front. After an issue the checking goes on with the type of an
+error, which agrees with everything, so that one mistake is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from scheduling.cel import advice
+from scheduling.cel.checked import Checked, Reference
+from scheduling.cel.declarations.overloads import Overload
+from scheduling.cel.environment import Environment
+from scheduling.cel.errors import Issue, TypeFault
+from scheduling.cel.resolution import resolve
+from scheduling.cel.scopes import Scopes, loop_variables
+from scheduling.cel.syntax import (
+    Ast,
+    Call,
+    Comprehension,
+    Expr,
+    Identifier,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    MessageLiteral,
+    Select,
+    Uint,
+)
+from scheduling.cel.tree import children, qualified_name
+from scheduling.cel.types import (
+    BOOL,
+    BYTES,
+    DEVICE,
+    DOUBLE,
+    DYN,
+    ERROR,
+    INT,
+    NULL,
+    STRING,
+    UINT,
+    Kind,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+)
+from scheduling.cel.unification import TypeTooDeep, Unifier, is_dynamic, unwrapped
+
+_MOST_ISSUES = 20
+
+_LITERALS: dict[type, Type] = {
+    bool: BOOL,
+    int: INT,
+    Uint: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+    type(None): NULL,
+}
+
+
+def check(ast: Ast, environment: Environment) -> Checked:
+    """The tree with its types. Raises `TypeFault` with everything that does not fit, at most twenty issues."""
+    return _Checker(ast, environment).run()
+
+
+class _TooManyIssues(Exception):
+    """Enough is known to be wrong."""
+
+
+class _Checker:
+    def __init__(self, ast: Ast, environment: Environment) -> None:
+        self.ast = ast
+        self.environment = environment
+        self.unifier = Unifier()
+        self.types: dict[int, Type] = {}
+        self.references: dict[int, Reference] = {}
+        self.scopes = Scopes()
+        self.issues: list[Issue] = []
+        self.steps: list[tuple[Callable[..., None], Expr]] = []
+
+    def run(self) -> Checked:
+        root = self.ast.root
+        self.steps.append((self._start, root))
+        try:
+            while self.steps:
+                step, node = self.steps.pop()
+                step(node)
+            if not self.issues:
+                types = {number: self.unifier.resolved(of, final=True) for number, of in self.types.items()}
+                return Checked(self.ast, types, self.references, types[root.id])
+        except TypeTooDeep:
+            self.issues.append(Issue(0, "the types of this expression are nested too deep"))
+        except _TooManyIssues:
+            pass  # the first twenty are told
+        raise TypeFault(tuple(sorted(self.issues, key=lambda each: each.offset)))
+
+    # --- steps, issues, types
+
+    def _then(self, *steps: tuple[Callable[..., None], Expr]) -> None:
+        """These steps come next, in this order."""
+        self.steps.extend(reversed(steps))
+
+    def _after(self, nodes: Sequence[Expr], step: Callable[..., None], node: Expr) -> None:
+        """The nodes come next, and when they are checked the step."""
+        self._then(*((self._start, each) for each in nodes), (step, node))
+
+    def _tell(self, number: int, message: str) -> None:
+        self.issues.append(Issue(self.ast.offsets.get(number, 0), message))
+        if len(self.issues) >= _MOST_ISSUES:
+            raise _TooManyIssues
+
+    def _wrong(self, node: Expr, message: str) -> None:
+        """Nothing can be told of the node's type."""
+        self.types[node.id] = ERROR
+        self._tell(node.id, message)
+
+    def _set(self, node: Expr, of: Type) -> None:
+        if of.parameters:
+            self.unifier.measure(of)
+        self.types[node.id] = of
+
+    def _type(self, node: Expr) -> Type:
+        return self.types[node.id]
+
+    def _start(self, node: Expr) -> None:
+        _STARTS[type(node)](self, node)
+
+    # --- names
+
+    def literal(self, node: Literal) -> None:
+        """Starts with a literal."""
+        self.types[node.id] = _LITERALS[type(node.value)]
+
+    def identifier(self, node: Identifier) -> None:
+        """Starts with a name."""
+        name = node.name
+        local = self.scopes.find(name)
+        if local is not None and not name.startswith("."):
+            self.references[node.id] = Reference(name)
+            self.types[node.id] = local
+        elif not self._global(node, name, shadowed=local is not None):
+            device = self.environment.messages[DEVICE.name]
+            self._wrong(node, advice.unknown_name(name, self.environment.names, device))
+
+    def _global(self, node: Expr, name: str, *, shadowed: bool) -> bool:
+        """Makes the node a reference to a variable or type of that name, if there is one."""
+        name = name.removeprefix(".")
+        found = self.environment.names.get(name)
+        if found is None:
+            return False
+        self.references[node.id] = Reference(f".{name}" if shadowed else name)
+        self._set(node, found)
+        return True
+
+    def select(self, node: Select) -> None:
+        """Starts with a selection."""
+        name = qualified_name(node)
+        if name is not None:
+            first = name.partition(".")[0] if not name.startswith(".") else name.split(".")[1]
+            local = self.scopes.find(first)
+            if (local is None or name.startswith(".")) and self._global(node, name, shadowed=local is not None):
+                return
+        self._then((self._start, node.operand), (self._selected, node))
+
+    def _selected(self, node: Select) -> None:
+        found = self._field(node, node.operand, node.field, optional=False)
+        self._set(node, BOOL if node.test_only else self.unifier.resolved(found))
+
+    def _field(self, node: Expr, operand: Expr, name: str, *, optional: bool) -> Type:
+        """The type of a field of an operand that is checked."""
+        target, wrapped = unwrapped(self.unifier.resolved(self._type(operand)))
+        result = ERROR
+        if target.kind is Kind.MAP:
+            result = target.parameters[1]
+        elif target.kind is Kind.STRUCT:
+            result = self._message_field(node.id, target, name)
+        elif target.kind is Kind.PARAMETER:
+            self.unifier.agree(DYN, target)
+            result = DYN
+        else:
+            if target.kind is not Kind.ERROR and not is_dynamic(target):
+                self._tell(node.id, f"a value of type {advice.shown(target)} has no fields")
+            result = DYN
+        return optional_of(result) if wrapped or optional else result
+
+    def _message_field(self, number: int, of: Type, name: str) -> Type:
+        fields = self.environment.messages.get(of.name, {})
+        found = fields.get(name)
+        if found is None:
+            self._tell(number, advice.unknown_field(of, name, fields))
+            return ERROR
+        return found
+
+    # --- calls
+
+    def call(self, node: Call) -> None:
+        """Starts with a call."""
+        if node.function == "_?._" and node.target is None:
+            self._then((self._start, node.arguments[0]), (self._optional_select, node))
+            return
+        self._after(node.arguments, self._called, node)
+
+    def _optional_select(self, node: Call) -> None:
+        operand, field = node.arguments
+        assert isinstance(field, Literal)
+        self.types[field.id] = STRING
+        found = self._field(node, operand, str(field.value), optional=True)
+        self._set(node, self.unifier.resolved(found))
+        self.references[node.id] = Reference(overloads=("select_optional_field",))
+
+    def _called(self, node: Call) -> None:
+        """The arguments are checked: is it a function, one with a namespace, or a method?"""
+        functions = self.environment.functions
+        if node.target is None:
+            name = node.function.removeprefix(".")
+            overloads = functions.get(name)
+            if overloads is None:
+                self._wrong(node, advice.unknown_function(node.function, functions, method=False))
+                return
+            self._resolve(node, name, overloads, None, "" if name == node.function else name)
+            return
+        prefix = qualified_name(node.target)
+        if prefix is not None:
+            name = f"{prefix}.{node.function}".removeprefix(".")
+            overloads = functions.get(name)
+            if overloads is not None:
+                self._resolve(node, name, overloads, None, name)
+                return
+        self._then((self._start, node.target), (self._method, node))
+
+    def _method(self, node: Call) -> None:
+        overloads = self.environment.functions.get(node.function)
+        if overloads is None:
+            self._wrong(node, advice.unknown_function(node.function, self.environment.functions, method=True))
+            return
+        self._resolve(node, node.function, overloads, node.target, "")
+
+    def _resolve(
+        self, node: Call, name: str, overloads: tuple[Overload, ...], target: Expr | None, written: str
+    ) -> None:
+        """Finds the overloads that fit. `written`: the name to keep in the reference."""
+        method = target is not None
+        if not method and name in ("_&&_", "_||_"):
+            self._resolve_logical(node, overloads[0])
+            return
+        given = [self._type(each) for each in node.arguments]
+        if target is not None:
+            given.insert(0, self._type(target))
+        found = resolve(self.unifier, overloads, given, method=method)
+        if found is None:
+            shown = [self.unifier.resolved(each, final=True) for each in given]
+            self._wrong(node, advice.no_overload(name, shown, overloads, method=method))
+            return
+        self._set(node, found.result)
+        self.references[node.id] = Reference(written, found.overloads)
+
+    def _resolve_logical(self, node: Call, overload: Overload) -> None:
+        fits = True
+        for each in node.arguments:
+            if not self.unifier.agree(self._type(each), BOOL):
+                fits = False
+                symbol = node.function.strip("_")
+                found = advice.shown(self.unifier.resolved(self._type(each), final=True))
+                self._tell(each.id, f"'{symbol}' joins conditions, but this is of type {found}")
+        self.types[node.id] = BOOL if fits else ERROR
+        if fits:
+            self.references[node.id] = Reference(overloads=(overload.id,))
+
+    # --- literals of lists, maps and messages
+
+    def list(self, node: ListLiteral) -> None:
+        """Starts with a list literal."""
+        self._after(node.elements, self._listed, node)
+
+    def _listed(self, node: ListLiteral) -> None:
+        joined: Type | None = None
+        for index, each in enumerate(node.elements):
+            of = self._type(each)
+            if index in node.optional:
+                of = self._present(each, of)
+            joined = self.unifier.joined(joined, of)
+        self._set(node, list_of(self.unifier.fresh() if joined is None else joined))
+
+    def map(self, node: MapLiteral) -> None:
+        """Starts with a map literal."""
+        self._after(children(node), self._mapped, node)
+
+    def _mapped(self, node: MapLiteral) -> None:
+        key: Type | None = None
+        value: Type | None = None
+        for entry in node.entries:
+            key = self.unifier.joined(key, self._type(entry.key))
+            of = self._type(entry.value)
+            if entry.optional:
+                of = self._present(entry.value, of)
+            value = self.unifier.joined(value, of)
+        if key is None or value is None:
+            key, value = self.unifier.fresh(), self.unifier.fresh()
+        self._set(node, map_of(key, value))
+
+    def _present(self, node: Expr, of: Type) -> Type:
+        """What an element written with a question mark gives when it is there."""
+        inner, wrapped = unwrapped(of)
+        if not wrapped and not is_dynamic(of):
+            self._tell(node.id, f"'?' needs an optional value, but this is of type {advice.shown(of)}")
+        return inner
+
+    def message(self, node: MessageLiteral) -> None:
+        """Starts with a message literal."""
+        name = node.type_name.removeprefix(".")
+        found = self.environment.names.get(name)
+        if found is None or name in self.environment.constants:
+            self._wrong(node, f"there is no message type '{node.type_name}'")
+            return
+        self.references[node.id] = Reference(name)
+        fields = self.environment.messages.get(name)
+        if found.kind is not Kind.TYPE or fields is None:
+            self._wrong(node, f"'{node.type_name}' is not a message type")
+            return
+        self._set(node, found.parameters[0])
+        self._after(children(node), self._message_filled, node)
+
+    def _message_filled(self, node: MessageLiteral) -> None:
+        name = node.type_name.removeprefix(".")
+        for field in node.fields:
+            wanted = self._message_field(field.id, Type(Kind.STRUCT, name), field.name)
+            of = self._type(field.value)
+            if field.optional:
+                of = self._present(field.value, of)
+            if not self.unifier.agree(wanted, of):
+                text = f"field '{field.name}' is of type {advice.shown(wanted)}, but {advice.shown(of)} is given"
+                self._tell(field.id, text)
+
+    # --- comprehensions
+
+    def comprehension(self, node: Comprehension) -> None:
+        """Starts with a fold."""
+        self._then(
+            (self._start, node.range),
+            (self._start, node.initial),
+            (self._enter, node),
+            (self._start, node.condition),
+            (self._condition_checked, node),
+            (self._start, node.step),
+            (self._step_checked, node),
+            (self._start, node.result),
+            (self._leave, node),
+        )
+
+    def _enter(self, node: Comprehension) -> None:
+        over = self.unifier.resolved(self._type(node.range))
+        found = loop_variables(over, two=bool(node.variable2))
+        if found is None:
+            self._tell(node.range.id, advice.no_elements(over))
+            found = ERROR, ERROR
+        elif over.kind is Kind.PARAMETER:
+            self.unifier.agree(DYN, over)
+        first, second = found
+        self.scopes.enter({node.accumulator: self._type(node.initial)})
+        self.scopes.enter({node.variable: first, node.variable2: second} if node.variable2 else {node.variable: first})
+
+    def _condition_checked(self, node: Comprehension) -> None:
+        self._require(node.condition, BOOL)
+
+    def _step_checked(self, node: Comprehension) -> None:
+        self._require(node.step, self._type(node.initial))
+        self.scopes.leave()
+
+    def _leave(self, node: Comprehension) -> None:
+        self.scopes.leave()
+        self._set(node, self.unifier.resolved(self._type(node.result)))
+
+    def _require(self, node: Expr, wanted: Type) -> None:
+        if not self.unifier.agree(wanted, self._type(node)):
+            shown = [advice.shown(self.unifier.resolved(each, final=True)) for each in (wanted, self._type(node))]
+            self._tell(node.id, f"this must be of type {shown[0]}, but is {shown[1]}")
+
+
+_STARTS: dict[type, Callable[..., None]] = {
+    Literal: _Checker.literal,
+    Identifier: _Checker.identifier,
+    Select: _Checker.select,
+    Call: _Checker.call,
+    ListLiteral: _Checker.list,
+    MapLiteral: _Checker.map,
+    MessageLiteral: _Checker.message,
+    Comprehension: _Checker.comprehension,
+}

@@ -1,0 +1,99 @@
+"""From the text of a selector to a program.
+
+Results are remembered, errors too: a scheduler compiles the selectors of every class and claim for every node. Kinds
+of errors are Kubernetes': `Invalid` for what is wrong with an expression, `Internal` for what shows only when its
+constants are computed (`int("x")`), which Kubernetes does after all checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduling.cel import advice
+from scheduling.cel.checked import Checked
+from scheduling.cel.checker import check
+from scheduling.cel.environment import Features, environment
+from scheduling.cel.errors import CompileError, EvaluationError, Issue, SyntaxFault, TypeFault
+from scheduling.cel.parser import parse
+from scheduling.cel.program import Program
+from scheduling.cel.program_cache import ProgramCache
+from scheduling.cel.syntax import place_at
+from scheduling.cel.types import BOOL
+from scheduling.cel.unification import same
+from scheduling.cel.validators import validate
+from scheduling.cel.values import Stop, refill
+
+_REMEMBERED = 200_000
+"""Nodes of all programs that are remembered."""
+_TEXT_PER_NODE = 100
+"""Characters of an expression that count as much as one node."""
+
+_DEFAULTS = Features()
+
+
+def compile(expression: str, features: Features = _DEFAULTS) -> Program:  # noqa: A001 (CEL's word)
+    """The program of a selector. Safe to call from threads. Raises `CompileError`, a new one each time."""
+    try:
+        found = _PROGRAMS.get((expression, features), lambda: _compiled(expression, features))
+    except RecursionError as fault:
+        # Every walk bounds its own depth, but a caller may have used up the stack. Not remembered: the next may not.
+        raise CompileError(expression, "the expression is nested too deep", None, "Internal") from fault
+    if isinstance(found, CompileError):
+        raise CompileError(found.expression, found.message, found.place, found.kind, found.others) from found.__cause__
+    return found
+
+
+_PROGRAMS: ProgramCache[Program | CompileError] = ProgramCache(_REMEMBERED)
+
+
+def _compiled(expression: str, features: Features) -> tuple[Program | CompileError, int]:
+    """The program or what is wrong, and its weight."""
+    text = 1 + len(expression) // _TEXT_PER_NODE
+    try:
+        program = Program(checked(expression, features))
+    except CompileError as error:
+        return error, text
+    except EvaluationError as error:
+        message = f"this constant cannot be computed: {error.message}"
+        failure = CompileError(error.expression, message, error.place, "Internal")
+        failure.__cause__ = error
+        return failure, text
+    except Stop as error:
+        failure = CompileError(expression, error.message, None, "Internal")
+        failure.__cause__ = error
+        return failure, text
+    finally:
+        refill()
+    return program, text + len(program.checked.types)
+
+
+def checked(expression: str, features: Features = _DEFAULTS) -> Checked:
+    """The checked tree of a selector, before its constants are computed.
+
+    Raises `CompileError`, and `functions.regex.MissingLibrary` for a regular expression without google-re2.
+    """
+    source = _scalar(expression)
+    try:
+        result = check(parse(source), environment(features))
+        issues: Sequence[Issue] = validate(result)
+    except (SyntaxFault, TypeFault) as fault:
+        raise _error(source, fault.issues) from fault
+    if issues:
+        raise _error(source, issues)
+    if not (same(result.result, BOOL) or same(result.result, environment(features).attribute)):
+        found = advice.shown(result.result)
+        raise CompileError(source, f"a selector must be true or false, but this is of type {found}", None)
+    return result
+
+
+def _scalar(expression: str) -> str:
+    """Halves of surrogate pairs are no characters; like anything that is not UTF-8, Kubernetes reads them as U+FFFD."""
+    if expression.isascii():
+        return expression
+    return expression.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _error(source: str, issues: Sequence[Issue]) -> CompileError:
+    first, *rest = issues
+    others = tuple((place_at(source, each.offset), each.message) for each in rest)
+    return CompileError(source, first.message, place_at(source, first.offset), "Invalid", others)

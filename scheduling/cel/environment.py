@@ -1,0 +1,115 @@
+"""What an expression may use: functions, names and the type of the device, by the features of the cluster.
+
+Kubernetes keeps two environments. `stored` is for expressions that are in the cluster already, and what the scheduler
+evaluates: everything known, whatever the feature gates say. `new` is for objects that are being written: only what a
+control plane one minor version older would understand too (here 1.36), and what is switched on.
+
+They differ in three things: whether `includes` exists, whether the device has `allowMultipleAllocations`, and whether
+the type of an attribute is `dyn` or `google.protobuf.Any`, over which nothing can iterate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from scheduling.cel.declarations import (
+    authorization,
+    cidr,
+    comprehensions,
+    formats,
+    ip,
+    lists,
+    optionals,
+    quantity,
+    regex,
+    semver,
+    sets,
+    standard,
+    strings,
+    urls,
+)
+from scheduling.cel.declarations.messages import CONSTANTS, MESSAGES, NAMED_TYPES
+from scheduling.cel.declarations.overloads import Library, Overload
+from scheduling.cel.types import ANY, BOOL, DEVICE, DYN, INT, QUANTITY, STRING, Type, map_of, type_of
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The switches that matter to an expression; `stored` chooses the environment (see the module)."""
+
+    consumable_capacity: bool = True
+    list_attributes: bool = False
+    stored: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Everything the checker looks names up in.
+
+    `functions`: overloads in the order in which Kubernetes declares them. `names`: variables and the names of types.
+    `messages`: fields by the name of the message. `constants`: names of numbers. `attribute`: the type of an
+    attribute's value.
+    """
+
+    functions: Mapping[str, tuple[Overload, ...]]
+    names: Mapping[str, Type]
+    messages: Mapping[str, Mapping[str, Type]]
+    constants: Mapping[str, int]
+    attribute: Type
+
+
+@cache
+def environment(features: Features) -> Environment:
+    """The environment for these features."""
+    attribute = DYN if features.stored or features.list_attributes else ANY
+    attributes = map_of(STRING, map_of(STRING, attribute))
+    capacity = map_of(STRING, map_of(STRING, QUANTITY))
+    device = {"driver": STRING, "attributes": attributes, "capacity": capacity}
+    if features.stored or features.consumable_capacity:
+        device["allowMultipleAllocations"] = BOOL
+    types = {
+        **NAMED_TYPES,
+        DEVICE.name: DEVICE,
+        f"{DEVICE.name}.attributes": attributes,
+        f"{DEVICE.name}.attributes.@elem": map_of(STRING, attribute),
+        f"{DEVICE.name}.capacity": capacity,
+    }
+    names = {name: type_of(of) for name, of in types.items()}
+    names.update(dict.fromkeys(CONSTANTS, INT))
+    names["device"] = DEVICE
+    messages = {**MESSAGES, DEVICE.name: device}
+    return Environment(_merged(_libraries(features)), names, messages, CONSTANTS, attribute)
+
+
+def _libraries(features: Features) -> list[Library]:
+    found = [standard.FUNCTIONS, urls.FUNCTIONS, regex.FUNCTIONS]
+    if not features.stored:
+        found.append(lists.KUBERNETES)
+    found += [
+        authorization.FUNCTIONS,
+        optionals.FUNCTIONS,
+        quantity.FUNCTIONS,
+        strings.FUNCTIONS,
+        sets.FUNCTIONS,
+        ip.FUNCTIONS,
+        cidr.FUNCTIONS,
+        formats.FUNCTIONS,
+        comprehensions.FUNCTIONS,
+        semver.FUNCTIONS,
+        lists.EXTENSION,
+    ]
+    if features.stored:
+        found.append(lists.KUBERNETES)
+    if features.stored or features.list_attributes:
+        found.append(lists.INCLUDES)
+    return found
+
+
+def _merged(libraries: list[Library]) -> Mapping[str, tuple[Overload, ...]]:
+    functions: dict[str, tuple[Overload, ...]] = {}
+    for library in libraries:
+        for name, overloads in library.items():
+            functions[name] = functions.get(name, ()) + overloads
+    return functions

@@ -1,0 +1,86 @@
+"""What can go wrong with an expression, as one small tree with fields.
+
+Two moments, two errors: an expression that cannot be compiled is wrong for every device; one that fails while it is
+evaluated is wrong for the device at hand. Kubernetes refuses the first at admission (reason `Invalid`), and lets the
+second stop the scheduling of the whole pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from scheduling.cel.syntax import Place
+
+
+def shortened(text: str, longest: int) -> str:
+    """The text for a message, cut where it is too long."""
+    return text if len(text) <= longest else text[:longest] + "…"
+
+
+class CelError(Exception):
+    """Any fault of an expression. `message` says what is wrong, without the place."""
+
+    def __init__(self, expression: str, message: str, place: Place | None) -> None:
+        super().__init__(f"{place.line}:{place.column + 1}: {message}" if place is not None else message)
+        self.expression = expression
+        self.message = message
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One thing that is wrong with an expression: `offset` is the place in the source, in characters from 0."""
+
+    offset: int
+    message: str
+
+
+class SyntaxFault(Exception):
+    """The text is not an expression. `issues` in order of their places, at least one."""
+
+    def __init__(self, issues: tuple[Issue, ...]) -> None:
+        super().__init__("; ".join(each.message for each in issues))
+        self.issues = issues
+
+
+class TypeFault(Exception):
+    """The expression is well formed, but names or types do not fit. `issues` in order of places, at least one."""
+
+    def __init__(self, issues: tuple[Issue, ...]) -> None:
+        super().__init__("; ".join(each.message for each in issues))
+        self.issues = issues
+
+
+class CompileError(CelError):
+    """The expression cannot be compiled.
+
+    `kind` is Kubernetes' word: `Invalid` (the expression is wrong) or `Internal`. `place` is None when the expression
+    as a whole is meant (its type, its length). `others` holds the further issues that were found, with their places.
+    """
+
+    def __init__(
+        self,
+        expression: str,
+        message: str,
+        place: Place | None,
+        kind: Literal["Invalid", "Internal"] = "Invalid",
+        others: tuple[tuple[Place, str], ...] = (),
+    ) -> None:
+        super().__init__(expression, message, place)
+        self.kind = kind
+        self.others = others
+
+
+class EvaluationError(CelError):
+    """The evaluation for one device failed.
+
+    `cost` is what was spent until then; `cost_exceeded` marks the cost limit as the reason.
+    """
+
+    def __init__(
+        self, expression: str, message: str, place: Place | None, cost: int = 0, *, cost_exceeded: bool = False
+    ) -> None:
+        super().__init__(expression, message, place)
+        self.cost = cost
+        self.cost_exceeded = cost_exceeded

@@ -1,0 +1,48 @@
+"""What one evaluation carries through the compiled closures: what was spent, the device, the loop variables.
+
+Every closure has the form `run(frame) -> value` and charges for itself. Upstream counts after each step and stops as
+soon as the limit is passed; steps of one unit are charged here several at a time, which gives the same sums: whoever
+passes the limit with such a sum has spent exactly one unit more than it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduling.cel.device import Device
+from scheduling.cel.values import TooExpensive, Value
+
+Run = Callable[["Frame"], Value]
+"""A compiled node."""
+
+
+class _Unset:
+    """In place of a value that is not there yet."""
+
+
+UNSET = _Unset()
+
+
+class Frame:
+    """The state of one evaluation. `slots` holds the variables of comprehensions, by the number the planner gave."""
+
+    __slots__ = ("cost", "device", "limit", "slots")
+
+    def __init__(self, device: Device, limit: int, slots: int) -> None:
+        self.cost = 0
+        self.limit = limit
+        self.device = device
+        self.slots: list[Value] = [UNSET] * slots
+
+
+def charge(frame: Frame, units: int) -> None:
+    """Spend units at once. Raises TooExpensive above the limit. The closures that run most often spell it out."""
+    frame.cost += units
+    if frame.cost > frame.limit:
+        raise TooExpensive
+
+
+def overdrawn(frame: Frame) -> TooExpensive:
+    """The error after several single units were charged together and the limit was passed among them."""
+    frame.cost = frame.limit + 1
+    return TooExpensive()

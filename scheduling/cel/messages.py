@@ -1,0 +1,205 @@
+"""Messages that an expression makes: the well-known types of protocol buffers, which become plain values at once.
+
+`google.protobuf.Int64Value{value: 5}` is the int 5, a `Struct` is a map with values as JSON has them, and so on. Only
+`Empty` stays a message. Fields narrower than CEL's types are checked for overflow.
+"""
+
+from __future__ import annotations
+
+import struct
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from math import copysign, inf
+from typing import ClassVar
+
+from scheduling.cel.functions.conversions import duration_text
+from scheduling.cel.functions.times import timestamp_text
+from scheduling.cel.mappings import unmap_key
+from scheduling.cel.moments import SECOND
+from scheduling.cel.types import INT_MAX, INT_MIN, Type, message
+from scheduling.cel.values import (
+    Duration,
+    Fault,
+    Opaque,
+    Optional,
+    Timestamp,
+    TooExpensive,
+    Unsigned,
+    Value,
+    elements,
+    is_list,
+    is_map,
+    spend,
+    type_name,
+)
+
+_JSON_SAFE = 2**53 - 1
+_DEEPEST = 100
+
+Fields = Mapping[str, Value]
+
+
+class Empty(Opaque):
+    """`google.protobuf.Empty{}`."""
+
+    __slots__ = ()
+    cel_type: ClassVar[Type] = message("google.protobuf.Empty")
+
+    def cel_equal(self, other: Value) -> bool:
+        """Equal to every other one."""
+        return type(other) is Empty
+
+
+def make(name: str, fields: Fields) -> Value:
+    """The value of a message. Raises Fault for types that cannot be made and for fields that do not fit."""
+    maker = _MAKERS.get(name)
+    if maker is None:
+        raise Fault(f"unknown type '{name}'")
+    return maker(fields)
+
+
+def _field(fields: Fields, name: str, default: Value) -> Value:
+    """A field of a scalar or container type. Raises Fault for a value of another type than the default's."""
+    if name not in fields:
+        return default
+    value = fields[name]
+    while type(value) is Optional and value.present:
+        value = value.get()
+    if type_name(value) != type_name(default):
+        raise Fault(f"field {name}: unsupported conversion from {type_name(value)} to {type_name(default)}")
+    return value
+
+
+def _wrapper(default: Value, convert: Callable[[Value], Value] = lambda value: value) -> Callable[[Fields], Value]:
+    return lambda fields: convert(_field(fields, "value", default))
+
+
+def _int32(value: Value) -> Value:
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise Fault("integer overflow")
+    return value
+
+
+def _uint32(value: Value) -> Value:
+    if not isinstance(value, int) or not 0 <= value < 2**32:
+        raise Fault("unsigned integer overflow")
+    return value
+
+
+def _single(value: Value) -> Value:
+    """A double rounded to 32 bits."""
+    assert isinstance(value, float)
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return copysign(inf, value)
+
+
+def _nanoseconds(fields: Fields) -> int:
+    seconds, rest = _field(fields, "seconds", 0), _int32(_field(fields, "nanos", 0))
+    assert isinstance(seconds, int)
+    assert isinstance(rest, int)
+    return seconds * SECOND + rest
+
+
+def _duration(fields: Fields) -> Value:
+    return Duration(max(INT_MIN, min(INT_MAX, _nanoseconds(fields))))
+
+
+def _timestamp(fields: Fields) -> Value:
+    return Timestamp(_nanoseconds(fields))
+
+
+def _struct(fields: Fields) -> Value:
+    return as_json(_field(fields, "fields", {}))
+
+
+def _list(fields: Fields) -> Value:
+    return as_json(_field(fields, "values", []))
+
+
+_KINDS: Mapping[str, Value] = {
+    "bool_value": False,
+    "number_value": 0.0,
+    "string_value": "",
+    "struct_value": {},
+    "list_value": [],
+}
+
+
+def _value(fields: Fields) -> Value:
+    """One of several fields; of more than one, upstream takes any."""
+    found: Value = None
+    for name in fields:
+        if name == "null_value":
+            _int32(_field(fields, name, 0))  # a number of an enumeration, whatever number
+            found = None
+        else:
+            found = as_json(_field(fields, name, _KINDS[name]))
+    return found
+
+
+def _any(_fields: Fields) -> Value:
+    raise Fault("unsupported conversion of a google.protobuf.Any")
+
+
+def as_json(value: Value, depth: int = 0) -> Value:
+    """The value as JSON has it: numbers are doubles, or texts where a double is too coarse. Raises Fault for others."""
+    spend(1)
+    if depth > _DEEPEST:
+        raise TooExpensive
+    while type(value) is Optional:
+        value = value.get()
+    if is_list(value):
+        return [as_json(each, depth + 1) for each in elements(value)]
+    if is_map(value):
+        return _object(value, depth)
+    if value is None or isinstance(value, bool | str | float):
+        return value
+    if isinstance(value, int):
+        return float(value) if abs(value) <= _JSON_SAFE else str(int(value))
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")
+    if isinstance(value, Timestamp):
+        return timestamp_text(value)
+    if isinstance(value, Duration):
+        return duration_text(value)
+    raise Fault(f"type conversion error from '{type_name(value)}' to JSON")
+
+
+def _object(value: Value, depth: int) -> Value:
+    made: dict[object, Value] = {}
+    for stored, each in value.items():  # type: ignore[attr-defined]
+        key = unmap_key(stored)
+        if not isinstance(key, str):
+            raise Fault(f"type conversion error from '{type_name(key)}' to 'string'")
+        made[key] = as_json(each, depth + 1)
+    return made
+
+
+_MAKERS: Mapping[str, Callable[[Fields], Value]] = {
+    "google.protobuf.BoolValue": _wrapper(False),
+    "google.protobuf.BytesValue": _wrapper(b""),
+    "google.protobuf.DoubleValue": _wrapper(0.0),
+    "google.protobuf.FloatValue": _wrapper(0.0, _single),
+    "google.protobuf.Int64Value": _wrapper(0),
+    "google.protobuf.Int32Value": _wrapper(0, _int32),
+    "google.protobuf.UInt64Value": _wrapper(Unsigned(0)),
+    "google.protobuf.UInt32Value": _wrapper(Unsigned(0), _uint32),
+    "google.protobuf.StringValue": _wrapper(""),
+    "google.protobuf.Duration": _duration,
+    "google.protobuf.Timestamp": _timestamp,
+    "google.protobuf.Struct": _struct,
+    "google.protobuf.ListValue": _list,
+    "google.protobuf.Value": _value,
+    "google.protobuf.Any": _any,
+    "google.protobuf.Empty": lambda _fields: Empty(),
+}
+
+NAMED = frozenset(
+    (
+        *("bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint", "optional_type"),
+        *("google.protobuf.Duration", "google.protobuf.Timestamp", "google.protobuf.Empty", "net.IP", "net.CIDR"),
+    )
+)
+"""Names of types that are values; the checker knows more, and cel-go fails to find those when it plans."""

@@ -1,0 +1,135 @@
+"""What an expression reads of a device, as far as its text alone tells.
+
+Two questions are answered by one walk: the allocator asks which parts of a device the result can depend on, to evaluate
+equal devices once; `explain` asks what the user wrote that has a value, to show it. A name that `cel.bind` gives to a
+part of the device stands for that part.
+
+The first answer is careful: whatever hands on the device, all attributes or all capacity, or looks for a domain that is
+computed, may read anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scheduling.cel.device import Device
+from scheduling.cel.syntax import Call, Comprehension, Expr, Identifier, Literal, Select
+from scheduling.cel.tree import children, is_bind
+from scheduling.cel.values import Value
+
+Path = tuple[str, ...]
+"""Steps from the device: `("attributes", "gpu.example.com", "model")`; empty for the device itself."""
+
+_SELECTIONS = ("_[_]", "_?._", "_[?_]")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A node that stands for a part of the device."""
+
+    node: Expr
+    path: Path
+
+
+_Scope = dict[str, Path | None]
+"""Names of loop variables: the part of the device that a bound name stands for, None for any other value."""
+
+
+def selections(root: Expr, device: Device | None = None) -> Iterator[Selection]:
+    """All longest selections from the device below a node, in the order of the text as far as macros keep it.
+
+    With a device, keys that are themselves read from it (`device.attributes[device.driver]`) are known.
+    """
+    pending: list[tuple[Expr, _Scope]] = [(root, {})]
+    while pending:
+        node, scope = pending.pop()
+        path, rest = _follow(node, scope, device)
+        if path is not None:
+            yield Selection(node, path)
+        pending.extend(reversed(rest if path is not None else _below(node, scope)))
+
+
+def _follow(node: Expr, scope: _Scope, device: Device | None = None) -> tuple[Path | None, list[tuple[Expr, _Scope]]]:
+    """The path of a selection, and the nodes that only compute its keys; no path for anything else.
+
+    A computed key ends the path: what is read lies somewhere below.
+    """
+    steps: list[str | None] = []
+    computed: list[tuple[Expr, _Scope]] = []
+    each = node
+    while True:
+        if isinstance(each, Select):
+            steps.append(each.field)
+            each = each.operand
+        elif isinstance(each, Call) and each.target is None and each.function in _SELECTIONS:
+            operand, key = each.arguments
+            steps.append(_key(key, scope, device))
+            if not isinstance(key, Literal):
+                computed.append((key, scope))
+            each = operand
+        else:
+            break
+    if not isinstance(each, Identifier):
+        return None, []
+    start = scope[each.name] if each.name in scope else () if each.name.lstrip(".") == "device" else None
+    if start is None:
+        return None, []
+    path = list(start)
+    for step in reversed(steps):
+        if step is None:
+            break
+        path.append(step)
+    return tuple(path), computed
+
+
+def _key(key: Expr, scope: _Scope, device: Device | None) -> str | None:
+    """The text of a key, None for one that is only known when it is computed."""
+    value: Value = None
+    if isinstance(key, Literal):
+        return key.value if isinstance(key.value, str) else None
+    if device is not None:
+        path, _ = _follow(key, scope, device)
+        value = device.read(path) if path else None
+    return value if isinstance(value, str) else None
+
+
+def _below(node: Expr, scope: _Scope) -> list[tuple[Expr, _Scope]]:
+    if isinstance(node, Comprehension):
+        return _comprehension(node, scope)
+    return [(each, scope) for each in children(node)]
+
+
+def _comprehension(node: Comprehension, scope: _Scope) -> list[tuple[Expr, _Scope]]:
+    inner: _Scope = {**scope, node.variable: None}
+    if node.variable2:
+        inner[node.variable2] = None
+    bound, computed = _follow(node.initial, scope)
+    if bound is not None and is_bind(node):
+        return [*computed, (node.result, {**scope, node.accumulator: bound})]
+    inner[node.accumulator] = None
+    after: _Scope = {**scope, node.accumulator: None}
+    return [
+        (node.range, scope),
+        (node.initial, scope),
+        (node.condition, inner),
+        (node.step, inner),
+        (node.result, after),
+    ]
+
+
+def reads(root: Expr) -> frozenset[Path] | None:
+    """What an evaluation can read of a device; None for anything.
+
+    `("driver",)`, `("allowMultipleAllocations",)`, `("attributes", domain, id)`, `("capacity", domain, id)`, or only
+    the first two steps of the latter for a whole domain.
+    """
+    found: set[Path] = set()
+    for each in selections(root):
+        if each.path[:1] in (("driver",), ("allowMultipleAllocations",)):
+            found.add(each.path[:1])
+        elif len(each.path) >= 2 and each.path[0] in ("attributes", "capacity"):
+            found.add(each.path[:3])
+        else:
+            return None
+    return frozenset(found)

@@ -1,0 +1,231 @@
+"""Which type can stand where another is wanted, and what type parameters come to mean on the way.
+
+Inference is by unification as in Kubernetes' CEL: every use of a generic overload gets parameters of its own, a
+parameter is bound to the first type it meets and widened when a more general one follows. What an attempt bound is
+taken back when the attempt fails, so trying one overload after the other leaves no trace.
+
+Types nest at most `MAX_TYPE_DEPTH` deep, which bounds the recursion here (two frames for each level).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduling.cel.types import DYN, Kind, Type, parameter
+
+MAX_TYPE_DEPTH = 250
+
+_NULLABLE = frozenset({Kind.OPAQUE, Kind.STRUCT, Kind.ANY, Kind.DURATION, Kind.TIMESTAMP})
+_LOOSE = frozenset({Kind.DYN, Kind.ANY, Kind.ERROR})
+_COMPOSITE = frozenset({Kind.OPAQUE, Kind.LIST, Kind.MAP, Kind.TYPE})
+
+
+class TypeTooDeep(Exception):
+    """A type nests deeper than `MAX_TYPE_DEPTH`."""
+
+
+def is_dynamic(of: Type) -> bool:
+    """Whether nothing is known of values of the type before they are there."""
+    return of.kind is Kind.DYN or of.kind is Kind.ANY
+
+
+def unwrapped(of: Type) -> tuple[Type, bool]:
+    """What an optional type holds, and whether it is one."""
+    if of.kind is Kind.OPAQUE and of.name == "optional_type":
+        return of.parameters[0], True
+    return of, False
+
+
+def same(left: Type, right: Type) -> bool:
+    """Equality of types, safe for deep ones; a wrapper equals what it wraps, as in cel-go."""
+    waiting = [(left, right)]
+    while waiting:
+        one, other = waiting.pop()
+        if one is other:
+            continue
+        if one.kind is not other.kind or one.name != other.name or len(one.parameters) != len(other.parameters):
+            return False
+        waiting.extend(zip(one.parameters, other.parameters, strict=True))
+    return True
+
+
+def more_general(one: Type, other: Type) -> Type:
+    """Of two types that unify, the one that says less."""
+    return one if _is_general(one, other) else other
+
+
+def _is_general(one: Type, other: Type) -> bool:
+    if is_dynamic(one) or one.kind is Kind.PARAMETER:
+        return True
+    if is_dynamic(other) or other.kind is Kind.PARAMETER or one.kind is not other.kind:
+        return False
+    if one.kind is Kind.TYPE:
+        return True
+    if one.name != other.name or len(one.parameters) != len(other.parameters):
+        return False
+    for index, each in enumerate(one.parameters):  # noqa: SIM110 (a generator would be another frame for each level)
+        if not _is_general(each, other.parameters[index]):
+            return False
+    return True
+
+
+class Unifier:
+    """The bindings of type parameters while one expression is checked."""
+
+    def __init__(self) -> None:
+        self._bound: dict[str, Type] = {}
+        self._trail: list[tuple[str, Type | None]] = []
+        self._made = 0
+        self._measured: dict[int, tuple[Type, int, bool]] = {}  # by identity, which the entry keeps alive
+
+    def measure(self, of: Type) -> tuple[int, bool]:
+        """How deep a type nests and whether it is free of parameters. Raises `TypeTooDeep`."""
+        if not of.parameters:
+            return 0, of.kind is not Kind.PARAMETER
+        known = self._measured.get(id(of))
+        if known is not None:
+            return known[1], known[2]
+        depth, ground = 0, True
+        for each in of.parameters:
+            deeper, free = self.measure(each)
+            depth = max(depth, deeper)
+            ground = ground and free
+        depth += 1
+        if depth > MAX_TYPE_DEPTH:
+            raise TypeTooDeep
+        self._measured[id(of)] = (of, depth, ground)
+        return depth, ground
+
+    def fresh(self) -> Type:
+        """A parameter that nothing uses yet."""
+        self._made += 1
+        return parameter(f"_var{self._made}")
+
+    def instance(self, types: Sequence[Type], names: Sequence[str]) -> list[Type]:
+        """The types with fresh parameters in place of the named ones."""
+        replaced = {name: self.fresh() for name in names}
+        return [_renamed(each, replaced) for each in types]
+
+    def agree(self, one: Type, other: Type) -> bool:
+        """Whether one type can stand where the other is; binds parameters if so."""
+        return self.all_agree((one,), (other,))
+
+    def all_agree(self, ones: Sequence[Type], others: Sequence[Type]) -> bool:
+        """Whether types agree pair by pair; binds parameters only if all do."""
+        if len(ones) != len(others):
+            return False
+        mark = len(self._trail)
+        for index, each in enumerate(ones):
+            if not self._agree(each, others[index]):
+                self._undo(mark)
+                return False
+        return True
+
+    def joined(self, before: Type | None, of: Type) -> Type:
+        """The type of elements of both types. Whether they may be mixed is for `validators` to say."""
+        if before is None:
+            return of
+        return more_general(before, of) if self.agree(before, of) else DYN
+
+    def resolved(self, of: Type, *, final: bool = False) -> Type:
+        """The type with bound parameters replaced; `final`: unbound ones become `dyn`. Raises `TypeTooDeep`."""
+        return self._resolved(of, final, 0)
+
+    def _resolved(self, of: Type, final: bool, depth: int) -> Type:
+        if depth > MAX_TYPE_DEPTH:
+            raise TypeTooDeep
+        while of.kind is Kind.PARAMETER:
+            bound = self._bound.get(of.name)
+            if bound is None:
+                return DYN if final else of
+            of = bound
+        if not of.parameters or self.measure(of)[1]:
+            return of
+        parameters: list[Type] = []
+        changed = False
+        for each in of.parameters:
+            replaced = self._resolved(each, final, depth + 1)
+            changed = changed or replaced is not each
+            parameters.append(replaced)
+        return Type(of.kind, of.name, tuple(parameters)) if changed else of
+
+    def _bind(self, name: str, to: Type) -> None:
+        self._trail.append((name, self._bound.get(name)))
+        self._bound[name] = to
+
+    def _undo(self, mark: int) -> None:
+        while len(self._trail) > mark:
+            name, before = self._trail.pop()
+            if before is None:
+                del self._bound[name]
+            else:
+                self._bound[name] = before
+
+    def _agree(self, one: Type, other: Type) -> bool:
+        if one is other and not one.parameters and one.kind is not Kind.PARAMETER:
+            return True
+        if other.kind is Kind.PARAMETER:
+            fits, known = self._substitutes(one, other)
+            if fits or known:
+                return fits
+        if one.kind is Kind.PARAMETER:
+            return self._substitutes(other, one)[0]
+        if one.kind in _LOOSE or other.kind in _LOOSE:
+            return True
+        if one.kind is Kind.NULL or other.kind is Kind.NULL:
+            rest = other if one.kind is Kind.NULL else one
+            return rest.nullable or rest.kind in _NULLABLE or rest.kind is Kind.NULL
+        if one.kind is not other.kind:
+            return False
+        if one.kind is Kind.TYPE:
+            return True
+        if one.name != other.name or len(one.parameters) != len(other.parameters):
+            return False
+        for index, each in enumerate(one.parameters):  # noqa: SIM110 (see _is_general)
+            if not self._agree(each, other.parameters[index]):
+                return False
+        return True
+
+    def _substitutes(self, of: Type, place: Type) -> tuple[bool, bool]:
+        """Whether a type can stand for a parameter, and whether something stands for it already."""
+        if of.kind is Kind.PARAMETER and of.name == place.name:
+            return True, True
+        bound = self._bound.get(place.name)
+        if bound is not None:
+            if same(of, bound):
+                return True, True
+            if not self._agree(of, bound):
+                return False, True
+            general = more_general(of, bound)
+            if self._absent(place, general):
+                self._bind(place.name, general)
+            return True, True
+        if self._absent(place, of):
+            self._bind(place.name, of)
+            return True, False
+        return False, False
+
+    def _absent(self, place: Type, within: Type) -> bool:
+        """Whether a parameter does not occur in a type, or what its parameters stand for."""
+        waiting = [within]
+        while waiting:
+            of = waiting.pop()
+            if of.parameters and self.measure(of)[1]:
+                continue
+            if of.kind is Kind.PARAMETER:
+                if of.name == place.name:
+                    return False
+                bound = self._bound.get(of.name)
+                if bound is not None:
+                    waiting.append(bound)
+            elif of.kind in _COMPOSITE:
+                waiting.extend(of.parameters)
+        return True
+
+
+def _renamed(of: Type, replaced: dict[str, Type]) -> Type:
+    if of.kind is Kind.PARAMETER:
+        return replaced.get(of.name, of)
+    if not of.parameters:
+        return of
+    return Type(of.kind, of.name, tuple(_renamed(each, replaced) for each in of.parameters))

@@ -1,0 +1,147 @@
+"""Capacity and shared counters: what a request would take, what is left, and who has the rest.
+
+A capacity is of one device and is shared by the claims that have a share of it; a counter is of a pool and is shared by
+the devices that draw on it. The allocator's arithmetic is used as it is; here are only the words for what it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scheduling.allocator.capacity import CapacityFault, Unsuitable, consumption
+from scheduling.allocator.claims import Request
+from scheduling.allocator.device_parts import Capacity
+from scheduling.allocator.identity import PoolID
+from scheduling.allocator.pools import Pool
+from scheduling.allocator.problem import Availability, CounterKey
+from scheduling.allocator.slices import Device
+from scheduling.api.quantities import Format, from_int, of_json, parse
+from scheduling.explain.diagnosis.cluster import Cluster
+from scheduling.explain.diagnosis.obstacles import (
+    CapacityExhausted,
+    CapacityUnfit,
+    CounterExhausted,
+    Holder,
+    Obstacle,
+    Usage,
+)
+
+
+def shares(device: Device, cluster: Cluster) -> bool:
+    """Whether several claims can have the device at the same time."""
+    return device.allows_multiple and cluster.features.consumable_capacity
+
+
+def capacity_unfit(request: Request, device: Device, name: str, cluster: Cluster) -> Obstacle | None:
+    """A capacity of which the device can never give what is asked, even with nothing in use."""
+    if not cluster.features.consumable_capacity:
+        return None
+    try:
+        taken = consumption(request.capacities, device.capacity, cluster.features.fractional_capacity_range)
+    except CapacityFault as fault:
+        return CapacityUnfit((name,), 1, "", "", str(fault))
+    if isinstance(taken, tuple):
+        why, capacity = taken
+        asked = request.capacities.get(capacity)
+        reason = "the device has none" if why is Unsuitable.UNKNOWN else _policy(device.capacity[capacity])
+        return CapacityUnfit((name,), 1, capacity, asked.text if asked is not None else "", reason)
+    for capacity, amount in taken.items():
+        there = device.capacity[capacity]
+        if amount > there.value:
+            return CapacityUnfit((name,), 1, capacity, amount.text, f"the device has {there.value.text}")
+    return None
+
+
+def _policy(capacity: Capacity) -> str:
+    """What the device's policy allows, in words."""
+    policy = capacity.policy
+    if policy is None:
+        return "its policy does not allow it"
+    if policy.range is not None:
+        limits = []
+        if policy.range.minimum is not None:
+            limits.append(f"from {policy.range.minimum.text}")
+        if policy.range.maximum is not None:
+            limits.append(f"to {policy.range.maximum.text}")
+        if policy.range.step is not None:
+            limits.append(f"in steps of {policy.range.step.text}")
+        return f"the device gives shares {' '.join(limits)}"
+    return f"the device gives shares of {', '.join(value.text for value in policy.values)}"
+
+
+def capacity_exhausted(request: Request, device: Device, name: str, cluster: Cluster) -> Iterator[Obstacle]:
+    """The capacities of which too little is left for a share; of a device that is not ``capacity_unfit``."""
+    if not cluster.features.consumable_capacity:
+        return
+    in_use = cluster.allocated.capacity.get(device.id, {})
+    taken = consumption(request.capacities, device.capacity, cluster.features.fractional_capacity_range)
+    if isinstance(taken, tuple):
+        return
+    for capacity, needed in taken.items():
+        there = device.capacity[capacity]
+        used = in_use.get(capacity, 0)
+        if used + needed.nanos <= there.value.nanos:
+            continue
+        free = _quantity(there.value.nanos - used, there.value.format)
+        amounts = (needed.text, free, there.value.text)
+        yield CapacityExhausted((name,), 1, capacity, *amounts, tuple(_capacity_users(device, capacity, cluster)))
+
+
+def _capacity_users(device: Device, capacity: str, cluster: Cluster) -> Iterator[Usage]:
+    for holding in cluster.holdings.get(device.id, ()):
+        if capacity in holding.consumed:
+            yield Usage(device.name, of_json(holding.consumed[capacity]).text, holding.holder)
+
+
+class Counters:
+    """The shared counters of pools, worked out once for all devices that draw on them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Nothing is worked out yet."""
+        self._cluster = cluster
+        self._availability = Availability(cluster.allocated)
+        self._users: dict[tuple[PoolID, CounterKey], tuple[Usage, ...]] = {}
+
+    def exhausted(self, device: Device, name: str, pool: Pool) -> Iterator[Obstacle]:
+        """The counters of which too little is left for the device, or which are overdrawn already."""
+        in_shares = shares(device, self._cluster) and device.id in self._cluster.allocated.partly
+        if not device.consumed or in_shares:
+            return
+        for (counter_set, counter), free in self._availability.counters(pool).items():
+            wanted = device.consumed.get((counter_set, counter), 0)
+            # An overdrawn counter keeps every device of the pool away that draws on any counter at all.
+            if wanted <= free or (wanted == 0 and free >= 0):
+                continue
+            total = pool.counter_sets[counter_set][counter]
+            amounts = (_text(wanted, total), _text(free, total), _text(total, total))
+            users = self._users_of(pool, (counter_set, counter))
+            yield CounterExhausted((name,), 1, pool.id.pool, counter_set, counter, *amounts, users)
+
+    def _users_of(self, pool: Pool, counter: CounterKey) -> tuple[Usage, ...]:
+        key = (pool.id, counter)
+        if key not in self._users:
+            self._users[key] = tuple(counter_users(pool, counter, self._cluster))
+        return self._users[key]
+
+
+def counter_users(pool: Pool, counter: CounterKey, cluster: Cluster) -> Iterator[Usage]:
+    """Who draws on a counter of a pool, and how much."""
+    for each in (*pool.slices, *pool.elsewhere):
+        for device in each.devices:
+            amount = device.consumed.get(counter, 0) if device.id in cluster.allocated.anyhow else 0
+            if amount:
+                holders = [holding.holder for holding in cluster.holdings.get(device.id, ())]
+                yield Usage(device.name, _text(amount, amount), holders[0] if holders else Holder(""))
+
+
+_MEBI = 10**9 << 20
+
+
+def _text(nanos: int, total: int) -> str:
+    """An amount of a counter as a quantity: binary where the counter is in whole Mi, as memory is written."""
+    return _quantity(nanos, Format.BINARY_SI if total % _MEBI == 0 else Format.DECIMAL_SI)
+
+
+def _quantity(nanos: int, form: Format) -> str:
+    """A quantity of so many billionths as Kubernetes writes it."""
+    return (parse(f"{nanos}n") if nanos % 10**9 else from_int(nanos // 10**9, form)).text

@@ -1,0 +1,197 @@
+"""Why claims fit on a node or do not: the allocator's verdict, and the reasons behind it.
+
+Pure: cluster, claims and node in, a finding out. Order of what is told, the most telling first: what the node as a
+whole lacks (pools that are not used), what cannot be had together (constraints, requests against each other), then
+request by request what its devices lack: held, tainted, capacity, counters (these go away by themselves or by a pod's
+end), then selectors, where least is missing first. A request is told only if it is in the way: if it cannot be met
+even alone, or belongs to a smallest set of requests and constraints that cannot be met together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kube.bodies import JsonObject
+from scheduling.allocator.claims import RESULTS_MAX, Claim, Request, RequestChoice
+from scheduling.allocator.errors import AllocationError, FatalError, GaveUp
+from scheduling.allocator.node_selection import Labels
+from scheduling.allocator.pools import Pool, gather_pools, node_identity
+from scheduling.allocator.slices import Device
+from scheduling.explain.diagnosis import obstacles as kinds
+from scheduling.explain.diagnosis.cluster import Cluster
+from scheduling.explain.diagnosis.cores import Core, smallest
+from scheduling.explain.diagnosis.errors_told import told
+from scheduling.explain.diagnosis.judge import Judge
+from scheduling.explain.diagnosis.obstacles import Obstacle
+from scheduling.explain.diagnosis.placing import placements, shared, title_of
+from scheduling.explain.diagnosis.pool_faults import faulty, present
+from scheduling.explain.diagnosis.reduction import Claims, Part, constraints_of, only_alternative, reduced, requests_of
+from scheduling.explain.diagnosis.remedies import remedies
+from scheduling.explain.diagnosis.screening import Screened, devices_for, screen
+from scheduling.explain.diagnosis.selecting import refusal
+from scheduling.explain.diagnosis.together import not_together, of_core, refused_by
+from scheduling.explain.diagnosis.verdict import NodeFinding, Outcome, Remedy, RequestFinding
+
+Cures = Callable[[], tuple[Remedy, ...]]
+"""Finds the changes that help."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSupply:
+    """A node, and what of the cluster is there for it."""
+
+    name: str
+    labels: Labels
+    pools: Sequence[Pool]
+    devices: tuple[Device, ...]
+
+
+def diagnose(claims: Claims, node: JsonObject, cluster: Cluster, *, remedy: bool = True) -> NodeFinding:
+    """What holds for these claims on this node, with ``remedy`` the changes that help as well."""
+    finding, cures = examine(claims, node, cluster)
+    return replace(finding, remedies=cures()) if remedy else finding
+
+
+def examine(claims: Claims, node: JsonObject, cluster: Cluster) -> tuple[NodeFinding, Cures]:
+    """What holds for these claims on this node, and how to find changes that help, which takes as long again.
+
+    Never raises for what is wrong with the objects.
+    """
+    name, labels = node_identity(node)
+    judge = Judge(node, cluster)
+    answer = judge.ask(claims)
+    try:
+        pools = gather_pools(node, cluster.index, cluster.features)
+        if answer.results is not None:
+            devices = {device.id: device for pool in pools for device in pool.devices}
+            placed = tuple(placements(claims, answer.results, devices))
+            return NodeFinding(name, Outcome.FITS, placed, tuple(shared(claims, placed, devices))), _none
+        ground = NodeSupply(name, labels, pools, devices_for(name, labels, pools))
+        if isinstance(answer.error, FatalError):
+            return _refused(claims, ground, cluster, answer.error), _none
+        return _Blocked(claims, ground, cluster, judge).finding(answer.error)
+    except FatalError as error:
+        return NodeFinding(name, Outcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),)), _none
+
+
+def _none() -> tuple[Remedy, ...]:
+    return ()
+
+
+def _refused(claims: Claims, ground: NodeSupply, cluster: Cluster, error: FatalError) -> NodeFinding:
+    """The allocator refuses the claims. Where "all devices" is what it cannot give, the reason is told in full."""
+    obstacles: tuple[Obstacle, ...] = (told(error, claims, cluster.cel_features),)
+    facts = [Claim(claim) for claim in claims]
+    requests = [one for fact in facts for choice in fact.requests for one in choice.alternatives]
+    if any(request.mode == "All" for request in requests):
+        if error.field.endswith("allocationMode"):
+            names = tuple(request.name for request in requests if request.mode == "All")
+            faults = tuple(fault for _, fault in faulty(ground.pools, ground.name, ground.labels, cluster))
+            obstacles = (kinds.AllNeedsPools(names), *faults) if faults else obstacles
+        elif found := _CONSTRAINT.fullmatch(error.field):
+            number = next((i for i, fact in enumerate(facts) if fact.reference == error.object), 0)
+            screened = {
+                (number, j): [(one, screen(one, ground.devices, ground.pools, cluster)) for one in choice.alternatives]
+                for j, choice in enumerate(facts[number].requests)
+            }
+            obstacles = (refused_by(facts, (number, int(found.group(1))), screened),)
+    return NodeFinding(ground.name, Outcome.ERROR, obstacles=obstacles)
+
+
+_CONSTRAINT = re.compile(r"spec\.devices\.constraints\[(\d+)\]")
+
+
+class _Blocked:
+    """A node on which the allocator found nothing."""
+
+    def __init__(self, claims: Claims, ground: NodeSupply, cluster: Cluster, judge: Judge) -> None:
+        self._claims = claims
+        self._facts = [Claim(claim) for claim in claims]
+        self._ground = ground
+        self._cluster = cluster
+        self._judge = judge
+
+    def finding(self, error: AllocationError | None) -> tuple[NodeFinding, Cures]:
+        """All that is in the way, and what would help."""
+        name = self._ground.name
+        parts = requests_of(self._claims)
+        alone = self._impossible_alone(parts, known=not isinstance(error, GaveUp))
+        if isinstance(error, GaveUp) and not alone:
+            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(kinds.GaveUp(error.message),)), _none
+        core = None if alone else smallest(self._claims, self._judge.possible)
+        blamed = alone or list(core.requests if core is not None else parts)
+        screened = {part: self._screened(part) for part in blamed}
+        together = [] if core is None else list(of_core(self._facts, core, screened))
+        faults = self._faults([self._choice(part) for part in blamed])
+        requests = tuple(each for part in blamed for each in self._requests(part, screened[part], core))
+        blocked = NodeFinding(name, Outcome.BLOCKED, obstacles=(*faults, *together), requests=requests)
+        return blocked, lambda: tuple(remedies(self._claims, screened, core, self._judge))
+
+    def _impossible_alone(self, parts: Sequence[Part], *, known: bool) -> list[Part]:
+        """The requests that cannot be met even alone; ``known``: it is proved that they cannot be met together."""
+        if known and len(parts) == 1 and not constraints_of(self._claims):
+            return list(parts)
+        return [part for part in parts if self._judge.ask(reduced(self._claims, [part], ())).hopeless]
+
+    def _choice(self, part: Part) -> RequestChoice:
+        return self._facts[part[0]].requests[part[1]]
+
+    def _screened(self, part: Part) -> list[tuple[Request, Screened]]:
+        ground = self._ground
+        alternatives = self._choice(part).alternatives
+        return [(one, screen(one, ground.devices, ground.pools, self._cluster)) for one in alternatives]
+
+    def _requests(
+        self, part: Part, screened: Sequence[tuple[Request, Screened]], core: Core | None
+    ) -> Iterator[RequestFinding]:
+        for number, (request, seen) in enumerate(screened):
+            wanted = None if request.mode == "All" else request.count
+            found = list(seen.obstacles)
+            enough = len(seen.suitable) if wanted is None else wanted
+            if core is None and enough and len(seen.usable) >= enough:
+                # One by one enough devices are free: what they share is in the way.
+                alone = only_alternative(reduced(self._claims, [part], ()), (0, 0), number)
+                found = [not_together(alone, seen, enough, self._judge), *found]
+            if core is not None:
+                found = [each for each in found if not isinstance(each, kinds.ConditionFalse)]
+            yield RequestFinding(
+                claim=title_of(self._claims[part[0]]),
+                request=request.name,
+                wanted=wanted,
+                total=len(seen.devices),
+                suitable=len(seen.suitable),
+                usable=len(seen.usable),
+                obstacles=tuple(found),
+            )
+
+    def _faults(self, blamed: Sequence[RequestChoice]) -> Iterator[Obstacle]:
+        """The pools that are not used and could matter to these requests, or that there are no devices at all."""
+        ground, cluster = self._ground, self._cluster
+        any_pool = bool(ground.pools)
+        requests = [request for choice in blamed for request in choice.alternatives]
+        for pool, fault in faulty(ground.pools, ground.name, ground.labels, cluster):
+            any_pool = True
+            there = present(pool, ground.name, ground.labels, cluster)
+            if not there or any(self._could_serve(one, request) for one in there for request in requests):
+                yield fault
+        if not any_pool or not ground.devices:
+            drivers = sorted({each.pool.driver for each in cluster.index.all})
+            if not any_pool:
+                yield kinds.NoDevices(tuple(drivers))
+
+    def _could_serve(self, device: Device, request: Request) -> bool:
+        against = refusal(request, device, device.name, self._cluster)
+        return against is None or not against.foreign
+
+
+def limit_of(claims: Claims) -> Iterator[Obstacle]:
+    """Claims that ask for more devices than a claim can get, whatever there is."""
+    for claim in claims:
+        wanted = 0
+        for choice in Claim(claim).requests:
+            counts = [0 if request.mode == "All" else request.count for request in choice.alternatives]
+            wanted += min(counts, default=0)
+        if wanted > RESULTS_MAX:
+            yield kinds.TooMany(wanted, RESULTS_MAX)

@@ -1,0 +1,131 @@
+"""Claims made smaller or easier, to ask the allocator what it would do with them.
+
+All functions give new claims (v1 objects as plain dicts) that share what was not changed. A request or constraint is
+named by its ``Part``: the claim's place in the list, and its own place in the claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from kube.bodies import Json, JsonObject, object_at, text_at
+from scheduling.explain.kinds import objects_at, texts_at
+
+Part = tuple[int, int]
+Claims = Sequence[JsonObject]
+
+
+def requests_of(claims: Claims) -> list[Part]:
+    """Every request."""
+    return [(i, j) for i, claim in enumerate(claims) for j in range(len(_requests(claim)))]
+
+
+def constraints_of(claims: Claims) -> list[Part]:
+    """Every constraint."""
+    return [(i, j) for i, claim in enumerate(claims) for j in range(len(_constraints(claim)))]
+
+
+def reduced(claims: Claims, requests: Collection[Part], constraints: Collection[Part]) -> list[JsonObject]:
+    """The claims with these requests and constraints alone; a claim of which no request is left is left out.
+
+    Constraints forget requests that are gone; one that named only such requests is gone with them.
+    """
+    made: list[JsonObject] = []
+    for i, claim in enumerate(claims):
+        kept = [request for j, request in enumerate(_requests(claim)) if (i, j) in requests]
+        if not kept:
+            continue
+        names = {text_at(request, "name") for request in kept}
+        rules = [rule for j, rule in enumerate(_constraints(claim)) if (i, j) in constraints]
+        narrowed = [one for rule in rules if (one := _narrowed(rule, names)) is not None]
+        made.append(_with(claim, {"requests": list(kept), "constraints": list(narrowed)}))
+    return made
+
+
+def tolerant(claims: Claims) -> list[JsonObject]:
+    """The claims with every taint tolerated."""
+    everything: JsonObject = {"operator": "Exists"}
+    return [_each_request(claim, lambda one: {**one, "tolerations": [everything]}) for claim in claims]
+
+
+def tolerating(claims: Claims, part: Part, more: Sequence[Sequence[Mapping[str, str]]]) -> list[JsonObject]:
+    """The claims with more tolerations in one request: those for each of its alternatives, in their order."""
+    rest = iter(more)
+
+    def tolerant_one(one: JsonObject) -> JsonObject:
+        added: list[Json] = [dict(toleration) for toleration in next(rest, ())]
+        return {**one, "tolerations": [*objects_at(one, "tolerations"), *added]}
+
+    return _changed(claims, part, tolerant_one)
+
+
+def with_count(claims: Claims, part: Part, count: int) -> list[JsonObject]:
+    """The claims with another count in one request, which then is no longer for all devices."""
+    return _changed(claims, part, lambda one: {**one, "allocationMode": "ExactCount", "count": count})
+
+
+def without_selector(claims: Claims, part: Part, index: int) -> list[JsonObject]:
+    """The claims with one selector of one request left out (of every alternative that has so many)."""
+
+    def lighter(one: JsonObject) -> JsonObject:
+        selectors = objects_at(one, "selectors")
+        return {**one, "selectors": [each for number, each in enumerate(selectors) if number != index]}
+
+    return _changed(claims, part, lighter)
+
+
+def only_alternative(claims: Claims, part: Part, index: int) -> list[JsonObject]:
+    """The claims with one request reduced to one of its alternatives; an exact request has only the first."""
+    made = list(claims)
+    requests = list(_requests(made[part[0]]))
+    alternatives = objects_at(requests[part[1]], "firstAvailable")
+    if alternatives:
+        requests[part[1]] = {**requests[part[1]], "firstAvailable": [alternatives[index]]}
+        made[part[0]] = _with(made[part[0]], {"requests": list(requests)})
+    return made
+
+
+def _narrowed(rule: JsonObject, names: Collection[str]) -> JsonObject | None:
+    covered = texts_at(rule, "requests")
+    if not covered:
+        return rule
+    left: list[Json] = [name for name in covered if name.partition("/")[0] in names]
+    return {**rule, "requests": left} if left else None
+
+
+def _changed(claims: Claims, part: Part, change: Callable[[JsonObject], JsonObject]) -> list[JsonObject]:
+    made = list(claims)
+    claim = made[part[0]]
+    made[part[0]] = _each_request(claim, change, only=part[1])
+    return made
+
+
+def _each_request(claim: JsonObject, change: Callable[[JsonObject], JsonObject], only: int | None = None) -> JsonObject:
+    requests = [
+        _alternatives(request, change) if only is None or only == number else request
+        for number, request in enumerate(_requests(claim))
+    ]
+    return _with(claim, {"requests": list(requests)})
+
+
+def _alternatives(request: JsonObject, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    made = dict(request)
+    if isinstance(request.get("exactly"), dict):
+        made["exactly"] = change(object_at(request, "exactly"))
+    if request.get("firstAvailable"):
+        made["firstAvailable"] = [change(one) for one in objects_at(request, "firstAvailable")]
+    return made
+
+
+def _with(claim: JsonObject, devices: JsonObject) -> JsonObject:
+    """The claim with other parts of ``spec.devices``, without configuration, which decides nothing."""
+    kept = {key: value for key, value in object_at(claim, "spec", "devices").items() if key != "config"}
+    return {**claim, "spec": {**object_at(claim, "spec"), "devices": {**kept, **devices}}}
+
+
+def _requests(claim: JsonObject) -> tuple[JsonObject, ...]:
+    return objects_at(claim, "spec", "devices", "requests")
+
+
+def _constraints(claim: JsonObject) -> tuple[JsonObject, ...]:
+    return objects_at(claim, "spec", "devices", "constraints")

@@ -1,0 +1,132 @@
+"""What would have to change for the claims to fit on a node, each proved by the allocator.
+
+Only changes that bear on what was found are tried, the cheapest for people first: waiting for others, tolerating
+taints, asking for fewer, then giving up a constraint or a selector. As soon as something helps, what costs more is
+not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from scheduling.allocator.allocated import AllocatedState
+from scheduling.allocator.claims import Claim, Request
+from scheduling.explain.diagnosis.cores import Core
+from scheduling.explain.diagnosis.judge import Judge
+from scheduling.explain.diagnosis.obstacles import ConditionFalse, Tainted
+from scheduling.explain.diagnosis.placing import title_of
+from scheduling.explain.diagnosis.reduction import (
+    Claims,
+    Part,
+    constraints_of,
+    reduced,
+    requests_of,
+    tolerant,
+    tolerating,
+    with_count,
+    without_selector,
+)
+from scheduling.explain.diagnosis.screening import Screened
+from scheduling.explain.diagnosis.verdict import Change, Remedy
+
+Screenings = Mapping[Part, Sequence[tuple[Request, Screened]]]
+_NOTHING = AllocatedState()
+EVERY_REQUEST = "every request"
+
+
+def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: Judge) -> Iterator[Remedy]:
+    """Changes that help, in the order in which they are to be thought of."""
+    found_any = False
+    for remedy in (*_waiting(claims, screened, judge), *_fewer(claims, screened, judge)):
+        found_any = True
+        yield remedy
+    if found_any:
+        return
+    yield from _without_constraint(claims, core, judge)
+    yield from _without_selector(claims, screened, judge)
+
+
+def _waiting(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
+    """Others end, or taints are tolerated: those that are told, or where that is not enough all, in every request."""
+    in_use = judge.in_use()
+    free = in_use and judge.ask(claims, allocated=_NOTHING).fits
+    if free:
+        yield Remedy(Change.FREE)
+    told = _told_tolerations(claims, screened)
+    if told is None:
+        return
+    ways = ((told, ""), (tolerant(claims), EVERY_REQUEST))
+    for changed, what in ways:
+        if judge.possible(changed):
+            yield Remedy(Change.TOLERATE, what)
+            return
+    for changed, what in ways if in_use and not free else ():
+        if judge.ask(changed, allocated=_NOTHING).fits:
+            yield Remedy(Change.FREE_AND_TOLERATE, what)
+            return
+
+
+def _told_tolerations(claims: Claims, screened: Screenings) -> Claims | None:
+    """The claims with the tolerations that are told, None where no taint is in the way."""
+    told = {
+        part: [[each.toleration for each in one.obstacles if isinstance(each, Tainted)] for _, one in seen]
+        for part, seen in screened.items()
+    }
+    if not any(any(more) for more in told.values()):
+        return None
+    for part, more in told.items():
+        claims = tolerating(claims, part, more)
+    return claims
+
+
+def _fewer(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
+    """A smaller count in one request; a request in alternatives has no count of its own."""
+    for part, seen in screened.items():
+        request, one = seen[0]
+        if len(seen) > 1 or request.mode == "All" or request.count < 2 or not one.usable:
+            continue
+        low, high = 0, min(request.count - 1, len(one.usable))
+        while low < high:
+            middle = (low + high + 1) // 2
+            if judge.possible(with_count(claims, part, middle)):
+                low = middle
+            else:
+                high = middle - 1
+        if low:
+            what = f'request "{request.name}"{_of_claim(claims, part)}'
+            yield Remedy(Change.FEWER, what, low, title_of(claims[part[0]]), request.name)
+
+
+def _without_constraint(claims: Claims, core: Core | None, judge: Judge) -> Iterator[Remedy]:
+    if core is None:
+        return
+    for part in core.constraints:
+        rest = [each for each in constraints_of(claims) if each != part]
+        if judge.possible(reduced(claims, requests_of(claims), rest)):
+            rule = Claim(claims[part[0]]).constraints[part[1]]
+            kind = "matchAttribute" if rule.match_attribute is not None else "distinctAttribute"
+            name = rule.match_attribute or rule.distinct_attribute
+            what = f"constraint {part[1] + 1} ({kind} {name}){_of_claim(claims, part)}"
+            yield Remedy(Change.NO_CONSTRAINT, what, claim=title_of(claims[part[0]]), index=part[1])
+
+
+def _without_selector(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
+    """One of a request's own selectors; a class is often not the asker's to change."""
+    for part, seen in screened.items():
+        request, one = seen[0]
+        if len(seen) > 1:
+            continue
+        failing = {
+            each.source.index
+            for each in one.obstacles
+            if isinstance(each, ConditionFalse) and each.source.kind == "request"
+        }
+        for index in sorted(failing):
+            if judge.possible(without_selector(claims, part, index)):
+                what = f'selector {index + 1} of request "{request.name}"{_of_claim(claims, part)}'
+                yield Remedy(Change.NO_SELECTOR, what, 0, title_of(claims[part[0]]), request.name, index)
+
+
+def _of_claim(claims: Claims, part: Part) -> str:
+    """Whose request or constraint it is, where there are several claims."""
+    return f" of claim {title_of(claims[part[0]])}" if len(claims) > 1 else ""

@@ -1,0 +1,218 @@
+"""Which devices of a node suit one request, and what stands in the way of the others, device by device.
+
+This looks at each device as if it were the only one wanted; what several devices or requests do to each other is for
+the allocator to say. Reasons follow the scheduler's: a device that the selectors refuse is not looked at further; of a
+device that they let through everything that is in the way is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scheduling.allocator.claims import Request
+from scheduling.allocator.device_parts import Taint
+from scheduling.allocator.identity import DeviceID
+from scheduling.allocator.pools import Pool
+from scheduling.allocator.slices import Device
+from scheduling.allocator.taints import untolerated
+from scheduling.explain.diagnosis.alike import gist
+from scheduling.explain.diagnosis.amounts import Counters, capacity_exhausted, capacity_unfit
+from scheduling.explain.diagnosis.cluster import Cluster
+from scheduling.explain.diagnosis.obstacles import (
+    CapacityExhausted,
+    ConditionFalse,
+    CounterExhausted,
+    FeatureOff,
+    Held,
+    Holder,
+    Obstacle,
+    OfDevices,
+    SelectorBroken,
+    Tainted,
+    Value,
+)
+from scheduling.explain.diagnosis.releases import SINCE
+from scheduling.explain.diagnosis.selecting import Refusal, refusal
+from scheduling.explain.diagnosis.taint_rules import TaintOf
+
+MOST_VALUES = 4
+"""Lines for one condition with different values."""
+EXAMPLES = 3
+"""Values that are told in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """``devices``: those the request is about; ``suitable``: let through by selectors; ``usable``: nothing against."""
+
+    devices: tuple[Device, ...]
+    suitable: tuple[Device, ...]
+    usable: tuple[Device, ...]
+    obstacles: tuple[Obstacle, ...]
+
+
+def devices_for(node: str, labels: Mapping[str, str], pools: Iterable[Pool]) -> tuple[Device, ...]:
+    """The devices of usable pools that are for this node."""
+    return tuple(
+        device
+        for pool in pools
+        if pool.usable
+        for device in pool.devices
+        if device.slice.per_device is not True or device.selects(node, labels)
+    )
+
+
+def names_of(devices: Sequence[Device]) -> dict[DeviceID, str]:
+    """What devices are called: by their own names, or in full where two of the node have the same."""
+    count = Counter(device.name for device in devices)
+    return {device.id: device.name if count[device.name] == 1 else str(device.id) for device in devices}
+
+
+def screen(request: Request, devices: Sequence[Device], pools: Sequence[Pool], cluster: Cluster) -> Screened:
+    """Every device against one request."""
+    names = names_of(devices)
+    by_pool = {pool.id: pool for pool in pools}
+    counters = Counters(cluster)
+    refused: list[tuple[Device, Refusal]] = []
+    suitable: list[Device] = []
+    usable: list[Device] = []
+    found: list[Obstacle] = []
+    for device in devices:
+        name = names[device.id]
+        against = _without_feature(device, name, cluster) or refusal(request, device, name, cluster)
+        against = against or _unfit(request, device, name, cluster)
+        if against is not None:
+            refused.append((device, against))
+            continue
+        suitable.append(device)
+        in_the_way = [*_held(request, device, name, cluster), *_tainted(request, device, name, cluster)]
+        if device.id not in cluster.allocated.devices:
+            # What a device in use takes of shared counters comes back with it.
+            in_the_way += capacity_exhausted(request, device, name, cluster)
+            in_the_way += counters.exhausted(device, name, by_pool[device.slice.pool])
+        found += in_the_way
+        if not in_the_way:
+            usable.append(device)
+    if suitable or any(not against.foreign for _, against in refused):
+        # Devices of other drivers are not what the request is about, so long as there are others.
+        refused = [(device, against) for device, against in refused if not against.foreign]
+    about = {device.id for device, _ in refused} | {device.id for device in suitable}
+    return Screened(
+        devices=tuple(device for device in devices if device.id in about),
+        suitable=tuple(suitable),
+        usable=tuple(usable),
+        obstacles=(*sorted(merged(found), key=_order), *_nearest([against for _, against in refused])),
+    )
+
+
+def merged(obstacles: Iterable[Obstacle]) -> list[Obstacle]:
+    """Equal reasons of several devices as one, in the order in which they were first met."""
+    found: dict[Hashable, list[Obstacle]] = {}
+    for each in obstacles:
+        found.setdefault(gist(each), []).append(each)
+    return [_joined(same) for same in found.values()]
+
+
+def _joined(same: Sequence[Obstacle]) -> Obstacle:
+    first = same[0]
+    if len(same) == 1 or not isinstance(first, OfDevices | SelectorBroken | FeatureOff):
+        return first
+    devices = tuple(name for each in same for name in _devices(each))
+    match first:
+        case Held():
+            holders = tuple(one for each in same if isinstance(each, Held) for one in each.holders)
+            return Held(devices, len(devices), holders)
+        case CounterExhausted() | CapacityExhausted():
+            users = dict.fromkeys(
+                one for each in same if isinstance(each, CounterExhausted | CapacityExhausted) for one in each.users
+            )
+            return replace(first, devices=devices, count=len(devices), users=tuple(users))
+        case FeatureOff():
+            return replace(first, devices=devices)
+        case _:
+            return replace(first, devices=devices, count=len(devices))
+
+
+def _devices(obstacle: Obstacle) -> tuple[str, ...]:
+    return obstacle.devices if isinstance(obstacle, OfDevices | SelectorBroken | FeatureOff) else ()
+
+
+_ORDER = (Held, Tainted, CapacityExhausted, CounterExhausted)
+
+
+def _order(obstacle: Obstacle) -> int:
+    """The place among reasons of devices that the selectors let through: what goes away by itself first."""
+    return next(number for number, kind in enumerate(_ORDER) if isinstance(obstacle, kind))
+
+
+def _nearest(refused: Sequence[Refusal]) -> list[Obstacle]:
+    """Reasons of devices that are refused: where least is missing first, other drivers' devices last."""
+    ranked = sorted(refused, key=lambda one: (one.foreign, one.missed))
+    told = merged(each.obstacle for each in ranked)
+    by_condition: dict[tuple[object, str], list[ConditionFalse]] = {}
+    for each in told:
+        if isinstance(each, ConditionFalse):
+            by_condition.setdefault((each.source, each.condition), []).append(each)
+    lines: list[Obstacle] = []
+    for each in told:
+        same = by_condition.get((each.source, each.condition), []) if isinstance(each, ConditionFalse) else []
+        if len(same) <= MOST_VALUES:
+            lines.append(each)
+        elif each is same[0]:
+            lines.append(_with_examples(same))
+    return lines
+
+
+def _with_examples(same: Sequence[ConditionFalse]) -> ConditionFalse:
+    """One condition that is false for many values, such as of a serial number: the first few stand for all."""
+    values: list[Value] = []
+    for path in dict.fromkeys(value.path for each in same for value in each.values):
+        found = dict.fromkeys(value.value for each in same for value in each.values if value.path == path)
+        texts = ["absent" if text is None else text for text in found]
+        more = f" … {len(texts) - EXAMPLES} more" if len(texts) > EXAMPLES else ""
+        values.append(Value(path, ", ".join(texts[:EXAMPLES]) + more))
+    return replace(
+        same[0],
+        devices=tuple(device for each in same for device in each.devices),
+        count=sum(each.count for each in same),
+        values=tuple(values),
+        others=min(each.others for each in same),
+    )
+
+
+def _without_feature(device: Device, name: str, cluster: Cluster) -> Refusal | None:
+    if device.binding_conditions and not cluster.features.binding_conditions:
+        gate = SINCE["binding_conditions"][1]
+        return Refusal(FeatureOff(gate, "a device with binding conditions", (name,)), missed=0)
+    if device.consumes and not cluster.features.partitionable_devices:
+        gate = SINCE["partitionable_devices"][1]
+        return Refusal(FeatureOff(gate, "a device with shared counters", (name,)), missed=0)
+    return None
+
+
+def _unfit(request: Request, device: Device, name: str, cluster: Cluster) -> Refusal | None:
+    obstacle = capacity_unfit(request, device, name, cluster)
+    return None if obstacle is None else Refusal(obstacle, missed=0)
+
+
+def _held(request: Request, device: Device, name: str, cluster: Cluster) -> list[Obstacle]:
+    """Held whole. Admin access does not mind."""
+    if request.admin_access or device.id not in cluster.allocated.devices:
+        return []
+    holders = tuple(dict.fromkeys(each.holder for each in cluster.holdings.get(device.id, ())))
+    return [Held((name,), 1, (holders[0] if holders else Holder(""),))]
+
+
+def _tainted(request: Request, device: Device, name: str, cluster: Cluster) -> list[Obstacle]:
+    if not cluster.features.device_taints:
+        return []
+    return [
+        Tainted((name,), 1, taint.key, taint.value, taint.effect, cluster.rules.get(_key(device, taint), ""))
+        for taint in dict.fromkeys(untolerated(device.taints, request.tolerations))
+    ]
+
+
+def _key(device: Device, taint: Taint) -> TaintOf:
+    return (device.id, taint.key, taint.value, taint.effect)

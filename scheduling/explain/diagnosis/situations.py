@@ -1,0 +1,168 @@
+"""Which nodes are in the same situation, so that one of them is looked at for all.
+
+Two nodes are in the same situation if their devices differ in names alone, and in what the claims cannot see: a
+selector reads certain attributes and no others, a constraint asks whether values are equal and not which they are, and
+in which order devices are offered decides the choice, not whether there is one. Whatever might matter and is not
+understood makes situations different: that costs time, never a wrong answer.
+
+Where a selector reads something that is different for almost every device (a serial number), nodes are alike if it
+answers alike, condition by condition; what is shown of them are then the values of the first (``Situations.lumps``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+
+from kube.bodies import JsonObject
+from scheduling.allocator.attributes import as_values, lookup
+from scheduling.allocator.claims import Claim
+from scheduling.allocator.identity import PoolID
+from scheduling.allocator.node_selection import Labels
+from scheduling.allocator.pools import node_identity
+from scheduling.allocator.slices import Device, Slice
+from scheduling.cel.compiler import compile as compile_expression
+from scheduling.cel.errors import CompileError
+from scheduling.cel.program import Program
+from scheduling.explain.diagnosis.cluster import Cluster
+from scheduling.explain.diagnosis.selecting import expressions
+
+FEW = 64
+"""Different things that an expression may read in the cluster before only its answers are compared."""
+
+
+class Situations:
+    """Tells situations of nodes apart for one set of claims."""
+
+    def __init__(self, claims: Sequence[JsonObject], cluster: Cluster) -> None:
+        """Find out what the claims can see of a device. Raises ``FatalError`` for claims that cannot be read."""
+        facts = [Claim(claim) for claim in claims]
+        requests = [one for fact in facts for choice in fact.requests for one in choice.alternatives]
+        self._cluster = cluster
+        texts = dict.fromkeys(text for one in requests for _, text in expressions(one, cluster))
+        self._selectors = [_Selector(program, cluster) for text in texts if (program := _program(text, cluster))]
+        rules = [rule for fact in facts for rule in fact.constraints]
+        self._attributes = sorted({rule.match_attribute or rule.distinct_attribute or "" for rule in rules})
+        self._generations: dict[PoolID, list[int]] = {}
+
+    @property
+    def lumps(self) -> bool:
+        """Whether nodes of one situation may show different values to a selector."""
+        return any(not selector.by_values for selector in self._selectors)
+
+    def of(self, node: JsonObject) -> Hashable:
+        """Equal for nodes in the same situation."""
+        name, labels = node_identity(node)
+        mine: dict[PoolID, list[Slice]] = {}
+        for each in self._cluster.index.for_node(name):
+            if each.selects(name, labels):
+                mine.setdefault(each.pool, []).append(each)
+        others = {pool for pool in mine if any(one.nodes.name != name for one in self._cluster.index.of_pool(pool))}
+        # Beside devices that other nodes have as well it matters which values a node's own devices have.
+        values: dict[Hashable, int] | None = None if others else {}
+        return tuple(
+            _part_of(pool, mine[pool], name, labels) if pool in others else self._pool(pool, mine[pool], values)
+            for pool in sorted(mine)
+        )
+
+    def _pool(self, pool: PoolID, slices: Sequence[Slice], values: dict[Hashable, int] | None) -> Hashable:
+        """A pool of the node's own."""
+        of_pool = self._cluster.index.of_pool(pool)
+        ages = self._generations.get(pool)
+        if ages is None:
+            ages = self._generations[pool] = sorted({one.generation for one in of_pool}, reverse=True)
+        shapes = [(ages.index(one.generation), one.slice_count, len(one.devices)) for one in slices]
+        if len({one.slice_count for one in slices}) == 1:
+            # Slices that contradict each other count in their order.
+            shapes.sort()
+        counters = [(ages.index(one.generation), one.counter_sets) for one in slices if one.counter_sets]
+        seen = [
+            (repr((ages.index(one.generation), self._device(device), device.slice.per_device)), device)
+            for one in slices
+            for device in one.devices
+        ]
+        # The order of devices does not matter; values of constraints get numbers in an order that names do not decide.
+        seen.sort(key=lambda pair: pair[0])
+        devices = tuple((text, tuple(_number(one, name, values) for name in self._attributes)) for text, one in seen)
+        names = [device.name for one in slices for device in one.devices]
+        unique = len(set(names)) == len(names)
+        return (pool.driver, len(of_pool), tuple(shapes), unique, repr(counters), devices)
+
+    def _device(self, device: Device) -> Hashable:
+        allocated = self._cluster.allocated
+        rules = [self._cluster.rules.get((device.id, one.key, one.value, one.effect), "") for one in device.taints]
+        capacity = device.raw("capacity")
+        return (
+            tuple(selector.seen(device) for selector in self._selectors),
+            json.dumps(capacity, sort_keys=True, default=str) if capacity else "",
+            device.taints,
+            rules,
+            device.allows_multiple,
+            bool(device.binding_conditions),
+            sorted(device.consumed.items()),
+            device.id in allocated.devices,
+            device.id in allocated.partly,
+            sorted(allocated.capacity.get(device.id, {}).items()),
+        )
+
+
+def _part_of(pool: PoolID, slices: Sequence[Slice], node: str, labels: Labels) -> Hashable:
+    """What a node has of a pool that other nodes have a part in: such a pool is like no other."""
+    chosen = [
+        device.name
+        for one in slices
+        if one.per_device is True
+        for device in one.devices
+        if device.selects(node, labels)
+    ]
+    return (pool, tuple(sorted(one.name for one in slices)), tuple(chosen))
+
+
+def _program(text: str, cluster: Cluster) -> Program | None:
+    try:
+        return compile_expression(text, cluster.cel_features)
+    except CompileError:
+        # It fails for every device alike.
+        return None
+
+
+class _Selector:
+    """What one expression sees of a device: the values that it reads, or its answers."""
+
+    def __init__(self, program: Program, cluster: Cluster) -> None:
+        self._program = program
+        self._numbers: dict[Hashable, int] = {}
+        self._answers: dict[Hashable, Hashable] = {}
+        self.by_values = program.reads is not None
+        for each in cluster.index.all:
+            if not self.by_values:
+                break
+            for device in each.devices:
+                self._numbers.setdefault(program.signature(device.cel), len(self._numbers))
+            self.by_values = len(self._numbers) <= FEW
+
+    def seen(self, device: Device) -> Hashable:
+        """Equal for devices that the expression cannot tell apart."""
+        signature = self._program.signature(device.cel)
+        if self.by_values:
+            return self._numbers[signature]
+        if signature is None:
+            return self._answer(device)
+        if signature not in self._answers:
+            self._answers[signature] = self._answer(device)
+        return self._answers[signature]
+
+    def _answer(self, device: Device) -> Hashable:
+        outcomes = [each.outcome for each in self._program.account(device.cel)]
+        return tuple(one if isinstance(one, bool) else str(one) for one in outcomes)
+
+
+def _number(device: Device, attribute: str, values: dict[Hashable, int] | None) -> Hashable:
+    """Values by the order in which the node's devices show them, or as they are; a list by those of its items."""
+    found = lookup(device, attribute)
+    held = None if found is None else as_values(found)
+    if held is None:
+        return found is not None
+    if values is None:
+        return (held.type, tuple(sorted(str(each) for each in held.values)))
+    return tuple(sorted(values.setdefault((attribute, held.type, each), len(values)) for each in held.values))

@@ -1,0 +1,261 @@
+"""The answer for all nodes: each looked at once for every situation, equal findings told as one, the nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kube.bodies import JsonObject, object_at, text_at
+from scheduling.allocator.claims import Claim
+from scheduling.allocator.errors import FatalError
+from scheduling.allocator.node_selection import SelectorFault, selector_matcher
+from scheduling.allocator.pools import node_identity
+from scheduling.explain.asking.binding import waits_of
+from scheduling.explain.asking.nodes import hindrances
+from scheduling.explain.asking.subject import Subject
+from scheduling.explain.diagnosis.alike import gist
+from scheduling.explain.diagnosis.cluster import Cluster, Patience, cluster_of
+from scheduling.explain.diagnosis.diagnosis import Cures, examine, limit_of
+from scheduling.explain.diagnosis.errors_told import class_missing, told
+from scheduling.explain.diagnosis.groups import MANY, Seen, grouped
+from scheduling.explain.diagnosis.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting
+from scheduling.explain.diagnosis.placing import title_of
+from scheduling.explain.diagnosis.releases import note_of
+from scheduling.explain.diagnosis.situations import Situations
+from scheduling.explain.diagnosis.verdict import Group, NodeFinding, Outcome, Verdict
+from scheduling.explain.errors import BadQuestion
+from scheduling.explain.kinds import Kind, name_of, objects_at
+from scheduling.explain.state import State
+
+Progress = Callable[[int, int], None]
+"""Nodes done, nodes in all."""
+SHOWN = 8
+"""Claims that a title names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A device that a request of a claim gets, or has."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+
+
+class ParameterCheck(Protocol):
+    """Judges opaque parameters as the driver on the node will: the scheduler does not look at them."""
+
+    def __call__(self, state: State, claim: JsonObject, given: Sequence[Given], /) -> Iterable[str]:
+        """Return a sentence for each of the claim's parameters that would be refused, were these its devices."""
+
+
+def unchecked(_state: State, _claim: JsonObject, _given: Sequence[Given], /) -> Iterable[str]:
+    """Say nothing of parameters: the check for callers that know no driver."""
+    return ()
+
+
+def survey(
+    state: State,
+    subject: Subject,
+    names: Sequence[str] = (),
+    progress: Progress = lambda _done, _all: None,
+    patience: Patience | None = None,
+    *,
+    parameters: ParameterCheck = unchecked,
+) -> Verdict:
+    """The answer about the nodes of these names, or about all. Raises ``BadQuestion`` for a node that is not known."""
+    nodes, notes = _nodes(state, names)
+    notes += _notes(state, subject, parameters)
+    title, claims = title_of_subject(subject), tuple(title_of(claim) for claim in subject.to_allocate)
+    if not subject.to_allocate and not subject.missing and (subject.pod is None or not subject.allocated):
+        settled = "has its devices already" if subject.allocated else "asks for no devices"
+        return Verdict(title, settled=settled, notes=tuple(notes))
+    stops: list[Obstacle] = [Waiting(sentence) for sentence in subject.missing]
+    try:
+        cluster = cluster_of(state, patience)
+        before = [*_missing_classes(state, subject, cluster), *limit_of(subject.to_allocate)]
+        if before or (stops and not subject.to_allocate):
+            return Verdict(title, stops=(*stops, *before), notes=tuple(notes), claims=claims)
+        cures: dict[str, Cures] = {}
+        groups = grouped(list(_findings(nodes, subject, cluster, progress, cures)))
+        groups = tuple(_with_remedies(groups, cures))
+    except FatalError as error:
+        unreadable = told(error, subject.to_allocate)
+        return Verdict(title, stops=(*stops, unreadable), notes=tuple(notes), claims=claims)
+    stops += _stops(groups)
+    notes += _refusals(state, subject, groups, parameters)
+    return Verdict(title, groups, tuple(stops), notes=tuple(notes), claims=claims)
+
+
+def title_of_subject(subject: Subject) -> str:
+    """``claim team/gpu``, ``pod team/train-0 (claims team/gpu, team/nic)``."""
+    claims = [title_of(claim) for claim in subject.to_allocate if not name_of(claim).startswith("<")]
+    if subject.pod is None or not claims:
+        return subject.title
+    more = f" … {len(claims) - SHOWN} more" if len(claims) > SHOWN else ""
+    return f"{subject.title} ({'claim' if len(claims) == 1 else 'claims'} {', '.join(claims[:SHOWN])}{more})"
+
+
+def _nodes(state: State, names: Sequence[str]) -> tuple[list[JsonObject], list[str]]:
+    """The nodes to look at; without any in the state, those that slices name."""
+    notes: list[str] = []
+    nodes = list(state.nodes)
+    if not nodes:
+        found = dict.fromkeys(name for body in state.slices for name in _named(body))
+        nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in found]
+        if nodes:
+            notes.append("no Node objects were read: nodes are those that slices name, their labels are not known")
+    if not names:
+        return nodes, notes
+    by_name = {name_of(node): node for node in nodes}
+    if unknown := [name for name in names if name not in by_name]:
+        near = ", ".join(sorted(by_name)[:5]) or "none"
+        raise BadQuestion(f"there is no node {', '.join(unknown)}; there are: {near}")
+    return [by_name[name] for name in dict.fromkeys(names)], notes
+
+
+def _named(body: JsonObject) -> Iterator[str]:
+    for part in (object_at(body, "spec"), *objects_at(body, "spec", "devices")):
+        name = part.get("nodeName")
+        if isinstance(name, str) and name:
+            yield name
+
+
+def _notes(state: State, subject: Subject, parameters: ParameterCheck) -> list[str]:
+    found = [*subject.notes]
+    for claim in subject.allocated:
+        results = objects_at(claim, "status", "allocation", "devices", "results")
+        devices = ", ".join(
+            f"{each.get('device')} of {each.get('driver')}, pool {each.get('pool')}" for each in results
+        )
+        found.append(f"claim {title_of(claim)} has its devices already: {devices or 'none were needed'}")
+        if not text_at(subject.pod, "spec", "nodeName"):
+            found += waits_of(claim)
+        found += parameters(state, claim, _given_of(claim))
+    found += [str(missing) for missing in state.missing if missing.kind is not Kind.TEMPLATE]
+    found += state.truncated
+    if version := note_of(state.server_version):
+        found.append(version)
+    return found
+
+
+def _given_of(claim: JsonObject) -> tuple[Given, ...]:
+    """The devices of an allocated claim."""
+    return tuple(
+        Given(*(text_at(result, name) for name in ("request", "driver", "pool", "device")))
+        for result in objects_at(claim, "status", "allocation", "devices", "results")
+    )
+
+
+def _refusals(state: State, subject: Subject, groups: Sequence[Group], parameters: ParameterCheck) -> Iterator[str]:
+    """Parameters that would be refused where the claims fit, each once and with the nodes."""
+    found: dict[str, list[str]] = {}
+    for group in groups:
+        for claim in subject.to_allocate if group.finding.outcome is Outcome.FITS else ():
+            given = [
+                Given(each.request, each.driver, each.pool, each.device)
+                for each in group.finding.placements
+                if each.claim == title_of(claim)
+            ]
+            for sentence in parameters(state, claim, given):
+                found.setdefault(sentence, []).extend(group.nodes)
+    for sentence, nodes in found.items():
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        yield f"on {nodes[0]}{more} {sentence}"
+
+
+def _missing_classes(state: State, subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
+    """Classes that requests name and nobody made, or that could not be read: nothing can be said of a node then."""
+    names = dict.fromkeys(
+        request.class_name
+        for claim in subject.to_allocate
+        for choice in Claim(claim).requests
+        for request in choice.alternatives
+    )
+    for name in names:
+        if not name or name in cluster.classes:
+            continue
+        if state.lacks(Kind.CLASS) is not None:
+            yield Waiting(f"whether there is a DeviceClass {name}, and what it selects, could not be read")
+        else:
+            yield class_missing(name, cluster)
+
+
+def _findings(
+    nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, progress: Progress, cures: dict[str, Cures]
+) -> Iterator[Seen]:
+    """Every node; ``cures`` gets what finds the remedies of those that were looked at."""
+    situations = Situations(subject.to_allocate, cluster)
+    known: dict[Hashable, NodeFinding] = {}
+    outside = [(title_of(claim), _reach(claim)) for claim in subject.allocated]
+    for number, node in enumerate(nodes):
+        progress(number, len(nodes))
+        name = name_of(node)
+        # Without a pod nobody knows where one may go.
+        found = hindrances(subject.pod, node, subject.extended) if subject.pod is not None else ()
+        remarks = tuple(str(each) for each in found if not each.blocking)
+        elsewhere = tuple(NodeOutside(claim, names) for claim, (inside, names) in outside if not inside(node))
+        blocking = tuple(str(each) for each in found if each.blocking)
+        if blocking or elsewhere:
+            refused = (NodeRefused(blocking),) if blocking else elsewhere
+            yield Seen(name, NodeFinding(name, Outcome.REFUSED, obstacles=refused, remarks=remarks))
+            continue
+        claims = subject.claims_on(node)
+        key = (_asked(claims) if subject.extended else (), _situation(situations, node))
+        finding = known.get(key)
+        if finding is None:
+            finding, cures[name] = examine(claims, node, cluster)
+            known[key] = finding
+        lumped = situations.lumps and finding.node != name
+        yield Seen(name, replace(finding, remarks=remarks) if remarks else finding, lumped)
+    progress(len(nodes), len(nodes))
+
+
+def _situation(situations: Situations, node: JsonObject) -> Hashable:
+    try:
+        return situations.of(node)
+    except FatalError:
+        # A device that cannot be read: the scheduler need not look at it, so only the node's own finding tells.
+        return name_of(node)
+
+
+def _asked(claims: Sequence[JsonObject]) -> Hashable:
+    """What is asked for on a node, where that differs from node to node."""
+    return repr([object_at(claim, "spec") for claim in claims])
+
+
+def _reach(claim: JsonObject) -> tuple[Callable[[JsonObject], bool], tuple[str, ...]]:
+    """On which nodes the devices of an allocated claim can be used: a test, and the names if they are named."""
+    selector = object_at(claim, "status", "allocation", "nodeSelector")
+    if not selector:
+        return (lambda _node: True), ()
+    try:
+        matcher = selector_matcher(selector)
+    except SelectorFault:
+        # The scheduler cannot read it either: no node is in reach.
+        return (lambda _node: False), ()
+    fields = [one for term in objects_at(selector, "nodeSelectorTerms") for one in objects_at(term, "matchFields")]
+    values = [one.get("values") for one in fields]
+    names = tuple(str(name) for each in values if isinstance(each, list) for name in each)
+    return (lambda node: matcher(*node_identity(node))), names
+
+
+def _with_remedies(groups: Sequence[Group], cures: Mapping[str, Cures]) -> Iterator[Group]:
+    """The groups that are shown, with changes that would help on their first node."""
+    for number, group in enumerate(groups):
+        if group.finding.outcome is not Outcome.BLOCKED or number >= MANY:
+            yield group
+            continue
+        yield replace(group, finding=replace(group.finding, remedies=cures[group.finding.node]()))
+
+
+def _stops(groups: Sequence[Group]) -> list[Obstacle]:
+    """Errors that end the scheduling of the pod on all nodes, each told once."""
+    found: dict[Hashable, Obstacle] = {}
+    for group in groups:
+        if group.finding.outcome is Outcome.ERROR:
+            for obstacle in group.finding.obstacles:
+                found.setdefault(gist(obstacle), obstacle)
+    return list(found.values())

@@ -1,0 +1,135 @@
+"""What several devices or requests do to each other, in facts: constraints, competition, shared counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from scheduling.allocator.claims import Claim, ConstraintFacts, Request
+from scheduling.allocator.identity import DeviceID, PoolID
+from scheduling.allocator.problem import CounterKey
+from scheduling.allocator.slices import Device
+from scheduling.explain.diagnosis.attribute_values import value_of
+from scheduling.explain.diagnosis.cores import Core
+from scheduling.explain.diagnosis.judge import Judge
+from scheduling.explain.diagnosis.obstacles import Bearers, Competing, ConstraintUnsatisfiable, NotTogether, Obstacle
+from scheduling.explain.diagnosis.reduction import Claims, Part, with_count
+from scheduling.explain.diagnosis.screening import Screened
+
+Screenings = Mapping[Part, Sequence[tuple[Request, Screened]]]
+"""What was found for every alternative of a request."""
+
+
+def of_core(facts: Sequence[Claim], core: Core, screened: Screenings) -> Iterator[Obstacle]:
+    """A core in facts: who competes under which constraints, then each constraint with its values."""
+    rules = [(part, facts[part[0]].constraints[part[1]]) for part in core.constraints]
+    explained = len(rules) == 1 and all(_covers(rules[0], part, screened[part]) for part in core.requests)
+    if not explained:
+        requests = tuple((_title(facts[i]), facts[i].requests[j].name) for i, j in core.requests)
+        yield Competing(requests, tuple(_rule(rule) for _, rule in rules), core.minimal)
+    for part, rule in rules:
+        yield _unsatisfiable(facts, part, rule, core, screened)
+
+
+def refused_by(facts: Sequence[Claim], constraint: Part, screened: Screenings) -> Obstacle:
+    """One constraint in facts, over all requests that it is about."""
+    rule = facts[constraint[0]].constraints[constraint[1]]
+    covered = tuple(part for part, seen in screened.items() if _covers((constraint, rule), part, seen))
+    return _unsatisfiable(facts, constraint, rule, Core(covered, (constraint,), True), screened)
+
+
+def _title(claim: Claim) -> str:
+    return f"{claim.reference.namespace or 'default'}/{claim.reference.name}"
+
+
+def _rule(rule: ConstraintFacts) -> str:
+    kind = "matchAttribute" if rule.match_attribute is not None else "distinctAttribute"
+    return f"{kind} {rule.match_attribute or rule.distinct_attribute}"
+
+
+def _covers(rule: tuple[Part, ConstraintFacts], request: Part, screened: Sequence[tuple[Request, Screened]]) -> bool:
+    return rule[0][0] == request[0] and any(rule[1].covers(alternative) for alternative, _ in screened)
+
+
+def _unsatisfiable(
+    facts: Sequence[Claim], part: Part, rule: ConstraintFacts, core: Core, screened: Screenings
+) -> ConstraintUnsatisfiable:
+    attribute = rule.match_attribute or rule.distinct_attribute or ""
+    covered = [each for each in core.requests if _covers((part, rule), each, screened[each])]
+    wanted: list[tuple[str, int, Counter[str | None]]] = []
+    found: dict[DeviceID, str | None] = {}
+    for i, j in covered:
+        alternatives = [(one, seen) for one, seen in screened[(i, j)] if rule.covers(one)]
+        count = min(len(seen.suitable) if one.mode == "All" else one.count for one, seen in alternatives)
+        own = {device.id: value_of(device, attribute) for _, seen in alternatives for device in seen.usable}
+        found |= own
+        wanted.append((facts[i].requests[j].name, count, Counter(own.values())))
+    values = Counter(found.values())
+    equal = rule.match_attribute is not None
+    return ConstraintUnsatisfiable(
+        claim=_title(facts[part[0]]),
+        index=part[1],
+        rule="matchAttribute" if equal else "distinctAttribute",
+        attribute=attribute,
+        requests=tuple(name for name, _, _ in wanted),
+        wanted=sum(count for _, count, _ in wanted),
+        best=_best(wanted, values) if equal else _different(values),
+        values=tuple(
+            Bearers(text, count, tuple((name, own[text]) for name, _, own in wanted))
+            for text, count in sorted(values.items(), key=_frequent_first)
+        ),
+    )
+
+
+def _frequent_first(entry: tuple[str | None, int]) -> tuple[bool, int, str]:
+    return entry[0] is None, -entry[1], entry[0] or ""
+
+
+def _best(wanted: Sequence[tuple[str, int, Counter[str | None]]], values: Counter[str | None]) -> int | None:
+    """The most devices with one value that the requests can have together; None where values are lists."""
+    if any(text is not None and text.startswith("[") for text in values):
+        return None
+    sums = {
+        text: min(sum(min(count, own[text]) for _, count, own in wanted), values[text])
+        for text in values
+        if text is not None
+    }
+    return max(sums.values(), default=0)
+
+
+def _different(values: Counter[str | None]) -> int | None:
+    if any(text is not None and text.startswith("[") for text in values):
+        return None
+    return sum(text is not None for text in values)
+
+
+def not_together(alone: Claims, seen: Screened, wanted: int, judge: Judge) -> Obstacle:
+    """How many devices of one request can be had at a time, though more of them are usable one by one.
+
+    ``alone``: a claim with nothing but this request, in one alternative.
+    """
+    low, high = 0, min(wanted, len(seen.usable)) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if judge.possible(with_count(alone, (0, 0), middle)):
+            low = middle
+        else:
+            high = middle - 1
+    short = list(_short(seen.usable, judge))
+    users = dict.fromkeys(one for pool, counter in short for one in judge.users(pool, counter))
+    names = dict.fromkeys(f'counter "{counter}" of "{counter_set}"' for _, (counter_set, counter) in short)
+    return NotTogether(wanted, low, tuple(names), tuple(users))
+
+
+def _short(usable: Sequence[Device], judge: Judge) -> Iterator[tuple[PoolID, CounterKey]]:
+    """The counters of which less is left than all usable devices would take."""
+    by_pool: dict[PoolID, list[Device]] = {}
+    for device in usable:
+        by_pool.setdefault(device.slice.pool, []).append(device)
+    for pool, devices in by_pool.items():
+        needed: Counter[CounterKey] = Counter()
+        for device in devices:
+            needed.update(device.consumed)
+        # Where no device that can be had draws on counters, nobody has looked whether they are declared.
+        left = judge.left(pool) if needed else {}
+        yield from ((pool, counter) for counter, amount in sorted(needed.items()) if amount > left.get(counter, 0))

@@ -1,0 +1,128 @@
+"""An API server that refuses, is overloaded, hangs or breaks off: it costs the claim the call, and nobody a device."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from driver.claims.errors import ClaimError, Unavailable
+from driver.resource_api.async_client import AsyncResourceApi
+from driver.resource_api.client import ResourceApi
+from tests.driver.claims.making import GPU0, GPU1, Node, claim, reference, result
+from tests.driver.resource_api.conftest import client_of
+from tests.driver.resource_api.test_api import Upgrading
+from tests.kube.server import Answer, ApiServer, Asked, refused
+
+WHOLE = 0.3
+"""Seconds that a question may take."""
+BODY = json.dumps(claim(1, result(GPU0))).encode()
+
+
+def _half(send: Callable[[bytes], None]) -> bool:
+    send(BODY[:40])
+    return False
+
+
+FAULTS = {
+    "401": refused(401, "Unauthorized", "expired"),
+    "403": refused(403, "Forbidden", "no right"),
+    "409": refused(409, "Conflict", "it was changed"),
+    "410": refused(410, "Expired", "too old"),
+    "422": refused(422, "Invalid", "no"),
+    "429": refused(429, "TooManyRequests", "slowly", Retry_After="0"),
+    "500": refused(500, "InternalError", "etcd"),
+    "503": refused(503, "ServiceUnavailable", "soon"),
+    "hangs": Answer(wait=True),
+    "drips": Answer(body=BODY, drip=True),
+    "hangs up": Answer(hang_up=True),
+    "breaks off": Answer(feed=_half),
+    "is a proxy": Answer(200, b"<html>sign in</html>"),
+    "is no object": Answer(200, b"[]"),
+    "redirects": Answer(302, headers={"Location": "http://127.0.0.1:1/"}),
+}
+
+
+class Claims:
+    """Serves the claims of a node; of the first one ``fault``, while there is one."""
+
+    def __init__(self, node: Node, server: ApiServer) -> None:
+        self.fault: Answer | None = None
+        self._node = node
+        self._discovery = Upgrading(server, "v1")
+        server.respond = self._answer
+
+    def _answer(self, asked: Asked) -> Answer:
+        name = asked.path.rsplit("/", 1)[-1]
+        if not name.startswith("claim-"):
+            return self._discovery.answer(asked)
+        if self.fault is not None and name == reference().name:
+            return self.fault
+        body = self._node.reader.claims.get(("default", name))
+        return Answer.of(body) if body is not None else refused(404, "NotFound", f'resourceclaims "{name}" not found')
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as running:
+        yield running
+
+
+@pytest.fixture
+def claims(node: Node, server: ApiServer) -> Claims:
+    return Claims(node, server)
+
+
+@pytest.fixture
+async def api(server: ApiServer) -> AsyncIterator[AsyncResourceApi]:
+    made = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, whole=WHOLE, connections=4)), threads=4)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_costs_one_claim_one_call(node: Node, claims: Claims, api: AsyncResourceApi, fault: str) -> None:
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
+    service = await node.started(reader=api)
+    claims.fault = FAULTS[fault]
+    one, two = await asyncio.gather(*(service.prepare(reference(n)) for n in (1, 2)), return_exceptions=True)
+    assert isinstance(one, Unavailable), one
+    assert "ResourceClaim default/claim-1: " in str(one)
+    assert isinstance(two, tuple), two
+    assert {hold.owner for hold in service.ledger.all} == {"uid-2"}
+    assert not node.record_path(1).exists()
+    claims.fault = None
+    assert len(await service.prepare(reference())) == 1
+    await service.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_during_a_fault_what_is_prepared_is_answered_kept_and_released(
+    node: Node, claims: Claims, api: AsyncResourceApi, fault: str
+) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started(reader=api)
+    first = await service.prepare(reference())
+    claims.fault = FAULTS[fault]
+    node.kubelet_knows()
+    assert await service.prepare(reference()) == first
+    assert await service.collect() == 0, "no answer proves nothing"
+    await service.unprepare(reference())
+    assert service.ledger.all == ()
+    await service.close()
+
+
+async def test_a_claim_that_is_gone_is_told_from_a_server_without_an_answer(
+    node: Node, claims: Claims, api: AsyncResourceApi
+) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started(reader=api)
+    await service.prepare(reference())
+    node.reader.drop(1)
+    with pytest.raises(ClaimError, match=r"claim default/claim-1 does not exist \(any more\)"):
+        await service.prepare(reference())
+    node.kubelet_knows()
+    assert await service.collect() == 1
+    await service.close()

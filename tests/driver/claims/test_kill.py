@@ -1,0 +1,171 @@
+"""The process ends between any two steps: nothing is lost, nothing is given out twice, the next start converges."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from driver.claims.errors import Unavailable
+from driver.claims.model import ClaimState
+from driver.claims.service import ClaimService
+from driver.claims.steps import Step
+from tests.driver.claims.making import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
+
+PREPARING = [step for step in Step if step.value.startswith("prepare")]
+RELEASING = [step for step in Step if step.value.startswith("unprepare")]
+BEFORE_ANYTHING = (Step.FETCHED, Step.TAKEN)
+EXIT = 77
+
+
+async def _killed(service: ClaimService, *, preparing: bool) -> None:
+    with pytest.raises(Killed):
+        await (service.prepare(reference()) if preparing else service.unprepare(reference()))
+
+
+@pytest.mark.parametrize("step", PREPARING)
+async def test_after_a_kill_while_preparing_the_kubelet_gets_its_answer(node: Node, step: Step) -> None:
+    node.reader.put(claim(1, result(GPU0), result(GPU1)))
+    await _killed(await node.started(steps=DieAt(step)), preparing=True)
+    service = await node.started()
+    answer = await service.prepare(reference())
+    assert [device.device for device in answer] == [GPU0, GPU1]
+    assert node.spec(1) is not None
+    _check_whole(node, service)
+
+
+@pytest.mark.parametrize("step", PREPARING)
+async def test_after_a_kill_while_preparing_nobody_else_gets_the_devices(node: Node, step: Step) -> None:
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
+    await _killed(await node.started(steps=DieAt(step)), preparing=True)
+    service = await node.started()
+    if step in BEFORE_ANYTHING:
+        assert len(await service.prepare(reference(2))) == 1
+    else:
+        with pytest.raises(Unavailable, match="held through the dra door by default/claim-1"):
+            await service.prepare(reference(2))
+        await service.unprepare(reference(1))
+        assert len(await service.prepare(reference(2))) == 1
+    _check_whole(node, service)
+
+
+@pytest.mark.parametrize("step", PREPARING)
+async def test_after_a_kill_while_preparing_a_release_leaves_nothing(node: Node, step: Step) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    await _killed(await node.started(steps=DieAt(step)), preparing=True)
+    service = await node.started()
+    await service.unprepare(reference())
+    _check_empty(node, service)
+
+
+@pytest.mark.parametrize("step", PREPARING)
+async def test_after_a_kill_while_preparing_a_claim_that_is_gone_is_collected(node: Node, step: Step) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    await _killed(await node.started(steps=DieAt(step)), preparing=True)
+    node.reader.drop(1)
+    node.kubelet_knows()
+    service = await node.started()
+    await service.collect()
+    _check_empty(node, service)
+
+
+@pytest.mark.parametrize("step", RELEASING)
+async def test_after_a_kill_while_releasing_the_kubelet_releases_again(node: Node, step: Step) -> None:
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
+    await (await node.started()).prepare(reference())
+    await _killed(await node.started(steps=DieAt(step)), preparing=False)
+    service = await node.started()
+    await service.unprepare(reference())
+    _check_empty(node, service)
+    assert len(await service.prepare(reference(2))) == 1
+
+
+@pytest.mark.parametrize("step", RELEASING)
+async def test_after_a_kill_while_releasing_a_claim_that_nobody_knows_is_collected(node: Node, step: Step) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    await (await node.started()).prepare(reference())
+    await _killed(await node.started(steps=DieAt(step)), preparing=False)
+    node.reader.drop(1)
+    node.kubelet_knows()
+    service = await node.started()
+    await service.collect()
+    _check_empty(node, service)
+
+
+@pytest.mark.parametrize("step", RELEASING)
+async def test_after_a_kill_while_releasing_the_claim_can_be_prepared_again(node: Node, step: Step) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    first = await (await node.started()).prepare(reference())
+    await _killed(await node.started(steps=DieAt(step)), preparing=False)
+    service = await node.started()
+    assert await service.prepare(reference()) == first
+    _check_whole(node, service)
+
+
+@pytest.mark.parametrize("step", [*PREPARING, *RELEASING])
+def test_a_process_that_is_really_killed_leaves_what_the_next_one_understands(tmp_path: Path, step: Step) -> None:
+    code = f"from tests.driver.claims.test_kill import die; die({str(tmp_path / 'node')!r}, {step.name!r})"
+    root = Path(__file__).parents[3]
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, check=False, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == EXIT, ended.stderr
+    asyncio.run(_next(tmp_path / "node", step))
+
+
+def die(root: str, step: str) -> None:
+    """What the killed process does: prepare, and release where the step is one of releasing."""
+
+    class Exit:
+        def reached(self, reached: Step, uid: str) -> None:
+            if reached.name == step:
+                os._exit(EXIT)
+
+    async def main() -> None:
+        node = Node(Path(root))
+        node.reader.put(claim(1, result(GPU0)))
+        service = await node.started(steps=Exit())
+        await service.prepare(reference())
+        await service.unprepare(reference())
+
+    asyncio.run(main())
+
+
+async def _next(root: Path, step: Step) -> None:
+    (root / "kubelet").rmdir()
+    node = Node(root)
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
+    service = await node.started()
+    if step in (*BEFORE_ANYTHING, Step.FORGOTTEN, Step.RELEASED):
+        _check_empty(node, service)
+    else:
+        assert set(service.ledger.by_device()) == {GPU0}
+        assert len(await service.prepare(reference())) == 1
+        _check_whole(node, service)
+    await service.unprepare(reference())
+    assert len(await service.prepare(reference(2))) == 1
+    _check_whole(node, service)
+
+
+def _check_whole(node: Node, service: ClaimService) -> None:
+    """Every claim that holds something is completed, on the disk too, and has its CDI file."""
+    records = service.records()
+    assert {record.state for record in records} == {ClaimState.COMPLETED}
+    assert _names(node.root / "state" / "claims") == [f"{record.claim.uid}.json" for record in records]
+    assert _names(node.root / "cdi") == [f"ostler.dev-claim_{record.claim.uid}.json" for record in records]
+    assert {hold.owner for hold in service.ledger.all} == {record.claim.uid for record in records}
+
+
+def _check_empty(node: Node, service: ClaimService) -> None:
+    assert service.records() == ()
+    assert service.ledger.all == ()
+    assert _names(node.root / "state" / "claims") == []
+    assert _names(node.root / "cdi") == []
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []

@@ -1,0 +1,189 @@
+"""Who has a device is the ledger's word at the last moment, not that of the view, which is a moment old."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from driver.claims.errors import ClaimError, Unavailable
+from node.edits.options import CdiMode, EditOptions, ListStrategy
+from node.ledger.ledger import Hold, HoldState, Ledger, draining_owner, plugin_owner
+from node.offer import Cause
+from node.rules import Door, Doors
+from node.values import replace
+from tests.driver.claims.making import GPU0, GPU1, RULE, Node, claim, offered, reference, result
+from tests.node.edits.making import gpu
+from tests.waiting import eventually
+
+HOLDS = (Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING)
+
+
+def pods(device: str, state: HoldState = HoldState.LISTED) -> Hold:
+    return Hold(device, Door.PLUGIN, "team/pod", 1.0, plugin_owner(device), state=state)
+
+
+def draining(device: str) -> Hold:
+    return Hold(device, None, "process 7 (python) is left on it", 1.0, draining_owner(device), state=HoldState.DRAINING)
+
+
+@pytest.mark.parametrize("cause", HOLDS)
+async def test_a_device_that_the_view_says_is_held_is_given_when_the_ledger_has_it_free(
+    node: Node, cause: Cause
+) -> None:
+    node.devices = (offered(gpu(0), healthy=False, reason="held a moment ago", cause=cause),)
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    assert [device.device for device in await service.prepare(reference())] == [GPU0]
+
+
+async def test_a_device_whose_rule_moved_to_the_plugin_door_is_given_to_the_claim_that_was_allocated_before(
+    node: Node,
+) -> None:
+    rule = replace(RULE, door=Doors.PLUGIN)
+    node.devices = (offered(gpu(0), rule=rule, healthy=False, reason="moving", cause=Cause.MOVING),)
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    assert [device.device for device in await service.prepare(reference())] == [GPU0]
+
+
+@pytest.mark.parametrize("cause", HOLDS)
+async def test_what_else_is_wrong_with_a_device_that_was_held_is_no_matter_for_the_ledger(
+    node: Node, cause: Cause
+) -> None:
+    rule = replace(RULE, edits=EditOptions(strategies=(ListStrategy.CDI_CRI,), cdi_mode=CdiMode.DELEGATE))
+    node.devices = (offered(gpu(0), rule=rule, healthy=False, reason="held a moment ago", cause=cause),)
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    with pytest.raises(ClaimError, match="may not be given out: no CDI spec on this node defines"):
+        await service.prepare(reference())
+
+
+@pytest.mark.parametrize(
+    ("hold", "when"),
+    [
+        (pods(GPU0), ""),
+        (replace(pods(GPU0, HoldState.RECORDED), bound=True), ""),
+        (pods(GPU0, HoldState.ALLOCATED), "as soon as that pod is known to live, "),
+        (pods(GPU0, HoldState.RECORDED), "as soon as that pod is known to live, "),
+    ],
+)
+async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_which_of_them_goes(
+    node: Node, hold: Hold, when: str
+) -> None:
+    node.with_options(device_wait=30.0)
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    service.ledger.take(plugin_owner(GPU0), [hold])
+    async with asyncio.timeout(60):
+        with pytest.raises(Unavailable) as caught:
+            await service.prepare(reference())
+    assert str(caught.value) == (
+        f"device {GPU0} is held through the plugin door by team/pod; {when}the pod of this claim is evicted, so that "
+        "its controller makes one that is scheduled anew; where the API server drops device taints it waits until the "
+        "other pod ends, or is deleted to be scheduled anew"
+    )
+    assert (service.contested() == {GPU0}) is (when == "")
+    assert service.records() == ()
+    assert not (node.root / "cdi").exists()
+
+
+async def test_a_pods_device_is_found_behind_one_that_another_claim_has(node: Node) -> None:
+    node.with_options(device_wait=30.0)
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0), result(GPU1, "b")))
+    service = await node.started()
+    await service.prepare(reference(1))
+    service.ledger.take(plugin_owner(GPU1), [pods(GPU1)])
+    async with asyncio.timeout(60):
+        with pytest.raises(Unavailable, match=f"device {GPU1} is held through the plugin door by team/pod"):
+            await service.prepare(reference(2))
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [draining(GPU0), replace(pods(GPU0, HoldState.DRAINING), holder="a process may be left on it")],
+)
+async def test_a_device_that_drains_is_waited_for_and_given_when_it_is_free(node: Node, hold: Hold) -> None:
+    node.with_options(device_wait=30.0)
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    service.ledger.take(hold.owner, [hold])
+    waiting = asyncio.create_task(service.prepare(reference()))
+    await eventually(lambda: any("draining: " in status.problem for status in service.statuses()))
+    service.ledger.release(hold.owner)
+    service.freed()
+    async with asyncio.timeout(60):
+        assert [device.device for device in await waiting] == [GPU0]
+    assert service.contested() == frozenset()
+
+
+async def test_a_device_that_goes_on_draining_is_refused_after_the_wait_with_what_ends_it(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    service.ledger.take(draining_owner(GPU0), [draining(GPU0)])
+    expected = (
+        rf"device {GPU0} is draining: process 7 \(python\) is left on it; it is free when no process is left on it; "
+        f"'ostler holds release {GPU0}' ends the wait"
+    )
+    with pytest.raises(Unavailable, match=expected):
+        await service.prepare(reference())
+
+
+class Knowledge:
+    """Whether the plugin door's holds are known."""
+
+    def __init__(self) -> None:
+        self.there = False
+
+    def __call__(self) -> bool:
+        return self.there
+
+
+async def test_nothing_new_is_taken_while_it_is_not_known_what_pods_have(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started(known=Knowledge())
+    expected = (
+        "the kubelet has not told yet which devices pods have through the plugin door, so these may be in use; "
+        "'ostler holds' says what is missing; the kubelet asks again"
+    )
+    with pytest.raises(Unavailable, match=expected):
+        await service.prepare(reference())
+    assert service.ledger.all == ()
+
+
+async def test_a_claim_waits_until_it_is_known_what_pods_have(node: Node) -> None:
+    node.with_options(device_wait=30.0)
+    known = Knowledge()
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started(known=known)
+    waiting = asyncio.create_task(service.prepare(reference()))
+    await eventually(lambda: any("has not told yet" in status.problem for status in service.statuses()))
+    known.there = True
+    service.freed()
+    async with asyncio.timeout(60):
+        assert len(await waiting) == 1
+
+
+async def test_a_prepared_claim_is_answered_though_nobody_knows_what_pods_have(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    answer = await (await node.started()).prepare(reference())
+    service = await node.started(known=Knowledge())
+    assert await service.prepare(reference()) == answer
+
+
+async def test_who_only_looks_does_not_have_to_know_what_pods_have(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0, adminAccess=True)))
+    service = await node.started(known=Knowledge())
+    assert len(await service.prepare(reference())) == 1
+
+
+async def test_a_pod_that_was_first_keeps_the_device_and_a_claim_that_was_first_as_well(node: Node) -> None:
+    ledger = Ledger()
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
+    service = await node.started(ledger=ledger)
+    ledger.take_each([pods(GPU0, HoldState.ALLOCATED)])
+    with pytest.raises(Unavailable):
+        await service.prepare(reference(1))
+    await service.prepare(reference(2))
+    with pytest.raises(Exception, match=rf"device {GPU1} is held through the dra door by default/claim-2 \(uid-2\)"):
+        ledger.take_each([pods(GPU1, HoldState.ALLOCATED)])

@@ -1,0 +1,238 @@
+"""What cannot be prepared is refused in words, and nothing is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.model import ClaimReference
+from driver.claims.observer import NoObserver
+from driver.devices.peer import Peer
+from node.health.state import HealthState
+from node.offer import Cause
+from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, opaque, reference, result
+from tests.node.edits.making import gpu
+from tests.node.offer.making import ill
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (None, r"claim default/claim-1 does not exist \(any more\)"),
+        ({"metadata": {"uid": "other"}}, "claim default/claim-1 got replaced: its uid is other, asked was for uid-1"),
+        ({"metadata": {"uid": "uid-1"}}, "claim default/claim-1 is not allocated"),
+        (claim(1), r"status.allocation.devices.results has no device of driver ostler.dev"),
+        (claim(1, result(GPU0), users=()), "reserved for nobody, so no pod may use it: status.reservedFor is empty"),
+        (claim(1, result("gpu-9")), r"request gpu: device gpu-9 is not offered on this node \(any more\)"),
+        (claim(1, result(GPU0, pool="n2")), f"request gpu: device {GPU0} is of pool n2, this node's pool is node-1"),
+    ],
+)
+async def test_a_claim_that_cannot_be_prepared_says_why(node: Node, body: dict[str, object] | None, text: str) -> None:
+    if body is not None:
+        node.reader.claims["default", "claim-1"] = body  # type: ignore[assignment]
+    service = await node.started()
+    with pytest.raises(ClaimError, match=text):
+        await service.prepare(reference())
+    assert service.records() == ()
+    assert not (node.root / "cdi").exists()
+    [status] = service.statuses()
+    assert (status.state, status.claim) == ("refused", reference())
+
+
+async def test_an_unhealthy_device_is_refused_with_its_reason(node: Node) -> None:
+    node.devices = (offered(gpu(0, health=ill("XID 79")), healthy=False, reason="XID 79", cause=Cause.HEALTH),)
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    with pytest.raises(ClaimError, match=f"request gpu: device {GPU0} may not be given out: XID 79"):
+        await service.prepare(reference())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"adminAccess": True},
+        {"tolerations": [{"operator": "Exists"}]},
+        {"tolerations": [{"key": "ostler.dev/health", "operator": "Exists", "effect": "NoSchedule"}]},
+        {"tolerations": [{"key": "ostler.dev/health", "value": "unhealthy"}]},
+        {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]},
+    ],
+)
+async def test_who_puts_up_with_an_unhealthy_device_gets_it(node: Node, fields: dict[str, object]) -> None:
+    health = ill("XID 79", HealthState.UNHEALTHY)
+    node.devices = (offered(gpu(0, health=health), healthy=False, reason="XID 79", cause=Cause.HEALTH),)
+    node.reader.put(claim(1, result(GPU0, **fields)))  # type: ignore[arg-type]
+    service = await node.started()
+    assert len(await service.prepare(reference())) == 1
+
+
+async def test_an_adapter_without_a_link_is_given_to_who_puts_up_with_it(node: Node) -> None:
+    device = gpu(0)
+    node.devices = (offered(device, healthy=False, reason="the link is down", cause=Cause.LINK_DOWN),)
+    node.reader.put(claim(1, result(GPU0, tolerations=[{"key": "ostler.dev/link-down", "operator": "Exists"}])))
+    node.reader.put(claim(2, result(GPU0)))
+    service = await node.started()
+    with pytest.raises(ClaimError, match="the link is down"):
+        await service.prepare(reference(2))
+    assert len(await service.prepare(reference())) == 1
+
+
+async def test_a_device_that_is_gone_is_given_to_nobody(node: Node) -> None:
+    node.devices = (offered(gpu(0), healthy=False, reason="it fell off the bus", cause=Cause.GONE),)
+    node.reader.put(claim(1, result(GPU0, tolerations=[{"operator": "Exists"}])))
+    service = await node.started()
+    with pytest.raises(ClaimError, match="it fell off the bus"):
+        await service.prepare(reference())
+
+
+async def test_a_claim_keeps_a_device_that_fell_ill_after_it_was_given(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    answer = await service.prepare(reference())
+    node.devices = (offered(gpu(0), healthy=False, reason="XID 79", cause=Cause.HEALTH),)
+    service.apply(node.view)
+    assert await service.prepare(reference()) == answer
+
+
+async def test_a_claim_whose_device_nodes_vanished_is_told_so(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    await service.prepare(reference())
+    reason = "these device nodes are missing: /dev/nvidia1"
+    node.devices = (offered(gpu(0), healthy=False, reason=reason, cause=Cause.UNFIT),)
+    service.apply(node.view)
+    with pytest.raises(ClaimError, match=f"request gpu: device {GPU0} may not be given out: {reason}"):
+        await service.prepare(reference())
+    assert len(service.records()) == 1, "the claim keeps the device until it is released"
+
+
+async def test_a_claim_keeps_a_device_that_the_rules_do_not_offer_any_more(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    answer = await service.prepare(reference())
+    node.devices = ()
+    service.apply(node.view)
+    assert await service.prepare(reference()) == answer
+
+
+async def test_a_claim_with_a_device_that_is_not_offered_gets_no_other_one_with_it(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    await service.prepare(reference())
+    node.devices = (offered(gpu(1)),)
+    service.apply(node.view)
+    node.reader.put(claim(1, result(GPU0), result(GPU1)))
+    with pytest.raises(ClaimError, match=rf"device {GPU0} is not offered on this node"):
+        await service.prepare(reference())
+    assert set(service.ledger.by_device()) == {GPU0}
+
+
+async def test_after_a_reboot_nobody_keeps_a_device_that_is_not_offered(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    await (await node.started()).prepare(reference())
+    node.boot, node.devices = "boot-2", ()
+    service = await node.started()
+    with pytest.raises(ClaimError, match=rf"device {GPU0} is not offered on this node"):
+        await service.prepare(reference())
+
+
+async def test_wrong_parameters_are_refused_by_field_and_change_nothing(node: Node) -> None:
+    bad = opaque({"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig", "gdrcpy": True})
+    node.reader.put(claim(1, result(GPU0), config=(bad,)))
+    service = await node.started()
+    with pytest.raises(ClaimError, match=r"status.allocation.devices.config\[0\].opaque.parameters.gdrcpy"):
+        await service.prepare(reference())
+    assert not (node.root / "state").exists()
+
+
+MPS = opaque(
+    {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS"}},
+    driver=Peer.NVIDIA,
+)
+
+
+async def test_sharing_that_a_claim_for_nvidias_driver_asks_for_is_refused_and_changes_nothing(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0), config=(MPS,)))
+    service = await node.started(options=node.with_options(peers=(Peer.NVIDIA,)))
+    with pytest.raises(
+        ClaimError, match=r'config\[0\].opaque.parameters.sharing.strategy: "MPS" is for gpu.nvidia.com'
+    ):
+        await service.prepare(reference())
+    assert not (node.root / "state").exists()
+    [status] = service.statuses()
+    assert "leave it out: a claim gets the whole device" in status.problem
+
+
+async def test_parameters_for_a_driver_that_is_not_published_as_are_that_drivers(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0), config=(MPS,)))
+    service = await node.started(options=node.with_options(peers=(Peer.DRANET,)))
+    assert len(await service.prepare(reference())) == 1
+
+
+async def test_a_claim_that_was_prepared_before_its_parameters_were_looked_at_keeps_what_it_has(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0), config=(MPS,)))
+    answer = await (await node.started()).prepare(reference())
+    service = await node.started(options=node.with_options(peers=(Peer.NVIDIA,)))
+    assert await service.prepare(reference()) == answer
+
+
+@pytest.mark.parametrize("uid", ["", "../etc/passwd", "a/b", ".hidden", "a" * 200])
+async def test_a_uid_that_is_none_is_refused(node: Node, uid: str) -> None:
+    service = await node.started()
+    with pytest.raises(ClaimError, match="use letters and digits"):
+        await service.prepare(ClaimReference("default", "claim-1", uid))
+    with pytest.raises(ClaimError, match="use letters and digits"):
+        await service.unprepare(ClaimReference("default", "claim-1", uid))
+
+
+async def test_the_last_word_on_a_claim_is_remembered_until_it_is_released(node: Node) -> None:
+    service = await node.started()
+    with pytest.raises(ClaimError):
+        await service.prepare(reference())
+    [status] = service.statuses()
+    assert (status.state, status.problem) == ("refused", "claim default/claim-1 does not exist (any more)")
+    await service.unprepare(reference())
+    assert service.statuses() == ()
+    for number in range(300):
+        with pytest.raises(ClaimError):
+            await service.prepare(reference(number))
+    assert len(service.statuses()) == 256
+
+
+async def test_outcomes_are_counted(node: Node) -> None:
+    counted: list[tuple[str, str]] = []
+
+    class Counter(NoObserver):
+        def prepared(self, outcome: str, seconds: float) -> None:
+            assert seconds >= 0
+            counted.append(("prepare", outcome))
+
+        def unprepared(self, outcome: str, seconds: float) -> None:
+            counted.append(("unprepare", outcome))
+
+        def collected(self, count: int) -> None:
+            counted.append(("collect", str(count)))
+
+        def damaged(self) -> None:
+            counted.append(("damaged", ""))
+
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started(observer=Counter())
+    await service.prepare(reference())
+    with pytest.raises(ClaimError):
+        await service.prepare(reference(2))
+    node.reader.fault = "down"
+    with pytest.raises(Unavailable):
+        await service.prepare(reference(3))
+    await service.unprepare(reference())
+    node.reader.fault = ""
+    await service.prepare(reference())
+    node.reader.drop(1)
+    node.kubelet_knows()
+    await service.collect()
+    outcomes = ["ok", "refused", "unavailable"]
+    assert counted == [
+        *(("prepare", outcome) for outcome in outcomes),
+        ("unprepare", "ok"),
+        ("prepare", "ok"),
+        ("collect", "1"),
+    ]

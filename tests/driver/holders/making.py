@@ -1,0 +1,79 @@
+"""Pods and claims as a cluster has them, in the stand-in's store; and an API that asks it."""
+
+from __future__ import annotations
+
+from driver.resource_api.async_client import AsyncResourceApi
+from driver.resource_api.client import ResourceApi
+from kube.backoff import BackoffPolicy
+from kube.bodies import Json, JsonObject, text_at
+from sandbox.apiserver.server import ApiServer
+from tests.driver.resource_api.conftest import client_of
+
+DRIVER, NODE, TEAM = "ostler.dev", "node-1", "team"
+SOON = BackoffPolicy(first=0.01, most=0.05)
+MIRROR = "kubernetes.io/config.mirror"
+
+
+def api_of(server: ApiServer, *, attempts: int = 1) -> AsyncResourceApi:
+    return AsyncResourceApi(lambda: ResourceApi(client_of(server.url, connections=10, attempts=attempts)), threads=8)
+
+
+class World:
+    """What others do at the API server."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.store = server.store
+
+    def pod(self, name: str, *claims: str, node: str = NODE, mirror: str = "") -> str:
+        """Make a pod that names claims; its UID."""
+        spec: JsonObject = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+        if claims:
+            spec["resourceClaims"] = [{"name": f"c{n}", "resourceClaimName": claim} for n, claim in enumerate(claims)]
+        return self.made({"name": name, "annotations": {MIRROR: mirror} if mirror else {}}, spec)
+
+    def made(self, metadata: JsonObject, spec: JsonObject) -> str:
+        body: JsonObject = {"metadata": {"namespace": TEAM, **metadata}, "spec": spec}
+        return text_at(self.store.create("pods", body), "metadata", "uid")
+
+    def status(self, name: str, **status: Json) -> None:
+        """Change a pod's status."""
+        self.store.patch("pods", name, {"status": status}, namespace=TEAM, part="status")
+
+    def remove(self, name: str) -> None:
+        """Delete a pod at once."""
+        self.store.delete("pods", name, namespace=TEAM, options={"gracePeriodSeconds": 0})
+
+    def claim(self, name: str, *devices: str, users: tuple[str, ...] = (), pool: str = NODE, **more: Json) -> str:
+        """Make a claim, allocated where there are devices; its UID."""
+        request: JsonObject = {"name": "gpu", "exactly": {"deviceClassName": "gpu.ostler.dev"}}
+        body: JsonObject = {
+            "metadata": {"name": name, "namespace": TEAM},
+            "spec": {"devices": {"requests": [request]}},
+        }
+        uid = text_at(self.store.create("resourceclaims", body), "metadata", "uid")
+        if devices:
+            self.allocate(name, *devices, users=users, pool=pool, **more)
+        return uid
+
+    def allocate(self, name: str, *devices: str, users: tuple[str, ...] = (), pool: str = NODE, **more: Json) -> None:
+        results: list[Json] = [
+            {"request": "gpu", "driver": DRIVER, "pool": pool, "device": device, **more} for device in devices
+        ]
+        reserved: list[Json] = [{"resource": "pods", "name": user, "uid": user} for user in users]
+        status: JsonObject = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
+        self.store.patch("resourceclaims", name, {"status": status}, namespace=TEAM, part="status")
+
+    def free(self, name: str) -> None:
+        """Take a claim's allocation away."""
+        status: JsonObject = {"allocation": None, "reservedFor": None}
+        self.store.patch("resourceclaims", name, {"status": status}, namespace=TEAM, part="status")
+
+    def admin_namespace(self) -> None:
+        """Make the team's namespace, whose claims may have administrator's access."""
+        labels: JsonObject = {"resource.kubernetes.io/admin-access": "true"}
+        self.store.create("namespaces", {"metadata": {"name": TEAM, "labels": labels}})
+
+    def asked(self, verb: str, resource: str) -> int:
+        """How often that was asked."""
+        return len(self.server.requests.of(verb, resource))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from driver.publishing.faults import FAILED, WORKS_AGAIN, PublishingFaults
+from node.events import EventType
+
+
+class Heard:
+    """An event sink that keeps reasons."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def emit(self, kind: EventType, reason: str, message: str) -> None:
+        self.reasons.append(reason)
+
+
+def test_the_same_fault_is_told_again_after_all_was_well() -> None:
+    heard = Heard()
+    faults = PublishingFaults(heard, lambda: 0.0)
+    for _ in range(2):
+        faults.tell(ValueError("a slice breaks a rule"), "checking a pool")
+        faults.tell(ValueError("a slice breaks a rule"), "checking a pool")
+        faults.look(working=True)
+    assert heard.reasons == [FAILED, WORKS_AGAIN, FAILED, WORKS_AGAIN]
+    assert faults.last == ""

@@ -1,0 +1,245 @@
+"""How views become updates: at once, then coalesced; layouts kept; faults survived."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from driver.devices.offered import DoorView, DraDevice
+from driver.publishing.faults import PATIENCE, PublishingFaults
+from driver.publishing.publisher import ErrorHandler, SliceController, SlicePublisher
+from kube.errors import ConfigurationError, RequestError
+from node.events import EventType
+from node.rules import Doors, Rule
+from tests.driver.publishing.controllers import Recorder
+from tests.events import Told
+from tests.node.edits.making import gpu
+from tests.waiting import until
+
+RULE = Rule("nvidia.com/gpu", door=Doors.DRA)
+
+
+def view(*numbers: int, generation: int = 1, healthy: bool = True) -> DoorView:
+    return DoorView(tuple(DraDevice(gpu(number), RULE, healthy) for number in numbers), generation=generation)
+
+
+def names(*numbers: int) -> tuple[str, ...]:
+    return tuple(gpu(number).name for number in numbers)
+
+
+Making = Callable[..., SlicePublisher]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def publishing(told: Told) -> Iterator[Making]:
+    made: list[SlicePublisher] = []
+
+    def make(source: Recorder | Callable[[ErrorHandler], SliceController], **fields: object) -> SlicePublisher:
+        maker = source if callable(source) else lambda _: source
+        made.append(SlicePublisher("node-1", maker, events=told, **{"random": lambda: 0.0, **fields}))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for publisher in made:
+        publisher.stop()
+
+
+def test_the_first_view_is_published_at_once(publishing: Making) -> None:
+    controller = Recorder()
+    publisher = publishing(controller, interval=3600.0)
+    publisher.apply(view(0, 1))
+    publisher.start()
+    until(lambda: controller.given == [(names(0, 1),)])
+
+
+def test_a_burst_of_views_is_one_update_with_the_newest(publishing: Making) -> None:
+    controller = Recorder()
+    publisher = publishing(controller, interval=0.3)
+    publisher.start()
+    publisher.apply(view(0))
+    until(lambda: controller.given)
+    for numbers in ((0, 1), (0, 1, 2), (0, 1, 2, 3)):
+        publisher.apply(view(*numbers))
+    until(lambda: len(controller.given) == 2)
+    assert controller.given[1] == (names(0, 1, 2, 3),)
+
+
+def test_a_view_that_says_nothing_new_reaches_nobody_but_its_generation_is_known(publishing: Making) -> None:
+    controller = Recorder()
+    publisher = publishing(controller, interval=0.0)
+    publisher.apply(view(0))
+    publisher.start()
+    until(lambda: controller.given)
+    publisher.apply(view(0, generation=7))
+    until(lambda: publisher.publication().generation == 7)
+    publisher.apply(view(0, 1, generation=8))
+    until(lambda: len(controller.given) == 2)
+
+
+def test_a_node_without_devices_has_one_empty_slice(publishing: Making) -> None:
+    controller = Recorder()
+    publisher = publishing(controller)
+    publisher.apply(view())
+    publisher.start()
+    until(lambda: controller.given == [((),)])
+
+
+def test_devices_stay_in_the_slices_that_an_earlier_life_left_them_in(publishing: Making) -> None:
+    controller = Recorder(stored=(names(2), names(0, 3)))
+    publisher = publishing(controller)
+    publisher.apply(view(0, 1, 2))
+    publisher.start()
+    until(lambda: controller.given == [(names(1, 2), names(0))])
+
+
+def test_nothing_is_published_before_the_api_has_told_what_it_has(publishing: Making, told: Told) -> None:
+    now = [0.0]
+    controller = Recorder(stored=(names(1), names(0)))
+    controller.synced.clear()
+    publisher = publishing(controller, monotonic=lambda: now[0])
+    publisher.apply(view(0, 1))
+    publisher.start()
+    until(lambda: publisher.publication().error == "waiting for the API server's list of our slices")
+    assert controller.given == []
+    now[0] = PATIENCE
+    until(lambda: told.reasons == ["SlicesNotPublished"])
+    controller.synced.set()
+    until(lambda: controller.given == [(names(1), names(0))])
+    until(lambda: told.reasons == ["SlicesNotPublished", "SlicesPublished"])
+    assert publisher.publication().error == ""
+
+
+def test_a_controller_that_cannot_be_made_is_told_once_and_made_later(publishing: Making, told: Told) -> None:
+    controller = Recorder()
+    tries: list[int] = []
+
+    def make(_: ErrorHandler) -> SliceController:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConfigurationError("/etc/kubeconfig", "", "there is no such file", "write it")
+        return controller
+
+    publisher = publishing(make, random=lambda: -0.9)
+    publisher.apply(view(0))
+    publisher.start()
+    until(lambda: controller.given)
+    assert told.events[0] == (
+        EventType.WARNING,
+        "SlicesNotPublished",
+        "getting ready to publish: /etc/kubeconfig: there is no such file; write it",
+    )
+    until(lambda: told.reasons == ["SlicesNotPublished", "SlicesPublished"])
+
+
+def test_a_device_that_cannot_be_described_leaves_what_is_published_and_the_next_view_comes(
+    publishing: Making, told: Told
+) -> None:
+    controller = Recorder()
+    publisher = publishing(controller, interval=0.0)
+    publisher.apply(view(0))
+    publisher.start()
+    until(lambda: controller.given)
+    publisher.apply(view(1, 1))
+    until(lambda: told.reasons == ["SlicesNotPublished"])
+    assert "is the name of two devices" in publisher.publication().error
+    publisher.apply(view(2))
+    until(lambda: controller.given[-1] == (names(2),))
+    assert len(controller.given) == 2
+
+
+def test_the_controller_is_made_in_the_publishers_thread_and_stopped_with_it(publishing: Making) -> None:
+    controller = Recorder()
+    threads: list[str] = []
+
+    def make(_: ErrorHandler) -> SliceController:
+        threads.append(threading.current_thread().name)
+        return controller
+
+    publisher = publishing(make)
+    publisher.start()
+    until(lambda: controller.events == ["start"])
+    publisher.stop()
+    assert controller.events == ["start", "stop"]
+    assert threads == ["publishing"]
+    assert controller.given == []
+
+
+def test_a_publisher_that_cannot_make_its_controller_stops_at_once(publishing: Making) -> None:
+    def make(_: ErrorHandler) -> SliceController:
+        raise ConfigurationError("/etc/kubeconfig", "", "there is no such file", "write it")
+
+    publisher = publishing(make)
+    publisher.start()
+    until(lambda: publisher.publication().error)
+    publisher.stop()
+    assert not publisher._thread.is_alive()
+
+
+def refused(text: str) -> RequestError:
+    return RequestError("POST", "/apis", 503, "ServiceUnavailable", text)
+
+
+class TestFaults:
+    """What is told of faults."""
+
+    def make(self) -> tuple[PublishingFaults, Told, list[float]]:
+        told, now = Told(), [0.0]
+        return PublishingFaults(told, lambda: now[0]), told, now
+
+    def test_a_request_that_fails_for_a_moment_is_told_nobody(self) -> None:
+        faults, told, now = self.make()
+        faults.tell(refused("a"), "publishing slices")
+        now[0] = PATIENCE - 1
+        faults.look(working=False)
+        faults.look(working=True)
+        assert (told.events, faults.last) == ([], "")
+
+    def test_an_outage_is_one_warning_and_its_end_one_event(self) -> None:
+        faults, told, now = self.make()
+        for second in range(60):
+            now[0] = float(second)
+            faults.tell(refused(f"attempt {second}"), "publishing slices")
+            faults.look(working=False)
+        faults.look(working=True)
+        assert told.reasons == ["SlicesNotPublished", "SlicesPublished"]
+        assert told.events[0][2].startswith("publishing slices: ")
+        assert told.events[0][2].endswith("attempt 10")
+
+    def test_what_needs_somebody_to_act_is_told_at_once_and_each_of_it_once(self) -> None:
+        faults, told, _ = self.make()
+        for text in ("a", "b", "a", "b"):
+            faults.tell(ValueError(text), "publishing slices")
+        assert [message for *_, message in told.events] == ["publishing slices: a", "publishing slices: b"]
+
+
+def test_replacing_health_alone_is_a_new_view(publishing: Making) -> None:
+    controller = Recorder()
+    publisher = publishing(controller, interval=0.0)
+    publisher.apply(view(0))
+    publisher.start()
+    until(lambda: controller.given)
+    ill = replace(view(0), devices=(DraDevice(gpu(0), RULE, healthy=False),))
+    publisher.apply(ill)
+    until(lambda: "taints" in publisher.publication().desired[0][0])
+
+
+def test_why_slices_cannot_be_watched_is_told_when_it_lasts(publishing: Making, told: Told) -> None:
+    now = [0.0]
+    controller = Recorder()
+    controller.synced.clear()
+    controller.fault = "GET /slices: 403 Forbidden: the account may not list resourceslices"
+    publisher = publishing(controller, monotonic=lambda: now[0])
+    publisher.start()
+    until(lambda: publisher._faults.last)
+    assert publisher.publication().error == controller.fault
+    now[0] = PATIENCE
+    until(lambda: told.reasons == ["SlicesNotPublished"])
+    assert told.events[0][2] == controller.fault

@@ -1,0 +1,24 @@
+"""An API server, and clients for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from driver.resource_api.client import ResourceApi
+from sandbox.apiserver.server import ApiServer
+from tests.driver.slices.clients import api_of
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as made:
+        yield made
+
+
+@pytest.fixture
+def api(server: ApiServer) -> Iterator[ResourceApi]:
+    made = api_of(server)
+    yield made
+    made.close()

@@ -1,0 +1,42 @@
+"""What is remembered of a node's doors between two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.door_policy.choice import NodeWords
+from node.door_policy.record import NAME, SCHEMA, KnownDoors, load, save
+from node.door_policy.taint_support import Taints, TaintSupport
+from node.files import JsonValue, WriteFailed, write_record
+
+KNOWN = KnownDoors(NodeWords("dra", None), TaintSupport(Taints.KEPT, "kept by v1.36.3", "v1.36.3"))
+
+
+def test_what_was_known_is_known_again(tmp_path: Path) -> None:
+    assert load(tmp_path) == (KnownDoors(), "")
+    save(tmp_path, KNOWN)
+    assert load(tmp_path) == (KNOWN, "")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ([], "it is no object"),
+        ({"taints": "perhaps"}, "taints is 'perhaps', not one of kept, dropped, unknown"),
+        ({"taints": "kept", "label": 7}, "label is no text"),
+        ({"taints": 1}, "taints is no text"),
+    ],
+)
+def test_a_damaged_record_is_set_aside_and_told(tmp_path: Path, data: JsonValue, reason: str) -> None:
+    write_record(tmp_path / NAME, SCHEMA, data)
+    known, problem = load(tmp_path)
+    assert known == KnownDoors()
+    assert problem == f"{tmp_path / NAME} is damaged: {reason}; it was set aside as {NAME}.damaged-1"
+    assert load(tmp_path) == (KnownDoors(), "")
+
+
+def test_a_folder_that_is_not_there_is_told_when_it_is_written(tmp_path: Path) -> None:
+    with pytest.raises(WriteFailed, match=r"node-doors.json cannot be written: No such file or directory"):
+        save(tmp_path / "none", KNOWN)

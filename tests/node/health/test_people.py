@@ -1,0 +1,142 @@
+"""What people say of a device goes before what is measured, until they take it back or its time is over."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
+from node.health.signal import Condition, Trouble
+from node.health.state import Health, HealthState, Recovery
+from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu, mig
+
+
+def test_a_word_holds_for_its_time() -> None:
+    rig = Rig([A, B])
+    assert rig.keeper.set(A.name, UNHEALTHY, " bad\nfan ", 7200) == (f"{A.name} healthy -> unhealthy (bad fan)",)
+    assert rig.health(A.name) == Health(UNHEALTHY, "bad fan", rig.time.now, Recovery.PERSON, "person")
+    assert rig.entry(A.name).until == rig.time.now + 7200
+    rig.time.forward(7199)
+    assert rig.state(A.name) is UNHEALTHY
+    rig.time.forward(2)
+    assert rig.states() == {A.name: HEALTHY, B.name: HEALTHY}
+    assert rig.told.reasons == ["DeviceUnhealthy", "DeviceHealthy"]
+
+
+def test_a_word_without_a_time_holds_until_it_is_cleared() -> None:
+    rig = Rig([A])
+    rig.keeper.set("GPU-26", DEGRADED, "noisy")
+    rig.time.forward(10**8)
+    assert (rig.state(A.name), rig.health(A.name).usable) == (DEGRADED, True)
+    assert rig.keeper.clear(A.name, dry_run=True) == (f"{A.name}: somebody's word (noisy) would be cleared",)
+    assert rig.state(A.name) is DEGRADED
+    assert rig.keeper.clear(A.name) == (f"{A.name} degraded -> healthy",)
+
+
+def test_healthy_overrules_what_signals_say_and_not_what_a_scan_finds() -> None:
+    rig = Rig([A])
+    rig.xid(A.name, 95)
+    rig.poll(A.name, Condition(Trouble.THERMAL))
+    rig.keeper.set(A.name, HEALTHY, "known fault, harmless")
+    assert rig.health(A.name) == Health(since=rig.time.now)
+    rig.scan_health(A.name, Health(DEGRADED, "MIG mode will be enabled"))
+    assert rig.state(A.name) is HEALTHY
+    rig.scan_health(A.name, GONE)
+    assert rig.health(A.name).reason == GONE.reason
+    rig.scan_health(A.name, Health(UNKNOWN, "nothing is known of it"))
+    assert rig.state(A.name) is UNKNOWN
+
+
+def test_a_word_that_changes_nothing_says_how_the_device_stays() -> None:
+    rig = Rig([A])
+    rig.xid(A.name, 95)
+    assert rig.keeper.set(A.name, UNHEALTHY, "I saw it, too") == (f"{A.name} stays unhealthy",)
+
+
+def test_the_end_of_a_word_shows_what_is_so_meanwhile() -> None:
+    rig = Rig([A])
+    rig.keeper.set(A.name, UNHEALTHY, "work on the rack", 60)
+    rig.xid(A.name, 13)
+    rig.time.forward(61)
+    assert (rig.state(A.name), rig.health(A.name).cause) == (DEGRADED, "xid")
+
+
+def test_clearing_a_part_says_of_whom_its_trouble_is() -> None:
+    whole = gpu(0x1A, mig=True)
+    part = mig(whole, (1, 0))
+    rig = Rig([whole, part])
+    rig.xid(whole.name, 95)
+    with pytest.raises(NothingToClearError) as caught:
+        rig.keeper.clear(part.name)
+    assert str(caught.value) == (
+        f"what is held against {part.name} is held against {whole.name}: ostler health clear {whole.name}"
+    )
+
+
+def test_clearing_forgets_what_happened_and_not_what_is_so() -> None:
+    rig = Rig([A])
+    rig.xid(A.name, 95)
+    rig.look(A.name, Condition(Trouble.CARRIER, "no carrier"))
+    assert rig.keeper.clear(A.name) == (f"{A.name} stays unhealthy",)
+    assert rig.health(A.name).reason == "no carrier"
+    with pytest.raises(NothingToClearError) as caught:
+        rig.keeper.clear(A.name)
+    assert str(caught.value) == (
+        f"nobody said anything of {A.name}, and what is wrong is still so: no carrier; to overrule it: ostler health "
+        f"set {A.name} healthy --reason ..."
+    )
+
+
+def test_clearing_ends_a_quiet_time_and_forgets_the_flapping() -> None:
+    rig = Rig([A])
+    for _ in range(5):
+        rig.look(A.name, Condition(Trouble.CARRIER))
+        rig.look(A.name)
+        rig.time.forward(100)
+    rig.look(A.name, Condition(Trouble.CARRIER))
+    rig.look(A.name)
+    assert rig.entry(A.name).flapping
+    rig.keeper.clear(A.name)
+    assert (rig.state(A.name), rig.entry(A.name).flapping) == (HEALTHY, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "seconds", "text"),
+    [
+        (UNKNOWN, "x", None, "state: nobody can say that a device is unknown; say healthy, degraded or unhealthy"),
+        (UNHEALTHY, " \n", None, "reason: is empty; say why, for those who look at the device later"),
+        (UNHEALTHY, "x" * 201, None, "reason: use at most 200 printable characters"),
+        (UNHEALTHY, "a\x1b[31m", None, "reason: use at most 200 printable characters"),
+        (UNHEALTHY, "x", -1, "time: is -1 s; give between a moment and a year, or none for until it is cleared"),
+        (UNHEALTHY, "x", float("nan"), "time: is nan s; give between a moment and a year, or none"),
+        (UNHEALTHY, "x", 1e12, "time: is 1e+12 s; give between a moment and a year, or none"),
+    ],
+)
+def test_words_that_cannot_be_meant_are_refused(
+    state: HealthState, reason: str, seconds: float | None, text: str
+) -> None:
+    rig = Rig([A])
+    with pytest.raises(BadWordError) as caught:
+        rig.keeper.set(A.name, state, reason, seconds)
+    assert str(caught.value).startswith(text)
+    assert rig.shown == []
+
+
+def test_a_device_that_is_not_here_is_named() -> None:
+    rig = Rig([A])
+    with pytest.raises(DeviceUnknownError, match="there is no device 'gpu-9' on this node; 'ostler devices' lists"):
+        rig.keeper.set("gpu-9", UNHEALTHY, "x")
+    with pytest.raises(DeviceUnknownError, match="there is no device 'gpu-9' on this node"):
+        rig.keeper.clear("gpu-9")
+    with pytest.raises(NothingToClearError, match=f"nothing is held against {A.name}"):
+        rig.keeper.clear(A.name)
+
+
+def test_a_word_that_is_tried_out_leaves_the_one_that_holds() -> None:
+    rig = Rig([A])
+    rig.keeper.set(A.name, DEGRADED, "noisy")
+    assert rig.keeper.set(A.name, UNHEALTHY, "too noisy", dry_run=True) == (
+        f"{A.name} degraded -> unhealthy (too noisy)",
+    )
+    rig.time.forward(100)
+    assert rig.health(A.name).reason == "noisy"
+    assert len(rig.saved) == 1

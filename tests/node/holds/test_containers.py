@@ -1,0 +1,140 @@
+"""Pods' containers by cgroups, and by processes where pods have no cgroup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.ledger.containers import NodeContainers, processes_of
+from tests.node.holds.test_cgroups import UID, Clock, Tree
+
+OTHER = "ffffffff-0000-4000-8000-0123456789ab"
+
+
+class Proc:
+    """A ``/proc`` with the processes that a test puts there."""
+
+    def __init__(self, root: Path, *, own: bool) -> None:
+        self.root = root
+        (root / "self/ns").mkdir(parents=True)
+        (root / "self/ns/pid").symlink_to("pid:[4026531836]" if own else "pid:[4026532000]")
+
+    def put(self, pid: int, *, cgroup: str = "0::/init.scope\n", mounts: str = "") -> None:
+        folder = self.root / str(pid)
+        folder.mkdir()
+        (folder / "cgroup").write_text(cgroup)
+        (folder / "mountinfo").write_text(mounts)
+
+    def end(self, pid: int) -> None:
+        for file in (self.root / str(pid)).iterdir():
+            file.unlink()
+        (self.root / str(pid)).rmdir()
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    return Proc(tmp_path / "proc", own=True)
+
+
+def containers(tmp_path: Path, proc: Proc) -> NodeContainers:
+    return NodeContainers(tmp_path / "cgroup", proc.root, clock=Clock())
+
+
+def mount(uid: str) -> str:
+    return f"900 899 8:1 /lib/kubelet/pods/{uid}/etc-hosts /etc/hosts rw - ext4 /dev/sda rw\n"
+
+
+def test_a_pod_without_a_cgroup_is_told_by_what_its_processes_have_mounted(tmp_path: Path, proc: Proc) -> None:
+    """As under a kubelet with cgroupsPerQOS: false."""
+    proc.put(1)
+    proc.put(17, cgroup="0::/k8s.io/abc\n", mounts=mount(UID))
+    seen = containers(tmp_path, proc)
+    assert seen.left([UID, OTHER]) == {UID}
+    proc.end(17)
+    assert not seen.left([UID, OTHER])
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        f"0::/../../burstable/pod{UID}/abc\n",
+        f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-abc.scope\n",
+    ],
+)
+def test_a_pod_is_told_by_the_cgroups_of_its_processes_where_the_tree_is_not_seen(
+    tmp_path: Path, proc: Proc, cgroup: str
+) -> None:
+    proc.put(17, cgroup=cgroup)
+    assert processes_of([UID], proc.root) == {UID}
+
+
+def test_processes_are_not_looked_through_where_cgroups_are_proved_to_tell(tmp_path: Path, proc: Proc) -> None:
+    tree = Tree(tmp_path / "cgroup", version=2)
+    tree.put(f"kubepods/pod{OTHER}", 1)
+    proc.put(17, mounts=mount(UID))
+    seen = containers(tmp_path, proc)
+    assert seen.left([OTHER]) == {OTHER}
+    assert not seen.left([UID])
+
+
+def test_processes_are_looked_through_while_no_pod_was_ever_found_below_a_folder_of_before(
+    tmp_path: Path, proc: Proc
+) -> None:
+    """A kubelet whose cgroupsPerQOS was turned off leaves the folder."""
+    Tree(tmp_path / "cgroup", version=2).put("kubepods", 0)
+    proc.put(17, mounts=mount(UID))
+    assert containers(tmp_path, proc).left([UID]) == {UID}
+
+
+def test_pods_that_live_and_are_not_found_take_the_proof_from_the_tree(tmp_path: Path, proc: Proc) -> None:
+    tree = Tree(tmp_path / "cgroup", version=2)
+    tree.put(f"kubepods/pod{OTHER}", 1)
+    proc.put(17, mounts=mount(UID))
+    seen = containers(tmp_path, proc)
+    assert seen.left([OTHER]) == {OTHER}
+    seen.confirm([UID])
+    assert seen.left([UID]) == {UID}
+    assert seen.off == ""
+
+
+def test_where_neither_is_seen_that_is_told_and_no_device_is_kept(tmp_path: Path) -> None:
+    proc = Proc(tmp_path / "proc", own=False)
+    seen = containers(tmp_path, proc)
+    seen.confirm([UID])
+    assert seen.off == (
+        "containers of pods that were deleted by force are not looked for: neither pods' cgroups are found below "
+        f"{tmp_path / 'cgroup'} nor does the agent see the node's processes; mount the node's /sys/fs/cgroup there"
+    )
+    assert not seen.left([UID])
+
+
+def test_a_node_in_a_pid_namespace_of_its_own_is_seen_if_a_living_pod_is(tmp_path: Path) -> None:
+    proc = Proc(tmp_path / "proc", own=False)
+    proc.put(17, mounts=mount(UID))
+    seen = containers(tmp_path, proc)
+    seen.confirm([])
+    assert seen.off
+    assert seen.left([UID]) == {UID}
+    seen.confirm([UID])
+    assert seen.off == ""
+    assert seen.left([UID]) == {UID}
+
+
+def test_volumes_that_the_node_itself_has_mounted_for_a_pod_are_none_of_its_containers(
+    tmp_path: Path, proc: Proc
+) -> None:
+    volumes = f"/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~projected/token"
+    below = f"/var/lib/kubelet/pods/{UID}/volume-subpaths/data/main/0"
+    mounts = f"77 25 0:50 / {volumes} rw - tmpfs tmpfs rw\n78 25 8:1 {volumes}/sub {below} rw - ext4 /dev/sda rw\n\nx\n"
+    proc.put(17, mounts=mounts)
+    assert not processes_of([UID], proc.root)
+    proc.put(18, mounts=mounts + mount(UID))
+    assert processes_of([UID], proc.root) == {UID}
+
+
+def test_processes_that_end_or_are_hidden_meanwhile_are_passed_over(tmp_path: Path, proc: Proc) -> None:
+    (proc.root / "23").mkdir()
+    (proc.root / "23/cgroup").symlink_to("/nowhere")
+    proc.put(17, mounts=mount(UID))
+    assert processes_of([UID], proc.root) == {UID}

@@ -1,0 +1,71 @@
+"""The whole way with an embedded kubelet: from Allocate to what the kubelet lists, in real time and on real sockets."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from node.ledger.allocations import KubeletAllocations, NobodyKnown
+from node.ledger.ledger import HoldState
+from node.ledger.loop import HoldsLoop
+from node.ledger.observer import Outcome, Silent
+from node.ledger.reader import KubeletLook
+from sandbox.kubelet.pods import Container, Pod
+from tests.background import background
+from tests.events import Told
+from tests.node.holds.making import grant
+from tests.node.offer.making import gpu, snapshot
+from tests.sandbox.kubelet.conftest import GPU, Node
+from tests.sandbox.kubelet.scripted_plugin import device
+from tests.waiting import eventually
+
+CARDS = tuple(gpu(number) for number in range(8))
+PODS = 100
+
+
+class Figures(Silent):
+    """Counts the readings."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def read(self, outcome: Outcome, seconds: float) -> None:
+        self.outcomes.append(outcome)
+
+
+async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_is_so(short_dir: Path) -> None:
+    node, figures, holds = Node(short_dir), Figures(), KubeletAllocations()
+    kubelet = await node.kubelet()
+    await node.plugin([device(card.uuid or "") for card in CARDS])
+    await kubelet.wait_for(GPU, healthy=len(CARDS))
+    holds.place(snapshot(*CARDS), (GPU,))
+    holds.barrier(time.monotonic())
+    loop = HoldsLoop(
+        KubeletLook(short_dir, short_dir / "device-plugins", clock=time.monotonic, unix=time.time_ns),
+        lambda reading: holds.read(reading, NobodyKnown(), 1000.0),
+        lambda: holds.unseen,
+        clock=time.monotonic,
+        random=lambda: 0.0,
+        events=Told(),
+        observer=figures,
+    )
+    by_id = {card.uuid: card for card in CARDS}
+    last: list[str] = []
+    try:
+        async with background(loop.run()):
+            for number in range(PODS):
+                pod = Pod(f"u{number}", f"p{number}", "team", (Container("c", "app", {GPU: 1}),))
+                assert (await kubelet.admit(pod)).admitted
+                (id_,) = kubelet.allocated(pod.uid, "c")[GPU]
+                holds.granted([grant(by_id[id_], GPU)], time.monotonic(), 1000.0)
+                loop.soon()
+                last.append(by_id[id_].name)
+                if number >= 3:
+                    kubelet.terminate(f"u{number - 3}")
+                assert last[-1] in holds.wanted()
+            listed = set(last[-3:])
+            await eventually(lambda: {n for n, h in holds.wanted().items() if h.state is HoldState.LISTED} == listed)
+            assert len(figures.outcomes) <= 6
+            assert set(figures.outcomes) == {Outcome.WHOLE}
+    finally:
+        await node.close()

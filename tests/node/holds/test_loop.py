@@ -1,0 +1,225 @@
+"""When the kubelet is looked at: soon, not too often, less often when it fails, and never not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from node.events import EventType
+from node.ledger.loop import Faults, HoldsLoop, Pace
+from node.ledger.observer import Outcome, Silent
+from node.ledger.reader import KubeletReader
+from node.ledger.reading import Reading
+from tests.events import Told
+from tests.node.holds.making import reading
+from tests.virtual_time import beside, now
+
+FAULT = "/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there"
+
+
+class Node:
+    """A kubelet and whoever takes its readings; ``began``: when it was looked at, in seconds of the story."""
+
+    def __init__(self) -> None:
+        self.began: list[float] = []
+        self.taken: list[Reading] = []
+        self.outcomes: list[Outcome] = []
+        self.unseen = 0
+        self.faults: tuple[str, ...] = ()
+        self.seconds = 0.0
+        self.events = Told()
+
+    async def read(self) -> Reading:
+        self.began.append(round(now(), 3))
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
+        listed = None if self.faults else ()
+        return reading(now(), listed, faults=self.faults)
+
+
+class Figures(Silent):
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def read(self, outcome: Outcome, seconds: float) -> None:
+        assert seconds == pytest.approx(self._node.seconds)
+        self._node.outcomes.append(outcome)
+
+
+Story = Callable[[Node, HoldsLoop], Awaitable[None]]
+
+
+def play(story: Story, reader: KubeletReader | None = None) -> Node:
+    node = Node()
+
+    def made() -> HoldsLoop:
+        return HoldsLoop(
+            reader or node,
+            node.taken.append,
+            lambda: node.unseen,
+            clock=asyncio.get_running_loop().time,
+            random=lambda: 0.0,
+            events=node.events,
+            observer=Figures(node),
+        )
+
+    beside(made, HoldsLoop.run, lambda loop: story(node, loop))
+    return node
+
+
+def test_it_is_looked_at_once_at_the_start_and_then_every_ten_seconds() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(35)
+
+    node = play(story)
+    assert node.began == [0.0, 10.0, 20.0, 30.0]
+    assert len(node.taken) == 4
+    assert node.outcomes == [Outcome.WHOLE] * 4
+
+
+def test_a_wake_is_answered_when_the_kubelet_has_begun_what_it_was_for_and_many_of_them_together() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(5)
+        for _ in range(100):
+            loop.wake()
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+
+    assert play(story).began == [0.0, 5.1, 5.3, 5.5, 5.7, 5.9, 6.1]
+
+
+def test_no_reading_begins_while_the_kubelet_is_given_a_device() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(9.98)
+        loop.allocating()
+        await asyncio.sleep(1)
+
+    assert play(story).began == [0.0, 10.03]
+
+
+def test_a_kubelet_that_is_given_devices_all_the_time_is_read_all_the_same() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(9.5)
+        for _ in range(200):
+            loop.allocating()
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+
+    assert play(story).began == [0.0, 11.0]
+
+
+def test_a_grant_is_looked_for_within_a_second() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(5)
+        loop.soon()
+        await asyncio.sleep(1)
+        loop.soon()
+        await asyncio.sleep(2)
+
+    assert play(story).began == [0.0, 5.3, 6.3]
+
+
+def test_a_burst_of_a_hundred_pods_costs_a_reading_a_second() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(5)
+        for _ in range(100):
+            # Allocate, and the kubelet's file.
+            loop.soon()
+            await asyncio.sleep(0.02)
+            loop.soon()
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(3)
+
+    assert len(play(story).began) == 1 + 8
+
+
+def test_a_grant_that_is_not_shown_is_looked_for_less_and_less_often() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        node.unseen = 1
+        loop.soon()
+        await asyncio.sleep(40)
+        node.unseen = 0
+        await asyncio.sleep(20)
+
+    assert play(story).began == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 26.0, 36.0, 46.0, 56.0]
+
+
+def test_a_wake_during_a_reading_is_not_lost() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        node.seconds = 0.5
+        await asyncio.sleep(10.1)
+        loop.wake()
+        await asyncio.sleep(1)
+
+    assert play(story).began == [0.0, 10.0, 10.5]
+
+
+def test_failures_are_tried_again_later_each_time_whatever_wakes() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        node.faults = (FAULT,)
+        await asyncio.sleep(10.5)
+        for _ in range(300):
+            loop.wake()
+            loop.soon()
+            await asyncio.sleep(0.1)
+        node.faults = ()
+        await asyncio.sleep(10)
+        loop.wake()
+        await asyncio.sleep(0.5)
+
+    node = play(story)
+    assert node.began == [0.0, 10.0, 11.0, 13.0, 17.0, 25.0, 35.0, 45.0, 50.6]
+    assert set(node.outcomes) == {Outcome.WHOLE, Outcome.PARTIAL}
+
+
+def test_a_kubelet_that_is_back_is_read_within_ten_seconds_also_where_it_is_read_seldom() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        loop.follow(Pace(every=52.0))
+        node.faults = (FAULT,)
+        await asyncio.sleep(150)
+        node.faults = ()
+        await asyncio.sleep(60)
+
+    began = play(story).began
+    first = next(when for when in began if when >= 150)
+    assert first <= 160
+    assert [when for when in began if when > first] == [first + 52.0]
+
+
+def test_a_fault_is_told_once_however_often_it_is_met() -> None:
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        node.faults = (FAULT,)
+        await asyncio.sleep(120)
+        node.faults = ()
+        await asyncio.sleep(20)
+
+    node = play(story)
+    assert len(node.taken) > 10
+    message = f"devices of containers not known: {FAULT}"
+    assert node.events.events == [(EventType.WARNING, "KubeletUnreadable", message)]
+
+
+def test_an_old_fault_is_told_again_and_many_texts_do_not_fill_the_memory() -> None:
+    events = Told()
+    faults = Faults(events, 600.0)
+    for second in range(599):
+        faults.tell(("busy",) if second % 2 else (), float(second))
+    assert len(events.events) == 1
+    faults.tell(("busy",), 700.0)
+    assert len(events.events) == 2
+    for number in range(1000):
+        faults.tell((f"text {number}",), 701.0)
+    assert len(events.events) < 50
+
+
+def test_a_reading_of_nothing_is_a_failed_one() -> None:
+    class Absent:
+        async def read(self) -> Reading:
+            return Reading(now(), faults=(FAULT,))
+
+    async def story(node: Node, loop: HoldsLoop) -> None:
+        await asyncio.sleep(1.5)
+
+    assert play(story, Absent()).outcomes == [Outcome.FAILED, Outcome.FAILED]

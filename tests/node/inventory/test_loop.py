@@ -1,0 +1,437 @@
+"""The loop: when it scans, what it publishes, and that no source can end it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from node.health.state import HealthState
+from node.inventory.devices import devices_of, host_of, statuses_of
+from node.inventory.diff import Diff
+from node.inventory.facts import CdiFacts, GpuFacts, NodeFacts, NvmlFacts
+from node.inventory.identity import Identities, IdentityStore
+from node.inventory.loop import Inventory, InventoryStopped
+from node.inventory.model import Snapshot, SourceState
+from node.inventory.places import places_of
+from node.inventory.source import DriverHeld
+from node.topology.build import topology_of
+from tests.background import background
+from tests.node.inventory.making import a100, gpu, mig, node, uuid
+from tests.waiting import eventually
+
+WAITING = NodeFacts(nvml=NvmlFacts(status="DRIVER_NOT_LOADED"))
+
+
+class Scripted:
+    """A source that shows ``facts``, counts its reads, and can raise or hang."""
+
+    def __init__(self, facts: NodeFacts, name: str = "scripted") -> None:
+        self.facts = facts
+        self.name = name
+        self.starts: list[float] = []
+        self.threads: set[int] = set()
+        self.fault: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.closed = 0
+
+    def read(self) -> NodeFacts:
+        self.starts.append(time.monotonic())
+        self.threads.add(threading.get_ident())
+        self.gate.wait(60)
+        if self.fault is not None:
+            raise self.fault
+        return self.facts
+
+    def close(self) -> None:
+        self.closed += 1
+        if self.fault is not None:
+            raise self.fault
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def running(
+    *sources: Scripted,
+    clock: Callable[[], float] | None = None,
+    max_interval: float = 60.0,
+    min_interval: float = 0.0,
+    store: IdentityStore | None = None,
+    jitter: Callable[[], float] = lambda: 1.0,
+    quiesced: Callable[[], str | None] = lambda: None,
+) -> AsyncIterator[Inventory]:
+    inventory = Inventory(
+        sources,
+        store or IdentityStore(None),
+        clock=clock or Clock(),
+        max_interval=max_interval,
+        min_interval=min_interval,
+        jitter=jitter,
+        quiesced=quiesced,
+    )
+    try:
+        async with background(inventory.run()):
+            yield inventory
+    finally:
+        await inventory.close()
+
+
+async def test_first_scan_is_published_at_once() -> None:
+    source = Scripted(node(gpu(0), gpu(1)))
+    async with running(source) as inventory:
+        assert inventory.snapshot == Snapshot()
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        snapshot = inventory.snapshot
+        assert snapshot.generation == 1
+        assert [device.name for device in snapshot.devices] == ["gpu-0000-1b-00-0", "gpu-0000-2b-00-0"]
+        assert [status.name for status in snapshot.sources] == ["nvml", "sysfs"]
+    assert source.closed == 1
+    assert source.threads
+    assert threading.get_ident() not in source.threads
+
+
+async def test_node_without_anything_is_published_too() -> None:
+    async with running() as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        assert inventory.snapshot == Snapshot(generation=1)
+
+
+async def test_sections_of_several_sources_are_one_node() -> None:
+    whole = node(gpu(0))
+    sources = [Scripted(NodeFacts(nvml=whole.nvml), "nvml"), Scripted(NodeFacts(sysfs=whole.sysfs), "sysfs")]
+    async with running(*sources) as inventory:
+        await inventory.rescan()
+        assert inventory.snapshot.devices[0].numa_node == 0
+
+
+async def test_scan_that_finds_nothing_new_publishes_nothing() -> None:
+    source = Scripted(node(gpu(0)))
+    async with running(source) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        before = inventory.snapshot
+        assert (await inventory.rescan()).empty
+        assert inventory.snapshot is before
+
+
+async def test_change_is_published_with_its_difference_and_old_objects_are_kept() -> None:
+    source = Scripted(node(gpu(0), gpu(1)))
+    heard: list[tuple[int, tuple[str, ...]]] = []
+
+    def hear(snapshot: Snapshot, found: Diff) -> None:
+        heard.append((snapshot.generation, tuple(change.new.name for change in found.changed)))
+
+    async with running(source) as inventory:
+        unsubscribe = inventory.subscribe(hear)
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        before = inventory.snapshot
+        source.facts = node(gpu(0), gpu(1, error="GPU_IS_LOST"))
+        found = await inventory.rescan()
+        assert [change.fields for change in found.changed] == [("health",)]
+        assert heard == [(1, ()), (2, ("gpu-0000-2b-00-0",))]
+        assert inventory.snapshot.devices[0] is before.devices[0]
+        unsubscribe()
+        unsubscribe()
+        source.facts = node(gpu(0))
+        await inventory.rescan()
+        assert len(heard) == 2
+
+
+async def test_change_of_host_or_source_alone_is_published() -> None:
+    source = Scripted(node(gpu(0)))
+    async with running(source) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        source.facts = replace(source.facts, cdi=CdiFacts(devices=("nvidia.com/gpu=0",)))
+        found = await inventory.rescan()
+        assert found.host
+        assert [status.name for status in found.sources] == ["cdi"]
+        assert inventory.snapshot.generation == 2
+
+
+async def test_state_that_lasts_keeps_its_beginning() -> None:
+    clock = Clock()
+    lost = node(gpu(0, error="GPU_IS_LOST"), gpu(1))
+    source = Scripted(lost)
+    async with running(source, clock=clock) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        assert inventory.snapshot.devices[0].health.since == 1000.0
+        clock.now = 1060.0
+        source.facts = node(gpu(0, error="GPU_IS_LOST"), gpu(1, remapped_rows_pending=True))
+        await inventory.rescan()
+        assert [device.health.since for device in inventory.snapshot.devices] == [1000.0, 1060.0]
+        clock.now = 1120.0
+        source.facts = node(gpu(0), gpu(1, remapped_rows_pending=True))
+        await inventory.rescan()
+        assert [device.health.since for device in inventory.snapshot.devices] == [1120.0, 1060.0]
+
+
+async def test_gpu_lost_while_running_keeps_its_mig_devices() -> None:
+    source = Scripted(node(a100(0, mig(0, 0)), gpu(1)))
+    async with running(source) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        source.facts = node(GpuFacts(index=0, error="GPU_IS_LOST"), gpu(1))
+        found = await inventory.rescan()
+        assert found.removed == ()
+        part = inventory.snapshot.device("mig-0000-1b-00-0-0-1")
+        assert part is not None
+        assert part.health.state is HealthState.UNHEALTHY
+
+
+async def test_gpu_lost_before_the_start_keeps_its_uuid(tmp_path: Path) -> None:
+    path = tmp_path / "identities.json"
+    async with running(Scripted(node(gpu(0), gpu(1))), store=IdentityStore(path)) as inventory:
+        await inventory.rescan()
+    lost = Scripted(node(GpuFacts(index=0, error="GPU_IS_LOST"), gpu(1)))
+    async with running(lost, store=IdentityStore(path)) as inventory:
+        await inventory.rescan()
+        assert inventory.snapshot.devices[0].uuid == uuid(0)
+
+
+async def test_a_scan_that_takes_too_long_is_known_while_it_hangs() -> None:
+    source = Scripted(node(gpu(0)))
+    source.gate.clear()
+    async with running(source) as inventory:
+        await eventually(lambda: source.starts, "a scan begins")
+        assert not inventory.hangs(60.0)
+        await eventually(lambda: inventory.hangs(0.01), "it hangs")
+        source.gate.set()
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        assert not inventory.hangs(0.0)
+
+
+async def test_wakes_during_a_scan_are_one_scan_more() -> None:
+    source = Scripted(node(gpu(0)))
+    source.gate.clear()
+    async with running(source) as inventory:
+        await eventually(lambda: source.starts, "a scan begins")
+        for _ in range(10):
+            inventory.wake()
+        source.gate.set()
+        await eventually(lambda: len(source.starts) == 2, "the scan after the wakes")
+        await inventory.rescan()
+        assert len(source.starts) == 3
+
+
+async def test_first_wake_after_quiet_is_served_at_once_and_a_storm_is_not() -> None:
+    source = Scripted(node(gpu(0)))
+    async with running(source, min_interval=0.5) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        await eventually(lambda: time.monotonic() > source.starts[0] + 0.6)
+        woken = time.monotonic()
+        inventory.wake()
+        await eventually(lambda: len(source.starts) == 2, "the scan of the first wake")
+        assert source.starts[1] - woken < 0.4
+
+        def wake_and_count() -> bool:
+            inventory.wake()
+            return len(source.starts) >= 4
+
+        await eventually(wake_and_count, "two more scans")
+    gaps = [later - sooner for sooner, later in zip(source.starts[1:], source.starts[2:], strict=False)]
+    assert min(gaps) >= 0.49
+
+
+async def test_scans_come_back_after_the_interval_without_a_wake() -> None:
+    source = Scripted(node(gpu(0)))
+    async with running(source, max_interval=0.05):
+        await eventually(lambda: len(source.starts) >= 3, "three scans")
+
+
+async def test_waiting_source_is_asked_again_with_backoff() -> None:
+    source = Scripted(WAITING)
+    async with running(source, max_interval=0.4, jitter=lambda: 0.0) as inventory:
+        await eventually(lambda: len(source.starts) >= 4, "four scans")
+        assert inventory.snapshot.sources[0].state is SourceState.WAITING
+        assert inventory.snapshot.generation == 1
+        source.facts = node(gpu(0))
+        await eventually(lambda: inventory.snapshot.devices, "the driver has come")
+
+
+def test_backoff_doubles_up_to_the_interval_and_starts_again_when_woken() -> None:
+    inventory = Inventory([], IdentityStore(None), clock=Clock(), jitter=lambda: 1.0)
+    assert inventory._interval() == 60.0
+    inventory._snapshot = Snapshot(1, sources=statuses_of(WAITING))
+    assert [inventory._interval() for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    inventory.wake()
+    inventory._jitter = lambda: 0.0
+    assert [inventory._interval() for _ in range(3)] == [0.5, 1.0, 2.0]
+
+
+async def test_callers_of_rescan_share_one_scan_that_begins_after_their_call() -> None:
+    source = Scripted(node(gpu(0)))
+    source.gate.clear()
+    async with running(source) as inventory:
+        await eventually(lambda: source.starts, "a scan begins")
+        callers = [asyncio.create_task(inventory.rescan()) for _ in range(5)]
+        impatient = asyncio.create_task(asyncio.wait_for(inventory.rescan(), 0.01))
+        with pytest.raises(TimeoutError):
+            await impatient
+        source.facts = node(gpu(0), gpu(1))
+        source.gate.set()
+        await asyncio.wait_for(asyncio.gather(*callers), 5)
+        assert len(source.starts) == 2
+
+
+async def test_rescan_after_the_end_is_refused() -> None:
+    source = Scripted(node(gpu(0)))
+    async with running(source) as inventory:
+        await inventory.rescan()
+    with pytest.raises(InventoryStopped, match="the inventory has stopped; no scan will follow"):
+        await inventory.rescan()
+    await inventory.close()
+    assert source.closed == 1
+
+
+async def test_rescan_under_way_at_the_end_is_refused() -> None:
+    source = Scripted(node(gpu(0)))
+    async with running(source) as inventory:
+        await inventory.rescan()
+        seen = len(source.starts)
+        source.gate.clear()
+        callers = [asyncio.create_task(inventory.rescan()) for _ in range(2)]
+        await eventually(lambda: len(source.starts) > seen, "the scan begins")
+        callers.append(asyncio.create_task(inventory.rescan()))
+        await asyncio.sleep(0)
+    source.gate.set()
+    results = await asyncio.gather(*callers, return_exceptions=True)
+    assert [type(result) for result in results] == [InventoryStopped] * 3
+
+
+async def test_hanging_source_is_left_behind_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    source = Scripted(node(gpu(0)), "nvml")
+    source.gate.clear()
+    async with running(source):
+        await eventually(lambda: source.starts, "the scan begins")
+    # The source still hangs, for as long as the gate is closed.
+    assert source.closed == 0
+    assert "a source hangs and could not be closed" in caplog.text
+    assert [record.__dict__["source"] for record in caplog.records if "hangs" in record.message] == ["nvml"]
+    source.gate.set()
+
+
+async def test_source_that_raises_is_failed_and_keeps_its_facts(caplog: pytest.LogCaptureFixture) -> None:
+    whole = node(gpu(0))
+    broken = Scripted(NodeFacts(nvml=whole.nvml), "nvml")
+    sound = Scripted(NodeFacts(sysfs=whole.sysfs), "sysfs")
+    async with running(broken, sound) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        before = inventory.snapshot
+        broken.fault = RuntimeError("struct is too short")
+        await inventory.rescan()
+        await inventory.rescan()
+        assert inventory.snapshot.devices == before.devices
+        assert [(each.name, each.state.value, each.detail) for each in inventory.snapshot.sources] == [
+            ("nvml", "failed", "internal error: RuntimeError: struct is too short"),
+            ("sysfs", "ok", ""),
+        ]
+        tracebacks = [record.exc_info for record in caplog.records if record.message == "a scan hit a bug"]
+        assert [bool(traceback) for traceback in tracebacks] == [True, False]
+        broken.fault = None
+        await inventory.rescan()
+        assert inventory.snapshot.sources[0].state is SourceState.OK
+        broken.fault = RuntimeError("cannot close either")
+    assert sound.closed == 1
+    assert "a source could not be closed" in caplog.text
+
+
+async def test_source_that_raises_from_the_start_is_named() -> None:
+    broken = Scripted(NodeFacts(), "recorded")
+    broken.fault = RuntimeError("boom")
+    async with running(broken) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        assert [(each.name, each.state.value) for each in inventory.snapshot.sources] == [("recorded", "failed")]
+
+
+async def test_bug_of_the_assembly_keeps_the_devices() -> None:
+    source = Scripted(node(gpu(0)))
+    async with running(source) as inventory:
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        source.facts = NodeFacts(nvml=NvmlFacts(gpus=(replace(gpu(0), mig_devices=(None,)),)))  # type: ignore[arg-type]
+        await inventory.rescan()
+        assert [device.name for device in inventory.snapshot.devices] == ["gpu-0000-1b-00-0"]
+        (status,) = inventory.snapshot.sources
+        assert (status.name, status.state) == ("assembly", SourceState.FAILED)
+        assert status.detail.startswith("internal error: AttributeError")
+
+
+async def test_subscriber_that_raises_keeps_nobody_from_the_snapshot(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[int] = []
+
+    def broken(snapshot: Snapshot, found: Diff) -> None:
+        raise ValueError("a bug")
+
+    async with running(Scripted(node(gpu(0)))) as inventory:
+        inventory.subscribe(broken)
+        inventory.subscribe(lambda snapshot, _: heard.append(snapshot.generation))
+        await asyncio.wait_for(inventory.first.wait(), 5)
+        assert heard == [1]
+        assert "a subscriber failed" in caplog.text
+
+
+async def test_log_tells_generation_devices_and_changes(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ostler.inventory"):
+        many = Scripted(node(a100(0, *(mig(index, index) for index in range(40)))))
+        async with running(many) as inventory:
+            await asyncio.wait_for(inventory.first.wait(), 5)
+    published = next(record for record in caplog.records if record.message == "scan published")
+    assert (published.__dict__["generation"], published.__dict__["devices"]) == (1, 41)
+    assert "and 11 more changes" in caplog.text
+
+
+async def test_replayed_facts_give_the_same_snapshot() -> None:
+    facts = node(gpu(0), a100(1, mig(0, 0), mig(1, 1)))
+    snapshots = []
+    for _ in range(2):
+        async with running(Scripted(facts)) as inventory:
+            await asyncio.wait_for(inventory.first.wait(), 5)
+            snapshots.append(inventory.snapshot)
+    assert snapshots[0] == snapshots[1]
+    bare = Snapshot(1, devices_of(facts, Identities()), statuses_of(facts), host_of(facts))
+    stamped = tuple(replace(each, health=each.health.carried(None, 1000.0)) for each in bare.devices)
+    assert snapshots[0] == replace(bare, devices=stamped, topology=topology_of(places_of(stamped)))
+
+
+class Holding(Scripted):
+    """A source that keeps a driver in use."""
+
+    holds_driver: Literal[True] = True
+
+
+async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    source, reasons = Holding(node(gpu(0)), "nvml"), [""]
+    async with running(source, quiesced=lambda: reasons[0] or None) as inventory:
+        await inventory.rescan()
+        reasons[0] = "driver 580"
+        source.fault = DriverHeld("a call does not return")
+        await inventory.rescan()
+        assert inventory.held == "a call does not return"
+        (status,) = [status for status in inventory.snapshot.sources if status.name == "nvml"]
+        assert (status.state, status.detail) == (SourceState.FAILED, "a call does not return")
+        assert inventory.snapshot.devices[0].health.state is HealthState.UNKNOWN
+        assert "a scan hit a bug" not in caplog.text
+        source.fault = RuntimeError("a bug")
+        await inventory.rescan()
+        assert inventory.held == "internal error: RuntimeError: a bug"
+        source.fault = None
+        await inventory.rescan()
+        assert inventory.held == ""
+        source.fault = DriverHeld("a call does not return")
+        await inventory.rescan()
+        reasons[0] = ""
+        await inventory.rescan()
+        assert inventory.held == "", "nobody wants it to be let go of"

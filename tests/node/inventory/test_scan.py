@@ -1,0 +1,119 @@
+"""One scan after the other: what is concluded again, and what stands because nothing has changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.inventory.facts import NodeFacts
+from node.inventory.identity import IdentityStore
+from node.inventory.model import Snapshot
+from node.inventory.net_facts import HostLink, HostRoute, NetworkFacts
+from node.inventory.scan import Reading, Scanner
+from node.topology.model import PlaceOverride
+from tests.node.inventory.making import a100, gpu, mig, node, sysfs
+from tests.node.inventory.nic_making import interface, nic, nics
+
+FREE = NetworkFacts((HostLink("eth0"),))
+ROUTED = NetworkFacts((HostLink("eth0"),), default_routes=(HostRoute("eth0", 4),))
+
+
+def with_nic(network: NetworkFacts) -> NodeFacts:
+    return nics(nic(), network=network, interfaces=(interface(nic(), "eth0"),))
+
+
+class Node:
+    """A scanner with one source, whose facts and time are set, and what would be published."""
+
+    def __init__(self, store: IdentityStore | None = None) -> None:
+        self.facts = NodeFacts()
+        self.now = 1000.0
+        self.snapshot = Snapshot()
+        self.scanner = Scanner((self,), store or IdentityStore(None), lambda: self.now)
+
+    name = "facts"
+
+    def read(self) -> NodeFacts:
+        return self.facts
+
+    def close(self) -> None:
+        pass
+
+    def scan(self, facts: NodeFacts, now: float) -> Reading:
+        self.facts, self.now = facts, now
+        found = self.scanner.scan(self.snapshot)
+        self.snapshot = Snapshot(
+            self.snapshot.generation + 1, found.devices, found.sources, found.host, found.topology, found.former
+        )
+        return found
+
+
+def test_the_same_facts_give_the_very_devices_that_were_there() -> None:
+    each = Node()
+    readings = [each.scan(node(gpu(0), gpu(1)), 1000.0 + 60 * number) for number in range(4)]
+    assert readings[1:] == readings[:1] * 3
+    assert all(now is before for now, before in zip(readings[3].devices, readings[0].devices, strict=True))
+    assert readings[3].devices is readings[2].devices, "nothing was concluded anew"
+    assert each.scan(node(gpu(0), gpu(1, memory_bytes=1)), 2000.0) != readings[0]
+    assert each.scan(node(gpu(0), gpu(1)), 2060.0) == readings[0]
+
+
+def test_overrides_count_from_the_next_scan_on_although_nothing_else_changed() -> None:
+    each = Node()
+    for now in (1000.0, 1060.0, 1120.0):
+        each.scan(node(gpu(0)), now)
+    each.scanner.overrides = (PlaceOverride("0000:1b:00.0", ("switch-7",)),)
+    assert each.scan(node(gpu(0)), 1180.0).topology.overridden == ("0000:1b:00.0",)
+
+
+def test_a_device_that_is_gone_ends_after_its_hour_although_nothing_else_changes() -> None:
+    each = Node()
+    each.scan(node(gpu(0), gpu(1)), 1000.0)
+    names = [len(each.scan(node(gpu(0), on_bus=1), now).devices) for now in (1060.0, 1120.0, 1180.0, 4650.0, 4661.0)]
+    assert names == [2, 2, 2, 2, 1]
+
+
+def test_a_use_that_ends_counts_for_a_minute_from_the_last_scan_and_not_from_the_last_change() -> None:
+    each = Node()
+    for now in (1000.0, 1060.0, 1120.0, 1180.0, 1240.0):
+        each.scan(with_nic(ROUTED), now)
+    uses = [each.scan(with_nic(FREE), now).devices[0].host_use for now in (1250.0, 1290.0, 1301.0)]
+    assert uses == ["carries the node's default route (IPv4, by eth0)"] * 2 + [""]
+
+
+def test_identities_that_could_not_be_written_are_tried_again_although_nothing_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.write_text("a file where the folder should be")
+    each = Node(IdentityStore(folder / "identities.json"))
+    for now in (1000.0, 1060.0, 1120.0):
+        each.scan(node(gpu(0)), now)
+    folder.unlink()
+    each.scan(node(gpu(0)), 1180.0)
+    assert (folder / "identities.json").is_file()
+
+
+FACTS = (
+    node(gpu(0), gpu(1)),
+    node(gpu(0), on_bus=1),
+    node(a100(0, mig(0, 0), mig(1, 1)), gpu(1)),
+    node(a100(0, mig(0, 0)), gpu(1)),
+    node(gpu(0), replace(gpu(1), error="GPU_IS_LOST")),
+    NodeFacts(sysfs=sysfs(0)),
+    with_nic(ROUTED),
+    with_nic(FREE),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(FACTS), st.integers(1, 4), st.sampled_from([1, 30, 61, 1900]))))
+def test_what_stands_is_what_would_be_concluded_again(steps: list[tuple[NodeFacts, int, int]]) -> None:
+    lazy, thorough = Node(), Node()
+    now = 1000.0
+    for facts, times, seconds in steps:
+        for time in range(times):
+            now += seconds
+            # Of a device that is not there, so it only makes this scanner conclude anew each time.
+            thorough.scanner.overrides = (PlaceOverride(f"ffff:0{time % 2}:00.0", ("nowhere",)),)
+            assert lazy.scan(facts, now) == thorough.scan(facts, now)

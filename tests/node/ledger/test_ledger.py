@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.ledger.ledger import HeldError, Hold, Ledger, excludes
+from node.rules import Door
+
+_WHOLES = {"gpu-0": (), "gpu-1": (), "mig-0-a": ("gpu-0",), "mig-0-b": ("gpu-0",), "mig-1-a": ("gpu-1",)}
+
+_wanted = st.tuples(st.sampled_from(sorted(_WHOLES)), st.sampled_from(["", "", "s1", "s2"]), st.booleans())
+
+
+def hold(device: str, owner: str = "uid-1", share: str = "", admin: bool = False, door: Door = Door.DRA) -> Hold:
+    within = _WHOLES.get(device, ())
+    return Hold(device, door, f"default/{owner}", 1.0, owner=owner, share=share, admin=admin, within=within)
+
+
+holds = st.builds(
+    lambda wanted, owner, door: hold(wanted[0], owner, wanted[1], wanted[2], door),
+    _wanted,
+    st.sampled_from(["uid-1", "uid-2", "uid-3"]),
+    st.sampled_from(list(Door)),
+)
+
+
+def test_a_held_device_is_refused_and_the_text_names_door_and_holder() -> None:
+    ledger = Ledger()
+    ledger.take("uid-1", [hold("gpu-0")])
+    with pytest.raises(HeldError) as refused:
+        ledger.take("uid-2", [hold("gpu-0", "uid-2")])
+    assert str(refused.value) == "device gpu-0 is held through the dra door by default/uid-1 (uid-1)"
+    assert refused.value.by.owner == "uid-1"
+
+
+def test_a_part_and_its_whole_exclude_each_other_and_the_text_says_how() -> None:
+    ledger = Ledger()
+    ledger.take("uid-1", [hold("mig-0-a")])
+    with pytest.raises(HeldError, match="device gpu-0, whose part mig-0-a is held"):
+        ledger.take("uid-2", [hold("gpu-0", "uid-2")])
+    ledger.take("uid-2", [hold("gpu-1", "uid-2")])
+    with pytest.raises(HeldError, match="device mig-1-a, which is part of gpu-1, is held"):
+        ledger.take("uid-3", [hold("mig-1-a", "uid-3")])
+
+
+def test_siblings_do_not_exclude_each_other() -> None:
+    ledger = Ledger()
+    ledger.take("uid-1", [hold("mig-0-a")])
+    ledger.take("uid-2", [hold("mig-0-b", "uid-2")])
+    assert set(ledger.by_device()) == {"mig-0-a", "mig-0-b"}
+
+
+def test_each_share_has_one_holder() -> None:
+    ledger = Ledger()
+    ledger.take("uid-1", [hold("gpu-0", share="s1")])
+    ledger.take("uid-2", [hold("gpu-0", "uid-2", share="s2")])
+    with pytest.raises(HeldError, match=r"by default/uid-2 \(uid-2\) as share s2"):
+        ledger.take("uid-3", [hold("gpu-0", "uid-3", share="s2")])
+    with pytest.raises(HeldError):
+        ledger.take("uid-3", [hold("gpu-0", "uid-3")])
+
+
+def test_a_share_of_a_whole_excludes_a_share_of_its_part() -> None:
+    assert excludes(hold("gpu-0", share="s1"), hold("mig-0-a", "uid-2", share="s2"))
+
+
+def test_a_device_shared_through_one_door_is_not_shared_with_the_other() -> None:
+    assert excludes(hold("gpu-0", share="s1"), hold("gpu-0", "uid-2", share="s2", door=Door.PLUGIN))
+
+
+def test_admin_access_neither_waits_nor_keeps_others_away() -> None:
+    ledger = Ledger()
+    ledger.take("uid-1", [hold("gpu-0", admin=True)])
+    ledger.take("uid-2", [hold("gpu-0", "uid-2")])
+    ledger.take("uid-3", [hold("gpu-0", "uid-3", admin=True)])
+    assert ledger.by_device()["gpu-0"].owner == "uid-2"
+
+
+def test_a_refused_taking_changes_nothing() -> None:
+    ledger = Ledger()
+    ledger.take("uid-1", [hold("gpu-0")])
+    ledger.take("uid-2", [hold("mig-1-a", "uid-2")])
+    before = ledger.all
+    with pytest.raises(HeldError):
+        ledger.take("uid-2", [hold("gpu-1", "uid-2"), hold("gpu-0", "uid-2")])
+    assert ledger.all == before
+    assert ledger.of("uid-2") == (hold("mig-1-a", "uid-2"),)
+
+
+def test_taking_again_replaces_what_the_owner_has() -> None:
+    ledger = Ledger()
+    ledger.take("uid-1", [hold("gpu-0")])
+    ledger.take("uid-1", [hold("mig-0-a"), hold("mig-0-b")])
+    assert set(ledger.by_device()) == {"mig-0-a", "mig-0-b"}
+    assert ledger.release("uid-1") == (hold("mig-0-a"), hold("mig-0-b"))
+    assert ledger.release("uid-1") == ()
+
+
+def test_what_a_restart_finds_is_entered_whatever_contradicts_it() -> None:
+    ledger = Ledger()
+    assert ledger.restore("uid-1", [hold("gpu-0")]) == ()
+    [conflict] = ledger.restore("uid-2", [hold("gpu-0", "uid-2")])
+    assert conflict.by.owner == "uid-1"
+    assert [each.owner for each in ledger.all] == ["uid-1", "uid-2"]
+    ledger.release("uid-1")
+    with pytest.raises(HeldError):
+        ledger.take("uid-3", [hold("gpu-0", "uid-3")])
+
+
+def test_holds_of_somebody_else_are_a_defect() -> None:
+    with pytest.raises(ValueError, match="holds of somebody else are entered for uid-2"):
+        Ledger().take("uid-2", [hold("gpu-0", "uid-1")])
+
+
+@given(holds, holds)
+def test_exclusion_is_symmetric(one: Hold, other: Hold) -> None:
+    assert excludes(one, other) == excludes(other, one)
+
+
+@given(holds)
+def test_nobody_excludes_themselves(one: Hold) -> None:
+    assert not excludes(one, one)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["uid-1", "uid-2", "uid-3"]), st.lists(_wanted, max_size=3))))
+def test_any_history_leaves_a_ledger_without_contradictions(
+    history: list[tuple[str, list[tuple[str, str, bool]]]],
+) -> None:
+    ledger, model = Ledger(), dict[str, tuple[Hold, ...]]()
+    for owner, wanted in history:
+        taken = tuple(hold(device, owner, share, admin) for device, share, admin in wanted)
+        others = [each for other, held in model.items() if other != owner for each in held]
+        free = not any(excludes(each, other) for each in taken for other in others)
+        if free:
+            ledger.take(owner, taken)
+            model[owner] = taken
+        else:
+            with pytest.raises(HeldError):
+                ledger.take(owner, taken)
+        assert {owner: held for owner, held in model.items() if held} == {
+            owner: ledger.of(owner) for owner in ("uid-1", "uid-2", "uid-3") if ledger.of(owner)
+        }
+        assert not any(excludes(one, other) for one in ledger.all for other in ledger.all)
+
+
+@given(st.lists(_wanted, max_size=4), st.lists(_wanted, max_size=4))
+def test_releasing_brings_back_what_was_before(
+    first: list[tuple[str, str, bool]], second: list[tuple[str, str, bool]]
+) -> None:
+    ledger = Ledger()
+    ledger.restore("uid-1", [hold(device, "uid-1", share, admin) for device, share, admin in first])
+    before, shown = ledger.all, ledger.by_device()
+    ledger.restore("uid-2", [hold(device, "uid-2", share, admin) for device, share, admin in second])
+    ledger.release("uid-2")
+    assert ledger.all == before
+    assert ledger.by_device() == shown
+    ledger.release("uid-1")
+    for device in _WHOLES:
+        assert ledger.obstacle(hold(device, "uid-3")) is None

@@ -1,0 +1,160 @@
+"""The books with a kubelet and processes that say what a test tells them to, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+
+from node.health.state import Health
+from node.inventory.model import Device, DeviceKind, Snapshot
+from node.ledger.ledger import Hold, HoldState
+from node.ledger.offer_context import OfferContext
+from node.ledger.processes import Process
+from node.ledger.reading import Holding, Reading
+from node.offer import Offer, OfferedDevice, ResourceOffer
+from node.rules import Door, Doors, Rule, Selector
+from ostler.agent.bookkeeping import Bookkeeping
+from ostler.agent.edges import Edges
+from ostler.config.settings import InventorySettings, Settings
+from tests.events import Told
+from tests.virtual_time import beside, now
+
+GPU = "nvidia.com/gpu"
+LATER = 0.1
+"""Seconds from the first use of the books to the first reading of the kubelet."""
+BOTH = Rule(GPU, Selector(), Doors.BOTH)
+PLUGIN = Rule(GPU, Selector(), Doors.PLUGIN)
+
+
+def gpu(number: int) -> Device:
+    return Device(f"gpu-{number}", DeviceKind.GPU, "nvidia", uuid=f"GPU-{number}", health=Health())
+
+
+def offered(*devices: Device, healthy: bool = True) -> list[OfferedDevice]:
+    return [OfferedDevice(str(device.uuid), device, healthy) for device in devices]
+
+
+def shown(*devices: Device, healthy: bool = True) -> Offer:
+    return Offer((ResourceOffer(GPU, BOTH, tuple(offered(*devices, healthy=healthy))),))
+
+
+def claimed(device: Device) -> Hold:
+    return Hold(device.name, Door.DRA, "team/claim", 0.0, owner="uid-claim", state=HoldState.PREPARED)
+
+
+class Kubelet:
+    """What it says, and when it was asked; ``broken``: the reader fails with what no kubelet does."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.listed: tuple[Holding, ...] = ()
+        self.allocatable: frozenset[tuple[str, str]] = frozenset()
+        self.faults: tuple[str, ...] = ()
+        self.broken = False
+        self.looked_up: list[list[tuple[str, str]]] = []
+        self.written: tuple[Holding, ...] = ()
+        """Its checkpoint."""
+        self.read_checkpoint = 0
+
+    has_records = True
+
+    async def holding(self, ids: Collection[tuple[str, str]], gone: Callable[[str], bool]) -> Holding | None:
+        self.looked_up.append(sorted(ids))
+        return next((item for item in self.listed if (item.resource, item.id) in ids), None)
+
+    async def recorded(self) -> tuple[Holding, ...] | None:
+        self.read_checkpoint += 1
+        await asyncio.sleep(0.001)
+        return self.written
+
+    async def read(self) -> Reading:
+        self.asked.append(round(now(), 3))
+        if self.broken:
+            raise RuntimeError("the reader is at fault")
+        began = asyncio.get_running_loop().time()
+        if self.faults:
+            return Reading(began, None, None, None, self.faults)
+        return Reading(began, self.listed, self.written, self.allocatable)
+
+
+class Containers:
+    """Pods that have containers, by UID; ``fault``: nobody can tell this time."""
+
+    def __init__(self) -> None:
+        self.off = ""
+        self.running: set[str] = set()
+        self.fault = ""
+        self.looks = 0
+
+    def left(self, uids: Collection[str]) -> frozenset[str]:
+        self.looks += 1
+        if self.fault:
+            raise OSError(self.fault)
+        return frozenset() if self.off else frozenset(self.running & set(uids))
+
+    def confirm(self, living: Collection[str]) -> None:
+        """Whatever lives is seen."""
+
+
+class Processes:
+    """What is left on every device."""
+
+    def __init__(self) -> None:
+        self.left: tuple[Process, ...] = ()
+        self.broken = False
+
+    def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
+        if self.broken:
+            raise RuntimeError("the driver's binding is at fault")
+        return self.left
+
+
+class Desk:
+    """The books with what they stand on; ``changes``: when the doors were to be shown anew."""
+
+    def __init__(
+        self, *devices: Device, rule: Rule = BOTH, relieves: bool = False, state_dir: Path = Path("/nowhere")
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.containers = Containers()
+        self.kubelet, self.processes, self.events = Kubelet(), Processes(), Told()
+        self.changes: list[float] = []
+        self.heard: list[tuple[float, frozenset[tuple[str, str]]]] = []
+        self.books = Bookkeeping(
+            Settings(inventory=InventorySettings(recorded=Path("/nowhere")), state_dir=state_dir),
+            Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0),
+            self.processes,
+            events=self.events,
+            changed=lambda: self.changes.append(round(now(), 3)),
+            heard=lambda *told: self.heard.append(told),
+            reader=self.kubelet,
+            containers=self.containers,
+        )
+        self.books.draining.off = ""
+        self.books.begin(relieves=relieves)
+        self.books.place(Snapshot(1, devices), (rule,))
+
+    async def run(self) -> None:
+        await asyncio.sleep(LATER)
+        await self.books.run()
+
+    async def rest(self) -> None:
+        """Nobody reads the kubelet."""
+
+    def context(self, *contested: str) -> OfferContext:
+        """What the doors' offers are decided by, with nothing at the scheduler."""
+        return self.books.context(frozenset(), frozenset(contested))
+
+
+Story = Callable[[Desk], Awaitable[None]]
+
+
+def play(
+    story: Story,
+    *devices: Device,
+    rule: Rule = BOTH,
+    relieves: bool = False,
+    state_dir: Path = Path("/nowhere"),
+) -> Desk:
+    return beside(lambda: Desk(*devices, rule=rule, relieves=relieves, state_dir=state_dir), Desk.run, story)

@@ -1,0 +1,119 @@
+"""The doors of a process and the ledger between them, from their first moment on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from node.inventory.model import Device
+from node.ledger.ledger import HeldError
+from node.offer import OfferedDevice
+from node.rules import Doors, Rule
+from node.values import replace
+from ostler.agent.both_doors import AgentServices, BothDoors
+from ostler.agent.edges import Edges
+from ostler.agent.eventlog import EventLog
+from ostler.config.settings import InventorySettings, KubeletSettings, Settings
+from ostler.metrics.counters import Counters
+from tests.node.offer.making import gpu, mig, snapshot
+
+GPU = "nvidia.com/gpu"
+WHOLE, PART, OTHER = gpu(1), mig(1, 0), gpu(2)
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def serving(folder: Path, *devices: Device) -> AsyncIterator[BothDoors]:
+    """Doors that show these devices to a kubelet that is not there yet, so that nobody needed the books so far."""
+    settings = replace(
+        Settings(),
+        rules=(Rule(GPU, door=Doors.PLUGIN),),
+        state_dir=folder / "state",
+        kubelet=KubeletSettings(folder / "device-plugins", folder / "plugins_registry"),
+        inventory=InventorySettings(recorded=folder),
+    )
+    edges, found = Edges(), snapshot(*devices)
+    around = AgentServices(
+        events=EventLog(edges.clock),
+        counters=Counters(edges.clock),
+        edges=edges,
+        judged=lambda: found,
+        alive=lambda: True,
+        settled=_for_ever,
+        changed=lambda: None,
+    )
+    doors = BothDoors(settings, (), around)
+    async with asyncio.TaskGroup() as group:
+        doors.publisher.submit(found)
+        ending = asyncio.create_task(doors.serve(group))
+        await asyncio.wait_for(ending, 5)
+        keeping = group.create_task(_for_ever())
+        yield doors
+        keeping.cancel()
+        for task in tuple(group._tasks):
+            task.cancel()
+
+
+def offered(device: Device) -> list[OfferedDevice]:
+    return [OfferedDevice(str(device.uuid), device, healthy=True)]
+
+
+async def test_the_first_allocate_is_answered_by_books_that_know_what_overlaps(short_dir: Path) -> None:
+    async with serving(short_dir, WHOLE, PART, OTHER) as doors:
+        assert doors.holds_status() is None, "nobody had to know so far"
+        with pytest.raises(HeldError, match="by a pod, perhaps: the kubelet has not told"):
+            doors.take(GPU, offered(PART))
+        doors.take(GPU, offered(OTHER))
+        status = doors.holds_status()
+        assert status is not None
+        assert status.by_plugin == 0, "what is shown follows in a moment"
+        assert [hold.device for hold in doors.desk()._books.ledger.all] == [OTHER.name]
+
+
+async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has_just_gone(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the agent would never be ready: nothing but a reload looks again whether that door is needed."""
+    opened = asyncio.Event()
+    left = short_dir / "state" / "claims" / "uid.json"
+
+    class Door:
+        def __init__(self, *_: object, **__: object) -> None:
+            opened.set()
+
+        async def run(self, _: object) -> None:
+            """It has nothing to do."""
+
+        def waiting_for(self) -> tuple[str, ...]:
+            return ()
+
+        def rules_of_plugin_door(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+            return rules
+
+        def apply(self, *_: object) -> None:
+            """Nothing is shown."""
+
+        at_scheduler = contested = frozenset[str]()
+
+    async def meanwhile(*names: str) -> None:
+        if "ostler.agent.dra_service" in names:
+            left.unlink()
+
+    monkeypatch.setattr("ostler.agent.dra_service.DraService", Door)
+    monkeypatch.setattr("ostler.agent.both_doors.load", meanwhile)
+    async with serving(short_dir, WHOLE) as doors:
+        left.parent.mkdir(parents=True)
+        left.write_text("{}")
+        async with asyncio.TaskGroup() as group:
+            await doors.keep(group)
+            assert "the DRA door is being opened" not in doors.waiting_for()
+            assert opened.is_set()
+            for task in tuple(group._tasks):
+                task.cancel()

@@ -1,0 +1,104 @@
+"""What is shown follows what is held, and a burst of claims is not as many offers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+from node.events import EventType
+from node.inventory.model import Snapshot
+from node.ledger.ledger import Hold, plugin_owner
+from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
+from node.offer import Offer
+from node.rules import Door, Doors, Rule
+from node.topology.model import Topology
+from node.values import replace
+from ostler.agent.bookkeeping import Bookkeeping
+from ostler.agent.publisher import Publisher
+from ostler.config.settings import Settings
+from plugin.door import PluginDoor
+from tests.background import background
+from tests.node.offer.making import gpu, snapshot
+from tests.waiting import eventually
+
+
+class Window(PluginDoor):
+    """Counts what it is given to show."""
+
+    def __init__(self) -> None:
+        self.shown = 0
+
+    def apply(self, offer: Offer, topology: Topology | None = None, *, forget_missing: bool = False) -> None:
+        self.shown += 1
+
+
+class Books(Bookkeeping):
+    """Counts how often both doors were shown something; ``context_now`` is what their offers are decided by."""
+
+    def __init__(self) -> None:
+        self.shows = 0
+        self.context_now = NOTHING_HELD
+
+    def place(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
+        pass
+
+    def context(self, at_scheduler: frozenset[str], contested: frozenset[str]) -> OfferContext:
+        return self.context_now
+
+    def shown(self, offer: Offer) -> None:
+        self.shows += 1
+
+
+class NoEvents:
+    def emit(self, kind: EventType, reason: str, message: str) -> None:
+        raise AssertionError(message)
+
+
+@contextlib.asynccontextmanager
+async def publishing(door: Window, state: Path, books: Books) -> AsyncIterator[Publisher]:
+    settings = replace(Settings(), state_dir=state, rules=(Rule("nvidia.com/gpu", door=Doors.BOTH),))
+    publisher = Publisher(settings, door, NoEvents(), lambda: None, lambda: books)
+    async with background(publisher.run()):
+        yield publisher
+
+
+async def test_changes_of_what_is_held_are_shown_together(tmp_path: Path) -> None:
+    door, books = Window(), Books()
+    async with publishing(door, tmp_path, books) as publisher:
+        publisher.submit(Snapshot(1))
+        await eventually(lambda: books.shows == 1, "the snapshot is shown")
+        for _ in range(200):
+            publisher.held()
+        await eventually(lambda: books.shows == 2, "what is held is shown")
+        publisher.held()
+        await eventually(lambda: books.shows == 3, "the next change is shown, too")
+
+
+async def test_a_new_snapshot_does_not_wait_for_what_is_held(tmp_path: Path) -> None:
+    door, books = Window(), Books()
+    async with publishing(door, tmp_path, books) as publisher:
+        publisher.held()
+        publisher.submit(Snapshot(1))
+        await eventually(lambda: publisher.shown[0].generation == 1, "the snapshot is shown")
+        await eventually(lambda: books.shows == 2, "what is held is shown after it")
+
+
+async def test_the_kubelet_s_list_is_made_anew_only_when_it_would_be_another(tmp_path: Path) -> None:
+    door, books = Window(), Books()
+    async with publishing(door, tmp_path, books) as publisher:
+        publisher.submit(snapshot(gpu(1)))
+        await eventually(lambda: door.shown == 1, "the snapshot is shown")
+        # A pod has it: the plugin door shows the same.
+        hold = Hold(gpu(1).name, Door.PLUGIN, "team/pod", 1.0, plugin_owner(gpu(1).name))
+        books.context_now = OfferContext(by_place([hold]))
+        publisher.held()
+        await eventually(lambda: books.shows == 2, "the other door may have to know")
+        assert publisher.context == books.context_now
+        assert door.shown == 1
+        books.context_now = OfferContext(by_place([replace(hold, door=Door.DRA, owner="uid")]))
+        publisher.held()
+        await eventually(lambda: door.shown == 2, "a claim has it: it is withdrawn from pods")
+        publisher.use(replace(Settings(), state_dir=tmp_path))
+        publisher.submit(snapshot(gpu(1)))
+        await eventually(lambda: door.shown == 3, "no rule offers it any more")

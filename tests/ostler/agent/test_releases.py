@@ -1,0 +1,361 @@
+"""Allocate for a device whose last pod may still have containers: what it waits for, how long, and what it reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from node.files import read_record, write_record
+from node.ledger.ledger import HeldError, Hold, HoldState
+from node.ledger.reading import Holding
+from node.ledger.releases import FILE_NAME, SCHEMA, SLOW, STEP
+from node.ledger.tenants import WAIT
+from node.rules import Door, Rule
+from tests.ostler.agent.books import BOTH, GPU, PLUGIN, Desk, gpu, offered, play
+from tests.virtual_time import beside
+
+
+class Pods:
+    """What the API server has told."""
+
+    def __init__(self, *gone: str) -> None:
+        self._gone = gone
+
+    def gone(self, uid: str) -> bool:
+        return uid in self._gone
+
+    def name_of(self, uid: str) -> str:
+        return f"team/{uid}"
+
+
+def had(number: int, uid: str) -> Holding:
+    return Holding(GPU, f"GPU-{number}", "main", uid=uid)
+
+
+async def allocate(desk: Desk, *numbers: int) -> None:
+    """As the plugin door does it."""
+    devices = offered(*map(gpu, numbers))
+    doubt = desk.books.doubted(GPU, devices)
+    if doubt is not None:
+        await doubt
+    desk.books.allocate(GPU, devices)
+
+
+async def deleted_by_force(desk: Desk, uid: str = "a", number: int = 0) -> None:
+    """A pod gets a device, is seen to have it, and is gone by the books while its containers run."""
+    await allocate(desk, number)
+    desk.kubelet.written = (had(number, uid),)
+    desk.kubelet.listed = (Holding(GPU, f"GPU-{number}", "main", pod=f"team/{uid}"),)
+    desk.containers.running.add(uid)
+    desk.books.kubelet_changed()
+    await asyncio.sleep(2)
+    desk.kubelet.written = desk.kubelet.listed = ()
+    desk.books.know(Pods(uid))
+    desk.books.pods_changed()
+    await asyncio.sleep(0.5)
+
+
+def test_an_allocate_for_a_device_that_nobody_had_waits_for_nothing_and_reads_nothing() -> None:
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk, number=0)
+        before = desk.kubelet.read_checkpoint, len(desk.kubelet.looked_up), desk.containers.looks
+        assert desk.books.doubted(GPU, offered(gpu(1))) is None
+        assert (desk.kubelet.read_checkpoint, len(desk.kubelet.looked_up), desk.containers.looks) == before
+
+    play(story, gpu(0), gpu(1))
+
+
+@pytest.mark.parametrize("rule", [BOTH, PLUGIN])
+def test_allocate_waits_until_the_containers_have_ended(rule: Rule) -> None:
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk)
+        waiting = asyncio.create_task(allocate(desk, 0))
+        await asyncio.sleep(3)
+        assert not waiting.done()
+        await allocate(desk, 1)
+        desk.containers.running.clear()
+        await asyncio.wait_for(waiting, 0.2)
+        assert desk.books.counters.waits == {"given": 1, "refused": 0}
+
+    play(story, gpu(0), gpu(1), rule=rule)
+
+
+def test_an_allocate_that_waits_in_vain_is_refused_and_says_for_whom_and_what_to_do() -> None:
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(HeldError) as refused:
+            await allocate(desk, 0)
+        assert str(refused.value) == (
+            "device gpu-0 is draining: containers of pod team/a (UID a) still run, though their pod was deleted; "
+            "it is given out again when they have ended; if they do not end, end them on the node, or run "
+            "'ostler holds release gpu-0' if you know that it is free"
+        )
+        assert asyncio.get_running_loop().time() - began == pytest.approx(WAIT, abs=0.2)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(HeldError):
+            await allocate(desk, 0)
+        assert asyncio.get_running_loop().time() - began < 0.2, "nobody waits a second time"
+        assert desk.books.pending() == {"containers": 1, "processes": 0, "looking": 0}
+        (hold,) = desk.books.ledger.all
+        assert (hold.door, hold.state) == (None, HoldState.DRAINING)
+
+    play(story, gpu(0))
+
+
+def test_the_wait_ends_in_time_where_the_books_are_late_and_settled_again_and_again() -> None:
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        await allocate(desk, 0)
+        desk.kubelet.written = (had(0, "a"),)
+        desk.containers.running.add("a")
+        await asyncio.sleep(20)
+        waiting = asyncio.create_task(allocate(desk, 0))
+        for _ in range(60):
+            await asyncio.sleep(0.1)
+            desk.books.keeper.settle()
+        assert isinstance(waiting.exception(), HeldError)
+
+    play(story, gpu(0))
+
+
+def test_a_device_that_a_claim_has_is_refused_at_once_with_the_claim_named() -> None:
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        desk.containers.running.add("a")
+        desk.books.ledger.take("claim", [Hold("gpu-0", Door.DRA, "team/c", 0.0, owner="claim", pods=("a",))])
+        desk.books.keeper.settle()
+        assert desk.books.doubted(GPU, offered(gpu(0))) is None
+        with pytest.raises(HeldError, match="held through the dra door by team/c"):
+            await allocate(desk, 0)
+
+    play(story, gpu(0))
+
+
+def test_a_device_is_given_at_once_where_only_the_books_are_late_with_the_end_of_its_pod() -> None:
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        await allocate(desk, 0)
+        desk.kubelet.written = (had(0, "a"),)
+        desk.kubelet.listed = (Holding(GPU, "GPU-0", "main", pod="team/a"),)
+        await asyncio.sleep(20)
+        desk.kubelet.listed = ()
+        began = asyncio.get_running_loop().time()
+        await allocate(desk, 0)
+        assert asyncio.get_running_loop().time() - began < 0.1
+
+    play(story, gpu(0), rule=PLUGIN)
+
+
+def test_many_that_wait_for_one_pod_all_end_in_time() -> None:
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk)
+        looks = desk.containers.looks
+        waiting = [asyncio.create_task(allocate(desk, 0)) for _ in range(50)]
+        done, late = await asyncio.wait(waiting, timeout=WAIT + 1)
+        assert not late
+        assert all(isinstance(each.exception(), HeldError) for each in done)
+        assert desk.containers.looks - looks < 4 * WAIT / STEP
+
+    play(story, gpu(0))
+
+
+def test_a_device_given_out_a_moment_ago_is_attributed_before_the_next_allocate_is_answered() -> None:
+    """The kubelet's file names its pod until then."""
+
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        await allocate(desk, 0)
+        desk.kubelet.written = (had(0, "a"),)
+        desk.containers.running.add("a")
+        await allocate(desk, 1)
+        desk.kubelet.written = (had(1, "b"),)
+        assert desk.books.tenants.suspects("gpu-0", ()) == {"a"}
+        waiting = asyncio.create_task(allocate(desk, 0))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        desk.containers.running.clear()
+        await asyncio.wait_for(waiting, 0.2)
+
+    play(story, gpu(0), gpu(1))
+
+
+def test_a_change_of_the_kubelets_file_attributes_what_was_given_out_so_that_nobody_waits_for_that() -> None:
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        await allocate(desk, 0)
+        desk.kubelet.written = (had(0, "a"),)
+        desk.books.kubelet_changed()
+        await asyncio.sleep(0.05)
+        assert desk.books.doubted(GPU, offered(gpu(1))) is None
+
+    play(story, gpu(0), gpu(1))
+
+
+def test_a_pod_that_the_kubelet_has_not_forgotten_is_not_proved_to_be_gone_by_having_no_containers_yet() -> None:
+    """It was deleted by force before they began, and the kubelet hears of that later than the agent does."""
+
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        await allocate(desk, 0)
+        desk.kubelet.written = (had(0, "a"),)
+        desk.kubelet.listed = (Holding(GPU, "GPU-0", "main", pod="team/a"),)
+        desk.books.know(Pods("a"))
+        desk.books.kubelet_changed()
+        desk.books.pods_changed()
+        await asyncio.sleep(3)
+        desk.containers.running.add("a")
+        desk.kubelet.listed = ()
+        waiting = asyncio.create_task(allocate(desk, 0))
+        await asyncio.sleep(3)
+        assert not waiting.done()
+        desk.containers.running.clear()
+        await asyncio.wait_for(waiting, 0.2)
+
+    play(story, gpu(0))
+
+
+def test_a_claim_that_is_released_keeps_its_device_until_its_pods_have_ended_those_that_came_later_too() -> None:
+    def claimed(state: HoldState, *pods: str) -> Hold:
+        return Hold("gpu-0", Door.DRA, "team/c", 0.0, owner="claim", state=state, pods=pods)
+
+    async def story(desk: Desk) -> None:
+        await asyncio.sleep(2)
+        desk.containers.running |= {"a", "b"}
+        desk.books.ledger.take("claim", [claimed(HoldState.PREPARED, "a")])
+        desk.books.keeper.reserve({"claim": (claimed(HoldState.RESERVED, "a", "b"),)})
+        desk.books.keeper.reserve({})
+        desk.books.ledger.release("claim")
+        await asyncio.sleep(0.2)
+        (hold,) = desk.books.ledger.all
+        assert hold.words.startswith(
+            "draining: containers of a pod of claim team/c (UID a), a pod of claim team/c (UID b)"
+        )
+        desk.containers.running.discard("a")
+        await asyncio.sleep(2)
+        assert len(desk.books.ledger.all) == 1
+        desk.containers.running.clear()
+        await asyncio.sleep(2)
+        assert not desk.books.ledger.all
+
+    play(story, gpu(0))
+
+
+def test_what_is_remembered_outlives_the_process(tmp_path: Path) -> None:
+    async def first(desk: Desk) -> None:
+        await deleted_by_force(desk)
+
+    async def second(desk: Desk) -> None:
+        desk.containers.running.add("a")
+        await asyncio.sleep(1)
+        (hold,) = desk.books.ledger.all
+        assert "pod team/a (UID a)" in hold.words
+        desk.containers.running.clear()
+        await asyncio.sleep(2)
+        assert not desk.books.ledger.all
+
+    play(first, gpu(0), state_dir=tmp_path)
+    play(second, gpu(0), state_dir=tmp_path)
+    assert read_record(tmp_path / FILE_NAME, SCHEMA) == []
+
+
+@pytest.mark.parametrize("data", [[], {}, "x", [1, {"device": "gpu-0"}, {"device": 1, "uid": [], "door": "x"}]])
+def test_a_file_that_says_something_else_is_no_memory(data: object, tmp_path: Path) -> None:
+    write_record(tmp_path / FILE_NAME, SCHEMA, data)  # type: ignore[arg-type]
+
+    async def story(desk: Desk) -> None:
+        assert not desk.books.tenants.all
+
+    play(story, gpu(0), state_dir=tmp_path)
+
+
+def test_a_damaged_file_is_set_aside_and_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / FILE_NAME).write_text("{")
+
+    async def story(desk: Desk) -> None:
+        assert not desk.books.tenants.all
+
+    play(story, gpu(0), state_dir=tmp_path)
+    assert "which pods had devices before is not known" in caplog.text
+    assert len(list(tmp_path.glob(f"{FILE_NAME}.damaged-*"))) == 1
+
+
+def test_while_the_kernel_gives_no_answer_the_device_stays_pending() -> None:
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk)
+        desk.containers.fault = "the disk is on fire"
+        desk.containers.running.clear()
+        await asyncio.sleep(3)
+        assert len(desk.books.ledger.all) == 1
+        desk.containers.fault = ""
+        await asyncio.sleep(2)
+        assert not desk.books.ledger.all
+
+    play(story, gpu(0))
+
+
+def test_where_nobody_can_see_containers_nobody_waits() -> None:
+    async def story(desk: Desk) -> None:
+        desk.containers.off = "nothing is mounted"
+        await deleted_by_force(desk)
+        began = asyncio.get_running_loop().time()
+        await allocate(desk, 0)
+        assert asyncio.get_running_loop().time() - began < 0.2
+
+    play(story, gpu(0))
+
+
+def test_an_allocate_whose_device_a_person_releases_during_the_last_look_is_answered() -> None:
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk)
+        loop = asyncio.get_running_loop()
+        began, look = loop.time(), desk.containers.left
+
+        def released_meanwhile(uids: Collection[str]) -> frozenset[str]:
+            if loop.time() - began > WAIT + 0.01:
+                desk.books.release("gpu-0")
+            return look(uids)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(desk.containers, "left", released_meanwhile)
+            patch.setattr("node.ledger.releases.STEP", 0.07)
+            await allocate(desk, 0)
+        assert loop.time() - began > WAIT + 0.01
+        assert desk.containers.running == {"a"}
+
+    play(story, gpu(0))
+
+
+def test_an_agent_that_ends_lets_no_allocate_wait_any_more() -> None:
+    """Its successor decides from then on, and counts on it that nothing is given out later."""
+
+    async def story(desk: Desk) -> None:
+        keeping = asyncio.create_task(desk.books.run())
+        await deleted_by_force(desk)
+        waiting = asyncio.create_task(allocate(desk, 0))
+        await asyncio.sleep(1)
+        keeping.cancel()
+        await asyncio.sleep(0.2)
+        with pytest.raises(HeldError):
+            await asyncio.wait_for(waiting, 0)
+        with pytest.raises(HeldError):
+            await asyncio.wait_for(allocate(desk, 0), 0.01)
+        desk.containers.running.clear()
+        await allocate(desk, 0)
+
+    beside(lambda: Desk(gpu(0)), Desk.rest, story)
+
+
+def test_a_device_that_stays_pending_leaves_the_list_in_time_though_nobody_asks_for_it() -> None:
+    """Else the next pod would be sent to it, and refused at once."""
+
+    async def story(desk: Desk) -> None:
+        await deleted_by_force(desk)
+        assert [hold.door for hold in desk.books.ledger.all] == [Door.PLUGIN]
+        await asyncio.sleep(WAIT + SLOW)
+        assert [hold.door for hold in desk.books.ledger.all] == [None]
+
+    play(story, gpu(0))

@@ -1,0 +1,50 @@
+"""Whether a node needs the second door: by its rules, and by what was given to claims before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ostler.agent.doors import claims_left, claims_to_serve
+from ostler.config.settings import InventorySettings, KubeletSettings, Settings
+
+
+def settings(folder: Path) -> Settings:
+    """Of a node without a rule for claims."""
+    registry = folder / "kubelet/plugins_registry"
+    registry.mkdir(parents=True)
+    kubelet = KubeletSettings(folder / "kubelet/device-plugins", registry)
+    return Settings(kubelet=kubelet, inventory=InventorySettings(recorded=folder / "x"), state_dir=folder / "state")
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "left"),
+    [
+        ("kubelet/dra_manager_state", '{"DriverState":"ostler.dev"}', True),
+        ("kubelet/dra_manager_state", '{"DriverState":"other.dev"}', False),
+        ("state/claims/uid-1.json", "{}", True),
+    ],
+)
+def test_claims_that_have_devices_are_served_whatever_the_rules_say(
+    tmp_path: Path, path: str, content: str, *, left: bool
+) -> None:
+    made = settings(tmp_path)
+    assert (claims_left(made), claims_to_serve(made)) == (False, False)
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text(content)
+    assert (claims_left(made), claims_to_serve(made)) == (left, left)
+
+
+def test_what_cannot_be_read_may_tell_of_claims(tmp_path: Path) -> None:
+    made = settings(tmp_path)
+    (tmp_path / "kubelet/dra_manager_state").mkdir()
+    assert claims_left(made)
+    assert claims_to_serve(made)
+
+
+def test_a_withdrawal_that_was_not_confirmed_is_gone_on_with(tmp_path: Path) -> None:
+    made = settings(tmp_path)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/dra-door.json").write_text("{}")
+    assert (claims_left(made), claims_to_serve(made)) == (False, True)

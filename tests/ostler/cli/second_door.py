@@ -1,0 +1,89 @@
+"""An agent's own socket with a second door behind it that says what a test wants it to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+from node.inventory.model import Snapshot
+from node.offer import Offer
+from ostler.admin.dra import ClaimView, DraView, SlicesView
+from ostler.admin.health import HealthView
+from ostler.admin.holds import HoldsView
+from ostler.admin.service import admin_endpoint
+from ostler.admin.status import AgentStatus
+
+_served = count()
+
+
+class Door:
+    """Answers with the values it was given."""
+
+    def __init__(self, slices: SlicesView | None = None, claims: tuple[ClaimView, ...] = ()) -> None:
+        self._slices = slices or SlicesView("ostler.dev")
+        self._claims = claims
+
+    @property
+    def offer(self) -> Offer:
+        return Offer()
+
+    def slices(self) -> SlicesView:
+        return self._slices
+
+    def claims(self) -> tuple[ClaimView, ...]:
+        return self._claims
+
+
+class View:
+    """An agent of which nothing but the second door, holds and health are asked."""
+
+    def __init__(self, door: DraView | None, holds: HoldsView | None = None, health: HealthView | None = None) -> None:
+        self._door = door
+        self._holds = holds
+        self._health = health
+
+    def status(self) -> AgentStatus:
+        told = None if self._holds is None else self._holds.holds().status
+        health = None if self._health is None else self._health.health()
+        return AgentStatus("1.0", "worker-1", 7, "active", True, (), 1, (), (), (), holds=told, health=health)
+
+    def devices(self) -> tuple[Snapshot, Offer]:
+        raise NotImplementedError
+
+    async def rescan(self) -> tuple[int, tuple[str, ...]]:
+        raise NotImplementedError
+
+    async def reload(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    async def quiesce(self, reason: str) -> tuple[int, tuple[str, ...]]:
+        raise NotImplementedError
+
+    async def resume(self) -> tuple[int, tuple[str, ...]]:
+        raise NotImplementedError
+
+    def dra(self) -> DraView | None:
+        return self._door
+
+    def holds_view(self) -> HoldsView | None:
+        return self._holds
+
+    def health_view(self) -> HealthView | None:
+        return self._health
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, door: DraView | None = None, *, holds: HoldsView | None = None, health: HealthView | None = None
+) -> AsyncIterator[str]:
+    """The path of the socket."""
+    # A name of its own: gRPC keeps the connection of a process to an address, also after another server is there.
+    path = folder / f"agent-{next(_served)}.sock"
+    endpoint = admin_endpoint(path, View(door, holds, health))
+    await endpoint.start()
+    try:
+        yield str(path)
+    finally:
+        await endpoint.stop(0)

@@ -1,0 +1,105 @@
+"""``ostler claims``: what is prepared here, for whom, with which CDI devices, and where one is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from driver.claims.model import ClaimReference, PreparedDevice
+from driver.claims.status import ClaimStatus
+from ostler.admin.dra import ClaimDevice, ClaimState, ClaimView
+from ostler.admin.dra_views import claim_views
+from ostler.cli.main import main
+from tests.ostler.cli.second_door import Door, serving
+
+CLAIMS = (
+    ClaimView(
+        "default",
+        "train-gpus-x7k2p",
+        "1f0c",
+        ClaimState.PREPARED,
+        1_700_000_000.0,
+        ("pod-a", "pod-b"),
+        (
+            ClaimDevice(("gpus",), "worker-1", "gpu-0", ("ostler.dev/claim=1f0c-gpu-0",)),
+            ClaimDevice(("gpus",), "worker-1", "gpu-1", ("ostler.dev/claim=1f0c-gpu-1", "nvidia.com/gpu=1")),
+        ),
+    ),
+    ClaimView(
+        "team",
+        "watch",
+        "2e9d",
+        ClaimState.STARTED,
+        devices=(ClaimDevice(("all",), "worker-1", "gpu-0", share_id="s1"),),
+        stuck="gpu-0 is still held by default/train-gpus-x7k2p",
+    ),
+)
+
+
+async def claims(folder: Path, *words: str, known: tuple[ClaimView, ...] = CLAIMS) -> int:
+    async with serving(folder, Door(claims=known)) as socket:
+        return await asyncio.to_thread(main, ["claims", "--socket", socket, *words])
+
+
+async def test_each_device_is_a_line_and_the_claim_stands_in_its_first(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await claims(short_dir) == 0
+    header, first, second, third = capsys.readouterr().out.splitlines()
+    assert header.split() == ["CLAIM", "STATE", "SINCE", "REQUEST", "DEVICE", "CDI", "DEVICES", "PODS", "STUCK"]
+    assert first.split() == [
+        "default/train-gpus-x7k2p",
+        "prepared",
+        "2023-11-14T22:13:20Z",
+        "gpus",
+        "gpu-0",
+        "ostler.dev/claim=1f0c-gpu-0",
+        "pod-a,pod-b",
+    ]
+    assert second.split() == ["gpus", "gpu-1", "ostler.dev/claim=1f0c-gpu-1", "nvidia.com/gpu=1"]
+    assert "gpu-0 (share s1)" in third
+    assert third.endswith("gpu-0 is still held by default/train-gpus-x7k2p")
+
+
+@pytest.mark.parametrize("name", ["watch", "team/watch", "2e9d"])
+async def test_one_claim_is_shown_by_any_of_its_names(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert await claims(short_dir, name, "-o", "json") == 0
+    (claim,) = json.loads(capsys.readouterr().out)["claims"]
+    assert (claim["uid"], claim["state"], claim["devices"][0]["share_id"]) == ("2e9d", "started", "s1")
+
+
+async def test_a_claim_that_is_not_here_is_an_error_that_names_it(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await claims(short_dir, "other/watch") == 1
+    text = "ostler: no claim other/watch is known on this node; 'ostler claims' lists those that are\n"
+    assert capsys.readouterr().err == text
+
+
+async def test_a_node_without_claims_says_so(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await claims(short_dir, known=()) == 0
+    assert capsys.readouterr().out == "no claim holds devices of this node, and none was refused lately\n"
+    assert await claims(short_dir, "-o", "json", known=()) == 0
+    assert json.loads(capsys.readouterr().out) == {"claims": []}
+
+
+def test_views_say_what_the_claims_statuses_say() -> None:
+    reference = ClaimReference("default", "a", "u")
+    given = PreparedDevice(("r",), "p", "gpu-0", ("c=1",), "s")
+    statuses = [
+        ClaimStatus(reference, "prepared", (given,), ("pod",), 5.0),
+        ClaimStatus(reference, "void"),
+        ClaimStatus(reference, "refused", since=6.0, problem="no"),
+    ]
+    assert claim_views(statuses) == (
+        ClaimView(
+            "default", "a", "u", ClaimState.PREPARED, 5.0, ("pod",), (ClaimDevice(("r",), "p", "gpu-0", ("c=1",), "s"),)
+        ),
+        ClaimView("default", "a", "u", ClaimState.VOID),
+        ClaimView("default", "a", "u", ClaimState.REFUSED, 6.0, stuck="no"),
+    )

@@ -1,0 +1,222 @@
+"""``ostler holds``: who has what, what is withheld until when, and how a draining device is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from node.ledger.ledger import Hold, HoldState
+from node.offer import Cause
+from node.rules import Door, Doors
+from node.values import replace
+from ostler.admin.holds import DeviceHolds, HoldsReport, HoldsStatus, NotReleasable, UnknownDevice, Withholding
+from ostler.cli.main import main
+from tests.ostler.cli.second_door import serving
+
+SINCE = 1_700_000_000.0
+POD = Hold("gpu-0", Door.PLUGIN, "team/train", SINCE, "plugin/gpu-0", state=HoldState.LISTED)
+CLAIM = Hold("gpu-1", Door.DRA, "team/notebook", SINCE, "1f0c", share="s1", state=HoldState.PREPARED)
+LOOKING = Hold("gpu-1", Door.DRA, "ops/watch", SINCE, "2e9d", admin=True, state=HoldState.PREPARED)
+LEFT = Hold("gpu-2", None, "process 41 (python3)", SINCE, "draining/gpu-2", state=HoldState.DRAINING)
+REPORT = HoldsReport(
+    (
+        DeviceHolds(
+            "gpu-0",
+            Doors.BOTH,
+            (POD,),
+            (Withholding(Door.DRA, Cause.OTHER_DOOR, "held through the plugin door by team/train", "team/train ends"),),
+            ("team/late",),
+        ),
+        DeviceHolds("gpu-1", Doors.DRA, (CLAIM, LOOKING)),
+        DeviceHolds(
+            "gpu-2",
+            Doors.BOTH,
+            (LEFT,),
+            (
+                Withholding(Door.PLUGIN, Cause.DRAINING, "draining: process 41 (python3)", "no process is left on it"),
+                Withholding(Door.DRA, Cause.DRAINING, "draining: process 41 (python3)", "no process is left on it"),
+            ),
+        ),
+        DeviceHolds("gpu-3", Doors.DRA, (), (Withholding(Door.DRA, Cause.HOLDS_UNKNOWN, "not told", "it is read"),)),
+    ),
+    HoldsStatus(by_plugin=1, by_dra=1, draining=1, losers=1, kubelet="pod resources: permission denied"),
+)
+
+
+class Holds:
+    """Devices of which ``gpu-2`` drains."""
+
+    def __init__(self, report: HoldsReport = REPORT) -> None:
+        self._report = report
+
+    def holds(self) -> HoldsReport:
+        return self._report
+
+    def release(self, device: str) -> tuple[str, ...]:
+        if device == "gpu-2":
+            return ("gpu-2: process 41 (python3) is looked for no more",)
+        known = {"gpu-0": POD, "gpu-1": CLAIM, "gpu-3": None}
+        if device not in known:
+            raise UnknownDevice(device)
+        raise NotReleasable(device, known[device])
+
+
+async def holds(folder: Path, *words: str, report: HoldsReport = REPORT) -> int:
+    async with serving(folder, holds=Holds(report)) as socket:
+        return await asyncio.to_thread(main, ["holds", "--socket", socket, *words])
+
+
+async def test_each_hold_is_a_line_beside_what_is_withheld(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await holds(short_dir) == 0
+    lines = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
+    assert cells[0] == ["DEVICE", "DOOR", "HOLDER", "SINCE", "STATE", "WITHHELD FROM", "WHY", "WAITS FOR"]
+    time = "2023-11-14T22:13:20Z"
+    assert cells[1] == [
+        *("gpu-0", "plugin", "team/train", time, "listed", "dra"),
+        *("held through the plugin door by team/train", "team/train ends"),
+    ]
+    assert cells[2] == ["gpu-1", "dra", "team/notebook (share s1)", time, "prepared", "-"]
+    assert cells[3] == ["dra", "ops/watch", time, "prepared, admin", "-"]
+    assert cells[4][:6] == ["gpu-2", "-", "process 41 (python3)", time, "draining", "plugin"]
+    assert cells[5][:5] == ["-", "-", "-", "-", "dra"]
+    assert cells[6] == ["gpu-3", "-", "-", "-", "-", "dra", "not told", "it is read"]
+    assert lines[7:] == ["gpu-0: could not be given to team/late", "pod resources: permission denied"]
+
+
+async def test_programs_get_the_same_as_json(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await holds(short_dir, "-o", "json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    first = answer["devices"][0]
+    assert first == {
+        "device": "gpu-0",
+        "doors": "both",
+        "holds": [
+            {
+                "door": "plugin",
+                "holder": "team/train",
+                "owner": "plugin/gpu-0",
+                "since": SINCE,
+                "state": "listed",
+                "share": "",
+                "admin": False,
+            }
+        ],
+        "withheld": [
+            {
+                "door": "dra",
+                "cause": "other-door",
+                "why": "held through the plugin door by team/train",
+                "waits_for": "team/train ends",
+            }
+        ],
+        "losers": ["team/late"],
+    }
+    assert (answer["status"]["draining"], answer["status"]["kubelet"]) == (1, "pod resources: permission denied")
+
+
+async def test_one_device_is_shown_alone(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await holds(short_dir, "--device", "gpu-1", "-o", "yaml") == 0
+    text = capsys.readouterr().out
+    assert "gpu-1" in text
+    assert "gpu-0" not in text
+    assert await holds(short_dir, "--device", "gpu-9") == 1
+    assert capsys.readouterr().err == (
+        "ostler: nobody holds a device called gpu-9, and it is withheld from no door because of a hold\n"
+    )
+
+
+async def test_nothing_held_is_said_in_words(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await holds(short_dir, report=HoldsReport()) == 0
+    text = "nobody holds a device, and none is withheld from a door because of a hold\n"
+    assert capsys.readouterr().out == text
+
+
+async def test_a_draining_device_is_given_back(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await holds(short_dir, "release", "gpu-2") == 0
+    assert capsys.readouterr().out == "gpu-2: process 41 (python3) is looked for no more\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        (
+            "gpu-0",
+            (
+                "device gpu-0 is held through the plugin door by team/train; "
+                "only a draining device can be released: delete the pod, and it is given back"
+            ),
+        ),
+        (
+            "gpu-1",
+            (
+                "device gpu-1 is held through the dra door by team/notebook (1f0c) as share s1; "
+                "only a draining device can be released: end the claim's pods, and it is given back"
+            ),
+        ),
+        ("gpu-3", "device gpu-3 is not held, so that there is nothing to release"),
+        ("gpu-9", "no device is called 'gpu-9'; 'ostler devices' lists those that are here"),
+    ],
+)
+async def test_what_does_not_drain_is_refused_with_who_holds_it(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], device: str, said: str
+) -> None:
+    assert await holds(short_dir, "release", device) == 1
+    assert capsys.readouterr().err == f"ostler: {said}\n"
+
+
+async def test_a_standby_says_that_it_serves_nobody(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(short_dir) as socket:
+        for words in (["holds", "--socket", socket], ["holds", "release", "gpu-0", "--socket", socket]):
+            assert await asyncio.to_thread(main, words) == 1
+            text = "ostler: this agent does not serve the kubelet yet; 'ostler status' says what it waits for\n"
+            assert capsys.readouterr().err == text
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (HoldsStatus(by_plugin=2), ["devices held: 2 through the plugin door"]),
+        (
+            HoldsStatus(
+                1, 3, draining=1, moving=2, losers=1, both="no taints", doors="no door", processes="not looked for"
+            ),
+            [
+                (
+                    "devices held: 1 through the plugin door, 3 through the DRA door, 1 draining, 2 moving, "
+                    "1 claim lost its device"
+                ),
+                "  no taints",
+                "  no door",
+                "  not looked for",
+            ],
+        ),
+    ],
+)
+async def test_the_status_has_a_line_of_it_and_one_for_each_thing_that_is_amiss(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], status: HoldsStatus, said: list[str]
+) -> None:
+    async with serving(short_dir, holds=Holds(HoldsReport(status=status))) as socket:
+        assert await asyncio.to_thread(main, ["status", "--socket", socket]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = next((number for number, line in enumerate(lines) if line.startswith("devices held")), len(lines))
+    assert lines[begin:] == said
+
+
+def test_without_an_agent_there_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "agent.sock"
+    assert main(["holds", "--socket", str(path)]) == 4
+    assert capsys.readouterr().err == (
+        f"ostler: no agent answers at {path} (there is no such socket); start it with 'ostler run'\n"
+    )
+
+
+async def test_control_characters_of_a_holder_do_not_reach_the_terminal(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strange = replace(LEFT, holder="process 41 (\x1b[31m)")
+    assert await holds(short_dir, report=HoldsReport((DeviceHolds("gpu-2", holds=(strange,)),))) == 0
+    assert "\x1b" not in capsys.readouterr().out

@@ -1,0 +1,157 @@
+"""``ostler status``: the second door's line, and what it says when claims cannot be served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from driver.door.registration import DoorStatus, RegistrationState
+from ostler.admin.dra import ClaimState, ClaimView, DeviceState, DraStatus, PoolView, SliceDevice, SlicesView
+from ostler.admin.dra_views import door_summary
+from sandbox.nodes import path
+from tests.ostler.agent.claimed_node import CLAIMED, ClaimedNode
+from tests.waiting import eventually
+
+SLICES = SlicesView(
+    "ostler.dev",
+    (
+        PoolView(
+            "worker-1",
+            1,
+            (
+                SliceDevice("gpu-0", DeviceState.PUBLISHED, 0),
+                SliceDevice("gpu-1", DeviceState.MISSING),
+                SliceDevice("gpu-2", DeviceState.SURPLUS, 0),
+                SliceDevice("gpu-3", DeviceState.WITHHELD, why="it is in MIG mode"),
+            ),
+            problem="the API server does not answer",
+        ),
+    ),
+)
+CLAIMS = tuple(ClaimView("default", state.value, state.value, state) for state in ClaimState)
+
+
+@pytest.fixture
+async def box() -> AsyncIterator[ClaimedNode]:
+    async with ClaimedNode() as started:
+        yield started
+
+
+async def ostler(*words: str) -> str:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "ostler", *words, stdout=-1)
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0
+    return out.decode()
+
+
+def row(out: str) -> list[str]:
+    """The cells of the second door's line."""
+    return next(line for line in out.splitlines() if line.startswith("ostler.dev ")).split(maxsplit=5)
+
+
+async def test_status_tells_devices_registration_and_claims_of_the_second_door(box: ClaimedNode) -> None:
+    await box.running("p")
+    socket = box.agent.flags["--socket"]
+    out = await ostler("status", "--socket", socket)
+    header = next(line for line in out.splitlines() if line.startswith("DRA DRIVER"))
+    assert header.split() == ["DRA", "DRIVER", "PUBLISHED", "REGISTRATION", "CLAIMS", "SOCKET", "DETAIL"]
+    (claims_socket,) = box.driver_folder.glob("dra-*.sock")
+    assert row(out) == ["ostler.dev", "8/8", "registered", "1", str(claims_socket)]
+    document = json.loads(await ostler("status", "-o", "json", "--socket", socket))["dra"]
+    assert document == {
+        "driver": "ostler.dev",
+        "registration": "registered",
+        "socket": str(claims_socket),
+        "health_streams": 1,
+        "devices": 8,
+        "published": 8,
+        "claims": 1,
+    }
+
+
+async def test_what_cannot_be_published_is_a_reason_and_the_agent_is_ready_all_the_same(box: ClaimedNode) -> None:
+    assert box.hardware is not None
+    box.api.down()
+    box.hardware.fail(7)
+    await box.agent.rescan()
+    await eventually(lambda: _has_problem(box), "the problem is known")
+    out = await ostler("status", "--socket", box.agent.flags["--socket"])
+    assert f"process {box.agent.pid}: active, ready" in out
+    assert "\n  devices are not published through DRA: " in out
+    assert "8/8" in row(out)
+    assert row(out)[5]
+
+
+async def _has_problem(box: ClaimedNode) -> bool:
+    return bool((await box.door()).problem)
+
+
+async def test_kubelet_that_does_not_come_is_why_the_agent_is_not_ready(box: ClaimedNode) -> None:
+    await box.agent.stop()
+    await box.kubelet.stop()
+    await box.agent.start()
+    status = await box.agent.status()
+    assert not status.ready
+    assert list(status.reasons)[-1:] == [
+        f"DRA driver ostler.dev is waiting: no kubelet has asked yet in {box.registry}"
+    ]
+    assert row(await ostler("status", "--socket", box.agent.flags["--socket"]))[2] == "waiting"
+    await box.kubelet.start()
+    await eventually(lambda: _is_ready(box), "the kubelet has taken it")
+
+
+async def _is_ready(box: ClaimedNode) -> bool:
+    return (await box.agent.status()).ready
+
+
+async def test_without_a_rule_for_claims_nothing_is_said_of_them() -> None:
+    async with ClaimedNode(resources=[{**CLAIMED, "door": "plugin"}]) as box:
+        out = await ostler("status", "--socket", box.agent.flags["--socket"])
+        assert "DRA" not in out
+        assert "nvidia.com/gpu" in out
+
+
+async def test_tainted_and_withheld_devices_have_their_reason_among_the_slices() -> None:
+    async with ClaimedNode(path("a100-mig-4")) as box:
+        assert box.hardware is not None
+        slices = json.loads(await ostler("slices", "-o", "json", "--socket", box.agent.flags["--socket"]))
+        devices = slices["pools"][0]["devices"]
+        published = [device["name"] for device in devices if device["state"] == "published"]
+        withheld = [device for device in devices if device["state"] == "withheld"]
+        assert (len(published), len(withheld)) == (2, 2)
+        assert {device["why"] for device in withheld} == {
+            "it is in MIG mode, so that only its MIG devices can be given to claims"
+        }
+        box.hardware.fail(box.hardware.find(published[0]))
+        await box.agent.rescan()
+        answer = await box.published()
+        assert answer is not None
+        (tainted,) = [device for device in answer.pools[0].devices if device.taints]
+        assert tainted.name == published[0]
+        assert "the GPU is lost" in tainted.why
+        door = await box.door()
+        assert (door.devices, door.published) == (2, 2)
+
+
+def test_summary_counts_what_is_published_of_what_should_be_and_claims_that_hold_devices() -> None:
+    registered = DoorStatus(RegistrationState.REGISTERED, health_streams=2)
+    assert door_summary(registered, SLICES, CLAIMS) == DraStatus(
+        "ostler.dev",
+        "registered",
+        health_streams=2,
+        devices=2,
+        published=1,
+        claims=3,
+        problem="the API server does not answer",
+        unpublished="the API server does not answer",
+    )
+
+
+def test_what_keeps_the_kubelet_away_is_said_before_what_keeps_slices_from_being_written() -> None:
+    refused = DoorStatus(RegistrationState.FAILED, detail="the version is not supported")
+    found = door_summary(refused, SLICES, ())
+    assert (found.problem, found.unpublished) == ("the version is not supported", "the API server does not answer")

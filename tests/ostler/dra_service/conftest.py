@@ -1,0 +1,22 @@
+"""A stand-in with the Node of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.apiserver.server import ApiServer
+from tests.driver.holders.making import World
+from tests.ostler.dra_service.making import api_server
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with api_server() as running:
+        yield running
+
+
+@pytest.fixture
+def world(server: ApiServer) -> World:
+    return World(server)

@@ -1,0 +1,129 @@
+"""Fields of objects that may have any shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scheduling.allocator import reading
+from scheduling.allocator.errors import InvalidObject, ObjectReference
+
+OWNER = ObjectReference("ResourceSlice", "one")
+Reader = Callable[[ObjectReference, dict[str, Any], str, str], object]
+
+DEEP: list[Any] = []
+for _ in range(5_000):
+    DEEP = [DEEP]
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    ("reader", "empty"),
+    [
+        (reading.mapping, {}),
+        (reading.named, {}),
+        (reading.objects, ()),
+        (reading.strings, ()),
+        (reading.string, ""),
+        (reading.boolean, False),
+        (reading.integer, 0),
+    ],
+)
+def test_absent_and_null_are_empty(reader: Reader, empty: object) -> None:
+    assert reader(OWNER, {}, "field", "spec.field") == empty
+    assert reader(OWNER, {"field": None}, "field", "spec.field") == empty
+
+
+@pytest.mark.parametrize(
+    ("reader", "value", "message"),
+    [
+        (reading.mapping, [1], "spec.field: [1] is not an object"),
+        (reading.mapping, "x", "spec.field: 'x' is not an object"),
+        (reading.named, {"a": 1}, "spec.field[a]: 1 is not an object"),
+        (reading.named, {1: {}}, "spec.field[1]: 1 is not a name (in quotes, if it looks like a number)"),
+        (reading.objects, {"a": 1}, "spec.field: {'a': 1} is not a list"),
+        (reading.objects, [{}, 2], "spec.field[1]: 2 is not an object"),
+        (reading.strings, "abc", "spec.field: 'abc' is not a list of strings"),
+        (reading.strings, ["a", None], "spec.field[1]: None is not a string"),
+        (
+            reading.string,
+            1,
+            "spec.field: 1 is not a string (in quotes, if it looks like a number or like true or false)",
+        ),
+        (reading.boolean, "yes", "spec.field: 'yes' is not true or false"),
+        (reading.boolean, 1, "spec.field: 1 is not true or false"),
+        (reading.integer, "1", "spec.field: '1' is not a whole number"),
+        (reading.integer, 1.0, "spec.field: 1.0 is not a whole number"),
+        (reading.integer, True, "spec.field: True is not a whole number"),
+        (reading.integer, 2**63, "spec.field: 9223372036854775808 is not a whole number of 64 bits"),
+        pytest.param(
+            reading.integer,
+            10**5_000,
+            "spec.field: a number of 16610 bits is not a whole number of 64 bits",
+            id="more digits than Python writes",
+        ),
+    ],
+)
+def test_value_of_another_type_is_named_with_its_field(reader: Reader, value: object, message: str) -> None:
+    with pytest.raises(InvalidObject) as caught:
+        reader(OWNER, {"field": value}, "field", "spec.field")
+    assert str(caught.value) == f"ResourceSlice one: {message}"
+    assert caught.value.object is OWNER
+
+
+@pytest.mark.parametrize("limit", [-(2**63), 2**63 - 1])
+def test_whole_numbers_have_64_bits(limit: int) -> None:
+    assert reading.integer(OWNER, {"field": limit}, "field", "spec.field") == limit
+
+
+@pytest.mark.parametrize(
+    "value", [DEEP, ENDLESS, ["x" * 10_000], list(range(10_000))], ids=["deep", "endless", "long text", "long list"]
+)
+def test_long_or_deep_value_is_shown_in_short(value: object) -> None:
+    with pytest.raises(InvalidObject) as caught:
+        reading.string(OWNER, {"field": value}, "field", "spec.field")
+    assert len(str(caught.value)) < 250
+
+
+def test_quantity_is_a_text_or_a_number_and_absent_is_zero() -> None:
+    assert reading.quantity(OWNER, "1Gi", "spec.field").nanos == 2**30 * 10**9
+    assert reading.quantity(OWNER, 5, "spec.field").nanos == 5 * 10**9
+    assert reading.quantity(OWNER, None, "spec.field").nanos == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (True, 'spec.field: True is not a quantity like "80Gi"'),
+        (["1"], "spec.field: ['1'] is not a quantity like "),
+        ("80 Gb", 'spec.field: "80 Gb" is no quantity: '),
+        (float("nan"), 'spec.field: "nan" is no quantity: '),
+    ],
+)
+def test_what_is_no_quantity_is_named(value: object, message: str) -> None:
+    with pytest.raises(InvalidObject) as caught:
+        reading.quantity(OWNER, value, "spec.field")
+    assert str(caught.value).startswith(f"ResourceSlice one: {message}")
+
+
+@pytest.mark.parametrize(
+    ("obj", "called"),
+    [
+        ({"metadata": {"name": "a", "namespace": "b"}}, "Claim b/a"),
+        ({"metadata": {"name": "a"}}, "Claim a"),
+        ({"metadata": {"name": None}}, "Claim "),
+        ({"metadata": {"name": 5}}, "Claim 5"),
+        ({"metadata": "x"}, "Claim "),
+        ({}, "Claim "),
+    ],
+)
+def test_object_is_called_by_what_its_metadata_say_if_they_say_anything(obj: dict[str, Any], called: str) -> None:
+    assert str(reading.reference("Claim", obj)) == called
+
+
+def test_object_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidObject, match=r"^Claim : \['a'\] is not an object$"):
+        reading.reference("Claim", ["a"])  # type: ignore[arg-type]

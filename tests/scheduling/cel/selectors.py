@@ -1,0 +1,50 @@
+"""One device and short ways to evaluate expressions for it."""
+
+from __future__ import annotations
+
+from scheduling.cel.compiler import compile as compile_selector
+from scheduling.cel.device import Device
+from scheduling.cel.environment import Features
+from scheduling.cel.errors import EvaluationError
+from scheduling.cel.program import Outcome, Program
+
+FEATURES = Features(list_attributes=True)
+GPU = Device(
+    "gpu.example.com",
+    {
+        "allowMultipleAllocations": True,
+        "attributes": {
+            "model": {"string": "H200"},
+            "slots": {"int": 8},
+            "ecc": {"bool": True},
+            "fw": {"version": "2.1.3"},
+            "links": {"strings": ["a", "b", "c"]},
+            "other.example.com/zone": {"string": "z1"},
+        },
+        "capacity": {"memory": {"value": "141Gi"}},
+    },
+)
+
+
+def program(expression: str) -> Program:
+    """The compiled expression."""
+    return compile_selector(expression, FEATURES)
+
+
+def outcome(expression: str, limit: int = 1_000_000) -> Outcome:
+    """What the expression gives for the device."""
+    return program(expression).evaluate(GPU, limit)
+
+
+def holds(expression: str) -> bool:
+    """Whether the expression is true for the device."""
+    return outcome(expression).result
+
+
+def failure(expression: str, limit: int = 1_000_000) -> EvaluationError:
+    """The error that the expression ends with."""
+    try:
+        found = outcome(expression, limit)
+    except EvaluationError as error:
+        return error
+    raise AssertionError(f"no error but {found}")

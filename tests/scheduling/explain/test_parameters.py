@@ -1,0 +1,146 @@
+"""Parameters that ostler will refuse are told before a pod waits on its node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ostler.cli.main import main
+from tests.scheduling.explain import objects
+from tests.scheduling.explain.cases import Answers, claim, device, node, request, resource_slice, thing
+from tests.scheduling.explain.cluster import Cluster, paths, serving
+from tests.scheduling.explain.test_live import kubeconfig
+
+OURS = "ostler.dev"
+CLASS = thing("DeviceClass", OURS, {"selectors": [{"cel": {"expression": f'device.driver == "{OURS}"'}}]})
+GPU = device("gpu-0", more={"attributes": {"gpu.nvidia.com/uuid": {"string": "GPU-1"}}})
+NIC = device("nic-0", more={"attributes": {"dra.net/numaNode": {"int": 0}}})
+MPS = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS"}}
+TEXT = '.opaque.parameters.sharing.strategy: "MPS" is for gpu.nvidia.com and not served here'
+
+
+def config(parameters: Any, *requests: str, driver: str = "gpu.nvidia.com") -> dict[str, Any]:
+    return {"requests": list(requests), "opaque": {"driver": driver, "parameters": parameters}}
+
+
+def asked(*configs: dict[str, Any]) -> Any:
+    body: Any = claim(request(of=OURS))
+    body["spec"]["devices"]["config"] = list(configs)
+    return body
+
+
+def told(printed: str) -> str:
+    return " ".join(printed.split())
+
+
+def test_sharing_that_ostler_will_refuse_is_told_with_the_nodes(answers: Answers) -> None:
+    slices = [resource_slice(name, [GPU], driver=OURS) for name in ("node-a", "node-b")]
+    printed = told(answers(node("node-a"), node("node-b"), CLASS, *slices, asked(config(MPS))))
+    assert "fits on 2 of 2 nodes" in printed
+    assert f"note: on node-a and 1 more {OURS} will refuse claim team/train: spec.devices.config[0]{TEXT}" in printed
+    assert answers.code == 0
+
+
+def test_a_class_may_have_them_too(answers: Answers) -> None:
+    of_class = {**CLASS, "spec": {**CLASS["spec"], "config": [{"opaque": config(MPS)["opaque"]}]}}
+    printed = told(answers(node("node-a"), of_class, resource_slice("node-a", [GPU], driver=OURS), asked()))
+    assert f"refuse claim team/train: DeviceClass {OURS}: spec.config[0].opaque.parameters (from the" in printed
+
+
+def test_a_mistake_in_parameters_of_our_own_is_told(answers: Answers) -> None:
+    wrong = config({"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig", "gdrCopy": True}, driver=OURS)
+    printed = told(
+        answers(node("node-a"), CLASS, resource_slice("node-a", [device("gpu-0")], driver=OURS), asked(wrong))
+    )
+    assert "config[0].opaque.parameters.gdrCopy: GpuConfig has no such field; did you mean gdrcopy?" in printed
+
+
+def test_an_allocated_claim_is_looked_at_as_well(answers: Answers) -> None:
+    body = asked(config(MPS))
+    results = [{"request": "gpu", "driver": OURS, "pool": "node-a", "device": "gpu-0"}]
+    body["status"] = {"allocation": {"devices": {"results": results}}}
+    printed = told(answers(node("node-a"), CLASS, resource_slice("node-a", [GPU], driver=OURS), body))
+    assert f"note: {OURS} will refuse claim team/train: spec.devices.config[0]{TEXT}" in printed
+
+
+@pytest.mark.parametrize(
+    ("device", "driver", "given"),
+    [
+        (device("gpu-0"), OURS, config(MPS)),
+        (GPU, OURS, config(MPS, "other")),
+        (GPU, OURS, config({**MPS, "sharing": None})),
+        (GPU, OURS, config({"replaced": "by ostler snapshot"})),
+        (
+            device("nic", more={"attributes": {"dra.net/numaNode": {"int": 0}}}),
+            OURS,
+            config({"a": 1}, driver="dra.net"),
+        ),
+        (GPU, "gpu.nvidia.com", config(MPS)),
+        (GPU, "other.example.com", config({"kind": "X"}, driver="other.example.com")),
+    ],
+)
+def test_what_is_another_drivers_is_left_to_it(device: Any, driver: str, given: Any, answers: Answers) -> None:
+    of_driver = thing("DeviceClass", OURS, {"selectors": []})
+    printed = answers(node("node-a"), of_driver, resource_slice("node-a", [device], driver=driver), asked(given))
+    assert "fits on node-a" in printed
+    assert "refuse" not in printed
+
+
+RIGHT = {"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig"}
+WRONG = {**RIGHT, "gdrCopy": True}
+FIELD = "config[0].opaque.parameters.gdrCopy: GpuConfig has no such field"
+
+
+def of_cluster(parameters: Any, of_class: Any = None, *more: Any, templated: bool = False) -> Cluster:
+    """A cluster with a pod ``train`` whose claim has these parameters."""
+    by_class: Any = [config(of_class, driver=OURS)] if of_class else []
+    demand: Any = {**objects.claim_spec(), "devices": {**objects.claim_spec()["devices"]}}  # type: ignore[dict-item]
+    demand["devices"]["config"] = [config(parameters, driver=OURS)]
+    source = {"resourceClaimTemplateName" if templated else "resourceClaimName": "mine"}
+    asked_for: Any = objects.template("mine") if templated else objects.claim("mine")
+    asked_for["spec"] = {"spec": demand} if templated else demand
+    return Cluster(
+        objects.device_class("gpu", config=by_class), objects.resource_slice("s", "node-1", "gpu-0", driver=OURS),
+        objects.node("node-1"), asked_for, objects.pod("train", resourceClaims=[{"name": "gpu", **source}]), *more,
+    )  # fmt: skip
+
+
+def live(cluster: Cluster, where: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
+    """What explain says of the pod, and the paths that it asks for."""
+    with serving(cluster) as server:
+        access = kubeconfig(where / "config", server.url)
+        access.write_text(access.read_text().replace(f"{server.url}/a", server.url))
+        assert main(["explain", "pod/train", "-n", "team", "--kubeconfig", str(access)]) == 0, capsys.readouterr().err
+        return told(capsys.readouterr().out), paths(server)
+
+
+@pytest.mark.parametrize("templated", [False, True])
+def test_in_a_cluster_parameters_of_the_claim_asked_about_are_judged_as_they_are(
+    templated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed, _ = live(of_cluster(RIGHT, RIGHT, templated=templated), tmp_path, capsys)
+    assert "fits on node-1" in printed
+    assert "refuse" not in printed
+    printed, _ = live(of_cluster(WRONG, templated=templated), tmp_path, capsys)
+    assert f"spec.devices.{FIELD}" in printed
+    printed, _ = live(of_cluster(RIGHT, WRONG, templated=templated), tmp_path, capsys)
+    assert f"DeviceClass gpu: spec.{FIELD.replace('parameters.', 'parameters (from the DeviceClass).')}" in printed
+
+
+def test_in_a_cluster_only_claims_asked_about_are_read_for_their_parameters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other: Any = objects.claim("other")
+    other["spec"]["devices"]["config"] = [config(WRONG, driver=OURS)]
+    _, asked_for = live(of_cluster(RIGHT, None, other), tmp_path, capsys)
+    assert [path.rsplit("/", 1)[1] for path in asked_for if "/team/resourceclaims/" in path] == ["mine"]
+
+
+def test_parameters_that_may_not_be_read_are_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = of_cluster(WRONG)
+    cluster.forbidden = {"/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/mine"}
+    printed, _ = live(cluster, tmp_path, capsys)
+    assert "fits on node-1" in printed
+    assert "refuse" not in printed

@@ -1,0 +1,40 @@
+"""What is told of all nodes, where the inputs themselves are wanting."""
+
+from __future__ import annotations
+
+from kube.bodies import JsonObject
+from ostler.explain.drawing.text import draw
+from scheduling.explain.asking.question import Question
+from scheduling.explain.asking.subject import Subject
+from scheduling.explain.diagnosis.survey import survey
+from scheduling.explain.kinds import Kind
+from scheduling.explain.state import Missing, State
+
+CLAIM: JsonObject = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "train", "namespace": "team"},
+    "spec": {
+        "devices": {
+            "requests": [
+                {"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}
+            ]
+        }
+    },
+}
+
+
+def told(state: State) -> str:
+    subject = Subject(Question(Kind.CLAIM, "team", "train"), to_allocate=(CLAIM,))
+    return draw(survey(state, subject), width=None, colour=False, all_nodes=False)
+
+
+def test_a_class_that_may_not_be_read_is_not_said_to_be_missing() -> None:
+    text = told(State(missing=(Missing(Kind.CLASS, "device classes may not be listed", "grant list"),)))
+    assert "whether there is a DeviceClass gpu, and what it selects, could not be read" in text
+    assert "device classes may not be listed; grant list" in text
+    assert "there is no DeviceClass" not in text
+
+
+def test_a_class_that_nobody_made_is_missing() -> None:
+    assert 'there is no DeviceClass "gpu"' in told(State())

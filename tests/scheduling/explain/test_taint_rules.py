@@ -1,0 +1,45 @@
+"""DeviceTaintRules merged into slices."""
+
+from __future__ import annotations
+
+from kube.bodies import JsonObject
+from scheduling.allocator.identity import DeviceID
+from scheduling.explain.diagnosis.taint_rules import apply
+from scheduling.explain.kinds import objects_at
+from tests.scheduling.explain.objects import DRIVER, resource_slice, taint_rule
+
+TAINT: JsonObject = {"key": "drain", "value": "now", "effect": "NoSchedule"}
+
+
+def taints(body: JsonObject) -> list[list[JsonObject]]:
+    return [list(objects_at(device, "taints")) for device in objects_at(body, "spec", "devices")]
+
+
+def test_a_rule_taints_the_devices_that_all_its_fields_name() -> None:
+    slices = [resource_slice("s", "node-a", "gpu-0", "gpu-1"), resource_slice("t", "node-b", "gpu-1")]
+    rule = taint_rule("r", deviceSelector={"driver": DRIVER, "pool": "node-a", "device": "gpu-1"}, taint=TAINT)
+    made = apply([rule], slices)
+    assert taints(made.slices[0]) == [[], [TAINT]]
+    assert made.slices[1] is slices[1]
+    assert made.rules == {(DeviceID(DRIVER, "node-a", "gpu-1"), "drain", "now", "NoSchedule"): "r"}
+
+
+def test_an_empty_selector_names_all_and_none_names_none() -> None:
+    slices = [resource_slice("s", "node-a", "gpu-0")]
+    assert taints(apply([taint_rule("r", deviceSelector={}, taint=TAINT)], slices).slices[0]) == [[TAINT]]
+    assert apply([taint_rule("r", taint=TAINT)], slices).slices == (slices[0],)
+
+
+def test_the_drivers_own_taints_come_first_and_stay() -> None:
+    own: JsonObject = {"key": "xid", "effect": "NoSchedule"}
+    body = resource_slice("s", "node-a", "gpu-0")
+    body["spec"]["devices"][0]["taints"] = [own]  # type: ignore[index,call-overload]
+    made = apply([taint_rule("r", deviceSelector={"driver": DRIVER}, taint=TAINT)], [body])
+    assert taints(made.slices[0]) == [[own, TAINT]]
+    assert taints(body) == [[own]]
+
+
+def test_a_rule_of_another_driver_changes_nothing() -> None:
+    slices = [resource_slice("s", "node-a", "gpu-0")]
+    made = apply([taint_rule("r", deviceSelector={"driver": "other"}, taint=TAINT)], slices)
+    assert made.slices[0] is slices[0]
