@@ -29,6 +29,7 @@ from driver.claims.observer import ClaimObserver
 from driver.claims.options import ClaimOptions
 from driver.claims.reader import ClaimReader
 from driver.claims.record import ClaimRecord
+from driver.claims.tombstones import Tombstones
 
 log = logging.getLogger("ostler.claims")
 
@@ -42,6 +43,7 @@ class Collector:
         book: ClaimBook,
         turns: ClaimLocks,
         reader: ClaimReader,
+        tombstones: Tombstones,
         *,
         prepare: Callable[[ClaimReference], Awaitable[object]],
         observer: ClaimObserver,
@@ -55,6 +57,7 @@ class Collector:
         self._book = book
         self._turns = turns
         self._reader = reader
+        self._tombstones = tombstones
         self._prepare = prepare
         self._observer = observer
         self._random = random
@@ -207,7 +210,8 @@ class Collector:
     async def _rebuild(self) -> None:
         for uid in sorted(self.rebuild):
             record = self._book.records.get(uid)
-            if record is None:
+            # The kubelet released the claim since the start: preparing it again would outlive that release.
+            if record is None or self._tombstones.serial_of(uid) is not None:
                 self.rebuild.discard(uid)
                 continue
             try:

@@ -90,6 +90,7 @@ class ClaimService:
             self._book,
             self._turns,
             reader,
+            self._preparation.tombstones,
             prepare=self.prepare,
             observer=self._observer,
             random=random,

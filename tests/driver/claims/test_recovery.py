@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from driver.claims.errors import Unavailable
 from driver.claims.model import ClaimState
 from driver.claims.plan import device_of_entry
+from driver.claims.steps import Step
 from node.files import write_record
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.node.edits.making import gpu
@@ -216,6 +218,38 @@ async def test_a_claim_that_the_kubelet_was_about_to_forget_when_it_was_taken_up
     await service.close()
     collecting.cancel()
     await asyncio.wait([collecting])
+
+
+class HeldRelease:
+    """Holds a release on its way to the disk until ``goes_on`` is set."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.goes_on = threading.Event()
+
+    def reached(self, step: Step, uid: str) -> None:
+        if step is Step.RELEASING:
+            self.begun = True
+            self.goes_on.wait(30)
+
+
+async def test_a_claim_whose_release_arrives_before_it_is_prepared_again_stays_released(node: Node) -> None:
+    await _prepared(node)
+    # The process before was killed after it had removed the record and before it had answered the release.
+    node.kubelet_knows(1, devices={1: (GPU0,)})
+    node.record_path(1).unlink()
+    release = HeldRelease()
+    service = await node.started(steps=release)
+    releasing = asyncio.create_task(service.unprepare(reference()))
+    await eventually(lambda: release.begun)
+    asked = node.reader.asked
+    looking = asyncio.create_task(service.collect())
+    await eventually(lambda: looking.done() or node.reader.asked > asked)
+    release.goes_on.set()
+    await asyncio.gather(releasing, looking)
+    assert service.records() == ()
+    assert service.ledger.all == ()
+    assert node.spec(1) is None
 
 
 async def test_a_claim_is_prepared_again_less_and_less_often(node: Node) -> None:
