@@ -8,7 +8,7 @@
 #   make check                lint, types, import rules, generated code
 #   make bench                the benchmark, into build/bench.json; QUICK=1 for its short form
 #   make figures              commit to the figures of build/bench.json: bench/results.json and docs/performance.md
-#   make cluster              a real Kubernetes on this machine (as root on Debian); NODES=2, K8S=1.34.4
+#   make cluster              a real Kubernetes on this machine (as root on Debian); NODES=2, K8S=1.34
 #   make cluster-down         end it and remove every trace of it
 #   make cluster-test         the tests on a real Kubernetes; TESTS=tests/cluster/door for some of them
 #   make cluster-test-all     the long ones too

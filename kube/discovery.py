@@ -37,7 +37,7 @@ class Served:
 
 
 def server_version(client: Reads) -> str:
-    """Such as ``v1.37.2``; empty where the server does not let us know. Raises ``RequestError``."""
+    """Such as ``v1.37.0``; empty where the server does not let us know. Raises ``RequestError``."""
     try:
         return text_at(client.get("/version"), "gitVersion")
     except (Forbidden, NotFound):

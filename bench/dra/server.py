@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.components.build import kubernetes, newest
+from tests.cluster.components.build import kubernetes
 from tests.cluster.rig.api import Api, Credentials
 from tests.cluster.rig.cluster import down
 from tests.cluster.rig.control_plane import ControlPlane
@@ -37,7 +37,7 @@ def api_server(version: str = "") -> Iterator[Server]:
         authority = Authority(place)
         authority.create()
         authority.kubeconfig("admin", "/O=system:masters/CN=admin", place.kubeconfig)
-        ControlPlane(place, authority, kubernetes(version or newest())).start_api()
+        ControlPlane(place, authority, kubernetes(version)).start_api()
         api = Api(
             place.api,
             authority.certificate,

@@ -100,7 +100,7 @@ class ResourceApi:
         return self._served.version()
 
     def release(self) -> str:
-        """The server's release, such as ``v1.36.3``; empty where it does not let us know."""
+        """The server's release, such as ``v1.36.0``; empty where it does not let us know."""
         return server_version(self._client)
 
     def slices(self, query: Mapping[str, str] | None = None) -> ResourceList:

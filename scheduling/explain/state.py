@@ -32,7 +32,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """``origin``: where the objects are from, for people. ``server_version``: such as ``v1.37.2``, "" where unknown.
+    """``origin``: where the objects are from, for people. ``server_version``: such as ``v1.37.0``, "" where unknown.
 
     ``truncated``: kinds of which only some objects were read though more were wanted, each with a sentence.
     ``missing``: kinds of which none could be read.

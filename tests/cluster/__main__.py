@@ -6,8 +6,8 @@ import argparse
 import sys
 import time
 
-from tests.cluster.components.build import VERSIONS, UnknownVersion, newest
 from tests.cluster.components.toolchain import ToolchainMissing
+from tests.cluster.components.versions import CLUSTERS, UnknownVersion, newest
 from tests.cluster.rig.api import NotAsExpected
 from tests.cluster.rig.cluster import Cluster, down, up
 from tests.cluster.rig.place import NoPlace, places
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
         command.add_argument("--name", default="default", help="the cluster's name (default: %(default)s)")
     starting = commands.choices["up"]
     starting.add_argument("--nodes", type=int, default=1, help="number of nodes (default: %(default)s)")
-    starting.add_argument("--version", default=newest(), help=f"one of {', '.join(VERSIONS)} (default: %(default)s)")
+    starting.add_argument("--version", default=newest(), help=f"one of {', '.join(CLUSTERS)} (default: %(default)s)")
     commands.add_parser("list")
     given = parser.parse_args(arguments)
     try:

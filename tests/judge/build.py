@@ -8,8 +8,6 @@ from tests.cache import cached, digest
 from tests.cluster.components.build import build_module
 
 SOURCES = Path(__file__).parent
-VERSION = "1.37.2"
-"""Version of Kubernetes whose modules ``go.mod`` pins."""
 
 
 def judge() -> Path:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.components import toolchain
-from tests.cluster.components.build import VERSIONS, UnknownVersion, kubernetes
 from tests.cluster.components.toolchain import VERSION, ToolchainMissing, go_command
 
 
@@ -87,8 +86,3 @@ def test_another_file_than_the_pinned_one_is_refused(proxy: Path) -> None:
 def test_without_a_network_what_is_needed_is_named(proxy: Path) -> None:
     with pytest.raises(ToolchainMissing, match=rf"Go {VERSION} or newer is needed .* install it, or set GOPROXY"):
         go_command()
-
-
-def test_a_version_of_kubernetes_that_is_not_pinned_is_refused_with_those_that_are() -> None:
-    with pytest.raises(UnknownVersion, match=f"K8S='1.30.0' is not one of {', '.join(VERSIONS)}"):
-        kubernetes("1.30.0")

@@ -6,8 +6,9 @@ import argparse
 import subprocess
 import sys
 
-from tests.cluster.components.build import VERSIONS, UnknownVersion, containerd, kubernetes, newest, tools
+from tests.cluster.components.build import containerd, kubernetes, tools
 from tests.cluster.components.toolchain import ToolchainMissing
+from tests.cluster.components.versions import CLUSTERS, UnknownVersion, newest
 from tests.cluster.rig.prerequisites import Missing, check
 
 
@@ -15,7 +16,7 @@ def main(arguments: list[str]) -> int:
     """Build what is named; 1 with what is missing on stderr."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.components", description=__doc__)
     parser.add_argument("what", choices=("tools", "cluster"), help="tools: helm and grpcurl; cluster: everything")
-    parser.add_argument("version", nargs="?", default=newest(), help=f"of Kubernetes, one of {', '.join(VERSIONS)}")
+    parser.add_argument("version", nargs="?", default=newest(), help=f"of Kubernetes, one of {', '.join(CLUSTERS)}")
     given = parser.parse_args(arguments)
     try:
         if given.what == "cluster":

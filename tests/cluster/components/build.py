@@ -14,29 +14,17 @@ from pathlib import Path
 
 from tests.cache import cached, digest
 from tests.cluster.components.toolchain import go_command
+from tests.cluster.components.versions import pinned
 
-VERSIONS = ("1.34.4", "1.35.4", "1.36.3")
-"""Versions of Kubernetes whose modules are pinned, oldest first; the last is the default."""
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 """Names under which the one binary of Kubernetes is called."""
 
 SOURCES = Path(__file__).parent
 
 
-class UnknownVersion(Exception):
-    """A version of Kubernetes that is not pinned."""
-
-
-def newest() -> str:
-    """The version that is used when none is named."""
-    return VERSIONS[-1]
-
-
 def kubernetes(version: str = "") -> Path:
     """Folder with ``kubernetes`` and a link to it per component; about 4 minutes on 2 cores when it must be built."""
-    version = version or newest()
-    if version not in VERSIONS:
-        raise UnknownVersion(f"K8S={version!r} is not one of {', '.join(VERSIONS)}; see {SOURCES.name}/kubernetes")
+    version = pinned(version)
     source = SOURCES / "kubernetes"
     files = {
         "main.go": (source / "main.go").read_bytes(),

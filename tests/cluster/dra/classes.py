@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 
 from deploy.generate import CHART
-from tests.cluster.components.build import newest, tools
+from tests.cluster.components.build import tools
+from tests.cluster.components.versions import newest
 from tests.cluster.rig.cluster import Cluster
 
 

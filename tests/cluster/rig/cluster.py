@@ -11,7 +11,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cluster.components.build import containerd, kubernetes, newest
+from tests.cluster.components.build import containerd, kubernetes
+from tests.cluster.components.versions import pinned
 from tests.cluster.rig.api import Api, Credentials
 from tests.cluster.rig.control_plane import ControlPlane
 from tests.cluster.rig.node import Node, remove_cgroups
@@ -104,7 +105,7 @@ def up(name: str, version: str = "", nodes: int = 1) -> Cluster:
     with _alone():
         _down(name)
         place = take_place(name)
-    cluster = Cluster(place, version or newest(), nodes)
+    cluster = Cluster(place, pinned(version), nodes)
     (place.root / "state.json").write_text(json.dumps({"version": cluster.version, "nodes": nodes}))
     cluster.start()
     return cluster

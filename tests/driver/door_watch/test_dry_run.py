@@ -23,9 +23,9 @@ def api_of(url: str) -> ResourceApi:
 def test_a_server_that_keeps_taints_says_so_in_every_version_of_the_api(version: str) -> None:
     with ApiServer(versions=(version,)) as server:
         api = api_of(server.url)
-        support = asked(api, DRIVER, NODE, "v1.36.3")
-        assert (support.taints, support.server) == (Taints.KEPT, "v1.36.3")
-        assert support.text == "the API server (v1.36.3) keeps device taints"
+        support = asked(api, DRIVER, NODE, "v1.36.0")
+        assert (support.taints, support.server) == (Taints.KEPT, "v1.36.0")
+        assert support.text == "the API server (v1.36.0) keeps device taints"
         (request,) = server.requests.of("create")
         assert (request.query, request.version, request.code) == ({"dryRun": "All"}, version, 201)
         assert server.store.list("resourceslices") == []
@@ -35,10 +35,10 @@ def test_a_server_that_keeps_taints_says_so_in_every_version_of_the_api(version:
 def test_a_server_whose_gate_is_off_drops_them() -> None:
     with ApiServer(gates=GATES_OFF) as server:
         api = api_of(server.url)
-        support = asked(api, DRIVER, NODE, "v1.35.1")
+        support = asked(api, DRIVER, NODE, "v1.35.0")
         assert support.taints is Taints.DROPPED
         assert support.text == (
-            "the API server (v1.35.1) drops device taints: they are on since Kubernetes 1.36, and before with the "
+            "the API server (v1.35.0) drops device taints: they are on since Kubernetes 1.36, and before with the "
             "feature gate DRADeviceTaints of API server and scheduler"
         )
         api.close()
@@ -64,7 +64,7 @@ def test_a_refusal_is_no_answer_and_says_what_helps(status: int, text: str) -> N
     with ApiServer() as server:
         server.faults.add("create", status=status, message="no")
         api = api_of(server.url)
-        support = asked(api, DRIVER, NODE, "v1.36.3")
+        support = asked(api, DRIVER, NODE, "v1.36.0")
         assert (support.taints, support.text, support.server) == (Taints.UNKNOWN, text, "")
         api.close()
 
@@ -74,7 +74,7 @@ def test_a_server_that_is_away_is_asked_again() -> None:
         api = api_of(server.url)
         api.version()
         server.down()
-        support = asked(api, DRIVER, NODE, "v1.36.3")
+        support = asked(api, DRIVER, NODE, "v1.36.0")
         assert support.taints is Taints.UNKNOWN
         assert support.text.startswith(f"{BEGIN}: POST /apis/")
         assert support.text.endswith("; it is asked again")
@@ -88,7 +88,7 @@ def test_an_answer_that_is_no_slice_is_none() -> None:
         answers: dict[str, object] = {"/apis/resource.k8s.io": groups, "/apis/resource.k8s.io/v1": plurals}
         words.respond = lambda request: Answer.of(answers.get(request.path, {"spec": {"devices": []}}))
         api = api_of(words.url)
-        support = asked(api, DRIVER, NODE, "v1.36.3")
+        support = asked(api, DRIVER, NODE, "v1.36.0")
         assert (support.taints, support.text) == (
             Taints.UNKNOWN,
             "the API server's answer to a dry run of a slice is not the slice; look at its admission webhooks",

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.components.build import kubernetes
+from tests.cluster.components.versions import RECORDED
 from tests.cluster.rig.pki import openssl
 
 TOKEN = "judge"
-VERSION = "1.36.3"
 OFF = ("DRADeviceTaints", "DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceBindingConditions")
 """Gates that the vectors' second server has off; 1.36 turns them on by itself where they are beta."""
 _READY_SECONDS = 60.0
@@ -34,7 +34,7 @@ class Servers:
 @contextlib.contextmanager
 def servers() -> Iterator[Servers]:
     """Start etcd and both servers, and end them; needs Kubernetes' binaries, see ``tests.cluster.components``."""
-    binaries = kubernetes(VERSION)
+    binaries = kubernetes(RECORDED)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ostler-judge-")))
         client, peer, first, second = _ports(4)

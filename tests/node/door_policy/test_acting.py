@@ -8,7 +8,7 @@ from node.door_policy.taint_support import Taints, TaintSupport
 from node.rules import Doors, Rule
 
 KEPT = TaintSupport(Taints.KEPT, "kept", "v1")
-DROPPED = TaintSupport(Taints.DROPPED, "the API server (v1.34.2) drops device taints", "v1.34.2")
+DROPPED = TaintSupport(Taints.DROPPED, "the API server (v1.34.0) drops device taints", "v1.34.0")
 GPU, NIC, MIG = (
     Rule("nvidia.com/gpu"),
     Rule("intel.com/sriov", door=Doors.DRA),
@@ -46,7 +46,7 @@ def test_both_acts_as_plugin_where_the_server_does_not_keep_taints_or_nobody_kno
     assert acting.reasons == (
         (
             "nvidia.com/mig-{profile} is offered through the plugin door alone, though the configuration says both: "
-            "the API server (v1.34.2) drops device taints"
+            "the API server (v1.34.0) drops device taints"
         ),
     )
     assert doors(NodeDoors(Doors.BOTH), TaintSupport()) == ["plugin", "plugin", "plugin"]

@@ -11,7 +11,7 @@ from node.door_policy.record import NAME, SCHEMA, KnownDoors, load, save
 from node.door_policy.taint_support import Taints, TaintSupport
 from node.files import JsonValue, WriteFailed, write_record
 
-KNOWN = KnownDoors(NodeWords("dra", None), TaintSupport(Taints.KEPT, "kept by v1.36.3", "v1.36.3"))
+KNOWN = KnownDoors(NodeWords("dra", None), TaintSupport(Taints.KEPT, "kept by v1.36.0", "v1.36.0"))
 
 
 def test_what_was_known_is_known_again(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ MACHINE = "0af1" * 8
 
 
 def node_object(**changes: object) -> dict[str, object]:
-    info = {"machineID": MACHINE, "systemUUID": "", "kubeletVersion": "v1.36.3"}
+    info = {"machineID": MACHINE, "systemUUID": "", "kubeletVersion": "v1.36.0"}
     status = {"nodeInfo": info, "conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "2"}}
     return {"metadata": {"name": "node-1"}, "status": {**status, **changes}}
 
@@ -53,7 +53,7 @@ def test_our_node_is_read_once_for_all_checks(tmp_path: Path) -> None:
         server.respond = lambda _: Answer.of(node_object())
         node = asked(tmp_path, server)
         says(examined(node, "kubernetes-api"), Verdict.OK, f"{server.url} shows Node node-1")
-        says(examined(node, "kubernetes-node"), Verdict.OK, "this machine, ready, kubelet v1.36.3")
+        says(examined(node, "kubernetes-node"), Verdict.OK, "this machine, ready, kubelet v1.36.0")
         says(examined(node, "kubernetes-allocatable"), Verdict.SKIPPED, "no agent answers")
         assert [each.path for each in server.asked] == ["/api/v1/nodes/node-1"]
 

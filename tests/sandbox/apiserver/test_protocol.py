@@ -1,4 +1,4 @@
-"""A conversation that was held with a real API server (1.36.3), held with the stand-in: the same answers."""
+"""A conversation that was held with a real API server (1.36), held with the stand-in: the same answers."""
 
 from __future__ import annotations
 

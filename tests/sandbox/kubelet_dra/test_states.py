@@ -1,4 +1,4 @@
-"""State files and podresources against what a real kubelet 1.36.3 wrote and answered (tests/vectors/kubelet/dra)."""
+"""State files and podresources against what a real kubelet 1.36 wrote and answered (tests/vectors/kubelet/dra)."""
 
 from __future__ import annotations
 

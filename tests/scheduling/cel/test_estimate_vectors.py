@@ -14,7 +14,7 @@ from scheduling.cel.ranges import UNBOUNDED
 from tests.recorded_cases import cases_in, files_in
 
 RECORDED = Path(__file__).parent / "recorded" / "estimates.jsonl"
-"""Generated expressions and corners of the libraries as Kubernetes 1.37.2 estimated them (tests/judge)."""
+"""Generated expressions and corners of the libraries as Kubernetes 1.37 estimated them (tests/judge)."""
 FILES = files_in(Path(__file__).parents[2] / "vectors" / "cel", "*.jsonl")
 
 

@@ -12,7 +12,7 @@ from scheduling.cel.errors import CompileError, EvaluationError
 from tests.recorded_cases import cases_in
 
 RECORDED = Path(__file__).parent / "recorded" / "evaluations.jsonl"
-"""Corners of the language and of its libraries as Kubernetes 1.37.2 answered them (tests/judge)."""
+"""Corners of the language and of its libraries as Kubernetes 1.37 answered them (tests/judge)."""
 HEAD, *CASES = cases_in(RECORDED)
 DEVICE: dict[str, Any] = HEAD["device"]
 

@@ -37,7 +37,7 @@ class Cluster:
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         parts = url.path.strip("/").split("/")
         if parts == ["version"]:
-            return Answer.of({"gitVersion": "v1.37.2"})
+            return Answer.of({"gitVersion": "v1.37.0"})
         if parts[0] == "apis" and len(parts) <= 3:
             return self._discovery(parts)
         root = 2 if parts[0] == "api" else 3

@@ -64,7 +64,7 @@ def names(state: State, kind: Kind) -> list[str]:
 
 def test_all_that_an_answer_takes_is_read_and_named(server: ApiServer) -> None:
     state = read(server, Wanted("team", pods=("train",)))
-    assert (state.server_version, state.origin) == ("v1.37.2", server.url)
+    assert (state.server_version, state.origin) == ("v1.37.0", server.url)
     assert (names(state, Kind.CLASS), names(state, Kind.SLICE), names(state, Kind.NODE)) == (["gpu"], ["s"], ["node-1"])
     assert (names(state, Kind.TAINT_RULE), names(state, Kind.TEMPLATE)) == (["t"], ["mine"])
     assert names(state, Kind.CLAIM) == ["held", "mine"]
@@ -136,7 +136,7 @@ def test_a_cluster_without_the_device_api_is_told_what_it_lacks(cluster: Cluster
     with pytest.raises(NotServed) as caught:
         read(server)
     assert str(caught.value) == (
-        f"{server.url} (v1.37.2) does not serve the API group resource.k8s.io: dynamic resource allocation (DRA) is on "
+        f"{server.url} (v1.37.0) does not serve the API group resource.k8s.io: dynamic resource allocation (DRA) is on "
         "since Kubernetes 1.34; 1.32 and 1.33 have it with the feature gate DynamicResourceAllocation and "
         "--runtime-config=resource.k8s.io/v1beta1=true"
     )

@@ -9,19 +9,19 @@ from scheduling.explain.diagnosis.releases import features_of, minor_of, note_of
 
 
 @pytest.mark.parametrize(
-    ("version", "minor"), [("v1.37.2", 37), ("v1.36.0+k3s1", 36), ("1.34.1-eks-1234", 34), ("", None), ("main", None)]
+    ("version", "minor"), [("v1.37.0", 37), ("v1.36.0+k3s1", 36), ("1.34.0-eks-1234", 34), ("", None), ("main", None)]
 )
 def test_the_minor_version_is_read(version: str, minor: int | None) -> None:
     assert minor_of(version) == minor
 
 
-@pytest.mark.parametrize("version", ["v1.37.0", "v1.40.1", ""])
+@pytest.mark.parametrize("version", ["v1.37.0", "v1.40.0", ""])
 def test_a_current_cluster_has_todays_features(version: str) -> None:
     assert features_of(version) == Features()
 
 
 def test_an_older_cluster_lacks_what_came_later() -> None:
-    features = features_of("v1.34.4")
+    features = features_of("v1.34.0")
     assert (features.admin_access, features.prioritized_list) == (True, True)
     assert not features.partitionable_devices
     assert not features.device_taints
@@ -33,13 +33,13 @@ def test_an_older_cluster_lacks_what_came_later() -> None:
     ("version", "note"),
     [
         ("", ""),
-        ("v1.36.3", ""),
+        ("v1.36.0", ""),
         ("v1.37.0", ""),
         ("v1.39.0", "the cluster is v1.39.0; the answer follows the scheduler of Kubernetes 1.37"),
         (
-            "v1.35.4",
+            "v1.35.0",
             (
-                "the cluster is v1.35.4; the answer follows the rules of 1.37, with these gates off as they are by "
+                "the cluster is v1.35.0; the answer follows the rules of 1.37, with these gates off as they are by "
                 "default there: DRAPartitionableDevices, DRADeviceTaints, DRADeviceBindingConditions, "
                 "DRAConsumableCapacity"
             ),

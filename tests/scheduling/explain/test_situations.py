@@ -50,7 +50,7 @@ CLAIMS = {
 }
 
 
-def state_of(*objects: Object, version: str = "v1.37.2") -> State:
+def state_of(*objects: Object, version: str = "v1.37.0") -> State:
     kinds: dict[str, list[JsonObject]] = {}
     for each in objects:
         kinds.setdefault(str(each["kind"]), []).append(cast("JsonObject", each))
@@ -180,11 +180,11 @@ def test_serials_that_are_read_are_told_of_the_first_node() -> None:
 
 def test_an_older_cluster_lacks_what_its_devices_need() -> None:
     devices = [device("gpu-0", more={"bindingConditions": ["attached"], "bindingFailureConditions": ["failed"]})]
-    state = state_of(node("a"), GPU_CLASS, resource_slice("a", devices), claim(request()), version="v1.35.1")
+    state = state_of(node("a"), GPU_CLASS, resource_slice("a", devices), claim(request()), version="v1.35.0")
     verdict = answer(state)
     (obstacle,) = verdict.groups[0].finding.requests[0].obstacles
     assert obstacle.kind == "feature-off"
-    assert any(note.startswith("the cluster is v1.35.1;") for note in verdict.notes)
+    assert any(note.startswith("the cluster is v1.35.0;") for note in verdict.notes)
 
 
 def finding(name: str, *obstacles: Obstacle, usable: int = 0) -> NodeFinding:

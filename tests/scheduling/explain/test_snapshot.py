@@ -68,7 +68,7 @@ def small_state() -> State:
     )
     return State(
         "somewhere",
-        "v1.37.2",
+        "v1.37.0",
         slices=(resource_slice("s", "node-1", "gpu-0"),),
         claims=(held,),
         classes=(device_class("gpu"),),
@@ -109,7 +109,7 @@ def test_a_snapshot_reads_back_as_it_was(form: Callable[..., str], name: str, tm
         if kind is not Kind.TAINT_RULE:
             assert [key_of(kind, body) for body in back.of(kind)] == [key_of(kind, body) for body in state.of(kind)]
     assert (back.slices, back.pods, back.nodes) == (state.slices, state.pods, state.nodes)
-    assert (back.server_version, back.truncated, back.missing) == ("v1.37.2", ("only some",), state.missing)
+    assert (back.server_version, back.truncated, back.missing) == ("v1.37.0", ("only some",), state.missing)
     assert back.whole == {Kind.NODE}
 
 
@@ -337,7 +337,7 @@ def test_a_cluster_becomes_a_file_that_its_owner_alone_can_read(
         assert run("-o", str(out), "--kubeconfig", str(kubeconfig(tmp_path, server))) == 0
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     state = read_files([str(out)]).state
-    assert ([name_of(body) for body in state.pods], state.server_version) == (["train"], "v1.37.2")
+    assert ([name_of(body) for body in state.pods], state.server_version) == (["train"], "v1.37.0")
     assert f"{out}: 1 nodes, 1 deviceclasses, 1 resourceclaims, 1 pods\n" in capsys.readouterr().err
     head = next(iter(yaml.safe_load_all(out.read_text())))
     assert (head["kind"], head["apiVersion"]) == ("Snapshot", "ostler.dev/v1alpha1")

@@ -33,12 +33,12 @@ def test_kinds_without_namespaces_are_found_by_name_alone() -> None:
 
 
 def test_of_two_states_the_second_one_wins_and_keeps_the_place() -> None:
-    live = State("cluster", "v1.37.2", claims=(claim("a"), claim("b"), claim("c")))
+    live = State("cluster", "v1.37.0", claims=(claim("a"), claim("b"), claim("c")))
     files = State("a.yaml", claims=(claim("b", count=4), claim("d")))
     both = merge(live, files)
     assert [body["metadata"]["name"] for body in both.claims] == ["a", "b", "c", "d"]  # type: ignore[call-overload, index]
     assert both.claim("team", "b") is files.claims[0]
-    assert (both.origin, both.server_version) == ("cluster with a.yaml", "v1.37.2")
+    assert (both.origin, both.server_version) == ("cluster with a.yaml", "v1.37.0")
 
 
 def test_a_kind_that_files_bring_is_no_longer_missing() -> None:

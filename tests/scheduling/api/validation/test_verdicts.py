@@ -1,4 +1,4 @@
-"""What a real API server (1.36.3) said to more objects: status, templates, taint rules, updates, features on and off.
+"""What a real API server (1.36) said to more objects: status, templates, taint rules, updates, features on and off.
 
 `verdicts.jsonl` was recorded with dry runs against three servers: `default` features, `all` (also list attributes and
 node allocatable resources) and `none` of the optional ones. First come the stored objects that updates refer to.
