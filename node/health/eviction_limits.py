@@ -1,15 +1,15 @@
 """The eviction limit: where many devices of a kind go bad at once, the fault is likelier elsewhere, and no pod pays.
 
 Pure. The limit holds for a kind from the moment at which more than half of its devices, and at least two, have gone bad
-within ``Pace.together`` seconds, if one of them might evict; it stays on until a person or the configuration says
+within ``HealthPace.together`` seconds, if one of them might evict; it stays on until a person or the configuration says
 otherwise, since only people can tell a dead node from a driver that lies. A device goes bad when it becomes unhealthy,
 and once more when its trouble becomes one that evicts. One that was unhealthy when its kind's limit was released is
 excused: until it was well it starts no limit, also after a restart.
 
 A restart sees everything for the first time, and what was bad for weeks did not go bad with it. So one that began to
-evict longer than ``Pace.together`` before a restart is excused after it, and one that was only unhealthy so long is
-``ailing``: it goes bad when it begins to evict, and not before. Who was never seen before the start is neither, since a
-driver may lie at the start as well.
+evict longer than ``HealthPace.together`` before a restart is excused after it, and one that was only unhealthy so long
+is ``ailing``: it goes bad when it begins to evict, and not before. Who was never seen before the start is neither,
+since a driver may lie at the start as well.
 """
 
 from __future__ import annotations

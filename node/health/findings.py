@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from node.health.action import Action
-from node.health.fan_out import instance_of, is_instance, reaches
 from node.health.finding import Finding
 from node.health.policy import ENDED_BY_RESETS, RECOVERY_WORDS, Policy
-from node.health.signal import Condition, HealthEvent, Look, Trouble
-from node.health.state import Health, HealthState, Recovery
-from node.health.track import Instance, Track
+from node.health.signal import Condition, HealthEvent, Instance, Look, Trouble, instance_of, is_instance, reaches
+from node.health.state import Action, Health, HealthState, Recovery
+from node.health.track import Track
 from node.health.xids import meaning
 from node.inventory.model import Device, DeviceKind
 from node.inventory.retention import is_gone

@@ -1,10 +1,10 @@
-"""Keeps the health of this node's devices: sources tell it what they see, it tells who listens how the devices are.
+"""Keeps the health of this node's devices: sources report what they see, and subscribers hear how the devices are.
 
-The one place with time and an audience; what follows from what is decided below it, by pure values. It never waits and
-never writes: it is given a way to be called later (the loop's ``call_later``) and a way to have its memory written.
-Everything here belongs to the thread of the event loop, but for ``entries``, ``eviction_limits`` and ``policy``, which
-metrics read in theirs. A call returns when subscribers have heard of what it changed. What a subscriber raises is
-logged and keeps nobody else from hearing.
+The one place with time and an audience; the pure values below it decide. It never waits and never writes: it is given a
+way to be called later (the loop's ``call_later``) and a way to have its memory written. Everything here belongs to the
+thread of the event loop, but for ``entries``, ``eviction_limits`` and ``policy``, which metrics read in theirs. A call
+returns when subscribers have heard what it changed. What a subscriber raises is logged and keeps nobody else from
+hearing.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import field
 from typing import Protocol, TypeVar
 
 from node.events import EventSink, EventType
 from node.files import JsonValue
-from node.health.counters import HealthCounters
-from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
 from node.health.eviction_limits import EvictionLimit
 from node.health.findings import Override
-from node.health.memory import Memory, to_data
+from node.health.memory import SavedHealth, to_data
 from node.health.policy import Policy
 from node.health.signal import HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
-from node.health.telling import LIMIT_ON, LIMIT_RELEASED, Change, named, stories
-from node.health.tracker import HealthTracker, Outcome
+from node.health.telling import LIMIT_ON, LIMIT_RELEASED, HealthChange, named, stories
+from node.health.tracker import HealthTracker, Judgement
 from node.health.xids import is_known
 from node.inventory.model import Device, DeviceKind, Snapshot
-from node.values import Value, value
+from node.values import Record, Value, record, value
 
 log = logging.getLogger("ostler.health")
 
@@ -61,8 +60,42 @@ class Later(Protocol):
         """Call ``callback`` in so many seconds."""
 
 
+class HealthError(Exception):
+    """A request about health cannot be met; the text says which and what to do."""
+
+
+class DeviceUnknownError(HealthError):
+    """No device has that name or UUID."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(f"there is no device {device!r} on this node; 'ostler devices' lists them")
+        self.device = device
+
+
+class BadWordError(HealthError):
+    """What is said of a device cannot be meant."""
+
+
+class NothingToClearError(HealthError):
+    """There is nothing that a person could take back."""
+
+
+@record
+class HealthCounters(Record):
+    """``transitions`` by kind of device, kind of trouble (empty for getting well) and the state that it has now.
+
+    ``events`` by kind of trouble; ``xids`` by number (``other`` for those that the catalog lacks) and action; ``looks``
+    by source.
+    """
+
+    transitions: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    events: dict[tuple[str], int] = field(default_factory=dict)
+    xids: dict[tuple[str, str], int] = field(default_factory=dict)
+    looks: dict[tuple[str], int] = field(default_factory=dict)
+
+
 @value
-class Entry(Value):
+class DeviceEntry(Value):
     """A device, the verdict on it, and what doors show (another state in a dry run). The rest as in ``Verdict``."""
 
     device: str
@@ -124,7 +157,7 @@ class HealthKeeper:
         """The eviction limits that hold, each with the devices that it keeps from evicting."""
         return tuple((limit, self._tracker.restrained(limit.kind)) for limit in self._tracker.eviction_limits.on)
 
-    def recall(self, memory: Memory | None) -> None:
+    def recall(self, memory: SavedHealth | None) -> None:
         """Take up what the instance that served before has left; None where nobody knows what that was.
 
         For the moment at which this instance begins to serve. What a standby has seen for itself a while ago and is
@@ -176,7 +209,7 @@ class HealthKeeper:
         if policy != self.policy:
             self._done(self._tracker.use(policy, self._now()))
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[DeviceEntry, ...]:
         """Every device, in the snapshot's order."""
         return tuple(self._entry(device) for device in self._tracker.scanned.devices)
 
@@ -256,10 +289,10 @@ class HealthKeeper:
         fix = f"to overrule it: ostler health set {name} healthy --reason ..."
         return f"nobody said anything of {name}, and what is wrong is still so: {health.reason}; {fix}"
 
-    def _entry(self, device: Device) -> Entry:
+    def _entry(self, device: Device) -> DeviceEntry:
         verdict = self._tracker.verdict(device)
         shown = self._tracker.shown(device).health.state
-        return Entry(
+        return DeviceEntry(
             device.name,
             device.kind,
             verdict.health,
@@ -271,15 +304,15 @@ class HealthKeeper:
             verdict.also,
         )
 
-    def _told(self, name: str, outcome: Outcome) -> tuple[str, ...]:
+    def _told(self, name: str, outcome: Judgement) -> tuple[str, ...]:
         self._done(outcome)
         return self._lines(name, outcome.changes)
 
-    def _lines(self, name: str, changes: Iterable[Change]) -> tuple[str, ...]:
+    def _lines(self, name: str, changes: Iterable[HealthChange]) -> tuple[str, ...]:
         lines = tuple(change.line for change in changes if change.is_of_state)
         return lines or (f"{name} stays {self._entry(self._found(name)).health.state}",)
 
-    def _done(self, outcome: Outcome) -> None:
+    def _done(self, outcome: Judgement) -> None:
         """Everything that follows a step: memory, subscribers, the next step; words for people last of all."""
         data = self._data()
         if data != self._saved:
@@ -291,7 +324,7 @@ class HealthKeeper:
         # What cannot be said keeps nobody from the verdict.
         self._tell(outcome.changes, outcome.eviction_limits)
 
-    def _tell(self, changes: Iterable[Change], eviction_limits: Iterable[EvictionLimit]) -> None:
+    def _tell(self, changes: Iterable[HealthChange], eviction_limits: Iterable[EvictionLimit]) -> None:
         changes = tuple(changes)
         for change in changes:
             if not change.is_of_state:

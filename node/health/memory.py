@@ -13,13 +13,12 @@ import math
 from collections.abc import Iterable, Mapping
 
 from node.files import JsonValue
-from node.health.action import Action
 from node.health.eviction_limits import EvictionLimit, EvictionLimits
 from node.health.findings import EVENT, Override
-from node.health.policy import Pace
-from node.health.signal import Trouble
-from node.health.state import HealthState, Recovery
-from node.health.track import Instance, Track
+from node.health.policy import HealthPace
+from node.health.signal import Instance, Trouble
+from node.health.state import Action, HealthState, Recovery
+from node.health.track import Track
 from node.inventory.model import DeviceKind
 from node.values import Value, value
 
@@ -28,7 +27,7 @@ _STEP = 60.0
 
 
 @value
-class Memory(Value):
+class SavedHealth(Value):
     """What is remembered: tracks and words by the device's name; ``excused``: devices that put no eviction limit on.
 
     ``ailing``: those that put none on before they begin to evict.
@@ -46,7 +45,7 @@ def to_data(
     words: Mapping[str, Override],
     eviction_limits: EvictionLimits,
     boot: str,
-    pace: Pace,
+    pace: HealthPace,
 ) -> JsonValue:
     """The record's data; the same for the same state, and hardly changed by a trouble that is only told again."""
     lasting = [(name, track) for name, track in tracks if _lasts(track)]
@@ -65,12 +64,12 @@ def to_data(
     return {"boot": boot, "troubles": troubles, "words": said, "brakes": on, "excused": excused, "ailing": ailing}
 
 
-def from_data(data: JsonValue, boot: str) -> Memory:
+def from_data(data: JsonValue, boot: str) -> SavedHealth:
     """What a record says in this boot; ``boot`` is empty where boots cannot be told apart."""
     found = data if isinstance(data, dict) else {}
     same = not boot or found.get("boot") == boot
     tracks = [pair for entry in _entries(found.get("troubles")) if (pair := _track(entry)) is not None]
-    return Memory(
+    return SavedHealth(
         tuple((name, track) for name, track in tracks if same or track.action is Action.REPLACE),
         tuple(said for entry in _entries(found.get("words")) if (said := _word(entry)) is not None),
         tuple(limit for entry in _entries(found.get("brakes")) if (limit := _limit(entry)) is not None),
@@ -84,7 +83,7 @@ def _lasts(track: Track) -> bool:
     return drains or track.waits_for_person or track.waits_for_reset
 
 
-def _track_data(name: str, track: Track, pace: Pace) -> JsonValue:
+def _track_data(name: str, track: Track, pace: HealthPace) -> JsonValue:
     end = track.over_at(pace)
     return {
         "device": name,

@@ -1,14 +1,14 @@
 """What is done about which trouble, and how long things take: the configuration's section ``health`` as a value. Pure.
 
-Going bad is immediate whatever the policy; getting well takes the times of ``Pace``.
+Going bad is immediate whatever the policy; getting well takes the times of ``HealthPace``.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
 
-from node.health.action import Action
 from node.health.signal import Trouble
+from node.health.state import Action
 from node.health.xids import XidTable
 from node.values import Value, value
 
@@ -70,7 +70,7 @@ ENDED_BY_RESETS = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.RECOVERY, Tr
 
 
 @value
-class Pace(Value):
+class HealthPace(Value):
     """How long things take, in seconds; ``looks`` and ``flaps`` are numbers.
 
     A condition is over once so many ``looks`` in a row, ``apart`` from each other, found it gone; an event that asks
@@ -134,7 +134,7 @@ class Policy(Value):
     evicting: frozenset[Trouble] = frozenset({Trouble.LOST})
     limits_evictions: bool = True
     dry_run: bool = False
-    pace: Pace = field(default_factory=Pace)
+    pace: HealthPace = field(default_factory=HealthPace)
     polled: frozenset[str] = frozenset({"nvml", "sysfs"})
 
     def action(self, kind: Trouble, code: int | None = None) -> Action:

@@ -1,7 +1,12 @@
-"""What is seen of a device's health: events, which happen once, and conditions, which last until they are not seen.
+"""Signals of a device's health: events, which happen once, and conditions, which last until a look finds them gone.
 
-Sources of signals (NVML's event thread, polls of NVML and sysfs, rtnetlink, uevents) hand over these values and decide
-nothing; ``node.health`` alone turns them into a state. An event of a GPU without an instance concerns all its parts.
+Sources (NVML's event thread, polls of NVML and sysfs, rtnetlink, uevents) hand over these values and decide nothing;
+``node.health`` alone turns them into a state.
+
+A whole device's trouble also reaches its parts: a GPU's its MIG devices, a physical function's its virtual functions
+and subfunctions. An event of a GPU without an instance concerns all its parts. Nothing reaches a neighbour or, in full,
+a whole: an instance that is sick leaves its GPU degraded at most. What a scan finds reaches no part here, because the
+scan itself says what it means for each device.
 """
 
 from __future__ import annotations
@@ -10,7 +15,11 @@ from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
 
+from node.inventory.model import Device, DeviceKind
 from node.values import Value, value
+
+Instance = tuple[int, int]
+"""GPU instance and compute instance."""
 
 
 class Trouble(StrEnum):
@@ -64,7 +73,7 @@ class HealthEvent(Value):
     at: float
     detail: str = ""
     code: int | None = None
-    instance: tuple[int, int] | None = None
+    instance: Instance | None = None
 
 
 @value
@@ -86,3 +95,31 @@ class Look(Value):
     source: str
     at: float
     found: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict)
+
+
+ALL = 0xFFFFFFFF
+"""NVML's number for "of all instances"."""
+
+_OF_GPUS = frozenset(Trouble) - {Trouble.SCAN, Trouble.SILENT}
+# MIG devices have no peers.
+_OF_MIG = _OF_GPUS - {Trouble.FABRIC}
+# A virtual function has device nodes, a driver and, where a rule asks for it, a link of its own.
+_OF_NICS = _OF_GPUS - {Trouble.NODE, Trouble.UNBOUND, Trouble.CARRIER, Trouble.PORT}
+
+
+def reaches(kind: Trouble, part: Device) -> bool:
+    """Whether such a trouble of a whole is one of this part as well."""
+    return kind in (_OF_MIG if part.kind is DeviceKind.MIG else _OF_NICS)
+
+
+def instance_of(given: Instance | None) -> Instance | None:
+    """The instance that an event is about, None for all of the GPU."""
+    return None if given is None or given[0] in (ALL, -1) else given
+
+
+def is_instance(part: Device, instance: Instance) -> bool:
+    """Whether a MIG device is that compute instance, or one of that GPU instance where no compute instance is told."""
+    gpu, compute = instance
+    if part.attribute("gpuInstanceID") != gpu:
+        return False
+    return compute in (ALL, -1) or part.attribute("computeInstanceID") in (compute, None)

@@ -1,8 +1,8 @@
-"""Health as a value: a state with its reason, since when, and what makes it better.
+"""Health as a value, and the actions that lead to a state: the one scale of the tables and of the configuration.
 
-A flag would lose what people on call need (why, since when, what to do) and what the doors need (a degraded device is
-still given out, an unknown one is not, and neither is a reason to evict). The value is pure; who sets it stamps the
-time by ``carried``, so that a state that lasts keeps its beginning.
+A flag would lose what people on call need (why, since when, what to do) and what the doors need: a degraded device is
+still allocated, an unknown one is not, and neither is a reason to evict. The value is pure; who sets it stamps the time
+with ``carried``, so that a state that lasts keeps its beginning.
 """
 
 from __future__ import annotations
@@ -64,3 +64,44 @@ class Health(Value):
         if previous is not None and replace(previous, since=0.0) == replace(self, since=0.0):
             return previous
         return replace(self, since=now)
+
+
+class Action(StrEnum):
+    """What is done about a trouble, and what ends it."""
+
+    IGNORE = "ignore"
+    """Counted, and nothing else."""
+    WARN = "warn"
+    """Degraded, still given out; ends by itself after a quiet time."""
+    DRAIN = "drain"
+    """Unhealthy; ends by itself after a quiet time."""
+    RESET = "reset"
+    """Unhealthy until the device was reset or its driver loaded anew."""
+    REPLACE = "replace"
+    """Unhealthy until a person says otherwise."""
+
+    @property
+    def state(self) -> HealthState:
+        """How a device is that has such a trouble."""
+        return _STATES[self]
+
+    @property
+    def recovery(self) -> Recovery:
+        """What ends it."""
+        return _RECOVERIES[self]
+
+
+_STATES = {
+    Action.IGNORE: HealthState.HEALTHY,
+    Action.WARN: HealthState.DEGRADED,
+    Action.DRAIN: HealthState.UNHEALTHY,
+    Action.RESET: HealthState.UNHEALTHY,
+    Action.REPLACE: HealthState.UNHEALTHY,
+}
+_RECOVERIES = {
+    Action.IGNORE: Recovery.NONE,
+    Action.WARN: Recovery.AUTOMATIC,
+    Action.DRAIN: Recovery.AUTOMATIC,
+    Action.RESET: Recovery.RESET,
+    Action.REPLACE: Recovery.REPLACE,
+}

@@ -28,7 +28,7 @@ LIMIT_ON, LIMIT_RELEASED = "HealthBrakeOn", "HealthBrakeReleased"
 
 
 @value
-class Change(Value):
+class HealthChange(Value):
     """A device whose state is another one now, or whose state has another cause.
 
     ``by_hand``: because somebody has the driver left alone or used again, which is an event of its own.
@@ -52,7 +52,7 @@ class Change(Value):
         return f"{self.name} {self.old} -> {self.new.health.state}{reason}"
 
 
-def stories(changes: Iterable[Change], *, dry_run: bool) -> list[tuple[EventType, str, str]]:
+def stories(changes: Iterable[HealthChange], *, dry_run: bool) -> list[tuple[EventType, str, str]]:
     """Events' types, reasons and messages."""
     changes = tuple(changes)
     moved = {(change.name, change.new.health.state) for change in changes}

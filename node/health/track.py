@@ -1,24 +1,34 @@
-"""One trouble of one device over time: when it came, whether it is gone, how often it comes, when it is over. Pure.
+"""One trouble of one device over time: when it came, how often it comes, and when it is over. Pure.
 
 A trouble is in one of three states: bad (seen at the last look, or an event that nothing has ended), settling (gone,
 and held until its quiet time has passed) and over. It is *active* in the first two. Becoming bad takes effect at once,
 becoming over takes a quiet time, which doubles each time that the trouble comes back soon after it was over: a device
 that comes and goes is held, however regular it is, and causes few changes.
 
-Times are Unix seconds; where the clock jumps, all of them do (``shift``). One that is later than now all the same, as
-after a restart, counts as now.
+Times are Unix seconds; where the clock jumps, all of them do (``shift``). A time later than now, as after a restart,
+counts as now.
+
+Nobody reports a reset of a device, so it is concluded from what can be seen. A device was reset since its trouble came
+when, after that, it was away (gone from the bus, lost, without a driver, its driver not loaded or let go of by ``ostler
+quiesce``) and a scan finds it usable again; when its driver is another one; or when the driver had named a recovery
+action and names none any more. Of an event that comes again only what follows the last one counts: one that comes while
+the newest scan still has the device away may come from the driver that is back. Another boot is a reset as well
+(``memory``), and another UUID another device. A driver's library or device files that were away for a while, as while a
+container that brings them is replaced, prove nothing: the module may have stayed, and if it did not, its functions had
+no driver. The agent cannot see a reset that happens while it does not run and leaves no other trace: then a person has
+to say so.
 """
 
 from __future__ import annotations
 
-from node.health.action import Action
-from node.health.policy import Pace
-from node.health.signal import Trouble
-from node.health.state import Recovery
-from node.values import Record, record
+from collections.abc import Iterable
 
-Instance = tuple[int, int]
-"""GPU instance and compute instance."""
+from node.health.policy import HealthPace
+from node.health.signal import Instance, Trouble
+from node.health.state import Action, Recovery
+from node.inventory.model import Device, Snapshot, SourceState
+from node.inventory.retention import is_gone
+from node.values import Record, record
 
 
 @record
@@ -75,7 +85,7 @@ class Track(Record):
         """Whether time does not end it: it stays until a reset or a person does."""
         return self.waits_for_reset or self.waits_for_person
 
-    def came(self, reason: str, code: int | None, now: float, pace: Pace) -> None:
+    def came(self, reason: str, code: int | None, now: float, pace: HealthPace) -> None:
         """It is bad (again)."""
         if self.ended is not None:
             again = 0 <= now - self.ended <= pace.window
@@ -98,7 +108,7 @@ class Track(Record):
         """The device was reset, and has this driver now (empty: as before); a sign of a reset counts once."""
         self.freed, self.away, self.mark = now, False, mark or self.mark
 
-    def went(self, now: float, pace: Pace) -> None:
+    def went(self, now: float, pace: HealthPace) -> None:
         """A look finds it gone; only for conditions."""
         if not self.active or self.event:
             return
@@ -108,11 +118,11 @@ class Track(Record):
         elif now - self.looked >= 0.9 * pace.between(self.kind) or now < self.looked:
             self.looks, self.looked = self.looks + 1, now
 
-    def flapping(self, pace: Pace) -> bool:
+    def flapping(self, pace: HealthPace) -> bool:
         """Whether it comes and goes."""
         return self.episodes >= pace.flaps or self.bounces >= pace.flaps
 
-    def quiet(self, pace: Pace) -> float:
+    def quiet(self, pace: HealthPace) -> float:
         """How long it must be gone before it is over."""
         level = self.episodes - pace.flaps + 1
         if self.bounces >= pace.flaps:
@@ -123,7 +133,7 @@ class Track(Record):
         grown: float = max(self.base, pace.settle) * 2.0 ** min(level, 30)
         return max(self.base, min(grown, pace.longest))
 
-    def over_at(self, pace: Pace) -> float | None:
+    def over_at(self, pace: HealthPace) -> float | None:
         """When it is over if nothing more is heard of it; None where time alone does not end it."""
         if not self.active or self.waits_for_person or self.waits_for_reset:
             return None
@@ -135,7 +145,7 @@ class Track(Record):
             return None
         return self.clean + self.quiet(pace)
 
-    def pass_to(self, now: float, pace: Pace) -> bool:
+    def pass_to(self, now: float, pace: HealthPace) -> bool:
         """End it if it is over; whether it ended now."""
         # The clock may have been set back.
         self.last = min(self.last, now)
@@ -156,6 +166,64 @@ class Track(Record):
         self.ended = None if self.ended is None else self.ended + seconds
         self.freed = None if self.freed is None else self.freed + seconds
 
-    def forgettable(self, now: float, pace: Pace) -> bool:
+    def forgettable(self, now: float, pace: HealthPace) -> bool:
         """Whether it is over for so long that it does not even count as coming back."""
         return self.ended is not None and not 0 <= now - self.ended <= pace.window
+
+
+_AWAY = (Trouble.LOST.value, Trouble.UNBOUND.value)
+_NO_PROOF = ("(LIBRARY_NOT_FOUND)", "(DRIVER_UNREACHABLE)")
+"""How the status of NVML ends its first sentence where only the library, or the device files, are missing."""
+ENDS_RESETS = frozenset({Trouble.LOST, Trouble.UNBOUND, Trouble.RECOVERY})
+"""Conditions whose end says that there was a reset."""
+
+
+def is_away(device: Device, snapshot: Snapshot) -> bool:
+    """Whether nothing of the device's former state can last."""
+    if is_gone(device) or device.health.cause in _AWAY:
+        return True
+    # Waiting: its module is not there, or somebody had it let go of.
+    waiting = any(
+        source.name == "nvml"
+        and source.state is SourceState.WAITING
+        and not any(each in source.detail for each in _NO_PROOF)
+        for source in snapshot.sources
+    )
+    return device.vendor == "nvidia" and waiting
+
+
+def mark_of(device: Device | None, snapshot: Snapshot) -> str:
+    """What tells the device's driver from the next one; empty while it is away, since the next one is not known yet."""
+    return "" if device is None or is_away(device, snapshot) else str(device.attribute("driverVersion") or "")
+
+
+def note_resets(tracks: Iterable[Track], device: Device, snapshot: Snapshot, now: float) -> bool:
+    """Take down what a scan says about resets since each of the tracks came; whether one was freed."""
+    away, mark, freed = is_away(device, snapshot), mark_of(device, snapshot), False
+    for track in tracks:
+        if not track.waits_for_reset:
+            continue
+        track.away = track.away or away
+        track.mark = track.mark or mark
+        if (track.away or track.mark != (mark or track.mark)) and not away and device.health.usable:
+            track.free(now, mark)
+            freed = True
+    return freed
+
+
+def end_by_reset(tracks: Iterable[Track], ended: Iterable[Track]) -> bool:
+    """Free the tracks that came before these conditions were gone, where that says that there was a reset."""
+    tracks = tuple(tracks)
+    # That a GPU is unavailable asks for nothing: it has no code.
+    asked = any(track.active and track.kind is Trouble.RECOVERY and track.code is not None for track in tracks)
+    gone = [
+        track.clean
+        for track in ended
+        if track.kind in ENDS_RESETS and track.clean is not None and not (asked and track.kind is Trouble.RECOVERY)
+    ]
+    freed = False
+    for track in tracks:
+        if gone and track.waits_for_reset and track.last <= max(gone):
+            track.free(max(gone))
+            freed = True
+    return freed

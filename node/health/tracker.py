@@ -1,25 +1,28 @@
 """The newest snapshot with a verdict on every device: the pure core of the keeper, which adds time and an audience.
 
 Invariants: a verdict that does not change is the very same value, and so is a device, so that nothing is published for
-nothing; a device that nothing was ever held against costs one look-up a scan; generations grow with every change, also
-between two scans, and are the scans' own as long as health adds nothing.
+nothing; a device that never had a finding costs one look-up a scan; generations grow with every change, also between
+two scans, and are the scans' own as long as health adds nothing.
+
+A device whose link or fabric comes and goes is described as it was without it until that is over: schedulers read the
+attributes of a NIC's link (up, state, speed) and the clique of a GPU, and a flapping one would otherwise be written to
+the API server at each turn, although its health is held steady.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from node.health import evidence
 from node.health.eviction_limits import EvictionLimit, EvictionLimits, Sick
 from node.health.finding import Verdict, judged
 from node.health.findings import SCAN, Findings
 from node.health.policy import NARROW, Policy
 from node.health.signal import HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
-from node.health.steady import LinkFacts, link_facts, with_link_down, without_clique
-from node.health.telling import Change
-from node.inventory.model import Device, DeviceKind, Snapshot
+from node.health.telling import HealthChange
+from node.health.track import end_by_reset, mark_of, note_resets
+from node.inventory.model import AttributeValue, Device, DeviceKind, Snapshot, sorted_attributes
 from node.inventory.retention import is_gone
 from node.ledger.overlap import wholes_of
 from node.values import Value, replace, value
@@ -28,12 +31,47 @@ _LINK_TROUBLES = frozenset({Trouble.CARRIER, Trouble.PORT})
 _WELL = Verdict(Health())
 
 
+_MOMENTARY = ("linkUp", "operState", "linkSpeedMbps", "rdmaPortState", "rdmaRateGbps")
+
+LinkFacts = Mapping[str, AttributeValue | None]
+
+
+def link_facts(device: Device) -> LinkFacts:
+    """What a scan said of the link."""
+    found = {each.name: each.value for each in device.attributes}
+    return {name: found.get(name) for name in _MOMENTARY}
+
+
+def with_link_down(device: Device, down: LinkFacts | None) -> Device:
+    """The device with its link down: as a scan found it then, or as one is likely to where none has yet (None)."""
+    facts = _guessed(device) if down is None else down
+    if link_facts(device) == facts:
+        return device
+    kept = [(each.name, each.value) for each in device.attributes if each.name not in facts]
+    return replace(device, attributes=sorted_attributes([*kept, *facts.items()]))
+
+
+def without_clique(device: Device) -> Device:
+    """The GPU as no part of its clique."""
+    if device.attribute("clique") is None:
+        return device
+    return replace(device, attributes=tuple(each for each in device.attributes if each.name != "clique"))
+
+
+def _guessed(device: Device) -> LinkFacts:
+    facts = link_facts(device)
+    if facts["linkUp"] is not True:
+        return facts
+    state = None if facts["operState"] is None else "down"
+    return {**facts, "linkUp": False, "operState": state, "linkSpeedMbps": None}
+
+
 @value
-class Outcome(Value):
+class Judgement(Value):
     """What a step did. ``changed``: ``judged`` is another snapshot now."""
 
     changed: bool = False
-    changes: tuple[Change, ...] = ()
+    changes: tuple[HealthChange, ...] = ()
     eviction_limits: tuple[EvictionLimit, ...] = ()
 
 
@@ -82,7 +120,7 @@ class HealthTracker:
         """Devices of a kind that an eviction limit keeps from evicting."""
         return self.may_evict(kind) if self.eviction_limits.holds(kind) else ()
 
-    def foretell(self, name: str) -> tuple[Change, ...]:
+    def foretell(self, name: str) -> tuple[HealthChange, ...]:
         """What would change if the findings of now were acted on for this device."""
         found = []
         for each in (name, *sorted(self._parts.get(name, ()))):
@@ -91,7 +129,7 @@ class HealthTracker:
                 verdict = self._judged(device)
                 old = self.verdict(device).health.state
                 if verdict.health.state is not old:
-                    found.append(Change(each, device.kind.value, old, verdict))
+                    found.append(HealthChange(each, device.kind.value, old, verdict))
         return tuple(found)
 
     def find(self, name: str) -> Device | None:
@@ -99,7 +137,7 @@ class HealthTracker:
         found = self._devices.get(name)
         return found or next((device for device in self.scanned.devices if device.uuid == name), None)
 
-    def observe(self, snapshot: Snapshot, now: float) -> Outcome:
+    def observe(self, snapshot: Snapshot, now: float) -> Judgement:
         """A scan was published."""
         self._observed = True
         before, self._devices = self._devices, {device.name: device for device in snapshot.devices}
@@ -113,22 +151,22 @@ class HealthTracker:
             if former is not None and None not in (former.uuid, device.uuid) and former.uuid != device.uuid:
                 self.findings.replaced(name)
             self.findings.scanned(device, now)
-        touched = new | self._evidence(now)
+        touched = new | self._resets(now)
         self.findings.tidy(self._devices, now)
         return self._settle(touched | self.advance(now), now)
 
-    def event(self, event: HealthEvent, now: float) -> Outcome:
+    def event(self, event: HealthEvent, now: float) -> Judgement:
         """Something happened."""
         device = self._devices.get(event.device)
-        if self.findings.event(event, device, evidence.mark_of(device, self.scanned), now) is None:
-            return Outcome()
+        if self.findings.event(event, device, mark_of(device, self.scanned), now) is None:
+            return Judgement()
         return self._settle({event.device} | self.advance(now), now)
 
-    def looked(self, look: Look, now: float) -> Outcome:
+    def looked(self, look: Look, now: float) -> Judgement:
         """A source looked."""
         return self._settle(self.findings.looked(look, self._devices, now) | self.advance(now), now)
 
-    def passed(self, now: float) -> Outcome:
+    def passed(self, now: float) -> Judgement:
         """Time passed."""
         due = {name for name, since in self._may_evict.items() if since + self.policy.pace.evict_after <= now}
         return self._settle(self.advance(now) | due, now)
@@ -139,11 +177,11 @@ class HealthTracker:
         self.eviction_limits.shift(seconds)
         self._may_evict = {name: since + seconds for name, since in self._may_evict.items()}
 
-    def touched(self, names: Iterable[str], now: float) -> Outcome:
+    def touched(self, names: Iterable[str], now: float) -> Judgement:
         """Something was done about these devices."""
         return self._settle({*names}, now)
 
-    def use(self, policy: Policy, now: float) -> Outcome:
+    def use(self, policy: Policy, now: float) -> Judgement:
         """Follow another policy; what happened before was judged by the former one."""
         self.findings.policy = policy
         self.eviction_limits.use(policy)
@@ -153,7 +191,7 @@ class HealthTracker:
         """Let time pass for what is held; the devices about which something is over."""
         over = self.findings.advance(now)
         for name, ended in over.items():
-            if evidence.end(self.findings.tracks(name), ended):
+            if end_by_reset(self.findings.tracks(name), ended):
                 self.findings.advance(now)
         return {*over}
 
@@ -180,7 +218,7 @@ class HealthTracker:
                 self._parts.setdefault(whole, []).append(name)
         self._counts = Counter(device.kind for device in self.scanned.devices if not is_gone(device))
 
-    def _evidence(self, now: float) -> set[str]:
+    def _resets(self, now: float) -> set[str]:
         """What waits for a reset or a person ends where another device is in the place; the devices concerned."""
         waiting = {name for name, track in self.findings.all_tracks() if track.waits}
         for name in waiting & self._devices.keys():
@@ -188,10 +226,10 @@ class HealthTracker:
             if any(track.uuid and device.uuid and track.uuid != device.uuid for track in self.findings.tracks(name)):
                 self.findings.replaced(name)
             else:
-                evidence.note(self.findings.tracks(name), device, self.scanned, now)
+                note_resets(self.findings.tracks(name), device, self.scanned, now)
         return waiting & self._devices.keys()
 
-    def _settle(self, touched: set[str], now: float) -> Outcome:
+    def _settle(self, touched: set[str], now: float) -> Judgement:
         """Judge these devices and their parts, then whether they may evict; make the snapshot if anything changed."""
         affected = {name for name in touched if name in self._devices}
         affected |= {part for name in touched for part in self._parts.get(name, ()) if part in self._devices}
@@ -203,13 +241,13 @@ class HealthTracker:
             shown = self._show(self._devices[name])
             dirty = dirty or shown is not self._shown.get(name)
             self._shown[name] = shown
-        return Outcome(self._snapshot(dirty=dirty), tuple(changes), put_on)
+        return Judgement(self._snapshot(dirty=dirty), tuple(changes), put_on)
 
     def _counted(self) -> Counter[DeviceKind]:
         """Devices of each kind that are there or count as sick."""
         return self._counts + Counter(sick.kind for sick in self._sick.values() if is_gone(self._devices[sick.name]))
 
-    def _judge(self, name: str, now: float) -> Change | None:
+    def _judge(self, name: str, now: float) -> HealthChange | None:
         device, known = self._devices[name], self._verdicts.get(name)
         wholes = self._wholes[name]
         concerned = self.findings.concerns(name) or any(self.findings.concerns(whole) for whole in wholes)
@@ -228,7 +266,7 @@ class HealthTracker:
             old.state,
             verdict.health.state,
         )
-        return Change(name, device.kind.value, old.state, verdict, by_hand)
+        return HealthChange(name, device.kind.value, old.state, verdict, by_hand)
 
     def _judged(self, device: Device) -> Verdict:
         findings = self.findings.of(

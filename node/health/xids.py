@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from node.health.action import Action
+from node.health.state import Action
 from node.values import Value, value
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
-from node.health.keeper import Entry, HealthKeeper
+from node.health.keeper import BadWordError, DeviceEntry, DeviceUnknownError, HealthKeeper, NothingToClearError
 from node.health.state import HealthState
 from node.inventory.model import SourceStatus
 from ostler.admin.health import DeviceHealth, EvictionLimit, HealthReport, NothingToClear, UnusableWord
@@ -80,7 +79,7 @@ class KeeperView:
         return await self._kept()
 
 
-def _device(entry: Entry) -> DeviceHealth:
+def _device(entry: DeviceEntry) -> DeviceHealth:
     return DeviceHealth(
         entry.device,
         entry.kind,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from node.events import EventSink, EventType
 from node.files import FileError, JsonValue, RecordSchemaUnknown, read_record, write_record
-from node.health.memory import SCHEMA, Memory, from_data
+from node.health.memory import SCHEMA, SavedHealth, from_data
 
 log = logging.getLogger("ostler.health")
 
@@ -42,7 +42,7 @@ class HealthRecord:
         self._foreign = False
         self.problem = ""
 
-    def load(self) -> Memory | None:
+    def load(self) -> SavedHealth | None:
         """What was remembered, None where it cannot be read. Call it when this instance is the one that serves."""
         try:
             return from_data(read_record(self._path, SCHEMA), self._boot)

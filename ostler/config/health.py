@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from driver.devices.effect import TaintEffect
-from node.health.action import Action
-from node.health.policy import Pace, Policy
+from node.health.policy import HealthPace, Policy
 from node.health.signal import Trouble
+from node.health.state import Action
 from node.health.xids import XidTable
 from ostler.config import health_fields as fields
 from ostler.config.errors import ConfigError
@@ -26,7 +26,7 @@ def health_policy(health: Values, everywhere: TaintEffect, problems: list[Config
         _evicting(health.section(fields.EFFECTS_SECTION), everywhere),
         health[fields.BRAKE],
         health[fields.DRY_RUN],
-        Pace(
+        HealthPace(
             looks=quiet[fields.LOOKS],
             apart=quiet[fields.APART],
             warn=quiet[fields.WARN],

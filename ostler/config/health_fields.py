@@ -6,14 +6,14 @@ A part of ``schema``, which says what these descriptions are for.
 from __future__ import annotations
 
 from driver.devices.effect import TaintEffect
-from node.health.action import Action
-from node.health.policy import DEFAULT_ACTIONS, Pace, Policy
+from node.health.policy import DEFAULT_ACTIONS, HealthPace, Policy
 from node.health.signal import Trouble
+from node.health.state import Action
 from node.health.xids import Profile
 from ostler.config.scalars import Boolean, Choice, Duration, Integer
 from ostler.config.section import Field, ListOf, Section, section
 
-_PACE = Pace()
+_PACE = HealthPace()
 _DAY = "24h"
 
 

@@ -11,7 +11,7 @@ from node.offer import Offer
 from plugin.door import ResourceStatus
 
 if TYPE_CHECKING:
-    from node.health.counters import HealthCounters
+    from node.health.keeper import HealthCounters
     from node.inventory.live.hardware import LiveHardware
     from ostler.admin.dra import ClaimView, SlicesView
     from ostler.admin.health import HealthReport

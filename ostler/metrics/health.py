@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from node.health.action import Action
 from node.health.signal import Trouble
-from node.health.state import HealthState
+from node.health.state import Action, HealthState
 from ostler.metrics.figures import HealthFigures
 from ostler.metrics.shapes import counters, gauge, gauges, grown
 

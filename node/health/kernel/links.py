@@ -1,15 +1,19 @@
-"""Whether the link of a NIC is down, from what rtnetlink says this moment and what the last scan found.
+"""Whether the link of a NIC is down, and which functions, nodes and ports are looked at for which device. Pure.
 
-Pure. rtnetlink is the quicker one and knows only interfaces of this network namespace; the scan knows what a device
-is. Three rules keep what somebody does on purpose from being a fault:
+The link's state comes from what rtnetlink says this moment and from the last scan. rtnetlink is quicker and knows only
+interfaces of this network namespace; the scan knows what a device is. Three rules keep what somebody does on purpose
+from being a fault:
 
-- A NIC that a pod has been given (``inPod``) has no link trouble, whatever happens to its link there.
+- A NIC that was given to a pod (``inPod``) has no link trouble, whatever happens to its link there.
 - An interface that is administratively down says nothing of its cable. The kernel sets an interface down the moment
   before it moves it into a pod's namespace, so that such a message alone is believed only once a scan says the same.
   An idle virtual function waits in that state, and its link is its physical function's.
-- Nobody is told of a link that no rule with ``linkHealth`` asks about.
+- A link that no rule with ``linkHealth`` asks about is not reported.
 
-InfiniBand's state is its RDMA port's, of which no message tells: the scan's word stands (a poll wakes the scan).
+InfiniBand's state is its RDMA port's, which no message reports: the scan's word stands (a poll wakes the scan).
+
+Several devices may share a function (ports of a NIC, subfunctions, MIG devices beside their GPU); it is looked at once.
+Parts of GPUs have nodes of their own and nothing else; the health keeper spreads what their GPU has.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from node.health.signal import Condition, Trouble
-from node.inventory.model import NIC_KINDS, Device
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole, Snapshot
 from node.inventory.retention import is_gone
 from node.rules import Rule, rule_for
 from node.values import Value, value
@@ -85,3 +89,60 @@ def by_interface(nics: Mapping[str, NicLink]) -> dict[str, Sequence[str]]:
         for name in {nic.interface, nic.above} - {""}:
             found.setdefault(name, []).append(device)
     return {**found}
+
+
+_PARTS = (DeviceKind.MIG, DeviceKind.PARTITION)
+_OWN = (NodeRole.DEVICE, NodeRole.CAPABILITY, NodeRole.RENDER, NodeRole.RDMA)
+_SHARED = "/dev/infiniband/rdma_cm"
+
+
+@value
+class Watched(Value):
+    """A device and what to look at; a device without anything is well as far as it goes.
+
+    ``address``: its PCI function, empty for one that is not looked at by itself. ``auxiliary``: its device on the
+    auxiliary bus. ``virtual``: a virtual function, which has no PCIe link and whose errors its physical one counts.
+    ``speed_counts``: see ``pcie.link_troubles``. ``nodes``: paths on the host. ``rdma``: RDMA device and port.
+    """
+
+    device: str
+    address: str = ""
+    auxiliary: str = ""
+    virtual: bool = False
+    speed_counts: bool = False
+    nodes: tuple[str, ...] = ()
+    rdma: tuple[str, int] | None = None
+
+
+def watched(snapshot: Snapshot, rules: Iterable[Rule]) -> tuple[Watched, ...]:
+    """Everything that is to be looked at, in the snapshot's order."""
+    rules = tuple(rules)
+    return tuple([_watched(device, rules) for device in snapshot.devices])
+
+
+def _watched(device: Device, rules: tuple[Rule, ...]) -> Watched:
+    if is_gone(device):
+        return Watched(device.name)
+    nic = nic_link(device, rules)
+    # In a pod's network namespace the RDMA device and its nodes are that pod's matter.
+    roles = _OWN if nic is None or not nic.away else tuple(role for role in _OWN if role is not NodeRole.RDMA)
+    nodes = tuple([node.on_host or node.path for node in device.nodes_of(*roles) if node.path != _SHARED])
+    if device.kind in _PARTS:
+        return Watched(device.name, nodes=nodes)
+    virtual = device.text("sriovFunction") == "vf"
+    asked = nic is not None and nic.asked and not nic.away and not (virtual or nic.above)
+    return Watched(
+        device.name,
+        address=device.pci_address or "",
+        auxiliary=device.text("auxDevice"),
+        virtual=virtual,
+        speed_counts=nic is not None,
+        nodes=nodes,
+        rdma=_rdma(device) if asked else None,
+    )
+
+
+def _rdma(device: Device) -> tuple[str, int] | None:
+    name, port = device.text("rdmaDevice"), device.attribute("port")
+    # An adapter counts its RDMA ports from 1 and its interfaces' ports from 0.
+    return (name, port + 1 if isinstance(port, int) else 1) if name else None

@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from node.health.kernel.pcie import AerCounts, PcieLink, aer_total, aer_troubles, link_troubles, pcie_link
-from node.health.kernel.watched import Watched
+from node.health.kernel.functions import AerCounts, PcieLink, aer_total, aer_troubles, link_troubles, pcie_link
+from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
 from node.inventory.sysfs.small_file import inode_of, read_now
 from node.values import Record, Value, record, value

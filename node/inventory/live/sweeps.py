@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from node.health.kernel.watched import Watched, watched
+from node.health.kernel.links import Watched, watched
 from node.health.signal import Condition
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.model import Snapshot

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from node.files import JsonValue
-from node.health.keeper import Entry, HealthKeeper
-from node.health.memory import Memory
+from node.health.keeper import DeviceEntry, HealthKeeper
+from node.health.memory import SavedHealth
 from node.health.policy import Policy
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
@@ -82,7 +82,7 @@ class Rig:
         policy: Policy | None = None,
         *,
         boot: str = "boot-1",
-        memory: Memory | None = None,
+        memory: SavedHealth | None = None,
     ) -> None:
         self.time = Time()
         self.told = Told()
@@ -162,7 +162,7 @@ class Rig:
         """Kinds that cost no pod until somebody says so, and the devices by which they came to that."""
         return {limit.kind: names for limit, names in self.keeper.eviction_limits}
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> DeviceEntry:
         return next(entry for entry in self.keeper.entries() if entry.device == name)
 
     def states(self) -> dict[str, HealthState]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.health.policy import Pace, Policy
+from node.health.policy import HealthPace, Policy
 from node.health.signal import Condition, Trouble
 from node.health.state import Health
 from node.values import replace
@@ -63,7 +63,7 @@ def test_what_evicts_goes_on_when_the_configuration_waits_longer_from_now_on() -
     rig = Rig([A, B, C])
     rig.look(A.name, LOST)
     rig.time.forward(11)
-    rig.keeper.use(Policy(pace=Pace(evict_after=3600)))
+    rig.keeper.use(Policy(pace=HealthPace(evict_after=3600)))
     rig.look(B.name, LOST)
     rig.time.forward(5)
     rig.scan(replace(C, index="9"))
@@ -71,7 +71,7 @@ def test_what_evicts_goes_on_when_the_configuration_waits_longer_from_now_on() -
     rig = Rig([A, B, C])
     rig.look(A.name, LOST)
     rig.time.forward(11)
-    rig.keeper.use(Policy(pace=Pace(evict_after=3600)))
+    rig.keeper.use(Policy(pace=HealthPace(evict_after=3600)))
     rig.scan(replace(C, index="9"))
     assert rig.evicting == [A.name]
 
@@ -91,7 +91,7 @@ def test_a_device_that_is_lost_again_while_it_settles_has_its_moment_again() -> 
 
 
 def test_what_evicts_is_the_configurations_word() -> None:
-    rig = Rig([A, B, C, D], Policy(evicting=frozenset({Trouble.XID}), pace=Pace(evict_after=0)))
+    rig = Rig([A, B, C, D], Policy(evicting=frozenset({Trouble.XID}), pace=HealthPace(evict_after=0)))
     rig.look(A.name, LOST)
     rig.xid(B.name, 95)
     assert rig.evicting == [B.name]

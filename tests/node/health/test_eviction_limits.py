@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node.events import EventType
-from node.health.errors import BadWordError, NothingToClearError
+from node.health.keeper import BadWordError, NothingToClearError
 from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
 from node.health.state import Health

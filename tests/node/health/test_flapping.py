@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.health.policy import Pace, Policy
+from node.health.policy import HealthPace, Policy
 from node.health.signal import Condition, Trouble
 from node.health.state import Health
 from tests.node.health.rig import HEALTHY, UNHEALTHY, A, Rig, nic
@@ -83,7 +83,7 @@ def test_a_device_that_was_well_for_long_starts_anew() -> None:
 
 
 def test_how_often_and_how_long_are_the_configurations_words() -> None:
-    rig = Rig([PORT], Policy(pace=Pace(looks=2, apart=1, flaps=2, window=100, longest=50)))
+    rig = Rig([PORT], Policy(pace=HealthPace(looks=2, apart=1, flaps=2, window=100, longest=50)))
     rig.look(PORT.name, CARRIER)
     rig.look(PORT.name)
     rig.time.forward(1.1)

@@ -7,12 +7,11 @@ import logging
 import pytest
 
 from node.events import EventType
-from node.health.action import Action
 from node.health.keeper import HealthKeeper
-from node.health.memory import Memory
-from node.health.policy import Pace, Policy
+from node.health.memory import SavedHealth
+from node.health.policy import HealthPace, Policy
 from node.health.signal import Condition, HealthEvent, Look, Trouble
-from node.health.state import Health, Recovery
+from node.health.state import Action, Health, Recovery
 from node.health.xids import XidTable
 from node.inventory.model import Snapshot
 from node.values import replace
@@ -211,7 +210,7 @@ def test_nothing_is_shown_before_the_first_scan_whatever_is_told() -> None:
     keeper.subscribe(shown.append)
     keeper.event(HealthEvent(A.name, Trouble.XID, time.now, code=95))
     keeper.looked(Look("nvml", time.now, {A.name: (LOST,)}))
-    keeper.recall(Memory())
+    keeper.recall(SavedHealth())
     time.forward(1000)
     assert shown == []
     keeper.observe(Snapshot(1))
@@ -283,7 +282,7 @@ def test_a_clock_that_is_set_back_shortens_nothing_and_a_device_still_gets_well(
 def test_another_policy_takes_effect_at_once_and_leaves_the_past_as_it_was_judged() -> None:
     rig = Rig([A, B])
     rig.xid(A.name, 95)
-    rig.keeper.use(Policy(XidTable(overrides=((95, Action.IGNORE),)), pace=Pace(warn=5)))
+    rig.keeper.use(Policy(XidTable(overrides=((95, Action.IGNORE),)), pace=HealthPace(warn=5)))
     rig.xid(B.name, 95)
     assert rig.states() == {A.name: UNHEALTHY, B.name: HEALTHY}
     rig.xid(B.name, 13)

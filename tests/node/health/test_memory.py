@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.files import JsonValue
-from node.health.memory import Memory, from_data
+from node.health.memory import SavedHealth, from_data
 from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
 from node.health.state import Health
@@ -334,7 +334,7 @@ def test_nothing_is_written_for_nothing() -> None:
     ],
 )
 def test_what_is_not_as_it_should_be_is_left_out(data: JsonValue) -> None:
-    assert from_data(data, "") == Memory()
+    assert from_data(data, "") == SavedHealth()
 
 
 JSON = st.recursive(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.health.errors import BadWordError, DeviceUnknownError, NothingToClearError
+from node.health.keeper import BadWordError, DeviceUnknownError, NothingToClearError
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState, Recovery
 from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu, mig

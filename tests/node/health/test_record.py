@@ -12,7 +12,7 @@ import pytest
 
 from node.events import EventType
 from node.files import read_record, write_record
-from node.health.memory import SCHEMA, Memory
+from node.health.memory import SCHEMA, SavedHealth
 from node.health.state import HealthState
 from ostler.agent.health_record import HealthRecord
 from tests.background import background
@@ -65,7 +65,7 @@ async def test_a_standby_writes_nothing(tmp_path: Path) -> None:
 
 def test_no_file_is_no_memory(tmp_path: Path) -> None:
     told = Told()
-    assert made(tmp_path / "health.json", told).load() == Memory()
+    assert made(tmp_path / "health.json", told).load() == SavedHealth()
     assert told.events == []
 
 

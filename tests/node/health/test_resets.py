@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node.health.action import Action
 from node.health.policy import Policy
 from node.health.signal import Condition, HealthEvent, Trouble
-from node.health.state import Health
+from node.health.state import Action, Health
 from node.inventory.facts import NvmlFacts
 from node.inventory.model import Device, SourceState, sorted_attributes
 from node.inventory.nvidia.health import UNREACHABLE, silence

@@ -5,13 +5,13 @@ from __future__ import annotations
 from node.events import EventType
 from node.health.finding import Verdict
 from node.health.state import Health, HealthState, Recovery
-from node.health.telling import Change, named, stories
+from node.health.telling import HealthChange, named, stories
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 
 
-def change(name: str, state: HealthState, reason: str = "", recovery: Recovery = Recovery.AUTOMATIC) -> Change:
-    return Change(name, "gpu", HEALTHY, Verdict(Health(state, reason, recovery=recovery)))
+def change(name: str, state: HealthState, reason: str = "", recovery: Recovery = Recovery.AUTOMATIC) -> HealthChange:
+    return HealthChange(name, "gpu", HEALTHY, Verdict(Health(state, reason, recovery=recovery)))
 
 
 def test_devices_with_one_reason_are_told_of_together() -> None:

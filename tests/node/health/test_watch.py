@@ -10,10 +10,9 @@ from typing import cast
 
 import pytest
 
-from node.health.action import Action
 from node.health.policy import Policy
 from node.health.signal import Condition, Look, Trouble
-from node.health.state import HealthState
+from node.health.state import Action, HealthState
 from node.inventory.live.hardware import LiveHardware
 from node.inventory.model import Snapshot
 from node.rules import Rule

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.health.action import Action
 from node.health.policy import DEFAULT_ACTIONS, Policy
 from node.health.signal import Trouble
-from node.health.state import HealthState
+from node.health.state import Action, HealthState
 from node.health.xids import Profile, XidTable, is_known, known_xids, meaning
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/health.md"

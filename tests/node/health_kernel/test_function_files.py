@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from node.health.kernel.watched import watched
+from node.health.kernel.links import watched
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState
 from node.inventory.live.function_files import FunctionFiles

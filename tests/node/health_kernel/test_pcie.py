@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.health.kernel.pcie import (
+from node.health.kernel.functions import (
     CORRECTABLE,
     FATAL,
     NONFATAL,

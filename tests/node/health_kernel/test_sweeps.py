@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from node.health.kernel.watched import Watched
+from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.sweeps import Found, Sweeps

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from node.health.kernel.watched import Watched
+from node.health.kernel.links import Watched
 from node.health.signal import Condition, Look, Trouble
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.hardware import LiveHardware

@@ -8,7 +8,7 @@ import pytest
 
 from driver.devices.peer import Peer
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
-from node.health.policy import Pace, Policy
+from node.health.policy import HealthPace, Policy
 from node.health.xids import Profile, XidTable
 from node.inventory.model import DeviceKind
 from node.rules import DeviceIds, Doors, Rule, Selector
@@ -109,7 +109,7 @@ def test_every_setting_arrives() -> None:
             EventsChoice.ON, Path("/etc/kubernetes/ostler.conf"), door_by_node=True, patch_allocatable=True
         ),
         holds=HoldsSettings(("nvidia-persistenced", "watch*")),
-        health=Policy(XidTable(Profile.STRICT), dry_run=True, pace=Pace(warn=3600)),
+        health=Policy(XidTable(Profile.STRICT), dry_run=True, pace=HealthPace(warn=3600)),
         dra=DraSettings("devices.example.com", Path("/host/kubelet/data"), (Peer.NVIDIA, Peer.DRANET)),
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node.health.action import Action
-from node.health.policy import Pace, Policy
+from node.health.policy import HealthPace, Policy
 from node.health.signal import Trouble
+from node.health.state import Action
 from node.health.xids import Profile, XidTable
 from ostler.config.health_fields import ACTIONS, ACTIONS_SECTION, EFFECTS, HEALTH, SCANNED, key_of
 from ostler.config.load import load_bytes
@@ -49,7 +49,7 @@ health:
         frozenset({Trouble.XID}),
         limits_evictions=False,
         dry_run=True,
-        pace=Pace(
+        pace=HealthPace(
             looks=5, apart=20, warn=3600, drain=120, flaps=4, window=1800, longest=3600, evict_after=60, together=60
         ),
     )
