@@ -14,8 +14,8 @@ from typing import Any
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.errors import AllocationError
 from scheduling.allocator.pools import SliceIndex, gather_pools
+from scheduling.allocator.reading import AllocationError
 from tests.judge.our_allocation import allocator as allocator_of
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.errors import AllocationError
+from scheduling.allocator.reading import AllocationError
 
 Json = dict[str, Any]
 Object = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What is already allocated: the devices that claims hold.
+"""Devices in use: what allocated claims hold, and what they leave of each pool.
 
 Three kinds of holding exist side by side: a device held whole (dedicated), a share of a device that allows several
 allocations, and the capacity that such shares consume. adminAccess holds nothing.
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Protocol
 
-from scheduling.allocator.identity import DeviceID, SharedDeviceID
+from scheduling.allocator.pools import Pool
 from scheduling.allocator.reading import Object, boolean, mapping, objects, quantity, reference, string
+from scheduling.allocator.slices import DeviceID, SharedDeviceID
 
 
 class ClaimLister(Protocol):
@@ -81,3 +83,41 @@ def device_of(claim: Object, path: str, result: Object) -> DeviceID:
     """Which device an allocation result names."""
     owner = reference("ResourceClaim", claim)
     return DeviceID(*(string(owner, result, part, f"{path}.{part}") for part in ("driver", "pool", "device")))
+
+
+CounterKey = tuple[str, str]
+"""Counter set and counter of a pool."""
+
+
+class Availability:
+    """What claims that are already allocated leave of each pool; remembered per pool, for all nodes."""
+
+    def __init__(self, allocated: AllocatedState) -> None:
+        """`allocated` is what is in use."""
+        self.allocated = allocated
+        self._masks: dict[Pool, int] = {}
+        self._counters: dict[Pool, Mapping[CounterKey, int]] = {}
+
+    def held(self, pool: Pool) -> int:
+        """The devices of the pool that are in use whole, as a bit mask in the pool's device order."""
+        mask = self._masks.get(pool)
+        if mask is None:
+            held = self.allocated.devices
+            mask = sum(1 << index for index, device in enumerate(pool.devices) if device.id in held) if held else 0
+            self._masks[pool] = mask
+        return mask
+
+    def counters(self, pool: Pool) -> Mapping[CounterKey, int]:
+        """What is left of the pool's shared counters; below 0 if more is in use than declared."""
+        left = self._counters.get(pool)
+        if left is None:
+            left = self._counters[pool] = self._count(pool)
+        return left
+
+    def _count(self, pool: Pool) -> Mapping[CounterKey, int]:
+        left = {(name, counter): total for name, each in pool.counter_sets.items() for counter, total in each.items()}
+        for device in chain(pool.devices, (device for each in pool.elsewhere for device in each.devices)):
+            if device.id in self.allocated.anyhow:
+                for key, amount in device.consumed.items():
+                    left[key] -= amount
+        return left

@@ -1,19 +1,84 @@
-"""Consumable capacity: what a request takes of a device.
+"""Consumable capacity: how much of a device a request takes.
 
-A request may ask for an amount of each capacity; the device's policy rounds it up and limits it, and stands in where
-nothing is asked for. A device that allows several allocations gives that amount away, any other is only filtered by it.
-The arithmetic is Kubernetes': whole units in 64 bits, or thousandths where the feature for fractional ranges is on and
-the policy can be written in them.
+A request may ask for an amount of each capacity. The device's policy rounds the amount up and limits it; without an
+amount in the request its default applies. A device that allows several allocations gives that amount away; any other
+is only filtered by it. The arithmetic is Kubernetes': whole units in 64 bits, or thousandths where the feature for
+fractional ranges is on and the policy can be written in them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 
-from scheduling.allocator.device_parts import Capacity, Range, RequestPolicy
+from scheduling.allocator import reading
+from scheduling.allocator.reading import Object, ObjectReference
 from scheduling.api import quantities as quantity
 from scheduling.api.quantities import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Amounts from `minimum` to `maximum`, in steps from the minimum."""
+
+    minimum: Quantity | None
+    maximum: Quantity | None
+    step: Quantity | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """How requests for a capacity are rounded and limited; a range goes before values."""
+
+    default: Quantity | None
+    range: Range | None
+    values: tuple[Quantity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One capacity of a device."""
+
+    value: Quantity
+    policy: RequestPolicy | None
+
+
+def read_capacity(owner: ObjectReference, device: Object, path: str) -> Mapping[str, Capacity]:
+    """The `capacity` of a device."""
+    capacities = {}
+    for name, entry in reading.named(owner, device, "capacity", f"{path}.capacity").items():
+        field = f"{path}.capacity[{name}]"
+        value = reading.quantity(owner, entry.get("value"), f"{field}.value")
+        policy = entry.get("requestPolicy")
+        capacities[name] = Capacity(value, None if policy is None else _policy(owner, entry, field))
+    return capacities
+
+
+def _policy(owner: ObjectReference, capacity: Object, path: str) -> RequestPolicy:
+    policy = reading.mapping(owner, capacity, "requestPolicy", f"{path}.requestPolicy")
+    path = f"{path}.requestPolicy"
+    limits = policy.get("validRange")
+    values = policy.get("validValues") or ()
+    if not isinstance(values, list | tuple):
+        raise reading.wrong(owner, f"{path}.validValues", values, "a list of quantities")
+    return RequestPolicy(
+        default=_optional(owner, policy, "default", path),
+        range=None if limits is None else _range(owner, policy, path),
+        values=tuple(reading.quantity(owner, each, f"{path}.validValues[{i}]") for i, each in enumerate(values)),
+    )
+
+
+def _range(owner: ObjectReference, policy: Object, path: str) -> Range:
+    limits = reading.mapping(owner, policy, "validRange", f"{path}.validRange")
+    path = f"{path}.validRange"
+    return Range(*(_optional(owner, limits, name, path) for name in ("min", "max", "step")))
+
+
+def _optional(owner: ObjectReference, parent: Object, name: str, path: str) -> Quantity | None:
+    value = parent.get(name)
+    return None if value is None else reading.quantity(owner, value, f"{path}.{name}")
+
 
 _INT64_MAX = 2**63 - 1
 

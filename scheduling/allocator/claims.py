@@ -1,14 +1,19 @@
-"""ResourceClaims as the allocator reads them: requests, their alternatives, constraints."""
+"""ResourceClaims and DeviceClasses as the allocator reads them, and which taints a request tolerates.
+
+Tolerations match as those of pods and nodes do: an empty key or effect matches any, the operator Exists any value.
+Effects other than NoSchedule and NoExecute (None, and what later versions may add) keep nobody away.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from scheduling.allocator import reading
-from scheduling.allocator.errors import FatalError, ObjectReference
-from scheduling.allocator.reading import Object
+from scheduling.allocator.reading import FatalError, Object, ObjectReference
+from scheduling.allocator.slices import Taint
 from scheduling.api.quantities import Quantity
 
 RESULTS_MAX = 32
@@ -163,14 +168,62 @@ def selector_expressions(owner: ObjectReference, part: Object, path: str) -> tup
     return tuple(expressions)
 
 
+class ClassLister(Protocol):
+    """Knows the DeviceClasses of a cluster. A mapping from names to objects is one."""
+
+    def get(self, name: str, /) -> Object | None:
+        """The class of that name (v1 object), or None."""
+
+
+class DeviceClass:
+    """One DeviceClass (v1). Raises `InvalidObject` where a field is not of its type."""
+
+    def __init__(self, obj: Object) -> None:
+        """Read selectors and configuration."""
+        self.object = obj
+        self.reference = owner = reading.reference("DeviceClass", obj)
+        self.name = owner.name
+        spec = reading.mapping(owner, obj, "spec", "spec")
+        self.selectors = selector_expressions(owner, spec, "spec")
+        self.config = reading.objects(owner, spec, "config", "spec.config")
+
+
+_TOLERATION_PARTS = ("key", "operator", "value", "effect")
+
+
 def _tolerations(owner: ObjectReference, entry: Object, path: str) -> tuple[Toleration, ...]:
     field = f"{path}.tolerations"
     return tuple(
-        Toleration(
-            *(
-                reading.string(owner, each, part, f"{field}[{index}].{part}")
-                for part in ("key", "operator", "value", "effect")
-            )
-        )
+        Toleration(*(reading.string(owner, each, part, f"{field}[{index}].{part}") for part in _TOLERATION_PARTS))
         for index, each in enumerate(reading.objects(owner, entry, "tolerations", field))
+    )
+
+
+_PREVENTING = ("NoSchedule", "NoExecute")
+
+
+def prevents(taint: Taint) -> bool:
+    """Whether an allocation needs a toleration for this taint."""
+    return taint.effect in _PREVENTING
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether the toleration is for this taint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case _:
+            return False
+
+
+def untolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> tuple[Taint, ...]:
+    """The taints that keep a request with these tolerations away."""
+    return tuple(
+        taint for taint in taints if prevents(taint) and not any(tolerates(each, taint) for each in tolerations)
     )

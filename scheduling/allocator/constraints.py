@@ -1,18 +1,73 @@
-"""Constraints between the devices of a claim.
+"""Constraints between the devices of a claim, and the attributes that they compare.
 
-A constraint is a pure step: from what the devices so far have made of it (its state) and one more device to the next
+A constraint is a pure step: from the state that the devices so far have made of it and one more device to the next
 state, or to a refusal. So a search goes back by going back to an earlier state, and equal states mean equal futures.
+
+Names in constraints are full (`domain/id`). A device may leave its driver's domain out. A value is one of four types,
+or, where list attributes are on, a list of one of them; then a plain value counts as a list of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from scheduling.allocator.attributes import Values, as_values, lookup, scalar
 from scheduling.allocator.claims import Claim, ConstraintFacts, Request
-from scheduling.allocator.errors import FatalError
+from scheduling.allocator.reading import FatalError, Object
 from scheduling.allocator.slices import Device
+
+_SCALARS = ("string", "int", "bool", "version")
+
+
+_LISTS = (("ints", "int"), ("bools", "bool"), ("strings", "string"), ("versions", "version"))
+
+
+class Values(NamedTuple):
+    """Values of one type. Versions compare as they are written."""
+
+    type: str
+    values: frozenset[str | int | bool]
+
+    def shared_with(self, other: Values) -> Values | None:
+        """What both have; None if nothing, as always between different types."""
+        if self.type != other.type:
+            return None
+        common = self.values & other.values
+        return Values(self.type, common) if common else None
+
+
+def lookup(device: Device, name: str) -> Object | None:
+    """The attribute of that full name; None if the device has none."""
+    attribute = device.attributes.get(name)
+    if attribute is not None:
+        return attribute
+    domain, slash, identifier = name.partition("/")
+    if not slash or domain != device.id.driver:
+        return None
+    return device.attributes.get(identifier)
+
+
+def scalar(attribute: Object) -> tuple[str, str | int | bool] | None:
+    """The single value, with its type; None for an attribute without one (a list, or nothing known)."""
+    for kind in _SCALARS:
+        value = attribute.get(kind)
+        if value is not None:
+            return kind, value
+    return None
+
+
+def as_values(attribute: Object) -> Values | None:
+    """The value or values as a set; None for an attribute without any."""
+    for plural, kind in _LISTS:
+        listed = attribute.get(plural)
+        if listed:
+            return Values(kind, frozenset(listed))
+    for kind in ("int", "bool", "string", "version"):
+        value = attribute.get(kind)
+        if value is not None:
+            return Values(kind, frozenset((value,)))
+    return None
+
 
 State = Hashable
 START: Final[State] = None

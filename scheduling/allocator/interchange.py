@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from scheduling.allocator.allocated import CounterKey
 from scheduling.allocator.claims import ConstraintFacts
 from scheduling.allocator.constraints import REFUSED, START, WITHOUT_VALUE, Refused, State
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.problem import CounterKey, Plan, Problem
+from scheduling.allocator.problem import Plan, Problem
 from scheduling.allocator.suitability import Suitability, mask, positions
 
 CounterSet = tuple[Pool, str]
@@ -146,12 +147,12 @@ class Interchange:
                 looks[look] = looks.get(look, 0) + 1
             elif each in view.counters:
                 pool = each[0]
-                left.append((id(pool), each[1], *[self._left(placement, pool, key) for key in view.counters[each]]))
+                left.append((id(pool), each[1], *[placement.left(pool, key) for key in view.counters[each]]))
         return frozenset(left), frozenset(looks.items())
 
     def _look(self, placement: Placement, group: _Group, marked: int, own: int, before: int) -> Hashable:
         return (
-            tuple([self._left(placement, *each) for each in group.counters]),
+            tuple([placement.left(*each) for each in group.counters]),
             tuple([self._counts(placement, each, marked, own, before) for _, each in group.kinds]),
             tuple([(each.devices & before).bit_count() for _, each in group.kinds]) if before else None,
         )
@@ -171,10 +172,6 @@ class Interchange:
             return (busy & before).bit_count(), busy.bit_count()
         held = own & devices
         return (busy & before).bit_count(), busy.bit_count(), (held & before).bit_count(), held.bit_count()
-
-    def _left(self, placement: Placement, pool: Pool, key: CounterKey) -> int:
-        left = placement.counters.get(pool)
-        return (self._problem.availability.counters(pool) if left is None else left)[key]
 
     def _view(self, index: int, number: int) -> _View:
         view = self._views.get((index, number))

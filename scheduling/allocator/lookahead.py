@@ -22,11 +22,10 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from scheduling.allocator.bounds import CounterBounds, can_be_met
 from scheduling.allocator.claims import RESULTS_MAX
 from scheduling.allocator.constraints import START, State
-from scheduling.allocator.counter_bounds import CounterBounds
 from scheduling.allocator.interchange import Kind
-from scheduling.allocator.matching import can_be_met
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.problem import Plan, Problem
 from scheduling.allocator.suitability import Suitability, positions

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scheduling.allocator.allocated import CounterKey
+from scheduling.allocator.claims import untolerated
 from scheduling.allocator.constraints import REFUSED, START, State
-from scheduling.allocator.errors import FatalError
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.problem import Amounts, CounterKey, Plan, PlannedClaim, Problem
+from scheduling.allocator.problem import Amounts, Plan, PlannedClaim, Problem
+from scheduling.allocator.reading import FatalError
 from scheduling.allocator.slices import Device
-from scheduling.allocator.taints import untolerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,11 @@ class Placement:
         self.marked_by[index] &= ~bit
         if not any(mask & bit for mask in self.marked_by):
             self.marked &= ~bit
+
+    def left(self, pool: Pool, key: CounterKey) -> int:
+        """How much of a pool's counter is left."""
+        left = self.counters.get(pool)
+        return (self._problem.availability.counters(pool) if left is None else left)[key]
 
     def _consumption(self, position: int, device: Device, shared: bool) -> Mapping[CounterKey, int] | None:
         """The shared counters that placing the device takes; None if it cannot be placed at all.

@@ -1,10 +1,10 @@
-"""Pools: the slices of a driver that belong together, as one node sees them.
+"""Pools: the slices of a driver that belong together, as one node sees them; and the features that are assumed.
 
 The rules are those of Kubernetes 1.36 and later. Of the slices that are for the node, the newest generation of each
-pool counts. A pool is complete if as many slices are there as its slices say; the slices that are for other nodes are
+pool counts. A pool is complete if it has as many slices as its slices say; the slices that are for other nodes are
 only looked for if that number is not reached. A newer generation among those makes the pool obsolete: it is left out,
 since the driver is about to replace it. A complete pool can still be invalid: two devices of one name, two counter sets
-of one name, a device that consumes a counter that nobody declares.
+of one name, a device that consumes a counter that no slice declares.
 
 The order of pools, slices and devices is the order in which devices are tried: pools by driver and name, those with
 binding conditions after all others; slices by name; devices as their slice lists them.
@@ -16,11 +16,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from scheduling.allocator.features import Features
-from scheduling.allocator.identity import PoolID
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.reading import Object, mapping, reference, wrong
-from scheduling.allocator.slices import Device, Slice
+from scheduling.allocator.slices import Device, PoolID, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Feature gates; the defaults are those of Kubernetes 1.37."""
+
+    admin_access: bool = True  # DRAAdminAccess
+    prioritized_list: bool = True  # DRAPrioritizedList: firstAvailable
+    partitionable_devices: bool = True  # DRAPartitionableDevices: shared counters, perDeviceNodeSelection
+    device_taints: bool = True  # DRADeviceTaints
+    binding_conditions: bool = True  # DRADeviceBindingConditions and DRAResourceClaimDeviceStatus
+    consumable_capacity: bool = True  # DRAConsumableCapacity: allowMultipleAllocations, capacity requests
+    fractional_capacity_range: bool = True  # DRAFractionalCapacityRange: steps below one unit
+    list_attributes: bool = False  # DRAListTypeAttributes
+
 
 CounterSets = Mapping[str, Mapping[str, int]]
 """Counter set -> counter -> nano-units."""
@@ -96,7 +109,7 @@ class SliceIndex:
 def gather_pools(
     node: Object,
     slices: SliceIndex | Iterable[Object],
-    features: Features = Features(),  # noqa: B008 - a frozen value
+    features: Features = Features(),
 ) -> list[Pool]:
     """The pools that have devices for this node (a v1 Node), in the order in which they are tried.
 

@@ -1,21 +1,73 @@
-"""Fields of objects as they come from YAML or JSON, with their type checked where it is relied on.
+"""Reads the fields of objects that come from YAML or JSON, and defines the errors of an allocation.
 
 Objects from an API server always have the right shape; those from a file may have any. Every reader here either returns
-what the API promises or raises `InvalidObject` with object, field, value and what belongs there.
+what the API promises or raises `InvalidObject`, which names object, field, value and the type that belongs there.
+
+`FatalError` concerns the claims, their classes or a device as such: no other node can help, and the scheduler gives the
+pod up until something changes. `NodeError` concerns one node. `GaveUp` says that the caller's patience ended before the
+search. "Does not fit" is no error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from scheduling.allocator.errors import InvalidObject, ObjectReference
 from scheduling.api import quantities
 from scheduling.api.excerpts import shown
 from scheduling.api.quantities import Quantity, QuantityError
 
 Object = Mapping[str, Any]
 """A Kubernetes object or a part of one, as plain data."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """A Kubernetes object; `namespace` is empty for those that have none."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        """`ResourceClaim team/gpu`, `DeviceClass gpu.example.com`."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+class AllocationError(Exception):
+    """An allocation that could not be tried, or not to its end."""
+
+    def __init__(self, object: ObjectReference, field: str, message: str) -> None:  # noqa: A002 - the field's term
+        """Say what is wrong with which field (a path as in the object, or empty) of which object."""
+        super().__init__(f"{object}: {field}: {message}" if field else f"{object}: {message}")
+        self.object = object
+        self.field = field
+        self.message = message
+
+
+class FatalError(AllocationError):
+    """Wrong on every node: invalid input, a class that is missing, a selector that fails."""
+
+
+class InvalidObject(FatalError):
+    """An object is not of the shape that its API has: a list where there must be a string, an unreadable quantity."""
+
+
+class MissingClass(FatalError):
+    """A request names a DeviceClass that does not exist."""
+
+    def __init__(self, object: ObjectReference, field: str, name: str) -> None:  # noqa: A002 - the field's term
+        super().__init__(object, field, f'there is no DeviceClass "{name}"')
+        self.name = name
+
+
+class NodeError(AllocationError):
+    """Wrong on this node only: nothing was allocated and one of its pools is invalid."""
+
+
+class GaveUp(AllocationError):
+    """The caller's patience ended before the search did: neither a solution nor a proof that there is none."""
 
 
 def reference(kind: str, obj: Object) -> ObjectReference:

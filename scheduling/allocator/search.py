@@ -2,25 +2,37 @@
 
 The order is upstream's, and so is the choice: claims and requests as they are written, alternatives by preference,
 devices in the order of their pools. A request takes combinations, not permutations: its next device stands behind its
-last one. Mode All has no choice. Nothing is scored.
+last one. Mode All has no choice. Nothing is scored. The steps of the search are generators on a stack of their own, so
+that thousands of devices need no deep recursion.
 
-A search that goes on for long gets help from `pruning`, which only ever leaves out what cannot succeed and cannot fail
-with an error either, so that neither choice nor verdict change. The steps of the search are generators on a stack of
-their own: thousands of devices need no deep recursion.
+A long search is pruned. Three means, all sound with respect to the choice, the verdict and the errors of the plain
+search:
+
+- *Learned conflicts.* A part of the search that failed fails again in every situation that differs only in details that
+  make no difference (`interchange`).
+- *Equal devices.* Where a device failed, later ones of its kind are not tried.
+- *Looking ahead.* Counting shows that the rest cannot be placed (`lookahead`).
+
+A part that failed was searched to its end and met no error; one that looks the same would meet none either. There is
+one exception: where the limit of devices ends a part early, devices were left unasked that may fail with an error. So
+nothing is learned where both limit and errors are possible.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from scheduling.allocator.claims import RESULTS_MAX
-from scheduling.allocator.errors import GaveUp
+from scheduling.allocator.interchange import Interchange
+from scheduling.allocator.lookahead import LookAhead
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.problem import Plan, Problem
-from scheduling.allocator.pruning import Pruning, can_be_pruned
+from scheduling.allocator.reading import GaveUp
+from scheduling.allocator.suitability import Suitability
 
 
 class Outcome(Enum):
@@ -46,6 +58,73 @@ _ASK_EVERY: Final = 256
 """Steps between two questions whether to give up."""
 
 
+_LEARNED_MAX = 100_000
+"""Situations that one search remembers, about a kilobyte each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A point of the search, as far as its future depends on it."""
+
+    index: int
+    number: int
+    plan: Plan
+    count: int
+    start: int
+    picture: Hashable
+
+
+def can_be_pruned(problem: Problem) -> bool:
+    """Whether placing only ever takes away, as everything here assumes: no device gives to a counter."""
+    return not any(amount < 0 for device in problem.devices for amount in device.consumed.values())
+
+
+class Pruning:
+    """What one search has learned so far, and its view of what lies ahead."""
+
+    def __init__(self, problem: Problem, placement: Placement) -> None:
+        """Look at every device for every plan once."""
+        self._placement = placement
+        self._learned: dict[Situation, Outcome] = {}
+        suitability = Suitability(problem)
+        limited = any(
+            sum(max(0, *(plan.wanted for plan in plans)) for plans in claim.plans) > RESULTS_MAX
+            for claim in problem.claims
+        )
+        self._learns = not (limited and suitability.fallible)
+        self._interchange = Interchange(problem, suitability, limited)
+        self._ahead = LookAhead(problem, placement, suitability, self._interchange.kinds)
+
+    def situation(self, index: int, number: int, plan: Plan, count: int, start: int) -> Situation:
+        """The present situation, about to place the `count`-th device of a plan on positions from `start` on."""
+        picture = self._interchange.picture(self._placement, index, number, start)
+        return Situation(index, number, plan, count, start, picture)
+
+    def answer(self, situation: Situation) -> Outcome | None:
+        """How the search goes on from here, if that is known without going on."""
+        known = self._learned.get(situation)
+        if known is not None:
+            return known
+        if self._ahead.hopeless(situation.index, situation.number, situation.plan, situation.count, situation.start):
+            return Outcome.FAILED
+        return None
+
+    def failing_with(self, index: int, number: int, plan: Plan, position: int) -> int:
+        """The devices that fail in a request's place because this one did, as a mask.
+
+        A later device of its kind could only succeed with devices behind it; with those the earlier one would have.
+        Not so with admin access, which may find one of them held by another claim and the other not.
+        """
+        if not self._learns or plan.request.admin_access:
+            return 0
+        return self._interchange.mates(index, number, position)
+
+    def learn(self, situation: Situation, outcome: Outcome) -> None:
+        """Remember that the search from this situation on failed, and how."""
+        if self._learns and len(self._learned) < _LEARNED_MAX:
+            self._learned[situation] = outcome
+
+
 class Search:
     """One search. `steps` counts as upstream counts its calls, as long as nothing is pruned."""
 
@@ -65,7 +144,7 @@ class Search:
         self._problem = problem
         self._give_up = give_up
         self._prune_after = prune_after
-        self._pruning: Pruning[Outcome] | None = None
+        self._pruning: Pruning | None = None
 
     def run(self) -> Outcome:
         """Place everything. After DONE `placement` and `chosen` (alternatives) hold the solution.
@@ -89,7 +168,7 @@ class Search:
         if self.steps + self._refused // REFUSALS_PER_STEP > self._prune_after:
             self._prune_after = sys.maxsize  # once is enough
             if can_be_pruned(self._problem):
-                self._pruning = Pruning(self._problem, self.placement, Outcome.FAILED)
+                self._pruning = Pruning(self._problem, self.placement)
         if self._give_up is not None and self.steps % _ASK_EVERY == 0 and self._give_up():
             first = self._problem.claims[0].claim.reference
             raise GaveUp(first, "", f"no answer for node {self._problem.node} after {self.steps} steps of the search")

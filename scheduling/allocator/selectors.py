@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from scheduling.allocator.claims import Claim, Request
-from scheduling.allocator.classes import DeviceClass
-from scheduling.allocator.errors import FatalError, ObjectReference
-from scheduling.allocator.features import Features
+from scheduling.allocator.claims import Claim, DeviceClass, Request
+from scheduling.allocator.pools import Features
+from scheduling.allocator.reading import FatalError, ObjectReference
 from scheduling.allocator.slices import Device
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.environment import Features as CelFeatures

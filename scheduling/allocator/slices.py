@@ -1,32 +1,166 @@
-"""ResourceSlices as the allocator reads them.
+"""ResourceSlices and their devices as the allocator reads them, and the names of pools and devices.
 
-A slice is read in two steps: what decides whether it matters for a node at once, its devices when a pool that it
-belongs to is looked at, so that nonsense in one device harms nobody who does not meet it. All are facts, computed once
-and shared by every allocation of one allocator.
+A slice is read in two steps: the fields that place it at once, its devices when a pool that it belongs to is looked
+at, so that nonsense in one device harms nobody who does not meet it. All values are facts, computed once and shared by
+every allocation of one allocator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from scheduling.allocator import reading
-from scheduling.allocator.device_parts import (
-    Capacity,
-    Consumption,
-    NodeChoice,
-    Taint,
-    are_plain,
-    read_attributes,
-    read_capacity,
-    read_consumption,
-    read_counters,
-    read_taints,
-)
-from scheduling.allocator.identity import DeviceID, PoolID
-from scheduling.allocator.node_selection import Labels
-from scheduling.allocator.reading import Object
+from scheduling.allocator.capacity import Capacity, read_capacity
+from scheduling.allocator.node_selection import Labels, Matcher, SelectorFault, node_matcher
+from scheduling.allocator.reading import FatalError, Object, ObjectReference
 from scheduling.cel.device import Device as CelDevice
+
+
+class PoolID(NamedTuple):
+    """A pool: its name is unique only together with its driver's."""
+
+    driver: str
+    pool: str
+
+    def __str__(self) -> str:
+        """`driver/pool`."""
+        return f"{self.driver}/{self.pool}"
+
+
+class DeviceID(NamedTuple):
+    """A device: its name is unique in its pool."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        """`driver/pool/device`."""
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class SharedDeviceID(NamedTuple):
+    """One share of a device that allows several allocations."""
+
+    device: DeviceID
+    share: str
+
+    def __str__(self) -> str:
+        """`driver/pool/device/share`."""
+        return f"{self.device}/{self.share}"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a device; only the effects NoSchedule and NoExecute keep claims away."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """What a device takes of one counter set: counter -> nano-units."""
+
+    counter_set: str
+    counters: Mapping[str, int]
+
+
+class NodeChoice:
+    """The fields of a slice or of a device that choose nodes."""
+
+    def __init__(self, owner: ObjectReference, part: Object, path: str) -> None:
+        """`part` is the slice's spec or a device, found at `path` in `owner`."""
+        self._owner = owner
+        self._path = path
+        self.name: str | None = part.get("nodeName")
+        self.selector: Object | None = part.get("nodeSelector")
+        self.all_nodes = part.get("allNodes") is not None and reading.boolean(
+            owner, part, "allNodes", f"{path}.allNodes"
+        )
+        if self.name is not None and not isinstance(self.name, str):
+            raise reading.wrong(owner, f"{path}.nodeName", self.name, "a string")
+        if self.selector is not None and not isinstance(self.selector, Mapping):
+            raise reading.wrong(owner, f"{path}.nodeSelector", self.selector, "an object")
+
+    @cached_property
+    def matcher(self) -> Matcher | None:
+        """The test for a node; None if nothing is chosen. Raises `FatalError` for a selector that cannot be read."""
+        try:
+            return node_matcher(self.name or "", self.all_nodes, self.selector)
+        except SelectorFault as fault:
+            raise FatalError(self._owner, f"{self._path}.nodeSelector.{fault.path}", fault.message) from fault
+
+
+_TYPES = {"string": str, "version": str, "int": int, "bool": bool}
+
+
+_PLURALS = {"strings": str, "versions": str, "ints": int, "bools": bool}
+
+
+def are_plain(attributes: object) -> bool:
+    """Whether attributes are single values of their types, as nearly all are: a quick look."""
+    if type(attributes) is not dict:
+        return False
+    for attribute in attributes.values():
+        if type(attribute) is not dict:
+            return False
+        for kind, value in attribute.items():
+            if type(value) is not _TYPES.get(kind):
+                return False
+    return True
+
+
+def read_attributes(owner: ObjectReference, device: Object, path: str) -> Mapping[str, Object]:
+    """The `attributes` of a device: name -> typed value. Fields of types that nobody knows are let through."""
+    attributes = reading.named(owner, device, "attributes", f"{path}.attributes")
+    for name, attribute in attributes.items():
+        for kind, value in attribute.items():
+            many = _PLURALS.get(kind)
+            if value is None or (many is None and kind not in _TYPES):
+                continue
+            known = _TYPES[kind] if many is None else many
+            values = (value,) if many is None else value
+            if not isinstance(values, list | tuple) or not all(type(each) is known for each in values):
+                wanted = f"a value of type {kind}" if many is None else f"a list of values of type {known.__name__}"
+                raise reading.wrong(owner, f"{path}.attributes[{name}].{kind}", value, wanted)
+    return attributes
+
+
+def read_taints(owner: ObjectReference, device: Object, path: str) -> tuple[Taint, ...]:
+    """The `taints` of a device."""
+    return tuple(
+        Taint(
+            reading.string(owner, entry, "key", f"{path}.taints[{index}].key"),
+            reading.string(owner, entry, "value", f"{path}.taints[{index}].value"),
+            reading.string(owner, entry, "effect", f"{path}.taints[{index}].effect"),
+        )
+        for index, entry in enumerate(reading.objects(owner, device, "taints", f"{path}.taints"))
+    )
+
+
+def read_counters(
+    owner: ObjectReference, entry: Object, path: str, name: str = "counterSet"
+) -> tuple[str, Mapping[str, int]]:
+    """A counter set, or the use of one: its name (in the field `name`), counter -> nano-units."""
+    counters = {}
+    for counter, value in reading.named(owner, entry, "counters", f"{path}.counters").items():
+        field = f"{path}.counters[{counter}].value"
+        counters[counter] = reading.quantity(owner, value.get("value"), field).nanos
+    return reading.string(owner, entry, name, f"{path}.{name}"), counters
+
+
+def read_consumption(owner: ObjectReference, device: Object, path: str) -> tuple[Consumption, ...]:
+    """The `consumesCounters` of a device."""
+    field = f"{path}.consumesCounters"
+    return tuple(
+        Consumption(*read_counters(owner, entry, f"{field}[{index}]"))
+        for index, entry in enumerate(reading.objects(owner, device, "consumesCounters", field))
+    )
 
 
 class Slice:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-from scheduling.allocator.attributes import lookup
-from scheduling.allocator.errors import FatalError
+from scheduling.allocator.claims import untolerated
+from scheduling.allocator.constraints import lookup
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.problem import Amounts, Plan, Problem
-from scheduling.allocator.taints import untolerated
+from scheduling.allocator.reading import FatalError
 
 
 class Suitability:

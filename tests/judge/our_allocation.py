@@ -8,11 +8,11 @@ from typing import Any
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.errors import FatalError, GaveUp, NodeError
-from scheduling.allocator.features import Features
-from scheduling.allocator.identity import DeviceID, SharedDeviceID
+from scheduling.allocator.pools import Features
 from scheduling.allocator.problem import Problem
+from scheduling.allocator.reading import FatalError, GaveUp, NodeError
 from scheduling.allocator.search import Outcome, Search
+from scheduling.allocator.slices import DeviceID, SharedDeviceID
 from scheduling.api.quantities import of_json
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduling.allocator.errors import FatalError
+from scheduling.allocator.reading import FatalError
 from scheduling.allocator.search import PRUNE_AFTER, Search
 from tests.judge.answers import Judge
 from tests.judge.generate import allocation_case

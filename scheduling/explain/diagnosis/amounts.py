@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scheduling.allocator.capacity import CapacityFault, Unsuitable, consumption
+from scheduling.allocator.allocated import Availability, CounterKey
+from scheduling.allocator.capacity import Capacity, CapacityFault, Unsuitable, consumption
 from scheduling.allocator.claims import Request
-from scheduling.allocator.device_parts import Capacity
-from scheduling.allocator.identity import PoolID
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.problem import Availability, CounterKey
-from scheduling.allocator.slices import Device
+from scheduling.allocator.slices import Device, PoolID
 from scheduling.api.quantities import Format, from_int, of_json, parse
 from scheduling.explain.diagnosis.cluster import Cluster
 from scheduling.explain.diagnosis.obstacles import (

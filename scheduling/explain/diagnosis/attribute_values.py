@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from scheduling.allocator.attributes import as_values, lookup
+from scheduling.allocator.constraints import as_values, lookup
 from scheduling.allocator.reading import Object
 from scheduling.allocator.slices import Device
 

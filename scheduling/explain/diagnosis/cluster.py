@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from kube.bodies import JsonObject
 from scheduling.allocator.allocated import AllocatedState
-from scheduling.allocator.features import Features
-from scheduling.allocator.identity import DeviceID
-from scheduling.allocator.pools import SliceIndex
+from scheduling.allocator.pools import Features, SliceIndex
+from scheduling.allocator.slices import DeviceID
 from scheduling.cel.environment import Features as CelFeatures
 from scheduling.explain.diagnosis.holders import Holding, holdings
 from scheduling.explain.diagnosis.releases import features_of

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from kube.bodies import JsonObject
 from scheduling.allocator.claims import RESULTS_MAX, Claim, Request, RequestChoice
-from scheduling.allocator.errors import AllocationError, FatalError, GaveUp
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.pools import Pool, gather_pools, node_identity
+from scheduling.allocator.reading import AllocationError, FatalError, GaveUp
 from scheduling.allocator.slices import Device
 from scheduling.explain.diagnosis import obstacles as kinds
 from scheduling.explain.diagnosis.cluster import Cluster

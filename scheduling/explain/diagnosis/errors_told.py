@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from kube.bodies import JsonObject, text_at
 from scheduling.allocator.claims import Claim
-from scheduling.allocator.errors import AllocationError
+from scheduling.allocator.reading import AllocationError
 from scheduling.allocator.selectors import SelectorError
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.environment import Features as CelFeatures

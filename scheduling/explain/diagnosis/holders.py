@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kube.bodies import JsonObject, object_at, text_at
-from scheduling.allocator.identity import DeviceID
+from scheduling.allocator.slices import DeviceID
 from scheduling.explain.diagnosis.obstacles import Holder
 from scheduling.explain.kinds import name_of, namespace_of, objects_at
 

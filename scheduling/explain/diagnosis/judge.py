@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kube.bodies import JsonObject
-from scheduling.allocator.allocated import AllocatedState
+from scheduling.allocator.allocated import AllocatedState, Availability, CounterKey
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.errors import AllocationError, FatalError, GaveUp, NodeError
-from scheduling.allocator.identity import PoolID
 from scheduling.allocator.pools import Pool, gather_pools
-from scheduling.allocator.problem import Availability, CounterKey
-from scheduling.allocator.reading import Object
+from scheduling.allocator.reading import AllocationError, FatalError, GaveUp, NodeError, Object
+from scheduling.allocator.slices import PoolID
 from scheduling.explain.diagnosis.amounts import counter_users
 from scheduling.explain.diagnosis.cluster import Cluster
 from scheduling.explain.diagnosis.obstacles import Usage

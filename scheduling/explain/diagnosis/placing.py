@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kube.bodies import JsonObject
 from scheduling.allocator.claims import Claim
-from scheduling.allocator.identity import DeviceID
 from scheduling.allocator.reading import Object
-from scheduling.allocator.slices import Device
+from scheduling.allocator.slices import Device, DeviceID
 from scheduling.api.quantities import of_json
 from scheduling.explain.diagnosis.attribute_values import written
 from scheduling.explain.diagnosis.obstacles import Value

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scheduling.allocator.identity import PoolID
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.slices import Device
+from scheduling.allocator.slices import Device, PoolID
 from scheduling.explain.diagnosis.cluster import Cluster
 from scheduling.explain.diagnosis.obstacles import Obstacle, PoolIncomplete, PoolInvalid, PoolOutdated
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from scheduling.allocator.features import Features
+from scheduling.allocator.pools import Features
 
 SINCE = {
     "admin_access": (34, "DRAAdminAccess"),

@@ -11,12 +11,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduling.allocator.claims import Request
-from scheduling.allocator.device_parts import Taint
-from scheduling.allocator.identity import DeviceID
+from scheduling.allocator.claims import Request, untolerated
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.slices import Device
-from scheduling.allocator.taints import untolerated
+from scheduling.allocator.slices import Device, DeviceID, Taint
 from scheduling.explain.diagnosis.alike import gist
 from scheduling.explain.diagnosis.amounts import Counters, capacity_exhausted, capacity_unfit
 from scheduling.explain.diagnosis.cluster import Cluster

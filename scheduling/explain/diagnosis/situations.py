@@ -15,12 +15,11 @@ import json
 from collections.abc import Hashable, Sequence
 
 from kube.bodies import JsonObject
-from scheduling.allocator.attributes import as_values, lookup
 from scheduling.allocator.claims import Claim
-from scheduling.allocator.identity import PoolID
+from scheduling.allocator.constraints import as_values, lookup
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.pools import node_identity
-from scheduling.allocator.slices import Device, Slice
+from scheduling.allocator.slices import Device, PoolID, Slice
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError
 from scheduling.cel.program import Program

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from kube.bodies import JsonObject, object_at, text_at
 from scheduling.allocator.claims import Claim
-from scheduling.allocator.errors import FatalError
 from scheduling.allocator.node_selection import SelectorFault, selector_matcher
 from scheduling.allocator.pools import node_identity
+from scheduling.allocator.reading import FatalError
 from scheduling.explain.asking.binding import waits_of
 from scheduling.explain.asking.nodes import hindrances
 from scheduling.explain.asking.subject import Subject

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kube.bodies import JsonObject, object_at, text_at
-from scheduling.allocator.identity import DeviceID
+from scheduling.allocator.slices import DeviceID
 from scheduling.explain.kinds import objects_at
 
 TaintOf = tuple[DeviceID, str, str, str]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from scheduling.allocator.allocated import CounterKey
 from scheduling.allocator.claims import Claim, ConstraintFacts, Request
-from scheduling.allocator.identity import DeviceID, PoolID
-from scheduling.allocator.problem import CounterKey
-from scheduling.allocator.slices import Device
+from scheduling.allocator.slices import Device, DeviceID, PoolID
 from scheduling.explain.diagnosis.attribute_values import value_of
 from scheduling.explain.diagnosis.cores import Core
 from scheduling.explain.diagnosis.judge import Judge

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.errors import FatalError, NodeError
-from scheduling.allocator.features import Features
+from scheduling.allocator.pools import Features
+from scheduling.allocator.reading import FatalError, NodeError
 from tests.cluster.rig.api import Object
 from tests.cluster.scheduler.live import Decision, Laid
 from tests.judge.comparison import allocation_differences

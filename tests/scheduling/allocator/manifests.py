@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.features import Features
+from scheduling.allocator.pools import Features
 from scheduling.allocator.problem import Problem
 
 Json = dict[str, Any]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from scheduling.allocator.allocated import AllocatedState, allocation_results
-from scheduling.allocator.errors import InvalidObject
-from scheduling.allocator.identity import DeviceID, SharedDeviceID
+from scheduling.allocator.reading import InvalidObject
+from scheduling.allocator.slices import DeviceID, SharedDeviceID
 
 
 def held(device: str, **fields: Any) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator import allocated, classes, identity, pools
+from scheduling.allocator import allocated, claims, pools
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.errors import AllocationError, FatalError, GaveUp, NodeError
-from scheduling.allocator.features import Features
-from scheduling.allocator.pools import SliceIndex
+from scheduling.allocator.pools import Features, SliceIndex
+from scheduling.allocator.reading import AllocationError, FatalError, GaveUp, NodeError
+from scheduling.allocator.slices import DeviceID, PoolID
 from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import allocated as allocated_of
 from tests.judge.our_allocation import classes as classes_of
@@ -63,13 +63,13 @@ REFERENCE = {
     "func (*Allocator) ClaimsToAllocate": Allocator.claims_to_allocate,
     "type ClaimLister": allocated.ClaimLister,
     "ListAllAllocated": allocated.ClaimLister.list_all_allocated,
-    "type DeviceID": identity.DeviceID,
-    "func (DeviceID) String": identity.DeviceID.__str__,
+    "type DeviceID": DeviceID,
+    "func (DeviceID) String": DeviceID.__str__,
     "type Pool": pools.Pool,
     "func GatherPools": pools.gather_pools,
-    "type PoolID": identity.PoolID,
-    "func (PoolID) String": identity.PoolID.__str__,
-    "NewAllocator's class lister": classes.ClassLister,
+    "type PoolID": PoolID,
+    "func (PoolID) String": PoolID.__str__,
+    "NewAllocator's class lister": claims.ClassLister,
 }
 """What k8s.io/dynamic-resource-allocation/structured offers, and what stands for it here."""
 
@@ -80,8 +80,8 @@ def test_every_function_of_the_reference_has_a_counterpart_that_is_explained(nam
 
 
 def test_fields_of_the_reference_have_counterparts() -> None:
-    assert identity.DeviceID._fields == ("driver", "pool", "device")
-    assert identity.PoolID._fields == ("driver", "pool")
+    assert DeviceID._fields == ("driver", "pool", "device")
+    assert PoolID._fields == ("driver", "pool")
     assert {"id", "is_incomplete", "slices"} <= pools.Pool.__dataclass_fields__.keys()
 
 

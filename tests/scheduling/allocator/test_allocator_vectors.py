@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.errors import GaveUp
+from scheduling.allocator.reading import GaveUp
 from tests.judge.comparison import allocation_differences, expected
 from tests.judge.our_allocation import allocate, allocator
 from tests.recorded_cases import cases_in, files_in

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.allocator.attributes import Values, as_values, lookup, scalar
+from scheduling.allocator.constraints import Values, as_values, lookup, scalar
 from scheduling.allocator.slices import Slice
 from tests.scheduling.allocator.manifests import DRIVER, device, resource_slice
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.allocator.capacity import CapacityFault, Unsuitable, consumption, violates
-from scheduling.allocator.device_parts import Capacity, read_capacity
-from scheduling.allocator.errors import ObjectReference
+from scheduling.allocator.capacity import Capacity, CapacityFault, Unsuitable, consumption, read_capacity, violates
+from scheduling.allocator.reading import ObjectReference
 from scheduling.api.quantities import parse
 
 OWNER = ObjectReference("ResourceSlice", "one")

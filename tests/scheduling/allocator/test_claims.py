@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.claims import Claim, Request, Toleration
-from scheduling.allocator.classes import DeviceClass
-from scheduling.allocator.errors import FatalError, InvalidObject
+from scheduling.allocator.claims import Claim, DeviceClass, Request, Toleration
+from scheduling.allocator.reading import FatalError, InvalidObject
 from tests.scheduling.allocator.manifests import claim, exactly, first_available, request
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scheduling.allocator.claims import Claim
 from scheduling.allocator.constraints import REFUSED, START, Constraint, State, constraints_of, covering
-from scheduling.allocator.errors import FatalError
+from scheduling.allocator.reading import FatalError
 from scheduling.allocator.slices import Device, Slice
 from tests.scheduling.allocator.manifests import (
     Json,

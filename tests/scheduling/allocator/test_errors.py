@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.allocator.errors import (
+from scheduling.allocator.reading import (
     AllocationError,
     FatalError,
     GaveUp,

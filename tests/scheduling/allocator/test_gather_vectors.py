@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.errors import FatalError
 from scheduling.allocator.pools import Pool, gather_pools
+from scheduling.allocator.reading import FatalError
 from tests.recorded_cases import cases_in
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "allocator-0.31"

@@ -11,8 +11,8 @@ import pytest
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.errors import AllocationError
 from scheduling.allocator.pools import SliceIndex
+from scheduling.allocator.reading import AllocationError
 from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import features as features_of
 from tests.scheduling.allocator.manifests import (

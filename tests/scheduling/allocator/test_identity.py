@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.allocator.identity import DeviceID, PoolID, SharedDeviceID
+from scheduling.allocator.slices import DeviceID, PoolID, SharedDeviceID
 
 
 def test_pool_is_written_as_driver_and_pool() -> None:

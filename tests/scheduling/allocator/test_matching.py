@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.allocator.matching import Demand, can_be_met
+from scheduling.allocator.bounds import Demand, can_be_met
 
 PLACES = 6
 demands = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**PLACES - 1)), max_size=4)

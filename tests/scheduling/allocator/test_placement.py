@@ -10,11 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scheduling.allocator.allocated import AllocatedState
-from scheduling.allocator.errors import FatalError
-from scheduling.allocator.features import Features
-from scheduling.allocator.identity import DeviceID, SharedDeviceID
 from scheduling.allocator.placement import Placement
+from scheduling.allocator.pools import Features
 from scheduling.allocator.problem import Problem
+from scheduling.allocator.reading import FatalError
+from scheduling.allocator.slices import DeviceID, SharedDeviceID
 from tests.scheduling.allocator.manifests import (
     DRIVER,
     NODE,

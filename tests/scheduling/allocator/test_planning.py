@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.errors import FatalError, InvalidObject, MissingClass
-from scheduling.allocator.features import Features
+from scheduling.allocator.pools import Features
+from scheduling.allocator.reading import FatalError, InvalidObject, MissingClass
 from tests.scheduling.allocator.manifests import (
     CLASSES,
     NODE,

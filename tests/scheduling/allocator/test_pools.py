@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.allocator.errors import FatalError, InvalidObject
-from scheduling.allocator.features import Features
-from scheduling.allocator.pools import Pool, SliceIndex, gather_pools
+from scheduling.allocator.pools import Features, Pool, SliceIndex, gather_pools
+from scheduling.allocator.reading import FatalError, InvalidObject
 from tests.scheduling.allocator.manifests import NODE, Json, device, resource_slice, values
 
 COUNTERS = [{"name": "set", "counters": values({"x": 1})}]

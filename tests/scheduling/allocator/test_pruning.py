@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.allocator.errors import FatalError
-from scheduling.allocator.features import Features
+from scheduling.allocator.pools import Features
 from scheduling.allocator.problem import Problem
-from scheduling.allocator.pruning import can_be_pruned
-from scheduling.allocator.search import PRUNE_AFTER, Outcome, Search
+from scheduling.allocator.reading import FatalError
+from scheduling.allocator.search import PRUNE_AFTER, Outcome, Search, can_be_pruned
 from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import NEVER, STEPS_TO_END
 from tests.judge.our_allocation import allocator as judged_allocator

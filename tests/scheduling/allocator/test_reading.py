@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduling.allocator import reading
-from scheduling.allocator.errors import InvalidObject, ObjectReference
+from scheduling.allocator.reading import InvalidObject, ObjectReference
 
 OWNER = ObjectReference("ResourceSlice", "one")
 Reader = Callable[[ObjectReference, dict[str, Any], str, str], object]

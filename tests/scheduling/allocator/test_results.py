@@ -8,8 +8,8 @@ import pytest
 
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.errors import FatalError, InvalidObject
-from scheduling.allocator.features import Features
+from scheduling.allocator.pools import Features
+from scheduling.allocator.reading import FatalError, InvalidObject
 from tests.scheduling.allocator.manifests import (
     CLASSES,
     NODE,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.errors import FatalError
-from scheduling.allocator.features import Features
+from scheduling.allocator.pools import Features
+from scheduling.allocator.reading import FatalError
 from scheduling.allocator.selectors import SelectorError
 from scheduling.cel.errors import CompileError, EvaluationError
 from tests.scheduling.allocator.manifests import (

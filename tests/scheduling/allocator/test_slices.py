@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.device_parts import Taint, are_plain
-from scheduling.allocator.errors import FatalError, InvalidObject
-from scheduling.allocator.identity import DeviceID, PoolID
-from scheduling.allocator.slices import Slice
+from scheduling.allocator.reading import FatalError, InvalidObject
+from scheduling.allocator.slices import DeviceID, PoolID, Slice, Taint, are_plain
 from tests.scheduling.allocator.manifests import DRIVER, device, resource_slice
 
 WITH_A = {"key": "a", "operator": "Exists"}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.allocator.claims import Toleration
-from scheduling.allocator.device_parts import Taint
-from scheduling.allocator.taints import prevents, tolerates, untolerated
+from scheduling.allocator.claims import Toleration, prevents, tolerates, untolerated
+from scheduling.allocator.slices import Taint
 
 TAINT = Taint("example.com/maint", "soon", "NoSchedule")
 

@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 from scheduling.allocator.allocated import AllocatedState
-from scheduling.allocator.identity import DeviceID, SharedDeviceID
 from scheduling.allocator.pools import SliceIndex
+from scheduling.allocator.slices import DeviceID, SharedDeviceID
 from scheduling.explain.diagnosis.cluster import Cluster
 from tests.judge import our_allocation as given
 

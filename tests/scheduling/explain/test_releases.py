@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.allocator.features import Features
+from scheduling.allocator.pools import Features
 from scheduling.explain.diagnosis.releases import features_of, minor_of, note_of
 
 

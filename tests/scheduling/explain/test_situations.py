@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kube.bodies import JsonObject
-from scheduling.allocator.errors import FatalError
+from scheduling.allocator.reading import FatalError
 from scheduling.explain.asking.question import Question
 from scheduling.explain.asking.subject import subject_of
 from scheduling.explain.diagnosis.alike import Grain, gist

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kube.bodies import JsonObject
-from scheduling.allocator.identity import DeviceID
+from scheduling.allocator.slices import DeviceID
 from scheduling.explain.diagnosis.taint_rules import apply
 from scheduling.explain.kinds import objects_at
 from tests.scheduling.explain.objects import DRIVER, resource_slice, taint_rule
