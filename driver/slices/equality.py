@@ -16,8 +16,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from scheduling.api.quantities import QuantityError, of_json
-from scheduling.api.validation.schema import QUANTITY, TIME, ListOf, MapOf, Scalar, Shape, Type, zero
-from scheduling.api.validation.shapes import DEVICE, NODE_SELECTOR, SLICE_SPEC
+from scheduling.api.validation.shapes import (
+    DEVICE,
+    NODE_SELECTOR,
+    QUANTITY,
+    SLICE_SPEC,
+    TIME,
+    ListOf,
+    MapOf,
+    Scalar,
+    Shape,
+    Type,
+    zero,
+)
 
 _DEVICES: Final = ListOf(DEVICE)
 _COUNTERS: Final = SLICE_SPEC.fields["sharedCounters"].type

@@ -16,8 +16,8 @@ from driver.slices.twins import without_twins
 from kube.bodies import Json, JsonObject, object_at, text_at
 from scheduling.api.excerpts import shown
 from scheduling.api.validation.cause import Cause
-from scheduling.api.validation.gates import Gates
 from scheduling.api.validation.objects import validate_slice
+from scheduling.api.validation.shapes import Gates
 
 _EVERYTHING = Gates(list_attributes=True, node_allocatable_resources=True)
 

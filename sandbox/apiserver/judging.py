@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sandbox.apiserver import plain, refusals
 from sandbox.apiserver.kinds import Json, Kind, Object
 from scheduling.api.validation.cause import TYPE_INVALID, Cause
-from scheduling.api.validation.gates import Gates
 from scheduling.api.validation.objects import VALIDATORS, validate_claim_status, validate_taint_rule_status
+from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored, status_as_stored
 
 _ADMIN_KINDS = ("ResourceClaim", "ResourceClaimTemplate")

@@ -28,7 +28,7 @@ from sandbox.apiserver.refusals import Refusal
 from sandbox.apiserver.requestlog import Request, RequestLog
 from sandbox.apiserver.store import Store
 from sandbox.apiserver.watching import Watches
-from scheduling.api.validation.gates import DEFAULT, Gates
+from scheduling.api.validation.shapes import DEFAULT, Gates
 
 GATES_OFF: Final = Gates(
     device_taints=False, partitionable_devices=False, consumable_capacity=False, binding_conditions=False

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from sandbox.apiserver.kinds import Object
 from sandbox.apiserver.refusals import unreadable
 from sandbox.apiserver.routes import Route
-from scheduling.api.validation.schema import ListOf, MapOf, Shape, Type
-from scheduling.api.validation.shapes import BY_KIND
+from scheduling.api.validation.shapes import BY_KIND, ListOf, MapOf, Shape, Type
 
 
 def check_fields(route: Route, resource: Object) -> None:

@@ -17,8 +17,6 @@ from scheduling.allocator.reading import FatalError, Object
 from scheduling.allocator.slices import Device
 
 _SCALARS = ("string", "int", "bool", "version")
-
-
 _LISTS = (("ints", "int"), ("bools", "bool"), ("strings", "string"), ("versions", "version"))
 
 

@@ -97,8 +97,6 @@ class NodeChoice:
 
 
 _TYPES = {"string": str, "version": str, "int": int, "bool": bool}
-
-
 _PLURALS = {"strings": str, "versions": str, "ints": int, "bools": bool}
 
 

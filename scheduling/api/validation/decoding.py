@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from scheduling.api.excerpts import shown
 from scheduling.api.quantities import ZERO, Quantity, of_json
-from scheduling.api.validation.schema import (
+from scheduling.api.validation.shapes import (
+    API_VERSION,
+    BY_KIND,
     QUANTITY,
     RAW,
     TIME,
@@ -28,7 +30,6 @@ from scheduling.api.validation.schema import (
     Written,
     zero,
 )
-from scheduling.api.validation.shapes import API_VERSION, BY_KIND
 
 _OF_SAME_SHAPE: Final = ("resource.k8s.io/v1beta2",)
 _RULES_OF_SAME_SHAPE: Final = (*_OF_SAME_SHAPE, "resource.k8s.io/v1alpha3")
@@ -53,7 +54,7 @@ class Undecodable(Exception):
 
 
 def decoded(resource: object, kind: str) -> dict[str, Any]:
-    """Return the object of `kind` as typed data (see `scheduling.api.validation.schema`). Raises Undecodable."""
+    """Return the object of `kind` as typed data (see `scheduling.api.validation.shapes`). Raises Undecodable."""
     if not isinstance(resource, Mapping):
         raise Undecodable("", "a mapping", resource)
     others = _RULES_OF_SAME_SHAPE if kind == "DeviceTaintRule" else _OF_SAME_SHAPE

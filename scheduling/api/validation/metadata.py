@@ -12,7 +12,7 @@ from typing import Any, Final
 from scheduling.api.excerpts import shown
 from scheduling.api.labels import beginning, label_faults, label_key_faults, size, subdomain_faults
 from scheduling.api.validation.cause import Cause, each_invalid, forbidden, invalid, required, too_long
-from scheduling.api.validation.names import label_key, label_value
+from scheduling.api.validation.parts import label_key, label_value
 
 Metadata = Mapping[str, Any]
 

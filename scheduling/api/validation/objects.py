@@ -1,8 +1,9 @@
-"""Judging whole objects, as the API server does on creation and update.
+"""Judges whole objects, as the API server does on creation and update.
 
-Each function takes an object of resource.k8s.io/v1 as read from JSON and the stored object it replaces, if any, and
-returns what is wrong, nothing if the server would accept it. What the server does first is done first: types, defaults,
-fields of features that are off. An object that it could not decode has one cause, `FieldValueTypeInvalid`.
+Each function takes an object of resource.k8s.io/v1 as read from JSON and the stored object that it replaces, if any,
+and returns the faults; the list is empty if the server would accept the object. The steps before the rules are the
+server's: types, defaults, fields of features that are off. An object that the server could not decode has one cause,
+`FieldValueTypeInvalid`.
 
 Not judged, because it needs more than the object: quota, authorization of who writes a status, conflicts of
 resourceVersion and uid. Objects of other versions go through `scheduling.api.versions` before.
@@ -11,24 +12,95 @@ resourceVersion and uid. Objects of other versions go through `scheduling.api.ve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
+from scheduling.api.labels import label_key_faults
 from scheduling.api.validation import metadata
-from scheduling.api.validation.allocations import admin_result, claim_status
-from scheduling.api.validation.cause import TYPE_INVALID, Cause, invalid
-from scheduling.api.validation.claims import admin_request, claim_spec
-from scheduling.api.validation.classes import class_spec
-from scheduling.api.validation.conditions import conditions
+from scheduling.api.validation.cause import TYPE_INVALID, Cause, invalid, listed
+from scheduling.api.validation.claims import admin_request, admin_result, claim_spec, claim_status
 from scheduling.api.validation.decoding import Undecodable, decoded, same
-from scheduling.api.validation.features import requests_of
-from scheduling.api.validation.gates import DEFAULT, Gates
-from scheduling.api.validation.shapes import BY_KIND
+from scheduling.api.validation.parts import (
+    conditions,
+    configuration,
+    driver,
+    label,
+    pool,
+    selectors,
+    taint,
+    taint_label,
+)
+from scheduling.api.validation.shapes import BY_KIND, CLASS_CONFIG, DEFAULT, SELECTORS, Gates
 from scheduling.api.validation.slices import slice_spec
-from scheduling.api.validation.storing import prepared, prepared_status
-from scheduling.api.validation.taint_rules import taint_rule_spec
+from scheduling.api.validation.storing import prepared, prepared_status, requests_of
 
 Object = Mapping[str, Any]
+_CLASS_CONFIGS: Final = 32
+_QUOTA_PREFIX: Final = "requests."
+"""Before the name of an extended resource in a ResourceQuota; the whole must be a label key, too."""
+
+
 _Judge = Callable[[dict[str, Any], dict[str, Any] | None], Iterator[Cause]]
+
+
+def class_spec(spec: Object, old: Object | None, gates: Gates) -> Iterator[Cause]:
+    """The spec of a class. Selectors and configuration that stay as in `old` are judged as stored ones."""
+    chosen, configs = spec.get("selectors", []), spec.get("config", [])
+    stored = old is not None and same(chosen, old.get("selectors", []), SELECTORS)
+    yield from selectors(chosen, "spec.selectors", gates, stored=stored)
+    kept = old is not None and same(configs, old.get("config", []), CLASS_CONFIG)
+
+    def config(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+        yield from configuration(entry, path, stored=kept)
+
+    yield from listed(configs, _CLASS_CONFIGS, "spec.config", config)
+    if "extendedResourceName" in spec:
+        yield from _extended_resource(spec["extendedResourceName"], "spec.extendedResourceName")
+
+
+def _extended_resource(name: str, path: str) -> Iterator[Cause]:
+    if "/" not in name or "kubernetes.io/" in name or name.startswith(_QUOTA_PREFIX):
+        yield invalid(path, name, "must be '<domain>/<name>' outside kubernetes.io")
+    elif faults := label_key_faults(_QUOTA_PREFIX + name):
+        yield invalid(path, name, faults[0])
+
+
+def taint_rule_spec(spec: Object, old: Object | None) -> Iterator[Cause]:
+    """Which devices, and the taint. An effect that stays as in `old` is not judged again."""
+    chosen = spec.get("deviceSelector", {})
+    for field, rule in (("driver", driver), ("pool", pool), ("device", label)):
+        if field in chosen:
+            yield from rule(chosen[field], f"spec.deviceSelector.{field}")
+    entry = spec.get("taint", {})
+    same_effect = old is not None and old.get("taint", {}).get("effect", "") == entry.get("effect", "")
+    yield from (taint_label if same_effect else taint)(entry, "spec.taint")
+
+
+def _metadata(
+    new: Object, before: Object | None, *, namespaced: bool, judge_name: bool = True, judge_prefix: bool = True
+) -> Iterator[Cause]:
+    own = new.get("metadata", {})
+    if before is None:
+        return metadata.created(own, namespaced=namespaced, judge_prefix=judge_prefix)
+    stored = before.get("metadata", {})
+    return metadata.updated(own, stored, namespaced=namespaced, judge_name=judge_name, judge_prefix=judge_prefix)
+
+
+def _unchanged_spec(new: Object, before: Object) -> Iterator[Cause]:
+    if not same(new.get("spec", {}), before.get("spec", {}), BY_KIND[new["kind"]].fields["spec"].type):
+        yield invalid("spec", "the new one", "must stay as it is; delete the object and make another")
+
+
+def _judged(kind: str, resource: Object, old: Object | None, gates: Gates, judge: _Judge) -> list[Cause]:
+    try:
+        before = None if old is None else prepared(old, kind, None, gates=None)
+        new = prepared(resource, kind, before, gates=gates)
+    except Undecodable as fault:
+        return [_of(fault)]
+    return list(judge(new, before))
+
+
+def _of(fault: Undecodable) -> Cause:
+    return Cause(fault.field, TYPE_INVALID, fault.message)
 
 
 def validate_slice(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[Cause]:
@@ -130,31 +202,3 @@ VALIDATORS: Mapping[str, Callable[..., list[Cause]]] = {
     "DeviceTaintRule": validate_taint_rule,
 }
 """The function for each kind; all take (resource, old, gates)."""
-
-
-def _judged(kind: str, resource: Object, old: Object | None, gates: Gates, judge: _Judge) -> list[Cause]:
-    try:
-        before = None if old is None else prepared(old, kind, None, gates=None)
-        new = prepared(resource, kind, before, gates=gates)
-    except Undecodable as fault:
-        return [_of(fault)]
-    return list(judge(new, before))
-
-
-def _of(fault: Undecodable) -> Cause:
-    return Cause(fault.field, TYPE_INVALID, fault.message)
-
-
-def _metadata(
-    new: Object, before: Object | None, *, namespaced: bool, judge_name: bool = True, judge_prefix: bool = True
-) -> Iterator[Cause]:
-    own = new.get("metadata", {})
-    if before is None:
-        return metadata.created(own, namespaced=namespaced, judge_prefix=judge_prefix)
-    stored = before.get("metadata", {})
-    return metadata.updated(own, stored, namespaced=namespaced, judge_name=judge_name, judge_prefix=judge_prefix)
-
-
-def _unchanged_spec(new: Object, before: Object) -> Iterator[Cause]:
-    if not same(new.get("spec", {}), before.get("spec", {}), BY_KIND[new["kind"]].fields["spec"].type):
-        yield invalid("spec", "the new one", "must stay as it is; delete the object and make another")

@@ -1,28 +1,126 @@
-"""The shapes of resource.k8s.io/v1 in Kubernetes 1.36, with the parts of core and meta they are made of.
+"""The types of resource.k8s.io/v1 in Kubernetes 1.36, with the parts of core and meta that they are made of.
 
-Fields that came later are unknown here, as they are to an API server of that version.
+A type says what the API server's decoder accepts, what it writes back, and when two values are the same. Fields that
+came later are unknown here, as they are to an API server of that version. Types are data, not classes, so that one
+small walker each serves reading, writing and comparing (`decoding`).
+
+Invariants: a decoded object is a tree of plain dicts and lists in which absent fields and nulls are missing, unknown
+fields are gone, and quantities are `Quantity`; an empty list or mapping that was written stays, because some rules
+tell it from none.
+
+The gates say which optional features of the API server are on: they decide which fields it keeps and which rules apply.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
-from scheduling.api.validation.schema import (
-    FLAG,
-    INTEGER,
-    QUANTITY,
-    RAW,
-    TEXT,
-    TIME,
-    Field,
-    ListOf,
-    MapOf,
-    Shape,
-    Written,
-    always,
-    filled,
-    pointer,
-)
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Feature gates by their upstream names; the defaults are those of Kubernetes 1.36."""
+
+    device_taints: bool = True  # DRADeviceTaints, KEP-5055
+    partitionable_devices: bool = True  # DRAPartitionableDevices, KEP-4815
+    consumable_capacity: bool = True  # DRAConsumableCapacity, KEP-5075
+    binding_conditions: bool = True  # DRADeviceBindingConditions, KEP-5007
+    prioritized_list: bool = True  # DRAPrioritizedList, KEP-4816
+    admin_access: bool = True  # DRAAdminAccess, KEP-5018
+    extended_resource: bool = True  # DRAExtendedResource, KEP-5004
+    device_status: bool = True  # DRAResourceClaimDeviceStatus, KEP-4817
+    list_attributes: bool = False  # DRAListTypeAttributes, KEP-5491
+    node_allocatable_resources: bool = False  # DRANodeAllocatableResources, KEP-5517
+
+
+DEFAULT = Gates()
+
+
+class Scalar(Enum):
+    """A type without parts; the value says in words what is accepted."""
+
+    TEXT = "a text"
+    INTEGER = "a whole number of 64 bits"
+    FLAG = "true or false"
+    QUANTITY = "a quantity such as 500m or 8Gi"
+    TIME = "a time in the form of RFC 3339, such as 2026-01-31T12:00:00Z"
+    RAW = "plain JSON: no dates, no not-a-number, no loops, at most 200 levels deep"
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list."""
+
+    item: Type
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A mapping with names of the user's choice."""
+
+    item: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A mapping with fixed fields."""
+
+    fields: Mapping[str, Field]
+
+
+Type = Scalar | ListOf | MapOf | Shape
+
+
+class Written(Enum):
+    """When the API server writes a field."""
+
+    ALWAYS = "always"  # absence is written as the zero value: "", 0, null for lists and pointers
+    FILLED = "filled"  # unless it holds the zero value, or nothing
+    SET = "set"  # if it was set, whatever it holds
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a shape. A pointer tells "absent" from the zero value."""
+
+    type: Type
+    written: Written
+    pointer: bool = False
+
+
+TEXT, INTEGER, FLAG = Scalar.TEXT, Scalar.INTEGER, Scalar.FLAG
+TEXT, INTEGER, FLAG = Scalar.TEXT, Scalar.INTEGER, Scalar.FLAG
+TEXT, INTEGER, FLAG = Scalar.TEXT, Scalar.INTEGER, Scalar.FLAG
+QUANTITY, TIME, RAW = Scalar.QUANTITY, Scalar.TIME, Scalar.RAW
+QUANTITY, TIME, RAW = Scalar.QUANTITY, Scalar.TIME, Scalar.RAW
+QUANTITY, TIME, RAW = Scalar.QUANTITY, Scalar.TIME, Scalar.RAW
+
+
+def always(type_: Type) -> Field:
+    """A field that is written even if it holds nothing."""
+    return Field(type_, Written.ALWAYS)
+
+
+def filled(type_: Type) -> Field:
+    """A field that is written if it holds something."""
+    return Field(type_, Written.FILLED)
+
+
+def pointer(type_: Type) -> Field:
+    """A field that is written if it was set."""
+    return Field(type_, Written.SET, pointer=True)
+
+
+def zero(type_: Type) -> object:
+    """What an absent value of a type is: "", 0, false, no entries; None where there is none."""
+    if isinstance(type_, Shape | MapOf):
+        return {}
+    if isinstance(type_, ListOf):
+        return []
+    return {TEXT: "", INTEGER: 0, FLAG: False}.get(type_)
+
 
 API_VERSION: Final = "resource.k8s.io/v1"
 

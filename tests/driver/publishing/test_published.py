@@ -12,7 +12,7 @@ from driver.devices.peer import Peer
 from driver.publishing.publisher import SlicePublisher, controller_maker
 from node.values import replace
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from scheduling.api.validation.gates import Gates
+from scheduling.api.validation.shapes import Gates
 from tests.driver.devices.recorded import NODES, view
 from tests.driver.publishing.many import migs, tainted
 from tests.driver.slices.clients import api_of

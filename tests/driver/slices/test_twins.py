@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from driver.slices.limits import slice_faults
 from driver.slices.twins import without_twins
-from scheduling.api.validation.gates import Gates
 from scheduling.api.validation.objects import validate_slice
+from scheduling.api.validation.shapes import Gates
 
 Json = dict[str, Any]
 EVERYTHING = Gates(list_attributes=True, node_allocatable_resources=True)

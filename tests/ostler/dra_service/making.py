@@ -32,7 +32,7 @@ from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent
 from sandbox.apiserver.server import ApiServer
-from scheduling.api.validation.gates import DEFAULT, Gates
+from scheduling.api.validation.shapes import DEFAULT, Gates
 from tests.driver.holders.making import NODE
 from tests.events import Told
 from tests.node.offer.making import gpu

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox.apiserver.server import ApiServer
-from scheduling.api.validation.gates import Gates
+from scheduling.api.validation.shapes import Gates
 from tests.recorded_cases import cases_in, files_in
 from tests.sandbox.apiserver.web import Reply, ask
 

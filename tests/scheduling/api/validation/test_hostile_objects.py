@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from scheduling.api.validation.cause import TYPE_INVALID
 from scheduling.api.validation.decoding import Undecodable
-from scheduling.api.validation.gates import Gates
 from scheduling.api.validation.objects import VALIDATORS, validate_claim_status, validate_class, validate_slice
+from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored, status_as_stored
 from scheduling.api.versions import VersionError, from_v1, to_v1, with_defaults
 from tests.recorded_cases import cases_in, files_in

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scheduling.api.validation.decoding import Undecodable, decoded
-from scheduling.api.validation.gates import Gates
 from scheduling.api.validation.objects import validate_claim, validate_claim_status, validate_class, validate_slice
+from scheduling.api.validation.shapes import Gates
 
 
 def slice_of(*devices: Any, **spec: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from scheduling.api.validation.gates import Gates
 from scheduling.api.validation.objects import (
     validate_claim,
     validate_claim_status,
@@ -14,6 +13,7 @@ from scheduling.api.validation.objects import (
     validate_slice,
     validate_taint_rule_status,
 )
+from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored
 
 Found = list[tuple[str, str]]

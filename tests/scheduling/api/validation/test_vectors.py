@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from scheduling.api.validation.cause import TYPE_INVALID
-from scheduling.api.validation.gates import Gates
 from scheduling.api.validation.objects import VALIDATORS
+from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored
 from tests.recorded_cases import cases_in, files_in
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from scheduling.api.validation.cause import TYPE_INVALID, Cause
-from scheduling.api.validation.gates import Gates
 from scheduling.api.validation.objects import VALIDATORS, validate_claim_status
+from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored, status_as_stored
 from tests.recorded_cases import cases_in
 
