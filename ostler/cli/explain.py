@@ -18,12 +18,9 @@ from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document
 from ostler.cli.progress import Progress
 from ostler.explain.reading.access import add_access, choice_of, connect, find_access
-from scheduling.explain.asking.question import Question, parse_questions, questions_about
-from scheduling.explain.asking.subject import subject_of
-from scheduling.explain.diagnosis.verdict import Verdict
-from scheduling.explain.errors import ExplainError
-from scheduling.explain.kinds import Kind
-from scheduling.explain.state import State, merge
+from scheduling.explain.state import ExplainError, Kind, State, merge
+from scheduling.explain.subject import Question, parse_questions, questions_about, subject_of
+from scheduling.explain.verdict import Verdict
 
 if TYPE_CHECKING:
     from kube.discovery import Reads
@@ -181,7 +178,7 @@ def _explain(
     state: State, asked: Question, notes: tuple[str, ...], arguments: argparse.Namespace, progress: Progress
 ) -> Verdict:
     from ostler.explain.parameters import refusals
-    from scheduling.explain.diagnosis.survey import survey
+    from scheduling.explain.survey import survey
 
     subject = subject_of(state, asked)
     subject = replace(subject, notes=(*subject.notes, *notes))

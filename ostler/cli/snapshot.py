@@ -15,9 +15,7 @@ from ostler.cli.output import emit
 from ostler.drawing.text import plain
 from ostler.explain.reading.access import add_access, choice_of
 from ostler.explain.snapshots.snapshot import ORDER, anonymous, as_json, as_yaml, reduced
-from scheduling.explain.errors import ExplainError
-from scheduling.explain.kinds import FACTS
-from scheduling.explain.state import State
+from scheduling.explain.state import FACTS, ExplainError, State
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,10 +18,9 @@ from driver.parameters.peers import check_served
 from kube.bodies import JsonObject, object_at, text_at
 from ostler.explain.snapshots.kept import REPLACED
 from scheduling.allocator.claims import Claim
-from scheduling.explain.diagnosis.placing import title_of
-from scheduling.explain.diagnosis.survey import Given
-from scheduling.explain.kinds import objects_at
-from scheduling.explain.state import Objects, State
+from scheduling.explain.placing import title_of
+from scheduling.explain.state import Objects, State, objects_at
+from scheduling.explain.survey import Given
 
 OURS = "ostler.dev"
 """The driver's name unless ``dra.driverName`` says otherwise."""

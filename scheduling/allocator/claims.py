@@ -20,6 +20,9 @@ RESULTS_MAX = 32
 """Devices that one claim can hold (AllocationResultsMaxSize of the API)."""
 
 
+TOLERATION_PARTS = ("key", "operator", "value", "effect")
+
+
 @dataclass(frozen=True, slots=True)
 class Toleration:
     """A toleration of device taints. `operator` empty is Equal; `key` and `effect` empty match any."""
@@ -188,13 +191,10 @@ class DeviceClass:
         self.config = reading.objects(owner, spec, "config", "spec.config")
 
 
-_TOLERATION_PARTS = ("key", "operator", "value", "effect")
-
-
 def _tolerations(owner: ObjectReference, entry: Object, path: str) -> tuple[Toleration, ...]:
     field = f"{path}.tolerations"
     return tuple(
-        Toleration(*(reading.string(owner, each, part, f"{field}[{index}].{part}") for part in _TOLERATION_PARTS))
+        Toleration(*(reading.string(owner, each, part, f"{field}[{index}].{part}") for part in TOLERATION_PARTS))
         for index, each in enumerate(reading.objects(owner, entry, "tolerations", field))
     )
 

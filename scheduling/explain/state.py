@@ -1,18 +1,97 @@
-"""All objects that an answer is made from, wherever they were read.
+"""All objects that an answer is made from, wherever they were read; how the API names their kinds; faults of the input.
 
-Objects are plain dicts of the v1 API with the API server's defaults, as ``driver`` takes them; nobody changes them.
+Objects are plain dicts of the v1 API with the API server's defaults, as the allocator takes them; nobody changes them.
 Invariants: no two objects of a kind have the same namespace and name; the order is the order in which they were read.
 
-What could not be read is part of the state: an answer made from less than everything says so. ``whole`` tells the
+The state names what could not be read, so that an answer made from less than everything says so. ``whole`` holds the
 kinds of which every object is here, so that "there is no such class" is not said of a class that was never asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from kube.bodies import JsonObject
-from scheduling.explain.kinds import FACTS, Kind, key_of
+from kube.bodies import Json, JsonObject, object_at, text_at
+
+GROUP = "resource.k8s.io"
+CORE = ""
+
+
+class Kind(StrEnum):
+    """A kind, by the word in an object's ``kind``."""
+
+    SLICE = "ResourceSlice"
+    CLAIM = "ResourceClaim"
+    CLASS = "DeviceClass"
+    NODE = "Node"
+    POD = "Pod"
+    TEMPLATE = "ResourceClaimTemplate"
+    TAINT_RULE = "DeviceTaintRule"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """How the API names a kind: its group (empty for the core), the word in paths and in RBAC rules."""
+
+    group: str
+    plural: str
+    namespaced: bool
+    field: str
+    """Where a ``State`` keeps the objects."""
+
+
+FACTS = {
+    Kind.SLICE: Facts(GROUP, "resourceslices", False, "slices"),
+    Kind.CLAIM: Facts(GROUP, "resourceclaims", True, "claims"),
+    Kind.CLASS: Facts(GROUP, "deviceclasses", False, "classes"),
+    Kind.NODE: Facts(CORE, "nodes", False, "nodes"),
+    Kind.POD: Facts(CORE, "pods", True, "pods"),
+    Kind.TEMPLATE: Facts(GROUP, "resourceclaimtemplates", True, "templates"),
+    Kind.TAINT_RULE: Facts(GROUP, "devicetaintrules", False, "taint_rules"),
+}
+
+
+def name_of(body: Json) -> str:
+    """An object's name, empty where it has none."""
+    return text_at(body, "metadata", "name")
+
+
+def namespace_of(body: Json) -> str:
+    """The namespace of an object of a namespaced kind; without one it is ``default``, as for kubectl."""
+    return text_at(body, "metadata", "namespace") or "default"
+
+
+def uid_of(body: Json) -> str:
+    """An object's UID, empty where it has none."""
+    return text_at(body, "metadata", "uid")
+
+
+def kind_of(body: Json) -> Kind | None:
+    """The kind of an object, None for one that decides nothing here."""
+    try:
+        return Kind(text_at(body, "kind"))
+    except ValueError:
+        return None
+
+
+def key_of(kind: Kind, body: Json) -> tuple[str, str]:
+    """What one object of a kind is told from another by: namespace (empty for a kind without) and name."""
+    return (namespace_of(body) if FACTS[kind].namespaced else "", name_of(body))
+
+
+def objects_at(body: Json, *keys: str) -> tuple[JsonObject, ...]:
+    """The objects in the list at a path of keys; what is no object there is left out."""
+    found = object_at(body, *keys[:-1]).get(keys[-1])
+    return tuple(item for item in found if isinstance(item, dict)) if isinstance(found, list) else ()
+
+
+def texts_at(body: Json, *keys: str) -> tuple[str, ...]:
+    """The texts in the list at a path of keys; what is no text there is left out."""
+    found = object_at(body, *keys[:-1]).get(keys[-1])
+    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()
+
 
 Objects = tuple[JsonObject, ...]
 Index = dict[tuple[str, str], JsonObject]
@@ -118,3 +197,50 @@ def _merged(kind: Kind, base: Objects, over: Objects) -> Objects:
     found: Index = {key_of(kind, body): body for body in base}
     found.update({key_of(kind, body): body for body in over})
     return tuple(found.values())
+
+
+SHOWN = 20
+"""Faults of one command that are shown; whoever has more has one cause for them all."""
+MOST = 1000
+"""Faults that are looked for; beyond, what is left is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong in a file: ``line`` 0 where it is not known, ``subject`` such as ``ResourceSlice node-1-gpu``."""
+
+    source: str
+    problem: str
+    fix: str
+    line: int = 0
+    subject: str = ""
+    field: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.source}:{self.line}" if self.line else self.source
+        what = " ".join(word for word in (self.subject, self.field) if word)
+        return f"{where}: {what + ': ' if what else ''}{self.problem}; {self.fix}"
+
+
+class ExplainError(Exception):
+    """An answer cannot be given; the message says why and what helps."""
+
+
+class BadInput(ExplainError):
+    """Files that cannot be used, with every fault that was found in them."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        lines = [str(fault) for fault in faults[:SHOWN]]
+        if len(faults) > SHOWN:
+            least = "at least " if len(faults) >= MOST else ""
+            lines.append(f"and {least}{len(faults) - SHOWN} more")
+        super().__init__("\n".join(lines))
+        self.faults = tuple(faults)
+
+
+class NotServed(ExplainError):
+    """The cluster has no API for devices."""
+
+
+class BadQuestion(ExplainError):
+    """What is asked about cannot be found, or is not said clearly."""

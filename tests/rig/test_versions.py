@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.generate import KUBERNETES
-from scheduling.explain.diagnosis.releases import FOLLOWED
+from scheduling.explain.cluster import FOLLOWED
 from tests.cluster.components.build import SOURCES, kubernetes
 from tests.cluster.components.versions import (
     CLUSTERS,

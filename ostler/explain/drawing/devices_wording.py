@@ -7,7 +7,7 @@ from itertools import groupby
 
 from ostler.explain.drawing.names import holder, number, some, source, values
 from ostler.explain.drawing.page import Ink, Line, Piece, code, line, value
-from scheduling.explain.diagnosis.obstacles import (
+from scheduling.explain.obstacles import (
     CapacityExhausted,
     CapacityUnfit,
     ConditionFalse,

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ostler import __version__
-from scheduling.explain.diagnosis import obstacles
-from scheduling.explain.diagnosis.obstacles import Obstacle
-from scheduling.explain.diagnosis.verdict import Group, Verdict
+from scheduling.explain import obstacles
+from scheduling.explain.obstacles import Obstacle
+from scheduling.explain.verdict import Group, Verdict
 
 SCHEMA = "ostler.dev/explain/v1"
 """Name of the form of the data; a member that changes its meaning gets a new number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduling.explain.diagnosis.obstacles import Holder, Source, Value
+from scheduling.explain.obstacles import Holder, Source, Value
 
 MOST = 3
 """Names told before the rest becomes a number."""

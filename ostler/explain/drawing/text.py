@@ -13,9 +13,8 @@ from ostler.explain.drawing.devices_wording import advice
 from ostler.explain.drawing.names import brief, number, quoted, some
 from ostler.explain.drawing.page import Ink, Line, Piece, line, page, value
 from ostler.explain.drawing.wording import obstacle_lines
-from scheduling.explain.diagnosis.alike import gist
-from scheduling.explain.diagnosis.obstacles import Held
-from scheduling.explain.diagnosis.verdict import (
+from scheduling.explain.obstacles import Held
+from scheduling.explain.verdict import (
     Change,
     Group,
     NodeFinding,
@@ -24,6 +23,7 @@ from scheduling.explain.diagnosis.verdict import (
     Remedy,
     RequestFinding,
     Verdict,
+    gist,
 )
 
 MOST = 12

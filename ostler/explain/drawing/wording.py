@@ -5,14 +5,13 @@ from __future__ import annotations
 from ostler.explain.drawing.devices_wording import TIMES, advice, device_lines, used_lines
 from ostler.explain.drawing.names import joined, number, quoted, some, source
 from ostler.explain.drawing.page import Line, Piece, code, line, value
-from scheduling.explain.diagnosis.obstacles import (
+from scheduling.explain.obstacles import (
     AllNeedsPools,
     Bearers,
     ClassMissing,
     Competing,
     ConstraintUnsatisfiable,
     FeatureOff,
-    GaveUp,
     NodeOutside,
     NodeRefused,
     NoDevices,
@@ -23,6 +22,7 @@ from scheduling.explain.diagnosis.obstacles import (
     PoolInvalid,
     PoolOutdated,
     Refused,
+    SearchEnded,
     SelectorBroken,
     SelectorUnreadable,
     TooMany,
@@ -182,7 +182,7 @@ def _of_the_node(obstacle: Obstacle, depth: int) -> list[Line]:
                 line(depth, f"pool {obstacle.pool} of {obstacle.driver} is invalid: {obstacle.reason}"),
                 advice(depth + 1, f"its slices are the driver's work: look at {obstacle.driver}"),
             ]
-        case GaveUp():
+        case SearchEnded():
             return [line(depth, f"no answer: {obstacle.message}")]
         case _:
             raise TypeError(f"no words for {obstacle!r}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scheduling.explain.errors import ExplainError
+from scheduling.explain.state import ExplainError
 
 if TYPE_CHECKING:
     from kube.client import Client

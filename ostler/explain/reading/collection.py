@@ -28,9 +28,22 @@ from ostler.explain.reading.workloads import (
 )
 from scheduling.api.validation.objects import VALIDATORS
 from scheduling.api.versions import VersionError, to_v1, with_defaults
-from scheduling.explain.errors import MOST, SHOWN, Fault
-from scheduling.explain.kinds import FACTS, GROUP, Kind, key_of, kind_of, name_of, objects_at, texts_at, uid_of
-from scheduling.explain.state import Missing, State
+from scheduling.explain.state import (
+    FACTS,
+    GROUP,
+    MOST,
+    SHOWN,
+    Fault,
+    Kind,
+    Missing,
+    State,
+    key_of,
+    kind_of,
+    name_of,
+    objects_at,
+    texts_at,
+    uid_of,
+)
 
 SNAPSHOT_GROUP = "ostler.dev"
 SNAPSHOT_VERSION = f"{SNAPSHOT_GROUP}/v1alpha1"

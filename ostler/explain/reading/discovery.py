@@ -5,8 +5,7 @@ from __future__ import annotations
 from driver.resource_api.served import FIX
 from kube.discovery import Reads, served
 from kube.paths import path_of
-from scheduling.explain.errors import NotServed
-from scheduling.explain.kinds import CORE, FACTS, GROUP, Kind
+from scheduling.explain.state import CORE, FACTS, GROUP, Kind, NotServed
 
 _PREFERRED = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 _NEEDED = (Kind.SLICE, Kind.CLAIM, Kind.CLASS)

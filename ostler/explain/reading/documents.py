@@ -23,7 +23,7 @@ from node.yaml_text import DEEPEST, events
 from ostler.explain.reading.lines import Path, line_at
 from ostler.explain.reading.nesting import MAX_DEPTH, object_on, take_marks, without_deep
 from ostler.explain.reading.scalars import plain_value
-from scheduling.explain.errors import BadInput, Fault
+from scheduling.explain.state import BadInput, Fault
 
 if TYPE_CHECKING:
     import yaml

@@ -17,9 +17,7 @@ from node.given import read_given
 from node.opening import TooLarge
 from ostler.explain.reading.collection import Collection, Text
 from ostler.explain.reading.documents import MAX_BYTES, documents, too_large
-from scheduling.explain.errors import BadInput, Fault
-from scheduling.explain.kinds import Kind
-from scheduling.explain.state import State
+from scheduling.explain.state import BadInput, Fault, Kind, State
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")

@@ -24,10 +24,8 @@ from kube.errors import BadAnswer, Forbidden, NotFound
 from kube.json_stream import METADATA, Fields
 from ostler.explain.reading.discovery import collection_path, object_path, served_versions
 from scheduling.api.versions import to_v1
-from scheduling.explain.asking.extended import asks_of
-from scheduling.explain.errors import SHOWN
-from scheduling.explain.kinds import FACTS, GROUP, Kind, key_of, objects_at
-from scheduling.explain.state import Missing, Objects, State
+from scheduling.explain.extended import asks_of
+from scheduling.explain.state import FACTS, GROUP, SHOWN, Kind, Missing, Objects, State, key_of, objects_at
 
 PAGE = 500
 SLICE_PAGE = 100

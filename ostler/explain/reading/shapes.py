@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kube.bodies import Json, JsonObject
 from ostler.explain.reading.lines import Path
-from scheduling.explain.kinds import Kind
+from scheduling.explain.state import Kind
 
 Shape = object
 """A type (str, int, bool), ``Quantity``, ``Need`` of a shape, ``Each`` of a shape (a mapping with any keys), a list

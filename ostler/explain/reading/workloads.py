@@ -12,8 +12,7 @@ from kube.bodies import JsonObject, object_at, text_at
 from kube.discovery import Reads
 from kube.errors import Forbidden, NotFound
 from kube.paths import path_of
-from scheduling.explain.errors import BadQuestion
-from scheduling.explain.kinds import GROUP, Kind, name_of
+from scheduling.explain.state import GROUP, BadQuestion, Kind, name_of
 
 
 @dataclass(frozen=True, slots=True)

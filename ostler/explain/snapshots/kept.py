@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 
 from kube.bodies import Json, JsonObject, object_at, text_at
 from ostler.explain.snapshots.aliases import WORKLOADS, Group, Naming
-from scheduling.explain.asking.extended import ANNOTATION, is_extended
-from scheduling.explain.asking.subject import DEFAULT_SCHEDULER, POD_CLAIM_NAME
-from scheduling.explain.kinds import CORE, FACTS, Kind
+from scheduling.explain.extended import ANNOTATION, is_extended
+from scheduling.explain.state import CORE, FACTS, Kind
+from scheduling.explain.subject import DEFAULT_SCHEDULER, POD_CLAIM_NAME
 
 Leaf = Callable[[Naming, Json], Json]
 """What is written for a value; None for nothing."""

@@ -17,8 +17,7 @@ from ostler.explain.reading.collection import SNAPSHOT_KIND, SNAPSHOT_VERSION
 from ostler.explain.reading.scalars import plain_value
 from ostler.explain.snapshots.aliases import NODES, WORKLOADS, Aliases, Group, Naming, Register, Unchanged
 from ostler.explain.snapshots.kept import kept
-from scheduling.explain.kinds import FACTS, Kind
-from scheduling.explain.state import Missing, State
+from scheduling.explain.state import FACTS, Kind, Missing, State
 
 if TYPE_CHECKING:
     import yaml

@@ -12,7 +12,7 @@ from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.errors import BadAnswer, Invalid, NotFound, NotServed, ServerFault, WriteConflict
 from kube.reflector import Reflector
 from sandbox.apiserver.server import ApiServer
-from scheduling.explain.kinds import objects_at
+from scheduling.explain.state import objects_at
 from tests.driver.resource_api.conftest import claim_named, client_of, slice_named
 from tests.kube.server import Answer, Asked, refused
 from tests.kube.server import ApiServer as Scripted

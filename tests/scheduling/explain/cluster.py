@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 from kube.bodies import Json, JsonObject, object_at, text_at
-from scheduling.explain.kinds import FACTS, GROUP, Kind, kind_of, name_of
+from scheduling.explain.state import FACTS, GROUP, Kind, kind_of, name_of
 from tests.kube.server import Answer, ApiServer, Asked, refused
 
 

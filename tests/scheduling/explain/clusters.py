@@ -9,7 +9,7 @@ from typing import Any
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.pools import SliceIndex
 from scheduling.allocator.slices import DeviceID, SharedDeviceID
-from scheduling.explain.diagnosis.cluster import Cluster
+from scheduling.explain.cluster import Cluster
 from tests.judge import our_allocation as given
 
 Json = dict[str, Any]

@@ -12,9 +12,7 @@ import yaml
 from kube.bodies import Json, JsonObject, object_at
 from ostler.cli.main import main
 from ostler.explain.reading.live import Wanted, read_cluster
-from scheduling.explain.errors import SHOWN
-from scheduling.explain.kinds import Kind, name_of
-from scheduling.explain.state import State
+from scheduling.explain.state import SHOWN, Kind, State, name_of
 from tests.kube.conftest import client_of
 from tests.kube.server import ApiServer
 from tests.scheduling.explain.cluster import Cluster, serving

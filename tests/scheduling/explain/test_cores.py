@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.bodies import JsonObject, object_at, text_at
-from scheduling.explain.diagnosis.cores import smallest
-from scheduling.explain.diagnosis.reduction import (
+from scheduling.explain.judge import (
     Claims,
     constraints_of,
     only_alternative,
@@ -19,7 +18,8 @@ from scheduling.explain.diagnosis.reduction import (
     tolerant,
     with_count,
 )
-from scheduling.explain.kinds import objects_at
+from scheduling.explain.state import objects_at
+from scheduling.explain.together import smallest
 
 
 def claim(name: str, requests: Sequence[str], constraints: Sequence[Sequence[str]] = ()) -> JsonObject:

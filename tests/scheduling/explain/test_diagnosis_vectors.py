@@ -13,10 +13,10 @@ import pytest
 from ostler.explain.drawing.document import document, form
 from ostler.explain.drawing.text import draw
 from scheduling.allocator.pools import SliceIndex
-from scheduling.explain.diagnosis.cluster import Cluster
-from scheduling.explain.diagnosis.diagnosis import diagnose
-from scheduling.explain.diagnosis.obstacles import Held, Tainted
-from scheduling.explain.diagnosis.verdict import Group, NodeFinding, Outcome, Verdict
+from scheduling.explain.cluster import Cluster
+from scheduling.explain.diagnosis import diagnose
+from scheduling.explain.obstacles import Held, Tainted
+from scheduling.explain.verdict import Group, NodeFinding, Outcome, Verdict
 from tests.judge import our_allocation as given
 from tests.judge.comparison import expected
 from tests.recorded_cases import cases_in, files_in

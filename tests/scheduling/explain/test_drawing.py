@@ -15,7 +15,7 @@ from ostler.explain.drawing.names import brief, number, some
 from ostler.explain.drawing.page import Ink, Piece, line, page
 from ostler.explain.drawing.text import draw
 from ostler.explain.drawing.wording import obstacle_lines
-from scheduling.explain.diagnosis.obstacles import (
+from scheduling.explain.obstacles import (
     AllNeedsPools,
     Bearers,
     CapacityExhausted,
@@ -26,7 +26,6 @@ from scheduling.explain.diagnosis.obstacles import (
     ConstraintUnsatisfiable,
     CounterExhausted,
     FeatureOff,
-    GaveUp,
     Held,
     Holder,
     NodeOutside,
@@ -38,6 +37,7 @@ from scheduling.explain.diagnosis.obstacles import (
     PoolInvalid,
     PoolOutdated,
     Refused,
+    SearchEnded,
     SelectorBroken,
     SelectorUnreadable,
     Source,
@@ -47,7 +47,7 @@ from scheduling.explain.diagnosis.obstacles import (
     Value,
     Waiting,
 )
-from scheduling.explain.diagnosis.verdict import (
+from scheduling.explain.verdict import (
     Change,
     Group,
     NodeFinding,
@@ -122,7 +122,7 @@ WORDS: list[tuple[Obstacle, str]] = [
         "pool node-a of gpu.example.com is invalid: device gpu-0 is in slice a and in slice b\n"
         "  → its slices are the driver's work: look at gpu.example.com\n",
     ),
-    (GaveUp("the search took too long"), "no answer: the search took too long\n"),
+    (SearchEnded("the search took too long"), "no answer: the search took too long\n"),
     (
         ConditionFalse(("gpu-0",), 8, CLASS, f'{MODEL} == "H200"', (Value(MODEL, '"A100"'),), 2),
         f'8 × class gpu.example.com, selector 1: {MODEL} == "H200" is false: model is "A100" (and 2 other conditions)\n',

@@ -21,8 +21,7 @@ from ostler.explain.reading.files import Reading, read_files
 from ostler.explain.reading.lines import line_of
 from ostler.explain.reading.nesting import MAX_DEPTH
 from ostler.explain.reading.scalars import plain_value
-from scheduling.explain.errors import BadInput
-from scheduling.explain.kinds import Kind, name_of
+from scheduling.explain.state import BadInput, Kind, name_of
 from tests.scheduling.explain.objects import claim, device_class, node, pod, resource_slice
 
 SLICE = """\

@@ -13,9 +13,7 @@ from kube.errors import ConfigurationError, ServerFault
 from ostler.cli.main import main
 from ostler.explain.reading.access import Choice, find_access
 from ostler.explain.reading.live import PAGE, Wanted, read_cluster
-from scheduling.explain.errors import ExplainError, NotServed
-from scheduling.explain.kinds import Kind, name_of
-from scheduling.explain.state import State
+from scheduling.explain.state import ExplainError, Kind, NotServed, State, name_of
 from tests.kube.conftest import client_of
 from tests.kube.server import ApiServer, refused
 from tests.scheduling.explain.cluster import Cluster, paths, serving, status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube.bodies import Json, JsonObject
-from scheduling.explain.asking.nodes import HindranceKind, hindrances
+from scheduling.explain.nodes import HindranceKind, hindrances
 from tests.scheduling.explain.cluster import status
 from tests.scheduling.explain.objects import device_class, node, pod
 

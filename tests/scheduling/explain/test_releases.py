@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduling.allocator.pools import Features
-from scheduling.explain.diagnosis.releases import features_of, minor_of, note_of
+from scheduling.explain.cluster import features_of, minor_of, note_of
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.allocator.allocated import AllocatedState
-from scheduling.explain.diagnosis.cluster import Cluster
-from scheduling.explain.diagnosis.diagnosis import diagnose
-from scheduling.explain.diagnosis.obstacles import NotTogether, Tainted
-from scheduling.explain.diagnosis.remedies import EVERY_REQUEST
-from scheduling.explain.diagnosis.verdict import Change, NodeFinding, Outcome, Remedy
+from scheduling.explain.cluster import Cluster
+from scheduling.explain.diagnosis import diagnose
+from scheduling.explain.obstacles import NotTogether, Tainted
+from scheduling.explain.remedies import EVERY_REQUEST
+from scheduling.explain.verdict import Change, NodeFinding, Outcome, Remedy
 from tests.judge.generate import allocation_case
 from tests.scheduling.explain.cases import (
     GPU,

@@ -11,18 +11,14 @@ from hypothesis import strategies as st
 
 from kube.bodies import JsonObject
 from scheduling.allocator.reading import FatalError
-from scheduling.explain.asking.question import Question
-from scheduling.explain.asking.subject import subject_of
-from scheduling.explain.diagnosis.alike import Grain, gist
-from scheduling.explain.diagnosis.cluster import cluster_of
-from scheduling.explain.diagnosis.diagnosis import diagnose
-from scheduling.explain.diagnosis.groups import MANY, Seen, grouped
-from scheduling.explain.diagnosis.obstacles import ConditionFalse, Held, Holder, Obstacle, Source, Value
-from scheduling.explain.diagnosis.situations import Situations
-from scheduling.explain.diagnosis.survey import survey
-from scheduling.explain.diagnosis.verdict import NodeFinding, Outcome, RequestFinding, Verdict
-from scheduling.explain.kinds import Kind, name_of
-from scheduling.explain.state import State
+from scheduling.explain.cluster import cluster_of
+from scheduling.explain.diagnosis import diagnose
+from scheduling.explain.obstacles import ConditionFalse, Held, Holder, Obstacle, Source, Value
+from scheduling.explain.situations import Situations
+from scheduling.explain.state import Kind, State, name_of
+from scheduling.explain.subject import Question, subject_of
+from scheduling.explain.survey import survey
+from scheduling.explain.verdict import MANY, Grain, NodeFinding, Outcome, RequestFinding, Seen, Verdict, gist, grouped
 from tests.judge.generate import allocation_case
 from tests.scheduling.explain.cases import (
     GPU,

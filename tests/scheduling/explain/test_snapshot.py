@@ -17,12 +17,9 @@ from ostler.cli.main import main
 from ostler.explain.reading.files import read_files
 from ostler.explain.snapshots.aliases import Group
 from ostler.explain.snapshots.snapshot import Anonymous, anonymous, as_json, as_yaml, reduced
-from scheduling.explain.asking.nodes import hindrances
-from scheduling.explain.asking.question import Question
-from scheduling.explain.asking.subject import subject_of
-from scheduling.explain.errors import BadQuestion
-from scheduling.explain.kinds import Kind, key_of, name_of, namespace_of, objects_at
-from scheduling.explain.state import Missing, State
+from scheduling.explain.nodes import hindrances
+from scheduling.explain.state import BadQuestion, Kind, Missing, State, key_of, name_of, namespace_of, objects_at
+from scheduling.explain.subject import Question, subject_of
 from tests.kube.server import ApiServer
 from tests.scheduling.explain.cluster import Cluster, serving, status
 from tests.scheduling.explain.objects import (

@@ -14,8 +14,7 @@ import pytest
 from kubernetes.client import models
 
 from ostler.explain.snapshots.snapshot import anonymous, as_json, reduced
-from scheduling.explain.kinds import FACTS, Kind
-from scheduling.explain.state import State
+from scheduling.explain.state import FACTS, Kind, State
 
 LISTS = Path(__file__).with_name("survivors")
 MODELS = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.explain.kinds import Kind
-from scheduling.explain.state import Missing, State, merge
+from scheduling.explain.state import Kind, Missing, State, merge
 from tests.scheduling.explain.objects import claim, device_class, node, pod, resource_slice, template
 
 

@@ -7,12 +7,17 @@ from dataclasses import replace
 import pytest
 
 from kube.bodies import Json, JsonObject, object_at
-from scheduling.explain.asking.extended import CLAIM_NAME, class_of, extended_claim
-from scheduling.explain.asking.question import MOST, Question, parse_question, parse_questions, questions_about
-from scheduling.explain.asking.subject import Subject, subject_of
-from scheduling.explain.errors import BadQuestion
-from scheduling.explain.kinds import Kind, name_of
-from scheduling.explain.state import Missing, State
+from scheduling.explain.extended import CLAIM_NAME, class_of, extended_claim
+from scheduling.explain.state import BadQuestion, Kind, Missing, State, name_of
+from scheduling.explain.subject import (
+    MOST,
+    Question,
+    Subject,
+    parse_question,
+    parse_questions,
+    questions_about,
+    subject_of,
+)
 from tests.scheduling.explain.cluster import status
 from tests.scheduling.explain.objects import allocated, claim, claim_spec, device_class, node, pod, template
 

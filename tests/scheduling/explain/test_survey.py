@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from kube.bodies import JsonObject
 from ostler.explain.drawing.text import draw
-from scheduling.explain.asking.question import Question
-from scheduling.explain.asking.subject import Subject
-from scheduling.explain.diagnosis.survey import survey
-from scheduling.explain.kinds import Kind
-from scheduling.explain.state import Missing, State
+from scheduling.explain.state import Kind, Missing, State
+from scheduling.explain.subject import Question, Subject
+from scheduling.explain.survey import survey
 
 CLAIM: JsonObject = {
     "apiVersion": "resource.k8s.io/v1",

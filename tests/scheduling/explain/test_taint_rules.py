@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kube.bodies import JsonObject
 from scheduling.allocator.slices import DeviceID
-from scheduling.explain.diagnosis.taint_rules import apply
-from scheduling.explain.kinds import objects_at
+from scheduling.explain.cluster import apply
+from scheduling.explain.state import objects_at
 from tests.scheduling.explain.objects import DRIVER, resource_slice, taint_rule
 
 TAINT: JsonObject = {"key": "drain", "value": "now", "effect": "NoSchedule"}

@@ -1,16 +1,34 @@
 """What an explanation found, as facts: where the claims fit, and what is in the way elsewhere.
 
 Invariants: the groups name every node once, those that fit first, then the nearest; whatever is in ``obstacles`` and
-``remedies`` was held against the allocator on that node. The nodes of a group are alike in everything but names; the
+``remedies`` was checked with the allocator on that node. The nodes of a group are alike in everything but names; the
 finding is that of its first node.
+
+Findings of many nodes are shown as few: equal ones as one group, and nearly equal ones where there would be too many
+(``Grain``). ``Group.exact`` says whether the finding holds to the letter for all nodes of its group.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum, StrEnum
 
-from scheduling.explain.diagnosis.obstacles import NAMES, Obstacle, Value
+from scheduling.explain.obstacles import (
+    NAMES,
+    CapacityExhausted,
+    CapacityUnfit,
+    Competing,
+    ConditionFalse,
+    CounterExhausted,
+    NodeOutside,
+    NodeRefused,
+    NoDevices,
+    NotTogether,
+    Obstacle,
+    SearchEnded,
+    Value,
+)
 
 
 class Outcome(StrEnum):
@@ -159,3 +177,102 @@ class Verdict:
     def fits(self) -> bool:
         """Whether the scheduler finds a node."""
         return bool(self.settled) or (self.fitting > 0 and not self.stops)
+
+
+class Grain(Enum):
+    """How alike facts must be to be told as one, the finest first."""
+
+    FINE = "all but names"
+    NO_VALUES = "all but names and the values that were read"
+    KINDS = "what stands in the way, whatever the names, values and numbers"
+
+
+def gist(fact: object, grain: Grain = Grain.FINE) -> Hashable:
+    """What a fact says at a grain; equal for facts that are told as one."""
+    if isinstance(fact, tuple):
+        items = [gist(item, grain) for item in fact]
+        return tuple(dict.fromkeys(items)) if grain is Grain.KINDS else tuple(items)
+    if isinstance(fact, int) and not isinstance(fact, bool) and grain is Grain.KINDS:
+        return "number"
+    if not is_dataclass(fact):
+        assert isinstance(fact, Hashable)
+        return fact
+    if grain is not Grain.FINE and isinstance(fact, Value):
+        return fact.path
+    if grain is Grain.KINDS and isinstance(fact, CounterExhausted | CapacityExhausted):
+        return fact.kind
+    kept = [gist(getattr(fact, each.name), grain) for each in fields(fact) if not each.metadata.get("names")]
+    return (type(fact).__name__, *kept)
+
+
+def shows_names(fact: Obstacle) -> bool:
+    """Whether its words hold names or values that differ from node to node."""
+    return not isinstance(fact, _WITHOUT_NAMES) or (isinstance(fact, NotTogether) and bool(fact.users))
+
+
+_WITHOUT_NAMES = (
+    ConditionFalse,
+    CapacityUnfit,
+    NoDevices,
+    NodeRefused,
+    NodeOutside,
+    NotTogether,
+    Competing,
+    SearchEnded,
+)
+
+
+MANY = 12
+"""Groups that a person reads through; beyond, coarser ones are made."""
+
+_NEAR = {outcome: number for number, outcome in enumerate(Outcome)}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A finding with the node it is of. ``lumped``: found on another node, whose values it shows."""
+
+    node: str
+    finding: NodeFinding
+    lumped: bool = False
+
+
+def grouped(seen: Sequence[Seen]) -> tuple[Group, ...]:
+    """All nodes in groups, the nearest to fitting first; coarser groups only where finer ones are too many."""
+    ranked = sorted(seen, key=lambda each: nearness(each.finding))
+    groups: list[Group] = []
+    for grain in Grain:
+        groups = _gathered(ranked, grain)
+        if len(groups) <= MANY:
+            break
+    return tuple(groups)
+
+
+def _gathered(ranked: Sequence[Seen], grain: Grain) -> list[Group]:
+    found: dict[Hashable, list[Seen]] = {}
+    gists: dict[tuple[int, ...], Hashable] = {}
+    for each in ranked:
+        finding = each.finding
+        # Nodes of one situation share the parts of their finding, so that it is worked out once for all of them.
+        parts = (id(finding.obstacles), id(finding.requests), id(finding.placements), id(finding.remarks))
+        if parts not in gists:
+            gists[parts] = gist(finding, grain)
+        found.setdefault(gists[parts], []).append(each)
+    return [_group(members, grain) for members in found.values()]
+
+
+def _group(members: Sequence[Seen], grain: Grain) -> Group:
+    # A finding shows its own node's names and values, so that node leads.
+    lead = next((each for each in members if each.finding.node == each.node), members[0])
+    nodes = (lead.node, *(each.node for each in members if each is not lead))
+    finding = lead.finding
+    told = (*finding.obstacles, *(obstacle for request in finding.requests for obstacle in request.obstacles))
+    exact = grain is Grain.FINE and not any(each.lumped for each in members) and not any(map(shows_names, told))
+    return Group(nodes, finding, exact or len(nodes) == 1)
+
+
+def nearness(finding: NodeFinding) -> tuple[int, int, int]:
+    """Less is nearer: the outcome, devices that are missing, devices that suit."""
+    missing = sum(max(0, (each.wanted or 1) - each.usable) for each in finding.requests)
+    suitable = sum(each.suitable for each in finding.requests)
+    return (_NEAR[finding.outcome], missing if finding.requests else 1 << 30, -suitable)

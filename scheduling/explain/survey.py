@@ -1,4 +1,9 @@
-"""The answer for all nodes: each looked at once for every situation, equal findings told as one, the nearest first."""
+"""The answer for all nodes: each situation examined once, equal findings shown as one group, the nearest first.
+
+A pod whose claims have their devices may still wait, for conditions that a device's driver has yet to report. The
+scheduler binds the pod when every binding condition of every device is True; it takes the devices back when a failure
+condition is True, or after a timeout (KEP-5007).
+"""
 
 from __future__ import annotations
 
@@ -6,30 +11,26 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from kube.bodies import JsonObject, object_at, text_at
+from kube.bodies import JsonObject, object_at, one_line, text_at
 from scheduling.allocator.claims import Claim
 from scheduling.allocator.node_selection import SelectorFault, selector_matcher
 from scheduling.allocator.pools import node_identity
 from scheduling.allocator.reading import FatalError
-from scheduling.explain.asking.binding import waits_of
-from scheduling.explain.asking.nodes import hindrances
-from scheduling.explain.asking.subject import Subject
-from scheduling.explain.diagnosis.alike import gist
-from scheduling.explain.diagnosis.cluster import Cluster, Patience, cluster_of
-from scheduling.explain.diagnosis.diagnosis import Cures, examine, limit_of
-from scheduling.explain.diagnosis.errors_told import class_missing, told
-from scheduling.explain.diagnosis.groups import MANY, Seen, grouped
-from scheduling.explain.diagnosis.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting
-from scheduling.explain.diagnosis.placing import title_of
-from scheduling.explain.diagnosis.releases import note_of
-from scheduling.explain.diagnosis.situations import Situations
-from scheduling.explain.diagnosis.verdict import Group, NodeFinding, Outcome, Verdict
-from scheduling.explain.errors import BadQuestion
-from scheduling.explain.kinds import Kind, name_of, objects_at
-from scheduling.explain.state import State
+from scheduling.explain.cluster import Cluster, Patience, cluster_of, note_of
+from scheduling.explain.diagnosis import Cures, class_missing, examine, limit_of, told
+from scheduling.explain.nodes import hindrances
+from scheduling.explain.obstacles import NodeOutside, NodeRefused, Obstacle, Waiting
+from scheduling.explain.placing import title_of
+from scheduling.explain.situations import Situations
+from scheduling.explain.state import BadQuestion, Kind, State, name_of, objects_at, texts_at
+from scheduling.explain.subject import Subject
+from scheduling.explain.verdict import MANY, Group, NodeFinding, Outcome, Seen, Verdict, gist, grouped
 
 Progress = Callable[[int, int], None]
 """Nodes done, nodes in all."""
+
+
+_WORD = 120
 SHOWN = 8
 """Claims that a title names."""
 
@@ -96,6 +97,38 @@ def title_of_subject(subject: Subject) -> str:
         return subject.title
     more = f" … {len(claims) - SHOWN} more" if len(claims) > SHOWN else ""
     return f"{subject.title} ({'claim' if len(claims) == 1 else 'claims'} {', '.join(claims[:SHOWN])}{more})"
+
+
+def waits_of(claim: JsonObject) -> Iterator[str]:
+    """A sentence (without its end) for every device of an allocated claim whose conditions keep its pod waiting."""
+    for result in objects_at(claim, "status", "allocation", "devices", "results"):
+        said = {text_at(one, "type"): one for one in _conditions(claim, result)}
+        true = {name for name, one in said.items() if text_at(one, "status") == "True"}
+        device = f"{text_at(result, 'device')} of {text_at(result, 'driver')}"
+        failed = [name for name in texts_at(result, "bindingFailureConditions") if name in true]
+        awaited = [name for name in texts_at(result, "bindingConditions") if name not in true]
+        if failed:
+            reasons = ", ".join(_told(name, said[name]) for name in failed)
+            yield f"{device} cannot be made ready: {reasons}; the scheduler takes the devices back and tries again"
+        elif awaited:
+            names = ", ".join(_told(name, said.get(name, {})) for name in awaited)
+            yield (
+                f"the pod waits until {device} has the condition {names}; its driver's controller sets it in the "
+                "claim's status.devices"
+            )
+
+
+def _conditions(claim: JsonObject, result: JsonObject) -> tuple[JsonObject, ...]:
+    parts = ("driver", "pool", "device", "shareID")
+    named = [text_at(result, part) for part in parts]
+    found = (one for one in objects_at(claim, "status", "devices") if [text_at(one, part) for part in parts] == named)
+    return tuple(condition for one in found for condition in objects_at(one, "conditions"))
+
+
+def _told(name: str, condition: JsonObject) -> str:
+    """A condition with what its driver says of it."""
+    words = one_line(": ".join(filter(None, (text_at(condition, "reason"), text_at(condition, "message")))), _WORD)
+    return f"{name} ({words})" if words else name
 
 
 def _nodes(state: State, names: Sequence[str]) -> tuple[list[JsonObject], list[str]]:

@@ -1,18 +1,37 @@
-"""What the claims would get on a node: devices by request, and what the devices of a claim have in common."""
+"""What the claims would get on a node: devices by request, and the attributes that the devices of a claim share."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from kube.bodies import JsonObject
 from scheduling.allocator.claims import Claim
+from scheduling.allocator.constraints import as_values, lookup
 from scheduling.allocator.reading import Object
 from scheduling.allocator.slices import Device, DeviceID
 from scheduling.api.quantities import of_json
-from scheduling.explain.diagnosis.attribute_values import written
-from scheduling.explain.diagnosis.obstacles import Value
-from scheduling.explain.diagnosis.verdict import Placement, Shared
-from scheduling.explain.kinds import name_of, namespace_of
+from scheduling.explain.obstacles import Value
+from scheduling.explain.state import name_of, namespace_of
+from scheduling.explain.verdict import Placement, Shared
+
+
+def written(attribute: Object) -> str | None:
+    """A value as text: strings in quotes, versions bare, lists in brackets; None without a value."""
+    values = as_values(attribute)
+    if values is None:
+        return None
+    bare = values.type == "version"
+    texts = sorted(str(each) if bare else json.dumps(each, ensure_ascii=False) for each in values.values)
+    is_list = any(attribute.get(kind) for kind in ("ints", "bools", "strings", "versions"))
+    return f"[{', '.join(texts)}]" if is_list else texts[0]
+
+
+def value_of(device: Device, name: str) -> str | None:
+    """The value of the attribute with that full name, None where the device has none."""
+    attribute = lookup(device, name)
+    return None if attribute is None else written(attribute)
+
 
 STANDARD = "resource.kubernetes.io/"
 """Domain of the attributes that mean the same for all drivers, such as pcieRoot and numaNode."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kube.bodies import JsonObject, object_at, text_at
 from scheduling.api.quantities import QuantityError, of_json
-from scheduling.explain.kinds import GROUP, Kind, name_of, namespace_of, objects_at, uid_of
+from scheduling.explain.state import GROUP, Kind, name_of, namespace_of, objects_at, uid_of
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """With a class's name behind it: the resource that every class stands for."""

@@ -7,16 +7,13 @@ not tried.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from scheduling.allocator.allocated import AllocatedState
-from scheduling.allocator.claims import Claim, Request
-from scheduling.explain.diagnosis.cores import Core
-from scheduling.explain.diagnosis.judge import Judge
-from scheduling.explain.diagnosis.obstacles import ConditionFalse, Tainted
-from scheduling.explain.diagnosis.placing import title_of
-from scheduling.explain.diagnosis.reduction import (
+from scheduling.allocator.claims import Claim
+from scheduling.explain.judge import (
     Claims,
+    Judge,
     Part,
     constraints_of,
     reduced,
@@ -26,10 +23,11 @@ from scheduling.explain.diagnosis.reduction import (
     with_count,
     without_selector,
 )
-from scheduling.explain.diagnosis.screening import Screened
-from scheduling.explain.diagnosis.verdict import Change, Remedy
+from scheduling.explain.obstacles import ConditionFalse, Tainted
+from scheduling.explain.placing import title_of
+from scheduling.explain.together import Core, Screenings
+from scheduling.explain.verdict import Change, Remedy
 
-Screenings = Mapping[Part, Sequence[tuple[Request, Screened]]]
 _NOTHING = AllocatedState()
 EVERY_REQUEST = "every request"
 

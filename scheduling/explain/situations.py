@@ -23,8 +23,8 @@ from scheduling.allocator.slices import Device, PoolID, Slice
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError
 from scheduling.cel.program import Program
-from scheduling.explain.diagnosis.cluster import Cluster
-from scheduling.explain.diagnosis.selecting import expressions
+from scheduling.explain.cluster import Cluster
+from scheduling.explain.screening import expressions
 
 FEW = 64
 """Different things that an expression may read in the cluster before only its answers are compared."""

@@ -14,8 +14,8 @@ from scheduling.allocator.claims import Request
 from scheduling.allocator.pools import Pool
 from scheduling.allocator.slices import Device, PoolID
 from scheduling.api.quantities import Format, from_int, of_json, parse
-from scheduling.explain.diagnosis.cluster import Cluster
-from scheduling.explain.diagnosis.obstacles import (
+from scheduling.explain.cluster import Cluster
+from scheduling.explain.obstacles import (
     CapacityExhausted,
     CapacityUnfit,
     CounterExhausted,

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kube.bodies import JsonObject, object_at, one_line, text_at
+from scheduling.allocator.claims import TOLERATION_PARTS, Toleration, tolerates
 from scheduling.allocator.node_selection import SelectorFault, selector_matcher
 from scheduling.allocator.pools import node_identity
-from scheduling.explain.asking.extended import asks_of, offered
-from scheduling.explain.kinds import name_of, objects_at, texts_at
+from scheduling.allocator.slices import Taint
+from scheduling.explain.extended import asks_of, offered
+from scheduling.explain.state import name_of, objects_at, texts_at
 
 _STOPPING = ("NoSchedule", "NoExecute")
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -140,14 +142,8 @@ def _taints(pod: JsonObject, node: JsonObject) -> Iterator[Hindrance]:
 
 
 def _tolerated(taint: JsonObject, tolerations: Sequence[JsonObject]) -> bool:
-    """The scheduler's rule: empty effect, key and operator of a toleration mean any, any and Equal."""
-    key, value, effect = text_at(taint, "key"), text_at(taint, "value"), text_at(taint, "effect")
-    for one in tolerations:
-        operator = text_at(one, "operator") or "Equal"
-        fits = text_at(one, "effect") in ("", effect) and text_at(one, "key") in ("", key)
-        if fits and (operator == "Exists" or (operator == "Equal" and text_at(one, "value") == value)):
-            return True
-    return False
+    mine = Taint(*(text_at(taint, part) for part in ("key", "value", "effect")))
+    return any(tolerates(Toleration(*(text_at(one, part) for part in TOLERATION_PARTS)), mine) for one in tolerations)
 
 
 def _taint(taint: JsonObject) -> str:

@@ -201,7 +201,7 @@ class PoolInvalid(Obstacle):
 
 
 @dataclass(frozen=True, slots=True)
-class GaveUp(Obstacle):
+class SearchEnded(Obstacle):
     """The search for this node was ended by its limit; nothing is known."""
 
     kind: ClassVar[str] = "gave-up"

@@ -1,10 +1,12 @@
 """Why claims fit on a node or do not: the allocator's verdict, and the reasons behind it.
 
-Pure: cluster, claims and node in, a finding out. Order of what is told, the most telling first: what the node as a
-whole lacks (pools that are not used), what cannot be had together (constraints, requests against each other), then
-request by request what its devices lack: held, tainted, capacity, counters (these go away by themselves or by a pod's
-end), then selectors, where least is missing first. A request is told only if it is in the way: if it cannot be met
-even alone, or belongs to a smallest set of requests and constraints that cannot be met together.
+Pure: cluster, claims and node in, a finding out. The most telling reasons come first: pools of the node that are not
+used, then what cannot be had together (constraints, requests against each other), then request by request what its
+devices lack: held, tainted, capacity, counters (these go away by themselves or by a pod's end), then selectors, where
+least is missing first. A request is explained only if it is in the way: if it cannot be met even alone, or belongs to a
+smallest set of requests and constraints that cannot be met together.
+
+Errors of the allocator become obstacles too: with the expression and its place, the class, or the object and its field.
 """
 
 from __future__ import annotations
@@ -12,27 +14,41 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
-from kube.bodies import JsonObject
+from kube.bodies import JsonObject, text_at
 from scheduling.allocator.claims import RESULTS_MAX, Claim, Request, RequestChoice
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.pools import Pool, gather_pools, node_identity
 from scheduling.allocator.reading import AllocationError, FatalError, GaveUp
-from scheduling.allocator.slices import Device
-from scheduling.explain.diagnosis import obstacles as kinds
-from scheduling.explain.diagnosis.cluster import Cluster
-from scheduling.explain.diagnosis.cores import Core, smallest
-from scheduling.explain.diagnosis.errors_told import told
-from scheduling.explain.diagnosis.judge import Judge
-from scheduling.explain.diagnosis.obstacles import Obstacle
-from scheduling.explain.diagnosis.placing import placements, shared, title_of
-from scheduling.explain.diagnosis.pool_faults import faulty, present
-from scheduling.explain.diagnosis.reduction import Claims, Part, constraints_of, only_alternative, reduced, requests_of
-from scheduling.explain.diagnosis.remedies import remedies
-from scheduling.explain.diagnosis.screening import Screened, devices_for, screen
-from scheduling.explain.diagnosis.selecting import refusal
-from scheduling.explain.diagnosis.together import not_together, of_core, refused_by
-from scheduling.explain.diagnosis.verdict import NodeFinding, Outcome, Remedy, RequestFinding
+from scheduling.allocator.selectors import SelectorError
+from scheduling.allocator.slices import Device, PoolID
+from scheduling.cel.compiler import compile as compile_expression
+from scheduling.cel.environment import Features as CelFeatures
+from scheduling.cel.errors import CompileError, EvaluationError
+from scheduling.cel.functions.regex import MissingLibrary
+from scheduling.explain.cluster import Cluster
+from scheduling.explain.judge import Claims, Judge, Part, constraints_of, only_alternative, reduced, requests_of
+from scheduling.explain.obstacles import (
+    AllNeedsPools,
+    ClassMissing,
+    ConditionFalse,
+    NoDevices,
+    Obstacle,
+    PoolIncomplete,
+    PoolInvalid,
+    PoolOutdated,
+    Refused,
+    SearchEnded,
+    Source,
+    TooMany,
+)
+from scheduling.explain.placing import placements, shared, title_of
+from scheduling.explain.remedies import remedies
+from scheduling.explain.screening import Screened, broken, devices_for, refusal, screen, unreadable
+from scheduling.explain.state import ExplainError
+from scheduling.explain.together import Core, not_together, of_core, refused_by, smallest
+from scheduling.explain.verdict import NodeFinding, Outcome, Remedy, RequestFinding
 
 Cures = Callable[[], tuple[Remedy, ...]]
 """Finds the changes that help."""
@@ -89,7 +105,7 @@ def _refused(claims: Claims, ground: NodeSupply, cluster: Cluster, error: FatalE
         if error.field.endswith("allocationMode"):
             names = tuple(request.name for request in requests if request.mode == "All")
             faults = tuple(fault for _, fault in faulty(ground.pools, ground.name, ground.labels, cluster))
-            obstacles = (kinds.AllNeedsPools(names), *faults) if faults else obstacles
+            obstacles = (AllNeedsPools(names), *faults) if faults else obstacles
         elif found := _CONSTRAINT.fullmatch(error.field):
             number = next((i for i, fact in enumerate(facts) if fact.reference == error.object), 0)
             screened = {
@@ -98,9 +114,6 @@ def _refused(claims: Claims, ground: NodeSupply, cluster: Cluster, error: FatalE
             }
             obstacles = (refused_by(facts, (number, int(found.group(1))), screened),)
     return NodeFinding(ground.name, Outcome.ERROR, obstacles=obstacles)
-
-
-_CONSTRAINT = re.compile(r"spec\.devices\.constraints\[(\d+)\]")
 
 
 class _Blocked:
@@ -119,7 +132,7 @@ class _Blocked:
         parts = requests_of(self._claims)
         alone = self._impossible_alone(parts, known=not isinstance(error, GaveUp))
         if isinstance(error, GaveUp) and not alone:
-            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(kinds.GaveUp(error.message),)), _none
+            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(SearchEnded(error.message),)), _none
         core = None if alone else smallest(self._claims, self._judge.possible)
         blamed = alone or list(core.requests if core is not None else parts)
         screened = {part: self._screened(part) for part in blamed}
@@ -155,7 +168,7 @@ class _Blocked:
                 alone = only_alternative(reduced(self._claims, [part], ()), (0, 0), number)
                 found = [not_together(alone, seen, enough, self._judge), *found]
             if core is not None:
-                found = [each for each in found if not isinstance(each, kinds.ConditionFalse)]
+                found = [each for each in found if not isinstance(each, ConditionFalse)]
             yield RequestFinding(
                 claim=title_of(self._claims[part[0]]),
                 request=request.name,
@@ -179,7 +192,7 @@ class _Blocked:
         if not any_pool or not ground.devices:
             drivers = sorted({each.pool.driver for each in cluster.index.all})
             if not any_pool:
-                yield kinds.NoDevices(tuple(drivers))
+                yield NoDevices(tuple(drivers))
 
     def _could_serve(self, device: Device, request: Request) -> bool:
         against = refusal(request, device, device.name, self._cluster)
@@ -194,4 +207,95 @@ def limit_of(claims: Claims) -> Iterator[Obstacle]:
             counts = [0 if request.mode == "All" else request.count for request in choice.alternatives]
             wanted += min(counts, default=0)
         if wanted > RESULTS_MAX:
-            yield kinds.TooMany(wanted, RESULTS_MAX)
+            yield TooMany(wanted, RESULTS_MAX)
+
+
+NEAR = 5
+"""Names of classes that are offered."""
+
+
+_LIBRARY = str(MissingLibrary())
+_INDEX = re.compile(r"selectors\[(\d+)\]")
+_REQUEST = re.compile(r"spec\.devices\.requests\[(\d+)\](?:\.firstAvailable\[(\d+)\])?")
+_CONSTRAINT = re.compile(r"spec\.devices\.constraints\[(\d+)\]")
+
+
+def faulty(pools: Sequence[Pool], name: str, labels: Labels, cluster: Cluster) -> Iterator[tuple[PoolID, Obstacle]]:
+    """Every pool of the node that is not used, with the reason. ``pools``: what was gathered for the node."""
+    for pool in pools:
+        if pool.is_incomplete:
+            there = [each for each in cluster.index.of_pool(pool.id) if each.generation == newest(pool.id, cluster)]
+            names = tuple(sorted(each.name for each in there))
+            generation = newest(pool.id, cluster)
+            counts = (generation, pool.present, pool.expected)
+            yield pool.id, PoolIncomplete(pool.id.driver, pool.id.pool, *counts, names)
+        elif pool.is_invalid:
+            yield pool.id, PoolInvalid(pool.id.driver, pool.id.pool, pool.invalid_reason)
+    gathered = {pool.id for pool in pools}
+    dropped: dict[PoolID, int] = {}
+    for each in cluster.index.for_node(name):
+        if each.pool not in gathered and each.selects(name, labels):
+            dropped[each.pool] = max(each.generation, dropped.get(each.pool, 0))
+    for pool_id, generation in dropped.items():
+        if newest(pool_id, cluster) > generation:
+            yield pool_id, PoolOutdated(pool_id.driver, pool_id.pool, generation, newest(pool_id, cluster))
+
+
+def newest(pool: PoolID, cluster: Cluster) -> int:
+    """The newest generation of a pool."""
+    return max((each.generation for each in cluster.index.of_pool(pool)), default=0)
+
+
+def present(pool: PoolID, name: str, labels: Labels, cluster: Cluster) -> list[Device]:
+    """The devices for this node in what is there of a pool's newest generation."""
+    generation = newest(pool, cluster)
+    slices = [one for one in cluster.index.of_pool(pool) if one.generation == generation and one.selects(name, labels)]
+    return [one for each in slices for one in each.devices if each.per_device is not True or one.selects(name, labels)]
+
+
+def told(error: AllocationError, claims: Sequence[JsonObject], features: CelFeatures = CelFeatures()) -> Obstacle:  # noqa: B008 - a frozen value
+    """The error in facts; ``claims``: those that were to be allocated.
+
+    Raises ``ExplainError`` where it is not the cluster that is at fault, but a library that is missing here.
+    """
+    if isinstance(error, SelectorError):
+        if error.cause.message == _LIBRARY:
+            raise ExplainError(_LIBRARY)
+        return _selector(error, claims, features)
+    return Refused(str(error.object), error.field, error.message)
+
+
+def _selector(error: SelectorError, claims: Sequence[JsonObject], features: CelFeatures) -> Obstacle:
+    found = _INDEX.search(error.field)
+    index = int(found.group(1)) if found else 0
+    if error.object.kind == "DeviceClass":
+        source = Source("class", error.object.name, index)
+    else:
+        claim = f"{error.object.namespace or 'default'}/{error.object.name}" if len(claims) > 1 else ""
+        source = Source("request", _request_name(error, claims), index, claim)
+    cause = error.cause
+    if isinstance(cause, CompileError):
+        return unreadable(source, cause)
+    assert isinstance(cause, EvaluationError)
+    if error.device is None:
+        return broken(source, cause, (), "")
+    program = compile_expression(cause.expression, features)
+    return broken(source, cause, program.account(error.device.cel), error.device.name)
+
+
+def _request_name(error: AllocationError, claims: Sequence[JsonObject]) -> str:
+    """The request at the error's path, as results name it."""
+    found = _REQUEST.match(error.field)
+    named = (one for one in claims if text_at(one, "metadata", "name") == error.object.name)
+    claim = next(named, None)
+    if found is None or claim is None:
+        return error.field
+    choice = Claim(claim).requests[int(found.group(1))]
+    return choice.alternatives[int(found.group(2) or 0)].name
+
+
+def class_missing(name: str, cluster: Cluster) -> ClassMissing:
+    """No class has this name; what there is instead."""
+    names = sorted(cluster.classes)
+    near = get_close_matches(name, names, NEAR) or names[:NEAR]
+    return ClassMissing(name, tuple(near))

@@ -1,1 +1,0 @@
-"""Why claims fit on nodes or do not. Pure."""
