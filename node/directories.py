@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
+from node.clocks import SELDOM, until_tick
 from node.libraries import found_by_soname
 from node.sockets import FileId
-from node.ticks import SELDOM, until_tick
 
 log = logging.getLogger("ostler.directories")
 

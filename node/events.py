@@ -1,13 +1,14 @@
-"""What people must be told: events in Kubernetes' sense, handed to whoever can show them.
+"""Events: Kubernetes' kind for people (``EventSink``), and the typed ones between parts of the process (``EventBus``).
 
-Parts of the agent say what happened to an ``EventSink``; what the sink does with it (log, status, the API server) is
-not their business.
+Parts say what happened; who shows an event, or acts on it, is not their business. A bus is the only way in which a part
+calls another that it does not know: nobody assigns a callback to an attribute.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from node.values import Value, value
 
@@ -35,3 +36,27 @@ class EventSink(Protocol):
     def emit(self, kind: EventType, reason: str, message: str) -> None:
         """Tell that something happened."""
         ...
+
+
+E = TypeVar("E")
+
+
+class EventBus:
+    """Delivers events by their type, in the step that publishes them and in the order of subscription.
+
+    A subscriber may publish in turn: that event is delivered before the publisher of the first one goes on, so that
+    nobody acts on a state in which half of the consequences are missing. A subscriber must not block; what it raises
+    reaches the publisher. For one thread, usually that of the event loop.
+    """
+
+    def __init__(self) -> None:
+        self._subscribers: dict[type, tuple[Callable[[Any], None], ...]] = {}
+
+    def subscribe(self, kind: type[E], subscriber: Callable[[E], None]) -> None:
+        """Have every event of exactly this type delivered from now on."""
+        self._subscribers[kind] = (*self._subscribers.get(kind, ()), subscriber)
+
+    def publish(self, event: object) -> None:
+        """Deliver the event to everybody who subscribed to its type."""
+        for subscriber in self._subscribers.get(type(event), ()):
+            subscriber(event)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from node.directories import DirectoryWatcher, Inotify, open_inotify
 from node.events import EventSink, EventType
@@ -30,6 +31,9 @@ from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
 from plugin.registration import Predecessors, RegistrationState, RegistrationStatus
 from plugin.servicer import DevicePluginServicer, Render
+
+if TYPE_CHECKING:
+    from node.ledger.events import AllocatableRead
 
 log = logging.getLogger("ostler.plugin")
 
@@ -113,9 +117,9 @@ class PluginDoor:
                 self._update(name, self._resources[name], ())
         self._changed()
 
-    def heard(self, asked_at: float, healthy: frozenset[tuple[str, str]]) -> None:
-        """Somebody has asked the kubelet which devices it has; see ``KubeletView.heard``."""
-        self._view.heard(asked_at, healthy)
+    def heard(self, read: AllocatableRead) -> None:
+        """The ledger has read what the kubelet counts as healthy; see ``KubeletView.heard``."""
+        self._view.heard(read.asked_at, read.devices)
 
     async def run(self) -> None:
         """Serve until cancelled; sockets are gone afterwards, unless handed over. A failing part ends all of it."""

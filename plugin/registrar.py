@@ -17,9 +17,9 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from node.clocks import SELDOM, until_tick
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
-from node.ticks import SELDOM, until_tick
 from plugin.backoff import Backoff
 from plugin.conflict import Conflict
 from plugin.kubelet import KubeletFolders, RegisterRefused, RegistrationPath, register

@@ -33,7 +33,7 @@ from driver.claims.status import ClaimStatus, Failures
 from driver.claims.steps import NoSteps, Step, Steps
 from driver.claims.waits import Waits
 from driver.devices.offered import DoorView
-from node.chance import chance
+from node.clocks import chance
 from node.events import EventSink
 from node.ledger.ledger import HeldError, Ledger
 from node.ledger.overlap import wholes_of

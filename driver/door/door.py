@@ -29,7 +29,7 @@ from driver.door.registration import DoorOptions, DoorStatus, RegistrationState
 from driver.door.serving import Serving
 from driver.door.socket_names import claim_sockets, registration_sockets, sweep
 from driver.door.successor import Successor
-from node.chance import chance
+from node.clocks import chance
 from node.directories import DirectoryWatcher, Inotify, open_inotify
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered

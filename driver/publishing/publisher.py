@@ -34,7 +34,7 @@ from driver.publishing.faults import PublishingFaults
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, text_at
-from node.chance import chance
+from node.clocks import chance
 from node.events import EventSink
 from node.files import FileError
 from node.rules import Door

@@ -28,7 +28,7 @@ from driver.devices.offered import DoorView
 from driver.holders.naming import Naming
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
-from node.chance import chance
+from node.clocks import chance
 from node.events import EventSink, EventType
 from node.inventory.model import Device
 from node.rules import Door, Rule, rule_for

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from node.chance import chance
+from node.clocks import chance
 from node.inventory.diff import Diff, diff
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot, SourceState, SourceStatus

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from node.inventory.model import Device, Snapshot
 from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown, PodsKnown
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, draining_owner, plugin_owner
+from node.ledger.events import ClaimRefused, HoldsChanged, ReleasesAdvanced, ReleasesPending
+from node.ledger.ledger import HeldError, Hold, HoldsReleased, HoldState, Ledger, draining_owner, plugin_owner
 from node.ledger.offer_context import OfferContext, by_place
 from node.ledger.overlap import wholes_of
 from node.ledger.pending_release import PendingRelease
@@ -34,15 +35,9 @@ from node.values import replace
 
 log = logging.getLogger("ostler.holds")
 
-Refused = Callable[[str, HeldError], None]
-"""Hears of a claim (its UID) that is refused a device which the plugin door has given out."""
-
 
 class HoldKeeper:
-    """Keeps ``ledger``. ``pods``: what is known of this node's pods, to be replaced when more is.
-
-    ``changed``: told when the ledger is another, and so what both doors show. ``refused``: see ``Refused``.
-    """
+    """Keeps ``ledger``, and publishes on its bus what follows for doors, claims and checks (``node.ledger.events``)."""
 
     def __init__(
         self,
@@ -52,7 +47,6 @@ class HoldKeeper:
         *,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
-        changed: Callable[[], None] = lambda: None,
         tenants: Tenants | None = None,
     ) -> None:
         self.ledger = ledger
@@ -60,10 +54,7 @@ class HoldKeeper:
         self.plugin = plugin
         self.draining = draining
         self.pods: PodsKnown = NobodyKnown()
-        self.changed = changed
-        self.refused: Refused = lambda *_: None
-        self.drains: Callable[[], None] = lambda: None
-        """Called when devices may have to be looked at."""
+        """What is known of this node's pods."""
         self._clock = clock
         self._monotonic = monotonic
         self._reserved: Mapping[str, tuple[Hold, ...]] = {}
@@ -89,7 +80,13 @@ class HoldKeeper:
         self._unsettled = False
         self.relieved = 0.0
         """Monotonic time until which an instance before this one may have answered the kubelet."""
-        ledger.freed = self._freed
+        self._publish = ledger.bus.publish
+        ledger.bus.subscribe(HoldsReleased, self._released)
+        ledger.bus.subscribe(ReleasesAdvanced, lambda _: self.settle())
+
+    def know(self, pods: PodsKnown) -> None:
+        """Ask these of pods from now on."""
+        self.pods = pods
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """The plugin door gives these out now: all are taken, or none. Raises HeldError."""
@@ -105,7 +102,7 @@ class HoldKeeper:
         self.ledger.take_each(holds)
         grants = [Grant(hold.device, hold.within, resource, each.id) for hold, each in zip(holds, devices, strict=True)]
         self.plugin.granted(grants, self._monotonic(), at)
-        self.changed()
+        self._publish(HoldsChanged())
 
     def is_refused(self, devices: Sequence[OfferedDevice]) -> bool:
         """Whether a claim has one of these, so that ``allocate`` refuses them and nothing has to be waited for."""
@@ -156,7 +153,7 @@ class HoldKeeper:
         """The kubelet's checkpoint says this; see ``KubeletAllocations.attribute``."""
         self.plugin.attribute(recorded, self._monotonic())
         self._note_tenants()
-        self.drains()
+        self._publish(ReleasesPending())
 
     def _note_tenants(self) -> None:
         tenancies = tuple(self.plugin.tenancies())
@@ -214,9 +211,9 @@ class HoldKeeper:
         finally:
             self._settling = False
         for uid, error in refused:
-            self.refused(uid, error)
+            self._publish(ClaimRefused(uid, error))
         if self.ledger.version != version:
-            self.changed()
+            self._publish(HoldsChanged())
 
     def begin(self, answered_until: float) -> None:
         """The kubelet is served by this instance from now on, and may be answered by the one before until then."""
@@ -263,8 +260,8 @@ class HoldKeeper:
             contested=contested,
         )
 
-    def _freed(self, holds: tuple[Hold, ...]) -> None:
-        for hold in holds:
+    def _released(self, event: HoldsReleased) -> None:
+        for hold in event.holds:
             if hold.door is not None and not hold.admin and hold.state is not HoldState.DRAINING:
                 self._last[hold.device] = hold.door
                 self._given_back += (hold,)
@@ -279,7 +276,7 @@ class HoldKeeper:
         now = self._monotonic()
         had = [self._with_users(hold) for hold in held if hold.state is not HoldState.RESERVED]
         self.tenants.update(had, now, self._clock(), sure=self._began)
-        self.drains()
+        self._publish(ReleasesPending())
         facts = {hold.owner: hold for hold in pods.values()}
         pending = self.tenants.wanted(now)
         for device, hold in self.draining.wanted().items():

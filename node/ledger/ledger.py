@@ -13,9 +13,10 @@ somebody still holds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
+from node.events import EventBus
 from node.rules import Door
 from node.values import Value, quick, value
 
@@ -124,12 +125,21 @@ def excludes(one: Hold, other: Hold) -> bool:
     return one.device in other.within or other.device in one.within
 
 
+@value
+class HoldsReleased(Value):
+    """An owner has given these back; what it holds from now on is in the ledger already."""
+
+    holds: tuple[Hold, ...]
+
+
 class Ledger:
-    """All holds of this node; see the module for what is always true of it."""
+    """All holds of this node; see the module for what is always true of it.
+
+    ``bus``: publishes ``HoldsReleased``, and what the parts around the ledger have to say (``node.ledger.events``).
+    """
 
     def __init__(self) -> None:
-        self.freed: Callable[[tuple[Hold, ...]], None] = lambda _: None
-        """Told of what an owner has given back, in the same step."""
+        self.bus = EventBus()
         self.version = 0
         """Grows with every change."""
         self._by_owner: dict[str, tuple[Hold, ...]] = {}
@@ -192,7 +202,7 @@ class Ledger:
         """Forget everything that the owner holds; returns it, nothing if it held nothing."""
         released = self._forget(owner)
         if released:
-            self.freed(released)
+            self.bus.publish(HoldsReleased(released))
         return released
 
     def _forget(self, owner: str) -> tuple[Hold, ...]:
@@ -253,4 +263,4 @@ class Ledger:
             kept = {hold.device for hold in holds}
             given_back = tuple([hold for hold in before if hold.device not in kept])
             if given_back:
-                self.freed(given_back)
+                self.bus.publish(HoldsReleased(given_back))

@@ -11,9 +11,10 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.health.telling import named
 from node.inventory.live.passing import in_passing
+from node.ledger.events import ReleasesAdvanced, ReleasesPending
 from node.ledger.observer import HoldsObserver, Silent
 from node.ledger.pending_release import Order, PendingRelease
 from node.ledger.processes import ComputeProcesses, Process
@@ -30,7 +31,7 @@ class _Finding(Value):
 
 
 class ProcessCheck:
-    """Makes the looks that ``draining`` orders while ``run`` runs; ``told`` is called after looks that changed it.
+    """Makes the checks that ``draining`` orders while ``run`` runs, and publishes ``ReleasesAdvanced`` on ``bus``.
 
     ``clock``: monotonic seconds.
     """
@@ -39,7 +40,7 @@ class ProcessCheck:
         self,
         draining: PendingRelease,
         processes: ComputeProcesses,
-        told: Callable[[], None],
+        bus: EventBus,
         *,
         clock: Callable[[], float],
         events: EventSink,
@@ -47,7 +48,7 @@ class ProcessCheck:
     ) -> None:
         self._draining = draining
         self._processes = processes
-        self._told = told
+        self._bus = bus
         self._clock = clock
         self._events = events
         self._observer = observer
@@ -56,10 +57,7 @@ class ProcessCheck:
         self._unseen: set[str] = set()
         """Devices of which it was told that nobody can tell their processes."""
         self._woken = asyncio.Event()
-
-    def wake(self) -> None:
-        """``draining`` may have ordered looks."""
-        self._woken.set()
+        bus.subscribe(ReleasesPending, lambda _: self._woken.set())
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -81,7 +79,7 @@ class ProcessCheck:
             self._take(finding)
         self._tell_unseen({each.order.device.name for each in findings if not each.problem and each.processes is None})
         if self._draining.wanted() != before:
-            self._told()
+            self._bus.publish(ReleasesAdvanced())
 
     def _found(self, order: Order) -> _Finding:
         """In the thread."""

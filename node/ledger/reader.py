@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import grpc
 import grpc.aio
 
+from node.clocks import Clocks
 from node.inventory.live.passing import in_passing
 from node.kubelet.podresources import OPTIONS, TIMEOUT, PodResourcesRefused, ids_by_resource, readable, socket_below
 from node.ledger.reading import Holding, Reading
@@ -82,28 +83,26 @@ class KubeletSource(KubeletReader, Protocol):
 class KubeletLook:
     """Looks at the kubelet with this root folder; ``device_plugins`` is where its checkpoint is.
 
-    ``clock``: monotonic seconds. ``unix``: nanoseconds of the clock that stamps files. ``seconds``: for each question.
+    ``clocks.clock`` is the one that stamps files. ``seconds``: for each question.
     """
 
     def __init__(
         self,
         root: Path,
         device_plugins: Path,
+        clocks: Clocks,
         *,
-        clock: Callable[[], float],
-        unix: Callable[[], int],
         seconds: float = TIMEOUT,
     ) -> None:
         self._socket = socket_below(root)
         self._folder = device_plugins
-        self._clock = clock
-        self._unix = unix
+        self._clocks = clocks
         self._seconds = seconds
         self._last: tuple[FileId, Holdings] | None = None
 
     async def read(self) -> Reading:
         """One look, begun now."""
-        began = self._clock()
+        began = self._clocks.monotonic()
         listed, allocatable, recorded = None, None, None
         faults: list[str] = []
         try:
@@ -166,7 +165,7 @@ class KubeletLook:
         seen = FileId.of(path)
         if self._last is not None and seen == self._last[0]:
             return self._last[1]
-        now = self._unix()
+        now = int(self._clocks.clock() * 1e9)
         read, found = await in_passing(lambda: read_checkpoint(path))
         settled = read is not None and now - read.modified_ns > RACY_NS
         self._last = (read, found) if read is not None and settled else None

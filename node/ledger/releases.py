@@ -14,9 +14,11 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from node.events import EventBus
 from node.files import FileError, JsonValue, read_record, write_record
 from node.inventory.live.passing import in_passing
 from node.ledger.containers import PodContainers
+from node.ledger.events import ReleasesAdvanced, ReleasesPending
 from node.ledger.ledger import HeldError, Hold
 from node.ledger.overlap import wholes_of
 from node.ledger.tenants import WAIT, Tenancy, Tenants
@@ -42,7 +44,7 @@ class _Look(Value):
 
 
 class Releases:
-    """``settle``: called when fewer pods are waited for, or a device has been pending for long enough.
+    """Publishes ``ReleasesAdvanced`` on ``bus`` when fewer pods are waited for, or one was for long enough.
 
     ``clock``: Unix seconds.
     """
@@ -53,14 +55,14 @@ class Releases:
         containers: PodContainers,
         state_dir: Path,
         *,
-        settle: Callable[[], None],
+        bus: EventBus,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
     ) -> None:
         self._tenants = tenants
         self._containers = containers
         self._path = state_dir / FILE_NAME
-        self._settle = settle
+        self._bus = bus
         self._clock = clock
         self._monotonic = monotonic
         self._looking = asyncio.Lock()
@@ -73,13 +75,14 @@ class Releases:
         self._woken = asyncio.Event()
         self._over = False
         """Whether this process decides nothing any more: a successor may."""
+        bus.subscribe(ReleasesPending, self._wake)
 
     @property
     def off(self) -> str:
         """Why nobody can tell whether containers are left; empty where somebody can."""
         return self._containers.off
 
-    def wake(self) -> None:
+    def _wake(self, _: ReleasesPending) -> None:
         """Somebody's end may be waited for, or something has to be written down."""
         if self._tenants.waited_for or self._tenants.version != self._written:
             self._woken.set()
@@ -115,7 +118,7 @@ class Releases:
             if left:
                 if self._over or self._monotonic() >= until:
                     error = self._refusal(resource, devices, left)
-                    self._settle()
+                    self._bus.publish(ReleasesAdvanced())
                     raise error
                 await asyncio.sleep(STEP)
 
@@ -158,7 +161,7 @@ class Releases:
         pending = self._tenants.wanted(self._monotonic())
         if news or pending != self._pending:
             self._pending = pending
-            self._settle()
+            self._bus.publish(ReleasesAdvanced())
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from node.ledger.bookkeeping import Bookkeeping
 from node.rules import Door, Rule
 from ostler.admin.holds import HoldsReport, HoldsStatus, NotReleasable, UnknownDevice
 from ostler.admin.holds_view import holds_report
-from ostler.agent.bookkeeping import Bookkeeping
 from ostler.agent.publisher import Publisher
 from ostler.metrics.figures import HoldsFigures
+from ostler.metrics.holds_counters import HoldsCounters
 
 if TYPE_CHECKING:
     from ostler.agent.dra_service import DraService
@@ -22,11 +23,13 @@ class HoldsDesk:
     def __init__(
         self,
         books: Bookkeeping,
+        counters: HoldsCounters,
         publisher: Publisher,
         second: Callable[[], DraService | None],
         rules: Callable[[], Iterable[Rule]],
     ) -> None:
         self._books = books
+        self._counters = counters
         self._publisher = publisher
         self._second = second
         self._rules = rules
@@ -74,4 +77,4 @@ class HoldsDesk:
 
     def figures(self) -> HoldsFigures:
         """For metrics."""
-        return HoldsFigures(self._books.counters, self.holds(), self._books.pending())
+        return HoldsFigures(self._counters, self.holds(), self._books.pending())

@@ -14,13 +14,13 @@ from typing import Protocol
 import grpc
 import grpc.aio
 
+from node.clocks import SELDOM, until_tick
 from node.endpoint import Endpoint
 from node.events import Event, EventType
 from node.inventory.model import Device, Snapshot, SourceStatus, Version
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors
 from node.sockets import SocketError, make_private_directory
-from node.ticks import SELDOM, until_tick
 from ostler.admin.device_calls import DeviceCalls, DeviceViews, refuse
 from ostler.admin.dra import DraStatus, DraView
 from ostler.admin.health_messages import health_status_message

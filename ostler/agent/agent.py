@@ -61,7 +61,7 @@ log = logging.getLogger("ostler.agent")
 
 LATEST = 1.0
 """Most seconds after the start that the agent's own socket and the probes wait for the kubelet."""
-FOR_ALLOCATE = ("ostler.agent.bookkeeping", "node.kubelet.checkpoint", "protos.podresources.v1.api_pb2_grpc")
+FOR_ALLOCATE = ("node.ledger.bookkeeping", "node.kubelet.checkpoint", "protos.podresources.v1.api_pb2_grpc")
 """Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
 BETWEEN = 0.02
 """Seconds between two parts that begin once the kubelet has the list, so that an Allocate waits for one at most."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from node.events import EventSink
 from node.inventory.model import Snapshot
 from node.inventory.source import Source
 from node.offer import Offer, OfferedDevice
@@ -26,11 +28,15 @@ from plugin.answer import renderer
 from plugin.door import PluginDoor, ResourceStatus
 
 if TYPE_CHECKING:
+    from node.ledger.bookkeeping import Bookkeeping
+    from node.ledger.containers import PodContainers
+    from node.ledger.processes import ComputeProcesses
+    from node.ledger.reader import KubeletSource
     from ostler.admin.holds import HoldsStatus
     from ostler.admin.holds_desk import HoldsDesk
-    from ostler.agent.bookkeeping import Bookkeeping
     from ostler.agent.dra_service import DraService
     from ostler.metrics.figures import DraFigures, HoldsFigures
+    from ostler.metrics.holds_counters import HoldsCounters
 
 
 @value
@@ -142,7 +148,13 @@ class BothDoors:
         """Who has what, for people."""
         from ostler.admin.holds_desk import HoldsDesk
 
-        return HoldsDesk(self._opened_books(), self.publisher, lambda: self.second, lambda: self._settings.rules)
+        return HoldsDesk(
+            self._opened_books(),
+            self._holds_counters,
+            self.publisher,
+            lambda: self.second,
+            lambda: self._settings.rules,
+        )
 
     def holds_status(self) -> HoldsStatus | None:
         """Who has what, in one line; None as long as nobody had to know."""
@@ -168,19 +180,22 @@ class BothDoors:
         if self._books is not None:
             self._books.kubelet_changed()
 
+    @cached_property
+    def _holds_counters(self) -> HoldsCounters:
+        from ostler.metrics.holds_counters import HoldsCounters
+
+        return HoldsCounters(self._around.edges.clock)
+
     def _opened_books(self) -> Bookkeeping:
         """Who has what; made when it is first needed, which is after the kubelet was registered with."""
         if self._books is None:
-            from ostler.agent.bookkeeping import Bookkeeping
+            from node.ledger.events import AllocatableRead, HoldsChanged
 
-            self._books = Bookkeeping(
-                self._settings,
-                self._around.edges,
-                compute_processes(self._sources, self._settings.roots.proc),
-                events=self._around.events,
-                changed=self.publisher.held,
-                heard=self._plugin.heard,
-            )
+            around = self._around
+            processes = compute_processes(self._sources, self._settings.roots.proc)
+            self._books = open_books(self._settings, around.edges, processes, around.events, self._holds_counters)
+            self._books.bus.subscribe(HoldsChanged, self.publisher.held)
+            self._books.bus.subscribe(AllocatableRead, self._plugin.heard)
             self._books.begin(relieves=self.relieves)
             # Before the Allocate that may have asked for them: what overlaps has to be known.
             self._books.place(self.publisher.shown[0], self._settings.rules)
@@ -217,3 +232,31 @@ class BothDoors:
         )
         self.publisher.submit(around.judged())
         self._group.create_task(self.second.run(around.settled), name="DRA door")
+
+
+def open_books(
+    settings: Settings,
+    edges: Edges,
+    processes: ComputeProcesses,
+    events: EventSink,
+    counters: HoldsCounters,
+    *,
+    reader: KubeletSource | None = None,
+    containers: PodContainers | None = None,
+) -> Bookkeeping:
+    """The node's ledger by these settings; ``reader`` and ``containers`` as for ``Bookkeeping``."""
+    from node.ledger.bookkeeping import Bookkeeping, BookkeepingOptions
+    from ostler.agent.handover import LINGER
+
+    options = BookkeepingOptions(
+        settings.kubelet.registry_dir.parent,
+        settings.kubelet.device_plugin_dir,
+        settings.state_dir,
+        settings.roots.proc,
+        settings.roots.sys / "fs/cgroup",
+        settings.holds.ignore_processes,
+        LINGER,
+    )
+    return Bookkeeping(
+        options, edges, processes, events=events, observer=counters, reader=reader, containers=containers
+    )

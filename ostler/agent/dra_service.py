@@ -36,6 +36,8 @@ from node.door_policy.acting import Acting, effective
 from node.door_policy.taint_support import Taints
 from node.events import EventSink, EventType
 from node.inventory.model import Device, Snapshot
+from node.ledger.bookkeeping import Bookkeeping
+from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.ledger.overlap import wholes_of
@@ -44,7 +46,6 @@ from node.rules import Door, Doors, Rule
 from node.values import replace
 from ostler.admin.dra import ClaimView, DraStatus, SlicesView
 from ostler.admin.dra_views import claim_views, door_summary, slices_view
-from ostler.agent.bookkeeping import Bookkeeping
 from ostler.agent.claims_api import CALLS, NodeCheck, api_maker, node_check
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads
@@ -97,7 +98,7 @@ class DraService:
         self._view = DoorView()
         self.offer = Offer()
         """What the door makes of the snapshot that is shown."""
-        self.counters = DraCounters(edges.clock, lost=lambda: books.counters.lost(Door.DRA))
+        self.counters = DraCounters(edges.clock, lost=lambda: books.observer.lost(Door.DRA))
         self._api = AsyncResourceApi(api_maker(settings, edges.random), threads=CALLS)
         self._shown = self._shown_before()
         check = node_check(settings)
@@ -111,8 +112,8 @@ class DraService:
         self._slices = self._made_slices(check)
         self._withdrawal = self._made_withdrawal()
         books.know(self._holders)
-        books.keeper.refused = self._claims.lost
-        books.told = self._claims.freed
+        books.bus.subscribe(ClaimRefused, lambda refused: self._claims.lost(refused.uid, refused.error))
+        books.bus.subscribe(HoldsChanged, lambda _: self._claims.freed())
 
     def _shown_before(self) -> ShownDevices:
         shown = ShownDevices(self._settings.state_dir)
@@ -372,7 +373,7 @@ class DraService:
         dropped = self._doors.support.taints is Taints.DROPPED
         contested = frozenset() if dropped else context.contested
         for device in sorted(contested - self._contested):
-            self._books.counters.evicted()
+            self._books.observer.evicted()
             log.warning("a claim lost its device to a pod, its pod is evicted", extra={"device": device})
         self._contested = contested
 

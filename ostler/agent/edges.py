@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import field
 
-from node.chance import chance
+from node.clocks import chance
 from node.values import Value, value
 from ostler.agent.systemd import Notifier
 

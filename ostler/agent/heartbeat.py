@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from node.ticks import SELDOM, until_tick
+from node.clocks import SELDOM, until_tick
 from ostler.agent.systemd import Notifier
 from ostler.metrics.counters import Pulse
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.chance import chance
+from node.clocks import chance
 from node.events import Event, EventType
 from node.values import Value, value
 from ostler import __version__

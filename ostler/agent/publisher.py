@@ -24,7 +24,8 @@ from plugin.door import PluginDoor
 
 if TYPE_CHECKING:
     from node.cdi.directory import CdiDirectory
-    from ostler.agent.bookkeeping import Bookkeeping
+    from node.ledger.bookkeeping import Bookkeeping
+    from node.ledger.events import HoldsChanged
     from ostler.agent.dra_service import DraService
 
 log = logging.getLogger("ostler.publisher")
@@ -81,7 +82,7 @@ class Publisher:
         self._snapshot = snapshot
         self._wanted.set()
 
-    def held(self) -> None:
+    def held(self, _: HoldsChanged | None = None) -> None:
         """Have what is shown follow what is held, soon; for the event loop."""
         if self._looking is None:
             seconds = ALONE if self._second() is None else HOLDS

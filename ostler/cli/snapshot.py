@@ -104,7 +104,7 @@ def _read(arguments: argparse.Namespace) -> State:
 
 def _read_cluster(arguments: argparse.Namespace) -> State:
     # Here and not above: files need no client library.
-    from node.chance import chance
+    from node.clocks import chance
     from ostler.explain.reading.access import connect, find_access
     from ostler.explain.reading.live import Wanted, read_cluster
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kube.bodies import JsonObject
-from node.chance import chance
+from node.clocks import chance
 from node.rules import Door
 from ostler.agent.node_events import Environment, events_wanted
 from ostler.config.settings import Settings

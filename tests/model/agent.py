@@ -19,15 +19,17 @@ from driver.door.observer import Silent as SilentDriver
 from node.door_policy.record import KnownDoors
 from node.door_policy.taint_support import Taints, TaintSupport
 from node.inventory.model import Snapshot
+from node.ledger.events import HoldsChanged
 from node.ledger.offer_context import OfferContext
 from node.offer import Offer, OfferedDevice
 from node.rules import Rule
 from node.values import replace
-from ostler.agent.bookkeeping import Bookkeeping
+from ostler.agent.both_doors import open_books
 from ostler.agent.dra_service import DraService
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettings, Settings
+from ostler.metrics.holds_counters import HoldsCounters
 from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
@@ -82,15 +84,11 @@ class Agent:
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
         edges = Edges(loop.unix, loop.time, _half)
-        self.books = Bookkeeping(
-            self.settings,
-            edges,
-            processes,
-            events=self.events,
-            changed=self._changed,
-            reader=kubelet,
-            containers=kubelet,
+        counters = HoldsCounters(edges.clock)
+        self.books = open_books(
+            self.settings, edges, processes, self.events, counters, reader=kubelet, containers=kubelet
         )
+        self.books.bus.subscribe(HoldsChanged, lambda _: self._changed())
         self.books.draining.off = ""
         self.keeper = self.books.keeper
         self.second = _Second(

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 
+from node.clocks import until_tick
 from node.inventory.live.signatures import Signature
-from node.ticks import until_tick
 
 INTERVAL = 0.9
 """Seconds between readings, at its ticks: a change is in a snapshot within a second, for some 0.04 % of a core."""

@@ -14,12 +14,12 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from node.clocks import SELDOM, until_tick
 from node.health.kernel.links import Watched, watched
 from node.health.signal import Condition
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.model import Snapshot
 from node.rules import Rule
-from node.ticks import SELDOM, until_tick
 
 log = logging.getLogger("ostler.live")
 

@@ -9,6 +9,7 @@ import pytest
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger.allocations import KubeletAllocations
+from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger
 from node.ledger.pending_release import PendingRelease
@@ -44,16 +45,17 @@ class Node:
             self.draining,
             clock=lambda: 1000.0 + self.now,
             monotonic=lambda: self.now,
-            changed=self._changed,
         )
-        self.keeper.refused = lambda uid, error: self.refused.append((uid, error.wanted.device))
+        bus = self.keeper.ledger.bus
+        bus.subscribe(HoldsChanged, self._changed)
+        bus.subscribe(ClaimRefused, lambda event: self.refused.append((event.uid, event.error.wanted.device)))
         self.devices = devices
         self.keeper.begin(0.0)
         self.keeper.place(Snapshot(1, devices), (rule,))
         if read:
             self.read()
 
-    def _changed(self) -> None:
+    def _changed(self, _: HoldsChanged) -> None:
         self.changes += 1
 
     def allocate(self, *devices: Device) -> None:
@@ -219,7 +221,6 @@ def test_nothing_is_looked_at_before_it_is_known_what_pods_have() -> None:
         PendingRelease(),
         clock=lambda: node.now,
         monotonic=lambda: node.now,
-        changed=lambda: None,
     )
     fresh.begin(0.0)
     fresh.place(Snapshot(1, node.devices), (BOTH,))

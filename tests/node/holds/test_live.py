@@ -10,6 +10,7 @@ from node.ledger.ledger import HoldState
 from node.ledger.loop import HoldsLoop
 from node.ledger.observer import Outcome, Silent
 from node.ledger.reader import KubeletLook
+from ostler.agent.edges import Edges
 from sandbox.kubelet.pods import Container, Pod
 from tests.background import background
 from tests.events import Told
@@ -41,7 +42,7 @@ async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_
     holds.place(snapshot(*CARDS), (GPU,))
     holds.barrier(time.monotonic())
     loop = HoldsLoop(
-        KubeletLook(short_dir, short_dir / "device-plugins", clock=time.monotonic, unix=time.time_ns),
+        KubeletLook(short_dir, short_dir / "device-plugins", Edges()),
         lambda reading: holds.read(reading, NobodyKnown(), 1000.0),
         lambda: holds.unseen,
         clock=time.monotonic,

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from node.events import EventType
+from node.events import EventBus, EventType
 from node.inventory.model import Device
+from node.ledger.events import ReleasesAdvanced, ReleasesPending
 from node.ledger.observer import Silent
 from node.ledger.pending_release import PendingRelease
 from node.ledger.process_check import ProcessCheck
@@ -36,6 +37,8 @@ class Driver(Silent):
         self.found: list[int] = []
         self.threads: set[str] = set()
         self.told = 0
+        self.bus = EventBus()
+        self.bus.subscribe(ReleasesAdvanced, self.tell)
         self.events = Told()
         self.draining = PendingRelease()
 
@@ -49,27 +52,27 @@ class Driver(Silent):
     def looked(self, processes: int) -> None:
         self.found.append(processes)
 
-    def tell(self) -> None:
+    def tell(self, _: ReleasesAdvanced) -> None:
         self.told += 1
 
     def lookout(self, clock: Callable[[], float]) -> ProcessCheck:
-        return ProcessCheck(self.draining, self, self.tell, clock=clock, events=self.events, observer=self)
+        return ProcessCheck(self.draining, self, self.bus, clock=clock, events=self.events, observer=self)
 
 
 def play(driver: Driver, story: Callable[[ProcessCheck], Awaitable[None]]) -> None:
     beside(lambda: driver.lookout(asyncio.get_running_loop().time), ProcessCheck.run, story)
 
 
-def _update(driver: Driver, lookout: ProcessCheck, *devices: Device) -> None:
+def _update(driver: Driver, *devices: Device) -> None:
     driver.draining.update(devices, (), asyncio.get_running_loop().time(), 1000.0)
-    lookout.wake()
+    driver.bus.publish(ReleasesPending())
 
 
 def test_devices_are_free_after_one_look_at_each() -> None:
     driver = Driver()
 
     async def story(lookout: ProcessCheck) -> None:
-        _update(driver, lookout, ONE, TWO)
+        _update(driver, ONE, TWO)
         await asyncio.sleep(100)
 
     play(driver, story)
@@ -84,7 +87,7 @@ def test_a_driver_that_tells_of_no_processes_is_told_of_once_for_all_devices(cap
 
     async def story(lookout: ProcessCheck) -> None:
         for devices in ((TWO, ONE), (), (ONE,)):
-            _update(driver, lookout, *devices)
+            _update(driver, *devices)
             await asyncio.sleep(100)
 
     with caplog.at_level(logging.WARNING, "ostler.holds"):
@@ -101,7 +104,7 @@ def test_a_left_over_process_is_told_once_and_its_end_too() -> None:
     driver.processes[ONE.name] = (LEFT,)
 
     async def story(lookout: ProcessCheck) -> None:
-        _update(driver, lookout, ONE)
+        _update(driver, ONE)
         await asyncio.sleep(100)
         assert driver.told == 1
         driver.processes[ONE.name] = ()
@@ -126,12 +129,12 @@ def test_what_was_found_before_a_device_was_free_is_another_story(left: tuple[Pr
     driver.processes[ONE.name] = (LEFT,)
 
     async def story(lookout: ProcessCheck) -> None:
-        _update(driver, lookout, ONE)
+        _update(driver, ONE)
         await asyncio.sleep(20)
         driver.draining.release(ONE.name)
-        _update(driver, lookout)
+        _update(driver)
         driver.processes[ONE.name] = left
-        _update(driver, lookout, ONE)
+        _update(driver, ONE)
         await asyncio.sleep(20)
 
     play(driver, story)
@@ -144,7 +147,7 @@ def test_a_driver_that_fails_is_asked_again_and_keeps_the_device() -> None:
     driver.problem = "NVML does not answer"
 
     async def story(lookout: ProcessCheck) -> None:
-        _update(driver, lookout, ONE)
+        _update(driver, ONE)
         await asyncio.sleep(30)
         assert driver.draining.wanted()[ONE.name].holder.endswith("which fails: NVML does not answer")
         driver.problem = ""

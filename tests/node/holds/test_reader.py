@@ -22,6 +22,7 @@ from node.ledger.ledger import HoldState
 from node.ledger.reader import CheckpointFault, KubeletLook, read_checkpoint
 from node.ledger.reading import Holding
 from node.opening import KUBELET_STATE
+from ostler.agent.edges import Edges
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.pods import Container, Pod
 from tests.node.offer.making import gpu, snapshot
@@ -33,7 +34,7 @@ FILE = "kubelet_internal_checkpoint"
 
 def _look(root: Path, unix: int | None = None) -> KubeletLook:
     later = time.time_ns() + 3_600_000_000_000 if unix is None else unix
-    return KubeletLook(root, root / "device-plugins", clock=time.monotonic, unix=lambda: later, seconds=1.0)
+    return KubeletLook(root, root / "device-plugins", Edges(lambda: later / 1e9), seconds=1.0)
 
 
 def _checkpoint(root: Path, *ids: str, name: str = FILE) -> Path:
@@ -230,9 +231,7 @@ async def test_a_kubelet_that_hangs_is_given_up(short_dir: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(short_dir / "pod-resources/kubelet.sock"))
         silent.listen()
-        look = KubeletLook(
-            short_dir, short_dir / "device-plugins", clock=time.monotonic, unix=time.time_ns, seconds=0.1
-        )
+        look = KubeletLook(short_dir, short_dir / "device-plugins", Edges(), seconds=0.1)
         reading = await look.read()
     assert reading.listed is None
     assert "DEADLINE_EXCEEDED" in reading.faults[0]

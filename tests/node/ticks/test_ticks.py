@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.ticks import until_tick
+from node.clocks import until_tick
 
 TIMES = st.integers(0, 10**9).map(lambda count: count / 1024)
 

@@ -8,15 +8,17 @@ from pathlib import Path
 
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind, Snapshot
+from node.ledger.events import AllocatableRead, HoldsChanged
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.ledger.processes import Process
 from node.ledger.reading import Holding, Reading
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors, Rule, Selector
-from ostler.agent.bookkeeping import Bookkeeping
+from ostler.agent.both_doors import open_books
 from ostler.agent.edges import Edges
 from ostler.config.settings import InventorySettings, Settings
+from ostler.metrics.holds_counters import HoldsCounters
 from tests.events import Told
 from tests.virtual_time import beside, now
 
@@ -121,16 +123,19 @@ class Desk:
         self.kubelet, self.processes, self.events = Kubelet(), Processes(), Told()
         self.changes: list[float] = []
         self.heard: list[tuple[float, frozenset[tuple[str, str]]]] = []
-        self.books = Bookkeeping(
+        edges = Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0)
+        self.counters = HoldsCounters(edges.clock)
+        self.books = open_books(
             Settings(inventory=InventorySettings(recorded=Path("/nowhere")), state_dir=state_dir),
-            Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0),
+            edges,
             self.processes,
-            events=self.events,
-            changed=lambda: self.changes.append(round(now(), 3)),
-            heard=lambda *told: self.heard.append(told),
+            self.events,
+            self.counters,
             reader=self.kubelet,
             containers=self.containers,
         )
+        self.books.bus.subscribe(HoldsChanged, lambda _: self.changes.append(round(now(), 3)))
+        self.books.bus.subscribe(AllocatableRead, lambda read: self.heard.append((read.asked_at, read.devices)))
         self.books.draining.off = ""
         self.books.begin(relieves=relieves)
         self.books.place(Snapshot(1, devices), (rule,))

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+from node.ledger.bookkeeping import ALONE
+from node.ledger.events import HoldsChanged
 from node.ledger.processes import Process
 from node.ledger.reading import Holding
-from ostler.agent.bookkeeping import ALONE
 from tests.ostler.agent.books import GPU, LATER, PLUGIN, Desk, gpu, offered, play, shown
 from tests.virtual_time import START, beside, now
 
@@ -198,7 +199,7 @@ def test_it_is_told_when_everything_is_known() -> None:
     async def story(desk: Desk) -> None:
         told: list[float] = []
         desk.context()
-        desk.books.told = lambda: told.append(round(now(), 3))
+        desk.books.bus.subscribe(HoldsChanged, lambda _: told.append(round(now(), 3)))
         while not desk.books.keeper.known:
             await asyncio.sleep(0.1)
         assert told[-1] == 3.5

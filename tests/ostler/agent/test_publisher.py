@@ -8,13 +8,13 @@ from pathlib import Path
 
 from node.events import EventType
 from node.inventory.model import Snapshot
+from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.ledger import Hold, plugin_owner
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Offer
 from node.rules import Door, Doors, Rule
 from node.topology.model import Topology
 from node.values import replace
-from ostler.agent.bookkeeping import Bookkeeping
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor

@@ -11,11 +11,12 @@ from typing import Any
 
 from driver.publishing.withdrawal import Withdrawal
 from node.inventory.model import Device, Snapshot
+from node.ledger.events import HoldsChanged
 from node.ledger.processes import Process
 from node.ledger.reading import Holding, Reading
 from node.rules import Door, Doors, Rule
 from node.values import replace
-from ostler.agent.bookkeeping import Bookkeeping
+from ostler.agent.both_doors import open_books
 from ostler.agent.dra_service import DraService
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
@@ -27,6 +28,7 @@ from ostler.config.settings import (
     KubernetesSettings,
     Settings,
 )
+from ostler.metrics.holds_counters import HoldsCounters
 from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
@@ -124,14 +126,9 @@ class Both:
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
         edges = Edges(random=_half)
-        self.books = Bookkeeping(
-            self.settings,
-            edges,
-            Nothing(),
-            events=self.events,
-            changed=self.publisher.held,
-            reader=self.kubelet,
-        )
+        self.counters = HoldsCounters(edges.clock)
+        self.books = open_books(self.settings, edges, Nothing(), self.events, self.counters, reader=self.kubelet)
+        self.books.bus.subscribe(HoldsChanged, self.publisher.held)
         self.second = DraService(
             self.settings,
             edges,

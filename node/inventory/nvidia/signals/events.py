@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from node.clocks import until_tick
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED
 from node.inventory.nvidia.signals.gpus import Gpu, GpuId, SessionGpus
-from node.ticks import until_tick
 from node.values import Value, value
 
 log = logging.getLogger("ostler.nvml")

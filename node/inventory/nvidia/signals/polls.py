@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from node.clocks import SELDOM, until_tick
 from node.health.signal import Condition
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed
 from node.inventory.nvidia.signals.conditions import conditions
 from node.inventory.nvidia.signals.gpus import GpuId, SessionGpus
 from node.inventory.nvidia.signals.vitals import Vitals, VitalsReader
-from node.ticks import SELDOM, until_tick
 from node.values import replace
 
 PAUSE = 0.25

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from node.clocks import SELDOM
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.inventory.model import DeviceKind, Snapshot, SourceState, SourceStatus
 from node.inventory.nvidia.nvml_binding import Binding
@@ -26,7 +27,6 @@ from node.inventory.nvidia.signals.gpus import GpuId
 from node.inventory.nvidia.signals.polls import PULSE, Memory, Polls
 from node.inventory.nvidia.signals.rescans import Rescans
 from node.inventory.nvidia.signals.vitals import Vitals
-from node.ticks import SELDOM
 
 log = logging.getLogger("ostler.nvml")
 

@@ -1,22 +1,26 @@
-"""Who has what on this node, kept true while the agent runs: the ledger with everything that feeds it.
+"""The ledger with everything that feeds it, and what the plugin door asks of it at every Allocate.
 
-It exists from the start, because the plugin door takes devices from its first Allocate on. The kubelet is read and
-free devices are looked at while ``run`` runs. Where there is one door the kubelet is the judge, and what it says
-matters to people, and to what overlaps: it is read less often then.
+It exists from the start, because the plugin door takes devices from its first Allocate on. While ``run`` runs, the
+kubelet is read and devices that were given back are checked. On a node with one door the kubelet decides who gets a
+device, and its readings matter only to people and to devices that overlap, so it is read less often.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from pathlib import Path
 
-from node.events import EventSink, EventType
+from node.clocks import Clocks
+from node.events import EventBus, EventSink, EventType
 from node.inventory.model import Snapshot
 from node.ledger.allocations import KubeletAllocations, PodsKnown
 from node.ledger.containers import NodeContainers, PodContainers
+from node.ledger.events import AllocatableRead, HoldsChanged
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger
 from node.ledger.loop import HoldsLoop, Pace
+from node.ledger.observer import HoldsObserver
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.ledger.overlap import wholes_of
 from node.ledger.pending_release import PendingRelease
@@ -28,11 +32,7 @@ from node.ledger.releases import STEP, Releases, remembered
 from node.ledger.tenants import Tenants
 from node.offer import Offer, OfferedDevice
 from node.rules import Door, Rule
-from node.values import replace
-from ostler.agent.edges import Edges
-from ostler.agent.handover import LINGER
-from ostler.config.settings import KubeletSettings, Settings
-from ostler.metrics.holds_counters import HoldsCounters
+from node.values import Value, replace, value
 
 ANSWERING = 0.5
 """Seconds that a call of the kubelet to the instance before may still be under way."""
@@ -42,68 +42,74 @@ ALONE = Pace(every=52.0)
 """Of the readings where there is one door; a slow one is done before ``TRUSTED``, so that what is known stays known."""
 
 
-class Bookkeeping:
-    """``changed``: told when the ledger, and so what doors show, is another. For the event loop alone.
+@value
+class BookkeepingOptions(Value):
+    """``kubelet``: its root folder; ``device_plugins``: where its checkpoint is; ``cgroups``: where the node's are.
 
-    ``heard``: told what the kubelet counts as healthy, with the time (monotonic) at which it was asked.
+    ``ignore_processes``: names of programs, with ``*``, that are no users of a device. ``linger``: seconds for which an
+    instance that has handed over may still answer the kubelet.
     """
+
+    kubelet: Path
+    device_plugins: Path
+    state_dir: Path
+    proc: Path
+    cgroups: Path
+    ignore_processes: tuple[str, ...]
+    linger: float
+
+
+class Bookkeeping:
+    """Publishes on ``bus`` what ``node.ledger.events`` has. For the event loop alone."""
 
     def __init__(
         self,
-        settings: Settings,
-        edges: Edges,
+        options: BookkeepingOptions,
+        clocks: Clocks,
         processes: ComputeProcesses,
         *,
         events: EventSink,
-        changed: Callable[[], None],
-        heard: Callable[[float, frozenset[tuple[str, str]]], None] = lambda *_: None,
+        observer: HoldsObserver,
         reader: KubeletSource | None = None,
         containers: PodContainers | None = None,
     ) -> None:
-        """``reader``: looks at the kubelet in place of what the settings' folders give; ``containers`` at cgroups."""
-        self._clock, self._monotonic = clock, monotonic = edges.clock, edges.monotonic
-        self._changed = changed
-        self._heard = heard
+        """``reader``: reads the kubelet in place of the options' folders; ``containers``: in place of the cgroups."""
+        self._clock, self._monotonic = clock, monotonic = clocks.clock, clocks.monotonic
+        self._linger = options.linger
         self._events = events
-        self.counters = HoldsCounters(clock)
-        self.told: Callable[[], None] = lambda: None
-        """Called after everything that may have freed a device, or made holds known."""
+        self.observer = observer
         self.plugin = KubeletAllocations()
-        off = "" if sees_processes(settings.roots.proc) else UNSEEN
-        self.draining = PendingRelease(ignore=settings.holds.ignore_processes, off=off)
-        self.tenants = Tenants(remembered(settings.state_dir))
+        off = "" if sees_processes(options.proc) else UNSEEN
+        self.draining = PendingRelease(ignore=options.ignore_processes, off=off)
+        self.tenants = Tenants(remembered(options.state_dir))
+        self.ledger = Ledger()
+        """Who has what."""
+        self.bus: EventBus = self.ledger.bus
         self.keeper = HoldKeeper(
-            Ledger(),
-            self.plugin,
-            self.draining,
-            clock=clock,
-            monotonic=monotonic,
-            changed=self._ledger_changed,
-            tenants=self.tenants,
+            self.ledger, self.plugin, self.draining, clock=clock, monotonic=monotonic, tenants=self.tenants
         )
         self.releases = Releases(
             self.tenants,
-            containers or NodeContainers(settings.roots.sys / "fs/cgroup", settings.roots.proc, clock=monotonic),
-            settings.state_dir,
-            settle=self.keeper.settle,
+            containers or NodeContainers(options.cgroups, options.proc, clock=monotonic),
+            options.state_dir,
+            bus=self.bus,
             clock=clock,
             monotonic=monotonic,
         )
-        self._reader = reader or _look_at_kubelet(settings.kubelet, edges)
+        self._reader = reader or KubeletLook(options.kubelet, options.device_plugins, clocks)
         self._loop = HoldsLoop(
             self._reader,
             self._read,
             lambda: self.plugin.unseen,
             clock=monotonic,
-            random=edges.random,
+            random=clocks.random,
             events=events,
-            observer=self.counters,
+            observer=observer,
             pace=ALONE,
         )
-        self._lookout = ProcessCheck(
-            self.draining, processes, self.keeper.settle, clock=monotonic, events=events, observer=self.counters
+        self._process_check = ProcessCheck(
+            self.draining, processes, self.bus, clock=monotonic, events=events, observer=observer
         )
-        self.keeper.drains = self._look_at_released
         self._attributing: asyncio.Task[None] | None = None
         self._confirmable = asyncio.Event()
         self._listed: frozenset[str] = frozenset()
@@ -118,11 +124,6 @@ class Bookkeeping:
         self._refused: dict[str, float] = {}
         """Devices of which it was told that a pod could not have them, and when (monotonic)."""
         self._running = False
-
-    @property
-    def ledger(self) -> Ledger:
-        """Who has what."""
-        return self.keeper.ledger
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """The kubelet's record, where a pod has one of these by what is known, or nothing is; see ``plugin.admission``.
@@ -163,21 +164,17 @@ class Bookkeeping:
         try:
             await self.releases.ended(resource, devices)
         except HeldError as error:
-            self.counters.waited(given=False)
+            self.observer.waited(given=False)
             self._lost(resource, error)
             raise
         if self._monotonic() - began > STEP:
-            self.counters.waited(given=True)
+            self.observer.waited(given=True)
 
     async def _attribute(self) -> None:
         """Read which pods have what was given out."""
         recorded = await self._reader.recorded()
         if recorded is not None:
             self.keeper.attribute(recorded)
-
-    def _look_at_released(self) -> None:
-        self._lookout.wake()
-        self.releases.wake()
 
     async def _look_up(self, resource: str, ids: Mapping[tuple[str, str], OfferedDevice]) -> None:
         holding = await self._reader.holding(ids.keys(), self.keeper.pods.gone)
@@ -205,7 +202,7 @@ class Bookkeeping:
             self._loop.soon()
 
     def _lost(self, resource: str, error: HeldError) -> None:
-        self.counters.lost(Door.PLUGIN)
+        self.observer.lost(Door.PLUGIN)
         self._tell(resource, error)
 
     def _tell(self, resource: str, error: HeldError) -> None:
@@ -233,7 +230,7 @@ class Bookkeeping:
 
     def know(self, pods: PodsKnown) -> None:
         """Ask these of pods from now on."""
-        self.keeper.pods = pods
+        self.keeper.know(pods)
 
     def shared(self) -> None:
         """Another door needs to know what this node's pods have, from now on."""
@@ -244,7 +241,7 @@ class Bookkeeping:
 
         One that was killed may have answered a moment ago, too, and the kubelet not have entered that yet.
         """
-        self.keeper.begin(self._monotonic() + ANSWERING + (LINGER if relieves else 0.0))
+        self.keeper.begin(self._monotonic() + ANSWERING + (self._linger if relieves else 0.0))
 
     def changed_over(self) -> None:
         """The kubelet follows the lists of this instance."""
@@ -300,15 +297,11 @@ class Bookkeeping:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._loop.run(), name="readings of the kubelet")
-                group.create_task(self._lookout.run(), name="left-over processes")
+                group.create_task(self._process_check.run(), name="left-over processes")
                 group.create_task(self.releases.run(), name="containers of deleted pods")
                 group.create_task(self._confirm(), name="what is seen of containers")
         finally:
             self._running = False
-
-    def _ledger_changed(self) -> None:
-        self._changed()
-        self.told()
 
     def _standing(self) -> OfferContext:
         self._offered |= dict.fromkeys(self._healthy, self._monotonic())
@@ -325,9 +318,9 @@ class Bookkeeping:
         self.keeper.read(reading)
         self._confirmable.set()
         if reading.allocatable is not None:
-            self._heard(reading.began, reading.allocatable)
+            self.bus.publish(AllocatableRead(reading.began, reading.allocatable))
         if self._standing() != self._seen:
-            self._ledger_changed()
+            self.bus.publish(HoldsChanged())
         self._look_again()
 
     def _look_again(self) -> None:
@@ -335,12 +328,3 @@ class Bookkeeping:
         until = self.keeper.relieved
         if self._running and not self.plugin.read_since(until):
             self._loop.look_at(until)
-
-
-def _look_at_kubelet(folders: KubeletSettings, edges: Edges) -> KubeletLook:
-    return KubeletLook(
-        folders.registry_dir.parent,
-        folders.device_plugin_dir,
-        clock=edges.monotonic,
-        unix=lambda: int(edges.clock() * 1e9),
-    )
