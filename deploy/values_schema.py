@@ -13,8 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from driver.devices.effect import TaintEffect
-from driver.devices.peer import Peer
+from driver.names import Peer, TaintEffect
 from ostler.config.scalars import Json, JsonObject
 from ostler.config.schema import json_schema
 

@@ -11,9 +11,8 @@ from bench.dra.watching import SliceWatch, watching
 from bench.kubelet import WITHIN, NothingCame
 from driver.resource_api.client import ResourceApi
 from driver.slices.controller import Controller
-from driver.slices.model import DriverResources, Pool, Stats
+from driver.slices.model import DriverResources, Pool, Stats, pack
 from driver.slices.options import Options
-from driver.slices.packing import pack
 from kube.bodies import JsonObject
 from kube.client import Client
 from kube.kubeconfig import from_kubeconfig

@@ -1,20 +1,29 @@
-"""The last word on whether a claim gets its devices: the ledger's, in one step without waiting.
+"""Whether a claim gets its devices: the ledger decides, in one step without waiting.
 
 What the slices and the view said a moment ago is behind what the ledger knows now, so nothing but the ledger refuses a
-device for being held. Three kinds of refusal call for three answers: a device that another claim has, or that drains,
-is waited for; one that a pod has through the plugin door is not, because that pod may run for months; and while it is
-not known what that door has given out nothing new is taken, but what is missing may be known in a moment.
+device because it is held. Three kinds of refusal need three answers. A device that another claim has, or that is about
+to be free, is waited for. A device that a pod has through the plugin door is not, because that pod may run for months.
+While the devices that the plugin door has given out are not all known, nothing new is taken, but they may be known in a
+moment.
+
+The scheduler does not know what the kubelet gives out, so it may allocate a device in the moment in which a pod gets it
+through the plugin door. The claim's pod then waits here for ever, unless a taint on the device evicts it and it is
+scheduled elsewhere. ``Losers`` says which devices get that taint; all of this must hold:
+
+- the claim is waiting: it is not prepared, it is not being released, and its pod is still there;
+- a pod is proved to live that has the device (``Hold.live``);
+- no other claim is prepared with the device, because its pods would be evicted as well.
+
+Claims with adminAccess are in nobody's way and never lose a device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from driver.claims.book import ClaimBook
-from driver.claims.losers import lost_to_pod
-from driver.claims.plan import holds_of
 from driver.claims.record import ClaimRecord
-from node.ledger.ledger import HeldError, HoldState
+from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, excludes
 from node.rules import Door
 from node.values import Value, value
 
@@ -60,7 +69,7 @@ def take(book: ClaimBook, record: ClaimRecord, known: Callable[[], bool]) -> Ref
 
 def _lost(book: ClaimBook, record: ClaimRecord) -> tuple[HeldError, ...]:
     """All that pods have of it: the first thing in the way may be another one."""
-    found = ((hold, book.ledger.obstacle(hold)) for hold in holds_of(record))
+    found = ((hold, book.ledger.obstacle(hold)) for hold in record.holds)
     errors = (HeldError(hold, by) for hold, by in found if by is not None)
     return tuple(error for error in errors if lost_to_pod(error))
 
@@ -81,3 +90,87 @@ def _advice_on_pod(error: HeldError) -> str:
     """Whether taints are kept is not known here, so that what is said is true where they are dropped as well."""
     when = "" if error.by.live else "as soon as that pod is known to live, "
     return f"{when}{_EVICTED}; {_NOT_EVICTED}"
+
+
+@value
+class LostDevice(Value):
+    """``claim`` (``namespace/name``) waits for ``wanted``; a pod had it, or what overlaps it."""
+
+    claim: str
+    wanted: Hold
+
+
+def lost_to_pod(error: HeldError) -> bool:
+    """Whether a pod has the device, so that waiting for it is in vain; one that drains is about to be free."""
+    return error.by.door is Door.PLUGIN and error.by.state is not HoldState.DRAINING
+
+
+class Losers:
+    """Claims by UID, each with the devices that it lost. ``told`` hears of every conflict once."""
+
+    def __init__(self, told: Callable[[str, str, HeldError], None]) -> None:
+        """``told``: the claim's UID and name, and why it cannot have the device."""
+        self._told = told
+        self._lost: dict[str, dict[str, LostDevice]] = {}
+
+    def lost(self, uid: str, claim: str, error: HeldError) -> bool:
+        """A claim could not take a device; whether that is new."""
+        if not lost_to_pod(error) or error.wanted.admin:
+            return False
+        conflicts = self._lost.setdefault(uid, {})
+        if error.wanted.device in conflicts:
+            return False
+        conflicts[error.wanted.device] = LostDevice(claim, error.wanted)
+        self._told(uid, claim, error)
+        return True
+
+    def settled(self, uid: str) -> bool:
+        """The claim is prepared, is being released, or its pod is gone; whether it had lost anything."""
+        return self._lost.pop(uid, None) is not None
+
+    def contested(self, ledger: Ledger) -> frozenset[str]:
+        """Devices whose claims are to be evicted."""
+        if not self._lost:
+            return frozenset()
+        holds = ledger.all
+        self._forget_ended(holds)
+        return frozenset(
+            device
+            for conflicts in self._lost.values()
+            for device, conflict in conflicts.items()
+            if _is_proved(conflict.wanted, holds)
+        )
+
+    def by_device(self, ledger: Ledger) -> Mapping[str, tuple[str, ...]]:
+        """The claims that wait for each device, by name; may be asked by any thread, and forgets nothing."""
+        holds = ledger.all if self._lost else ()
+        found: dict[str, set[str]] = {}
+        for conflicts in tuple(self._lost.values()):
+            for device, conflict in tuple(conflicts.items()):
+                if _goes_on(conflict, holds):
+                    found.setdefault(device, set()).add(conflict.claim)
+        return {device: tuple(sorted(claims)) for device, claims in found.items()}
+
+    def _forget_ended(self, holds: tuple[Hold, ...]) -> None:
+        """Conflicts that ended because the pod gave the device back are none any more."""
+        for uid, conflicts in [*self._lost.items()]:
+            for device, conflict in [*conflicts.items()]:
+                if not _goes_on(conflict, holds):
+                    del conflicts[device]
+            if not conflicts:
+                del self._lost[uid]
+
+
+def _goes_on(conflict: LostDevice, holds: tuple[Hold, ...]) -> bool:
+    return any(_in_the_way(hold, conflict.wanted) for hold in holds)
+
+
+def _in_the_way(hold: Hold, wanted: Hold) -> bool:
+    return lost_to_pod(HeldError(wanted, hold)) and excludes(hold, wanted)
+
+
+def _is_proved(wanted: Hold, holds: tuple[Hold, ...]) -> bool:
+    """Whether a live pod has it, and no claim that is prepared would be evicted with, or as, the one that waits."""
+    if any(hold.device == wanted.device and hold.state is HoldState.PREPARED and not hold.admin for hold in holds):
+        return False
+    return any(hold.live and _in_the_way(hold, wanted) for hold in holds)

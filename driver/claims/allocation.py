@@ -11,9 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from driver.claims.errors import ClaimError
-from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimReference, ConfigSource, Toleration
-from driver.devices.peer import Peer
+from driver.claims.model import (
+    AllocatedConfig,
+    AllocatedDevice,
+    Allocation,
+    ClaimError,
+    ClaimReference,
+    ConfigSource,
+    Toleration,
+)
+from driver.names import Peer
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
 from scheduling.api.excerpts import shown
 from scheduling.api.labels import SUBDOMAIN_BYTES, label_faults, subdomain_faults

@@ -18,15 +18,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from driver.claims.cdi_files import ClaimSpecs
-from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.disk import ClaimSpecs, RecordStore
+from driver.claims.interfaces import ClaimOptions, Step, Steps
 from driver.claims.kubelet import KubeletFile, read_kubelet_claims
-from driver.claims.model import ClaimState
-from driver.claims.options import ClaimOptions
-from driver.claims.plan import holds_of
+from driver.claims.model import ClaimError, ClaimState, Unavailable
 from driver.claims.record import ClaimRecord
-from driver.claims.steps import Step, Steps
-from driver.claims.store import RecordStore
 from node.events import EventSink, EventType
 from node.files import FileError
 from node.ledger.ledger import Hold, Ledger
@@ -68,13 +64,13 @@ class ClaimBook:
 
     def take(self, record: ClaimRecord) -> None:
         """Take the record's devices in the ledger; raises ``HeldError`` and changes nothing."""
-        self.ledger.take(record.claim.uid, holds_of(record))
+        self.ledger.take(record.claim.uid, record.holds)
         self.records[record.claim.uid] = record
         self._changed()
 
     def restore(self, record: ClaimRecord) -> None:
         """Enter what the claim held before, whoever holds it now."""
-        for conflict in self.ledger.restore(record.claim.uid, holds_of(record)):
+        for conflict in self.ledger.restore(record.claim.uid, record.holds):
             self.tell("ClaimsOverlap", f"claim {record.claim} ({record.claim.uid}): {conflict}; both keep it")
         self.records[record.claim.uid] = record
         self._changed()

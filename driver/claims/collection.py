@@ -21,15 +21,11 @@ from collections.abc import Awaitable, Callable, Collection
 
 from driver.claims.allocation import still_here
 from driver.claims.book import ClaimBook
-from driver.claims.errors import ClaimError, Refused, Unavailable
+from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader
 from driver.claims.kubelet import KubeletClaims
-from driver.claims.locks import ClaimLocks
-from driver.claims.model import ClaimReference
-from driver.claims.observer import ClaimObserver
-from driver.claims.options import ClaimOptions
-from driver.claims.reader import ClaimReader
+from driver.claims.locks import ClaimLocks, Tombstones
+from driver.claims.model import ClaimError, ClaimReference, Refused, Unavailable
 from driver.claims.record import ClaimRecord
-from driver.claims.tombstones import Tombstones
 
 log = logging.getLogger("ostler.claims")
 

@@ -1,10 +1,20 @@
-"""One thing at a time for one claim; claims never wait for each other here."""
+"""What keeps calls about claims apart: one lock per claim, waits that end with this instance, and tombstones.
+
+A claim is worked on by one call at a time, and claims never wait for each other here. A wait for somebody else (the API
+server, another claim's device) has changed nothing yet, so it need not be finished and ends when this instance ends.
+A tombstone marks a claim that was released lately: a call that began before the release comes too late. Tombstones are
+bounded in number and age. One claim can serve one pod after the other and may come back for good, so a tombstone alone
+refuses only what began before it was set.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TypeVar
+
+from driver.claims.model import Unavailable
 
 
 class ClaimLocks:
@@ -31,3 +41,75 @@ class ClaimLocks:
     def busy(self, uid: str) -> bool:
         """Whether something is done with the claim, or wants to be."""
         return uid in self._locks
+
+
+T = TypeVar("T")
+_ENDING = "this instance of the driver ends; its successor answers from now on"
+
+
+class Waits:
+    """Everything that is waited for; ``ended`` once nothing may be any more."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def check(self) -> None:
+        """Raise Unavailable if this instance ends."""
+        if self.ended:
+            raise Unavailable(_ENDING)
+
+    async def of(self, work: Coroutine[None, None, T]) -> T:
+        """The result of the work; raises Unavailable when this instance ends before."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError as error:
+            current = asyncio.current_task()
+            if self.ended and current is not None and not current.cancelling():
+                raise Unavailable(_ENDING) from error
+            raise
+        finally:
+            task.cancel()
+            self._tasks.discard(task)
+
+    def end(self) -> None:
+        """End every wait, now and later."""
+        self.ended = True
+        for task in self._tasks:
+            task.cancel()
+
+
+MOST = 4096
+
+
+class Tombstones:
+    """UIDs in the order of their release; ages are by a clock that only moves forward."""
+
+    def __init__(self, age: float, monotonic: Callable[[], float], most: int = MOST) -> None:
+        self.serial = 0
+        """How many were ever set: what began at a number was overtaken by tombstones with a greater one."""
+        self._age = age
+        self._most = most
+        self._monotonic = monotonic
+        self._set: dict[str, tuple[int, float]] = {}
+
+    def add(self, uid: str) -> None:
+        """Remember that the claim is released now."""
+        now = self._monotonic()
+        self.serial += 1
+        self._set.pop(uid, None)
+        self._set[uid] = self.serial, now
+        while len(self._set) > self._most or self._old(next(iter(self._set))):
+            del self._set[next(iter(self._set))]
+
+    def serial_of(self, uid: str) -> int | None:
+        """The number of the claim's release, None if there was none lately."""
+        return self._set[uid][0] if uid in self._set and not self._old(uid) else None
+
+    def _old(self, uid: str) -> bool:
+        return self._set[uid][1] + self._age <= self._monotonic()
+
+    def __len__(self) -> int:
+        return len(self._set)

@@ -1,14 +1,15 @@
-"""Claims as the node driver sees them: what was allocated, and what was prepared of it.
+"""Claims as the node driver sees them: what was allocated, what was prepared, and what can be wrong with a claim.
 
 Frozen values without behaviour of their own. Field names are those of the resource.k8s.io API and of the kubelet's DRA
-contract; only results of our own driver get this far, and configurations of it and of its peers.
+contract. Only results of our own driver get this far, and configurations for it and for its peers. The texts of errors
+go into the events of the claim's pods.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from driver.devices.peer import Peer
+from driver.names import Peer
 from kube.bodies import JsonObject
 from node.values import Value, value
 
@@ -125,3 +126,22 @@ class ClaimState(StrEnum):
     """Its devices are taken; what else is there of it has to be looked at."""
     COMPLETED = "completed"
     """The kubelet has been or is about to be answered."""
+
+
+class ClaimError(Exception):
+    """A claim cannot be prepared or released; the text names the field or device, what is wrong, and the fix."""
+
+
+class Unavailable(ClaimError):
+    """Not the claim's fault and not for ever: the API server, the disk, a device that another claim still holds."""
+
+
+class Refused(Unavailable):
+    """The API server does not let us read what was asked for; ``reason`` in its own words.
+
+    A node's own identity gets this for every claim that no pod of the node uses, also for one that is gone.
+    """
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason

@@ -1,32 +1,45 @@
 """What preparing a claim comes to: decided whole and before anything is touched.
 
 Pure: the same claim, devices and host give the same plan, so a repeated request can be compared with what was done. A
-device's CDI name is ``<claim UID>-<device>``, with a share id behind a colon, which no device has in its name; no name
+device's CDI name is ``<claim UID>-<device>``, with a share id after a colon, which no device has in its name; no name
 is ever used for something else.
 
 A plan does not ask who has a device. The view that it is made from is a moment old in that, and whoever takes the
 planned devices asks the ledger.
+
+Containers get everything by CDI; a rule's list strategies concern the plugin door alone. Two invariants of the edits:
+
+- A container that is given a request gets all devices of that request. What devices share (control nodes, the driver's
+  files and hooks, IMEX channels) therefore stands with the first NVIDIA device of every request, and a container of
+  another request, such as one of NICs, gets none of it. A container of the whole claim gets it once per request, which
+  changes nothing: a path in a container is taken once, and the hooks can be repeated. They are not repeated for every
+  GPU, because a container's start waits for each hook.
+- A container can have several claims, and CDI lets the last one set a variable. So no variable has two meanings: a
+  NIC's own is named after the device, that of all NICs of a request after claim and request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from driver.claims.edits import ClaimEdits, GivenDevice, claim_edits
-from driver.claims.errors import ClaimError
-from driver.claims.model import AllocatedDevice, Allocation
-from driver.claims.record import ClaimRecord, RecordedDevice
-from driver.devices.effect import TaintEffect
-from driver.devices.offered import DoorView, DraDevice
-from driver.devices.taints import taints
-from driver.devices.view import OF_DOORS, without_holds
+from driver.claims.model import AllocatedDevice, Allocation, ClaimError
+from driver.claims.record import RecordedDevice
+from driver.devices.view import OF_DOORS, DoorView, DraDevice, by_cdi, taints, without_holds
+from driver.names import TaintEffect
 from driver.parameters.options import device_options
 from kube.bodies import text_at
-from node.ledger.ledger import Hold
+from node.edits import nic, nvidia
+from node.edits.allocation import spec_edits
+from node.edits.families import Family, family_of
+from node.edits.fitness import unfit
+from node.edits.model import ContainerEdits
+from node.edits.nvidia_cdi import device_edits as nvidia_device_edits
+from node.edits.nvidia_cdi import node_edits, shared_edits
+from node.edits.options import CdiMode, EditOptions
+from node.inventory.model import Device, DeviceNode, Host, NodeRole
 from node.ledger.overlap import wholes_of
 from node.offer import Cause
-from node.rules import Door
-from node.values import Value, value
+from node.values import Value, replace, value
 
 _TOLERABLE = (Cause.HEALTH, Cause.LINK_DOWN)
 """Causes with which a device is there and works after a fashion; of the others there is nothing to give."""
@@ -71,24 +84,6 @@ def planned(
         for device, each, edit, entry in zip(allocation.devices, offered, edits, entries, strict=True)
     )
     return Plan(devices, _spec_text(kind, entries, edits))
-
-
-def holds_of(record: ClaimRecord) -> tuple[Hold, ...]:
-    """What the claim holds of the node."""
-    return tuple(
-        Hold(
-            device.device,
-            Door.DRA,
-            str(record.claim),
-            record.since,
-            owner=record.claim.uid,
-            share=device.share_id or "",
-            admin=device.admin_access,
-            within=device.within,
-            pods=record.users,
-        )
-        for device in record.devices
-    )
 
 
 def device_of_entry(uid: str, entry: str) -> tuple[str, str] | None:
@@ -157,3 +152,97 @@ def _spec_text(kind: str, entries: Sequence[str], edits: Sequence[ClaimEdits]) -
         return encode(Spec(kind, devices)).decode()
     except CdiError as error:
         raise ClaimError(str(error)) from error
+
+
+@value
+class GivenDevice(Value):
+    """A device that a claim was allocated, under which main request, and how it is to be given."""
+
+    request: str
+    device: Device
+    options: EditOptions
+
+
+@value
+class ClaimEdits(Value):
+    """What one device of a claim comes to.
+
+    ``cdi_devices``: qualified names that others' specs define, to be answered to the kubelet as they are. ``edits``:
+    for this device's entry in the claim's own CDI spec; where they are empty there must be no entry and no name of it.
+    """
+
+    cdi_devices: tuple[str, ...] = ()
+    edits: ContainerEdits = ContainerEdits()
+
+
+def unfit_for_claim(device: Device, options: EditOptions, host: Host) -> str:
+    """Why a container with this device would not start, or would miss what the options promise; empty for nothing."""
+    return unfit(device.uuid or device.name, device, by_cdi(options), host)
+
+
+def claim_edits(given: Sequence[GivenDevice], host: Host, claim: str) -> tuple[ClaimEdits, ...]:
+    """The edits of all devices of a claim that are ours, one for each, in the order of the allocation.
+
+    ``claim``: the name by which the pod knows the claim (annotation ``resource.kubernetes.io/pod-claim-name`` of one
+    made from a template), else its name; it becomes a part of variables of NICs. Raises
+    ``ClaimError`` that names the request, the device and what it lacks.
+    """
+    for item in given:
+        reason = unfit_for_claim(item.device, item.options, host)
+        if reason:
+            raise ClaimError(f"request {item.request!r}: device {item.device.name} cannot be given out: {reason}")
+    led = {item.request: item.device.name for item in reversed(given) if family_of(item.device) is Family.NVIDIA}
+    return tuple(_edits(item, given, host, claim, first=led.get(item.request) == item.device.name) for item in given)
+
+
+def device_edits(device: Device, options: EditOptions, host: Host) -> ClaimEdits:
+    """The edits of a device that is all of a claim whose request and name are empty; raises as ``claim_edits`` does."""
+    return claim_edits([GivenDevice("", device, options)], host, "")[0]
+
+
+def _edits(item: GivenDevice, given: Sequence[GivenDevice], host: Host, claim: str, *, first: bool) -> ClaimEdits:
+    device, options = item.device, by_cdi(item.options)
+    family = family_of(device)
+    if family is Family.NVIDIA:
+        return _nvidia(device, options, host, first=first)
+    edits = spec_edits(device, options)
+    if family is Family.NIC:
+        together = [other for other in given if other.request == item.request and family_of(other.device) is family]
+        edits = replace(edits, env=_nic_variables(item, together, claim))
+    return ClaimEdits(edits=edits)
+
+
+def _nvidia(device: Device, options: EditOptions, host: Host, *, first: bool) -> ClaimEdits:
+    if options.cdi_mode is CdiMode.DELEGATE:
+        return ClaimEdits(nvidia.cdi_names([(device.uuid or device.name, device)], options))
+    own = nvidia_device_edits(device, options)
+    if not first:
+        return ClaimEdits(edits=own)
+    shared = shared_edits([device], options, host.driver_files)
+    auxiliary = node_edits(_auxiliary(device, options), options)
+    return ClaimEdits(
+        edits=ContainerEdits(
+            env=(*shared.env, *own.env, *((f"NVIDIA_{feature.upper()}", "enabled") for feature in options.features)),
+            nodes=(*shared.nodes, *own.nodes, *auxiliary.nodes),
+            mounts=(*shared.mounts, *own.mounts),
+            hooks=(*shared.hooks, *own.hooks),
+        )
+    )
+
+
+def _auxiliary(device: Device, options: EditOptions) -> Iterable[DeviceNode]:
+    """Nodes of the options' features and IMEX channels, as far as the host has them."""
+    for feature in options.features:
+        yield from nvidia.feature_nodes([device], feature)
+    channels = {f"{nvidia.CHANNEL}{channel}" for channel in options.imex_channels}
+    yield from (node for node in device.nodes_of(NodeRole.AUXILIARY) if node.present and node.path in channels)
+
+
+def _nic_variables(item: GivenDevice, together: Sequence[GivenDevice], claim: str) -> tuple[tuple[str, str], ...]:
+    """``PCIDEVICE_<DEVICE>`` for this NIC, ``PCIDEVICE_<CLAIM>__<REQUEST>`` for all of its request; each with _INFO."""
+    alone = nic.environment(item.device.name, [(item.device, item.options)])
+    # Two underscores: claim a-b with request c is not claim a with request b-c.
+    request = "__".join(part for part in (claim, item.request) if part)
+    if not request:
+        return alone
+    return (*alone, *nic.environment(request, [(other.device, other.options) for other in together]))

@@ -13,18 +13,13 @@ from collections.abc import Callable
 from driver.claims.admission import Refusal, take
 from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.book import ClaimBook
-from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.locks import ClaimLocks
-from driver.claims.model import Allocation, ClaimReference, ClaimState, PreparedDevice
-from driver.claims.options import ClaimOptions
+from driver.claims.interfaces import ClaimOptions, ClaimReader, Step
+from driver.claims.locks import ClaimLocks, Tombstones, Waits
+from driver.claims.model import Allocation, ClaimError, ClaimReference, ClaimState, PreparedDevice, Unavailable
 from driver.claims.plan import Plan, planned
-from driver.claims.reader import ClaimReader
 from driver.claims.record import ClaimRecord, check_size
-from driver.claims.steps import Step
-from driver.claims.tombstones import Tombstones
-from driver.claims.waits import Waits
-from driver.devices.offered import DoorView
-from driver.parameters.errors import UnservedParameter
+from driver.devices.view import DoorView
+from driver.parameters.decoding import UnservedParameter
 from kube.bodies import JsonObject
 from node.ledger.ledger import HeldError
 from node.values import Value, replace, value

@@ -12,9 +12,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import field
 
-from driver.claims.errors import ClaimError
-from driver.claims.model import ClaimReference, ClaimState, PreparedDevice
+from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice
 from kube.bodies import Json, JsonObject
+from node.ledger.ledger import Hold
+from node.rules import Door
 from node.values import Value, replace, value
 from scheduling.api.excerpts import shown
 
@@ -93,8 +94,26 @@ class ClaimRecord(Value):
         return replace(newer, unknown=self.unknown, devices=devices)
 
     @property
+    def holds(self) -> tuple[Hold, ...]:
+        """What the claim holds of the node, for the ledger."""
+        return tuple(
+            Hold(
+                device.device,
+                Door.DRA,
+                str(self.claim),
+                self.since,
+                owner=self.claim.uid,
+                share=device.share_id or "",
+                admin=device.admin_access,
+                within=device.within,
+                pods=self.users,
+            )
+            for device in self.devices
+        )
+
+    @property
     def answer(self) -> tuple[PreparedDevice, ...]:
-        """What the kubelet is told."""
+        """The kubelet's answer."""
         return tuple(device.answer for device in self.devices)
 
 

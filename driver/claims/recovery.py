@@ -1,24 +1,31 @@
-"""What an earlier process left: from records, CDI files and the kubelet's own file to what is true now.
+"""Takes up what an earlier process left: from records, CDI files and the kubelet's own file to what is true now.
 
-Pure. A record is believed. Where there is none that can be read, the kubelet's file says which devices the claim was
-answered with; it is held from then on, and prepared again as soon as the API server can be asked, since neither file
-knows everything. What nobody knows of is swept; but only where the kubelet's file can be read is not knowing a proof.
+``recovery_of`` is pure and decides; ``Restart`` reads everything, enters it in the ledger and puts the disk right. A
+failure costs the claim that it concerns and no more: claims are served whatever the disk says.
+
+A record is believed. Where there is none that can be read, the kubelet's file says which devices the claim was answered
+with. These are held from then on, and the claim is prepared again as soon as the API server answers, because neither
+file knows everything. A CDI file that belongs to no known claim is removed, but only if the kubelet's file can be read:
+otherwise not knowing a claim proves nothing.
 
 After a reboot a preparation is void: device files may have other numbers, CDI files were in memory. The devices stay
-taken, for the kubelet will ask for the claim again or release it.
+taken, because the kubelet will ask for the claim again or release it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from driver.claims.allocation import is_uid
+from driver.claims.book import ClaimBook
+from driver.claims.disk import Stored, unnamed
+from driver.claims.interfaces import ClaimObserver, ClaimOptions
 from driver.claims.kubelet import KubeletClaims
-from driver.claims.model import ClaimReference, ClaimState
+from driver.claims.model import ClaimError, ClaimReference, ClaimState
 from driver.claims.plan import device_of_entry
 from driver.claims.record import ClaimRecord, RecordedDevice
-from driver.claims.store import Stored, unnamed
 from node.documents import parse_json
+from node.files import FileError
 from node.values import Value, value
 
 
@@ -114,3 +121,85 @@ def _note(uid: str, reason: str, record: ClaimRecord | None, known: KubeletClaim
     if known.lacks(uid):
         return f"claim {uid}: {reason}; the kubelet does not know the claim, so nothing is held for it"
     return f"claim {uid}: {reason}; nobody knows its devices, the kubelet must ask for it again ({known.fault})"
+
+
+@value
+class _Found(Value):
+    stored: Stored
+    specs: dict[str, str]
+    fault: str
+
+
+class Restart:
+    """Brings a fresh ``ClaimBook`` up to what is true."""
+
+    def __init__(
+        self,
+        options: ClaimOptions,
+        book: ClaimBook,
+        observer: ClaimObserver,
+        boot: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._options = options
+        self._book = book
+        self._observer = observer
+        self._boot = boot
+        self._clock = clock
+
+    async def recover(self) -> set[str]:
+        """Enter what is there; returns UIDs of claims that are to be prepared again when the API server answers."""
+        found = await self._book.in_thread(self._read)
+        recovery = recovery_of(
+            found.stored,
+            await self._book.kubelet.claims(),
+            found.specs,
+            boot=self._boot,
+            driver=self._options.driver_name,
+            now=self._clock(),
+        )
+        for record in recovery.records:
+            self._book.restore(record)
+        problems = await self._book.in_thread(self._act, recovery, found.stored)
+        for _ in found.stored.unreadable:
+            self._observer.damaged()
+        for note in recovery.notes:
+            self._book.tell("ClaimRecordUnusable", note)
+        for problem in (*([found.fault] if found.fault else []), *problems):
+            self._book.tell("ClaimRecoveryIncomplete", problem)
+        return set(recovery.rebuild)
+
+    def _read(self) -> _Found:
+        import node.cdi.spec  # noqa: F401 - here, in a thread, and not on the loop with the first claim
+
+        book, fault = self._book, ""
+        book.specs.sweep_unfinished()
+        try:
+            book.store.sweep_unfinished()
+            stored = book.store.load()
+        except FileError as error:
+            stored, fault = Stored({}, {}), f"{error}; claims are taken from the kubelet's own file"
+        return _Found(stored, {uid: book.specs.text(uid) for uid in book.specs.uids()}, fault)
+
+    def _act(self, recovery: Recovery, stored: Stored) -> list[str]:
+        """Put the disk right; returns what did not succeed, in words."""
+        book, problems = self._book, []
+        for uid in recovery.sweep:
+            try:
+                book.specs.remove(uid)
+            except ClaimError as error:
+                problems.append(f"claim {uid}: {error}")
+        for uid, text in recovery.ensure.items():
+            try:
+                book.specs.ensure(uid, text)
+            except ClaimError as error:
+                problems.append(f"claim {uid}: {error}")
+        for record in recovery.records:
+            uid = record.claim.uid
+            if uid not in recovery.adopted or uid in stored.foreign:
+                continue
+            try:
+                book.store.write(record)
+            except FileError as error:
+                problems.append(f"claim {uid}: {error}")
+        return problems

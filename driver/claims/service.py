@@ -16,23 +16,18 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TypeVar
 
+from driver.claims.admission import Losers
 from driver.claims.allocation import check_reference
 from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
-from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.locks import ClaimLocks
-from driver.claims.losers import Losers
-from driver.claims.model import ClaimReference, PreparedDevice
-from driver.claims.observer import ClaimObserver, NoObserver
-from driver.claims.options import ClaimOptions
+from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, NoObserver, NoSteps, Step, Steps
+from driver.claims.locks import ClaimLocks, Waits
+from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
 from driver.claims.preparation import Preparation, PreparationContext
-from driver.claims.reader import ClaimReader
 from driver.claims.record import ClaimRecord
-from driver.claims.restart import Restart
+from driver.claims.recovery import Restart
 from driver.claims.status import ClaimStatus, Failures
-from driver.claims.steps import NoSteps, Step, Steps
-from driver.claims.waits import Waits
-from driver.devices.offered import DoorView
+from driver.devices.view import DoorView
 from node.clocks import chance
 from node.events import EventSink
 from node.ledger.ledger import HeldError, Ledger

@@ -1,19 +1,30 @@
-"""A device as a ResourceSlice has it.
+"""A device as a ResourceSlice has it: attributes, capacity and taints.
 
-Pure, and the same bytes for the same device, so that nothing is written where nothing changed. Where a device has more
-facts than the API takes, ours that claims choose by come first, then the peers' in their order, then the rest of ours;
-``driver.devices.own_facts`` has the order of these.
+Pure, and the same bytes for the same device, so that nothing is written where nothing changed. The API takes at most 32
+attributes and capacities of a device together, names of at most 32 characters below a domain, and texts of at most 64
+bytes. A longer text is left out and not cut: two devices must not become equal by it. Where a device has too many
+facts, ours that claims choose by come first, then the peers' in their order, then the rest of ours.
+
+Names in our own domain are the inventory's, which are those that existing claims use (NVIDIA's driver for GPUs, DRANET
+for NICs), standard attributes in Kubernetes' domain included. Added are ``type`` and ``vendor`` of every device, and
+``resource``, the name of the rule's resource, by which claims and classes can ask for what the plugin door would call
+so.
+
+In a peer's domain stands what the peer's driver would say of the device, so that claims written for it run on ours.
+Names, types and texts are the peer's. What the node does not tell is absent: DRANET's names of vendors and devices out
+of pci.ids, addresses, and what hangs on an interface. The SR-IOV driver publishes virtual functions only, NVIDIA's its
+own GPUs only.
 """
 
 from __future__ import annotations
 
-from driver.devices.fact import sections
-from driver.devices.offered import DraDevice
-from driver.devices.own_facts import own_facts
-from driver.devices.peer import Peer
-from driver.devices.peers import peer_facts
-from driver.devices.taints import taints
-from kube.bodies import JsonObject
+from collections.abc import Callable, Iterable, Iterator
+
+from driver.devices.view import DraDevice, taints
+from driver.names import Peer
+from kube.bodies import Json, JsonObject
+from node.inventory.model import NIC_KINDS, AttributeValue, Device, Version
+from node.values import Value, value
 
 
 def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject:
@@ -27,3 +38,264 @@ def slice_device(offered: DraDevice, peers: tuple[Peer, ...] = ()) -> JsonObject
     if tainted := taints(offered):
         device["taints"] = tainted
     return device
+
+
+LIMIT = 32
+"""Attributes and capacities of one device (resource.k8s.io/v1)."""
+TEXT_BYTES = 64
+
+_BINARY = tuple((f"{prefix}i", 1 << 10 * power) for power, prefix in reversed([*enumerate("KMGTPE", 1)]))
+_DECIMAL = tuple((prefix, 1000**power) for power, prefix in reversed([*enumerate("kMGTPE", 1)]))
+
+
+@value
+class Fact(Value):
+    """``name`` with its domain where that is not the driver's; ``amount``: a capacity and not an attribute.
+
+    ``bytes``: whether an amount is one of bytes, which people want to read in binary units.
+    """
+
+    name: str
+    value: AttributeValue
+    amount: bool = False
+    bytes: bool = False
+
+
+def fits(fact: Fact) -> bool:
+    """Whether the API takes such a fact at all."""
+    return not isinstance(fact.value, str) or 0 < len(fact.value.encode(errors="replace")) <= TEXT_BYTES
+
+
+def sections(facts: Iterable[Fact]) -> tuple[JsonObject, JsonObject]:
+    """Attributes and capacity as resource.k8s.io/v1 has them, from the most important facts; sorted by name.
+
+    Of facts with one name the first counts; of more than ``LIMIT`` facts the last ones are left out.
+    """
+    chosen: dict[tuple[bool, str], Fact] = {}
+    for fact in facts:
+        if fits(fact):
+            chosen.setdefault((fact.amount, fact.name), fact)
+    kept = sorted(list(chosen.values())[:LIMIT], key=lambda fact: fact.name)
+    attributes: JsonObject = {fact.name: _typed(fact.value) for fact in kept if not fact.amount}
+    capacity: JsonObject = {fact.name: {"value": quantity(fact)} for fact in kept if fact.amount}
+    return attributes, capacity
+
+
+def quantity(fact: Fact) -> str:
+    """An amount as the API server would write it: ``80Gi`` for bytes, ``132`` for a count."""
+    number = int(str(fact.value))
+    units = (*_BINARY, *_DECIMAL) if fact.bytes else _DECIMAL
+    unit, size = next(((unit, size) for unit, size in units if number and number % size == 0), ("", 1))
+    return f"{number // size}{unit}"
+
+
+def _typed(found: AttributeValue) -> Json:
+    # bool before int: Python's True is one.
+    if isinstance(found, bool):
+        return {"bool": found}
+    if isinstance(found, int):
+        return {"int": found}
+    return {"version": found.text} if isinstance(found, Version) else {"string": found}
+
+
+STANDARD = "resource.kubernetes.io/"
+
+_CHOOSING = (
+    "type",
+    "uuid",
+    "parentUUID",
+    "profile",
+    "productName",
+    "memory",
+    "multiprocessors",
+    f"{STANDARD}pciBusID",
+    f"{STANDARD}pcieRoot",
+    f"{STANDARD}numaNode",
+    "resource",
+    "vendor",
+    "switch",
+    "cell2",
+    "cell4",
+    "cell8",
+    "cell16",
+    "cell32",
+    "ifName",
+    "rdma",
+    "linkType",
+    "sriovFunction",
+    "pfName",
+    "vfIndex",
+    "driver",
+)
+"""What claims choose by, on any device: never left out."""
+_KNOWING = (
+    "driverVersion",
+    "cudaDriverVersion",
+    "cudaComputeCapability",
+    "architecture",
+    "migEnabled",
+    "clique",
+    "pciVendor",
+    "pciDevice",
+    "pfPciAddress",
+    "mac",
+    "mtu",
+    "linkUp",
+    "linkSpeedMbps",
+    "rdmaDevice",
+    "rdmaRateGbps",
+    "rdmaPortState",
+    "pKey",
+    "eswitchMode",
+    "inPod",
+    "brand",
+    "nvlinks",
+    "eccEnabled",
+    "migCapable",
+    "gpuModuleID",
+    "copyEngines",
+    "decoders",
+    "encoders",
+    "jpegEngines",
+    "ofaEngines",
+    "gpuSlices",
+    "computeSlices",
+    "placementStart",
+    "placementSize",
+)
+_TELLING = (
+    "addressingMode",
+    "virtualizationMode",
+    "mode",
+    "operState",
+    "iommuGroup",
+    "minor",
+    "gpuInstanceID",
+    "computeInstanceID",
+    "gpuInstanceProfileID",
+    "sriovTotalVfs",
+    "acpiIndex",
+    "firmwareVersion",
+    "nodeGuid",
+    "vbiosVersion",
+    "serial",
+    "boardPartNumber",
+)
+"""What rather informs; left out from the end where there are too many. Facts in none of the lists come before these."""
+_WORTH = {name: number for number, name in enumerate((*_CHOOSING, *_KNOWING))}
+_UNLISTED = len(_WORTH)
+_WORTH |= {name: _UNLISTED + 1 + number for number, name in enumerate(_TELLING)}
+
+
+def own_facts(offered: DraDevice) -> tuple[list[Fact], list[Fact]]:
+    """What is never left out, and what else there is; each most important first."""
+    facts = sorted(_facts(offered), key=lambda fact: (_WORTH.get(fact.name, _UNLISTED), fact.name))
+    most = len(_CHOOSING)
+    first = [fact for fact in facts if _WORTH.get(fact.name, _UNLISTED) < most]
+    return first, facts[len(first) :]
+
+
+def _facts(offered: DraDevice) -> Iterator[Fact]:
+    device = offered.device
+    known: dict[str, AttributeValue] = {attribute.name: attribute.value for attribute in device.attributes}
+    known.setdefault("type", device.kind.value)
+    known["vendor"] = device.vendor
+    known["resource"] = offered.rule.resource_of(device)
+    if device.uuid is not None:
+        known.setdefault("uuid", device.uuid)
+    known |= {attribute.name: attribute.value for attribute in offered.placement}
+    yield from (Fact(name, found) for name, found in known.items())
+    for capacity in device.capacity:
+        yield Fact(capacity.name, capacity.value, amount=True, bytes=capacity.name == "memory")
+
+
+_NVIDIA = (
+    "type",
+    "uuid",
+    "parentUUID",
+    "profile",
+    "productName",
+    "brand",
+    "architecture",
+    "cudaComputeCapability",
+    "driverVersion",
+    "cudaDriverVersion",
+    "addressingMode",
+    "gpuModuleID",
+)
+_ENCAPSULATION = {"ethernet": "ether", "infiniband": "infiniband"}
+
+Named = Iterator[tuple[str, AttributeValue | None]]
+
+
+def peer_facts(peer: Peer, offered: DraDevice) -> list[Fact]:
+    """What this peer would publish of the device, most important first; nothing for a device that is not its own."""
+    return list(_SPEAKERS[peer](offered)) if is_of(peer, offered.device) else []
+
+
+def is_of(peer: Peer, device: Device) -> bool:
+    """Whether this peer would publish the device."""
+    if peer is Peer.NVIDIA:
+        return device.vendor == "nvidia" and device.kind not in NIC_KINDS
+    return device.kind in NIC_KINDS and (peer is Peer.DRANET or device.text("sriovFunction") == "vf")
+
+
+def _nvidia(offered: DraDevice) -> Iterator[Fact]:
+    device = offered.device
+    known: dict[str, AttributeValue] = {attribute.name: attribute.value for attribute in device.attributes}
+    yield from (Fact(f"{Peer.NVIDIA}/{name}", known[name]) for name in _NVIDIA if name in known)
+    for capacity in device.capacity:
+        yield Fact(f"{Peer.NVIDIA}/{capacity.name}", capacity.value, amount=True, bytes=capacity.name == "memory")
+
+
+def _dranet(offered: DraDevice) -> Iterator[Fact]:
+    names = _dranet_names(offered.device)
+    yield from (Fact(f"{Peer.DRANET}/{name}", found) for name, found in names if found is not None)
+
+
+def _dranet_names(device: Device) -> Named:
+    function = device.text("sriovFunction")
+    total = device.attribute("sriovTotalVfs")
+    yield "ifName", device.attribute("ifName")
+    yield "rdma", device.attribute("rdma")
+    yield "rdmaDevice", device.attribute("rdmaDevice")
+    yield "numaNode", device.numa_node
+    yield "mac", device.attribute("mac")
+    yield "state", device.attribute("operState")
+    yield "mtu", device.attribute("mtu")
+    yield "pciAddress", device.pci_address
+    yield "encapsulation", _ENCAPSULATION.get(device.text("linkType"))
+    yield "type", "device" if device.text("ifName") else None
+    yield "sriov", bool(total) if function != "vf" else False
+    yield "sriovVfs", device.attribute("sriovVfs")
+    yield "isSriovVf", True if function == "vf" else None
+    yield "virtual", False
+
+
+def _sriov(offered: DraDevice) -> Iterator[Fact]:
+    device = offered.device
+    yield from (Fact(f"{Peer.SRIOV}/{name}", found) for name, found in _sriov_names(device) if found is not None)
+    yield Fact("k8s.cni.cncf.io/resourceName", offered.rule.resource_of(device))
+    if device.pci_address is not None:
+        yield Fact("k8s.cni.cncf.io/deviceID", device.pci_address)
+    if device.numa_node is not None:
+        yield Fact(f"{Peer.DRANET}/numaNode", device.numa_node)
+
+
+def _sriov_names(device: Device) -> Named:
+    yield "vendor", device.attribute("pciVendor")
+    yield "deviceID", device.attribute("pciDevice")
+    yield "pciAddress", device.pci_address
+    yield "PFName", device.attribute("pfName")
+    yield "pfPciAddress", device.attribute("pfPciAddress")
+    yield "vfID", device.attribute("vfIndex")
+    yield "rdmaCapable", device.attribute("rdma")
+    yield "linkType", device.attribute("linkType")
+    yield "EswitchMode", device.attribute("eswitchMode")
+
+
+_SPEAKERS: dict[Peer, Callable[[DraDevice], Iterator[Fact]]] = {
+    Peer.NVIDIA: _nvidia,
+    Peer.DRANET: _dranet,
+    Peer.SRIOV: _sriov,
+}

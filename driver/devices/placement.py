@@ -2,24 +2,37 @@
 
 Pure. A MIG device or partition is where its GPU is, a virtual function or subfunction where its physical one is; places
 that a topology file corrects count for both. Kubernetes takes the first device of the slices that fits, so the order is
-a policy: GPUs as ``driver.devices.cells`` says, then parts of GPUs, one GPU after the other, then NICs. Of these, those
-that belong to no GPU in particular come first, and leave the others to claims that match a GPU and its NIC; virtual
-functions follow each other by port.
+a policy: GPUs by their cells, then parts of GPUs, one GPU after the other, then NICs. NICs that belong to no GPU in
+particular come first, and leave the others to claims that match a GPU and its NIC; virtual functions follow each other
+by port. A device that the plugin door gives out as well has its place in a second order, in which equals come from the
+back: that door takes from the front, so the two meet only when little is left.
 
-A device that the plugin door gives out as well has its place in a second order, in which equals come from the back:
-that door takes from the front, so the two meet only when little is left.
+**Cells** of two, four, eight, ... GPUs become attributes, so that a claim gets an island by matching one of them.
+``cell4`` parts the GPUs of a node into groups of at most four that belong together by the tree of cells: a request for
+four GPUs that must agree in ``cell4`` gets such a group, whole, or waits. A request for three matches ``cell4``, too:
+the least power of two that holds it. Groups nest, every ``cell2`` is within one ``cell4``. Where the tree has no cell
+of that size, neighbours in it are put together in their order, and never GPUs of a larger cell that had to be divided
+with those of another one. So a node with three GPUs on each socket has groups of three in ``cell4`` and none of four,
+because four GPUs on it are no island; ``cell8`` holds all six. The order of GPUs is made from the same groups: groups
+that are not full come first, at every size, so single GPUs fill these, and whole islands stay for those who need them.
+
+**Switches** become attributes as well. ``pcieRoot`` is too wide to match a GPU and its NIC on machines with several
+switches below one root complex. The value of ``switch`` is the address of a bridge: for a GPU and a NIC the innermost
+one that is above both a GPU and a NIC. Where a GPU would be left without any NIC that way, although a switch further in
+has some, all below the outer bridge share its address, so that every GPU with a NIC within reach of switches has one to
+match. A device without such company has the outermost bridge above it. One that sits on the root complex itself, or
+whose place is unknown, has no value: a match with it would promise what nobody knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 
-from driver.devices.cells import cell_attributes, gpu_order, groups
-from driver.devices.switches import Spot, switches
 from node.inventory.model import NIC_KINDS, Attribute, Device, DeviceKind, Snapshot
 from node.inventory.places import is_whole, place_of
 from node.topology.model import Cell, Place, Topology
-from node.values import Value, value
+from node.values import Record, Value, record, value
 
 Key = tuple[int, int, int]
 _KINDS = {DeviceKind.GPU: 0, DeviceKind.MIG: 1, DeviceKind.PARTITION: 1}
@@ -106,3 +119,157 @@ def _cells(root: Cell | None) -> Iterator[Cell]:
         yield root
         for child in root.children:
             yield from _cells(child)
+
+
+_SIZES = (2, 4, 8)
+"""Sizes that every node has, so that one claim serves nodes of any size; larger nodes have larger ones, too."""
+
+
+@value
+class Group(Value):
+    """GPUs by name, in order, and what the group is called."""
+
+    label: str
+    gpus: tuple[str, ...]
+
+
+def groups(root: Cell) -> dict[int, tuple[Group, ...]]:
+    """The groups of every size, in the order of the tree; each is a partition of all GPUs."""
+    sizes = list(_SIZES)
+    while sizes[-1] < len(root.gpus):
+        sizes.append(2 * sizes[-1])
+    known: _Known = {}
+    return {size: tuple(_groups(root, size, known)) for size in sizes}
+
+
+def cell_attributes(parts: dict[int, tuple[Group, ...]]) -> dict[str, tuple[Attribute, ...]]:
+    """``cell2``, ``cell4``, ... of every GPU, by its name."""
+    found: dict[str, list[Attribute]] = {}
+    for size, partition in parts.items():
+        for group in partition:
+            cell = Attribute(f"cell{size}", group.label)
+            for gpu in group.gpus:
+                found.setdefault(gpu, []).append(cell)
+    return {gpu: tuple(cells) for gpu, cells in found.items()}
+
+
+def gpu_order(parts: dict[int, tuple[Group, ...]], *, from_back: bool = False) -> tuple[str, ...]:
+    """All GPUs in the order in which they should be taken: groups stay together, smaller ones come first.
+
+    ``from_back``: equal ones from the back.
+    """
+    sign = -1 if from_back else 1
+    keys: dict[str, list[int]] = {}
+    for size in sorted(parts, reverse=True):
+        for number, group in enumerate(parts[size]):
+            for position, gpu in enumerate(group.gpus):
+                within = sign * position if size == min(parts) else 0
+                keys.setdefault(gpu, []).extend((len(group.gpus), sign * number, within))
+    return tuple(sorted(keys, key=keys.__getitem__))
+
+
+_Known = dict[tuple[str, tuple[str, ...], int], list[Group]]
+"""Groups by cell (name and GPUs) and size: the halves of one size are the groups of the one below."""
+
+
+def _groups(cell: Cell, size: int, known: _Known) -> list[Group]:
+    key = cell.name, cell.gpus, size
+    found = known.get(key)
+    if found is None:
+        found = known[key] = list(_divided(cell, size, known))
+    return found
+
+
+def _divided(cell: Cell, size: int, known: _Known) -> Iterator[Group]:
+    if len(cell.gpus) <= size:
+        yield Group(cell.name, cell.gpus)
+        return
+    run: list[Group] = []
+    merged = 0
+    for item in (*_items(cell, size, known), None):
+        if isinstance(item, Group) and sum(len(each.gpus) for each in run) + len(item.gpus) <= size:
+            run.append(item)
+            continue
+        if run:
+            yield _merged(run, f"{cell.name}.{merged}")
+            merged += 1
+        run = [item] if isinstance(item, Group) else []
+        if isinstance(item, Cell):
+            yield from _groups(item, size, known)
+
+
+def _items(cell: Cell, size: int, known: _Known) -> Iterator[Group | Cell]:
+    """What groups of this size are made from: groups of half the size, and children that are larger than that.
+
+    A child that is larger than ``size`` is a cell to be divided by itself.
+    """
+    halves = {half.gpus[0]: half for half in _groups(cell, size // 2, known)} if size > 1 else {}
+    for child in cell.children or _singles(cell):
+        if len(child.gpus) > size:
+            yield child
+        elif len(child.gpus) > size // 2:
+            yield Group(child.name, child.gpus)
+        elif child.gpus[0] in halves:
+            # The half that begins with this child; one that began before it has been given already.
+            yield halves[child.gpus[0]]
+
+
+def _singles(cell: Cell) -> tuple[Cell, ...]:
+    """A cell of several GPUs that names no parts is made of these."""
+    return tuple(Cell(gpu, cell.level, (gpu,)) for gpu in cell.gpus)
+
+
+def _merged(run: Sequence[Group], label: str) -> Group:
+    if len(run) == 1:
+        return run[0]
+    return Group(label, tuple(gpu for group in run for gpu in group.gpus))
+
+
+@value
+class Spot(Value):
+    """A GPU or NIC by name, and what is above it: host bridge and bridges, outermost first, as ``Place`` has it."""
+
+    name: str
+    gpu: bool
+    path: tuple[str, ...]
+
+
+@record
+class _Bridge(Record):
+    """A bridge (or host bridge) with what is directly below it."""
+
+    name: str
+    spots: list[Spot] = field(default_factory=list)
+    bridges: dict[str, _Bridge] = field(default_factory=dict)
+
+
+def switches(spots: Iterable[Spot]) -> Mapping[str, str]:
+    """The address of the common switch of every device that has one, by the device's name."""
+    root = _Bridge("")
+    for spot in spots:
+        bridge = root
+        for name in spot.path:
+            bridge = bridge.bridges.setdefault(name, _Bridge(name))
+        bridge.spots.append(spot)
+    found: dict[str, str] = {}
+    for host_bridge in root.bridges.values():
+        for bridge in host_bridge.bridges.values():
+            settled, alone = _below(bridge)
+            found |= settled | {spot.name: bridge.name for spot in alone}
+    return found
+
+
+def _below(bridge: _Bridge) -> tuple[dict[str, str], list[Spot]]:
+    """Devices below the bridge that have company of the other kind, with their switch; and those that have none."""
+    settled: dict[str, str] = {}
+    alone = list(bridge.spots)
+    for inner in bridge.bridges.values():
+        found, left = _below(inner)
+        settled |= found
+        alone += left
+    gpus = [spot for spot in alone if spot.gpu]
+    if gpus and len(gpus) < len(alone):
+        return settled | {spot.name: bridge.name for spot in alone}, []
+    if gpus and settled:
+        return dict.fromkeys((*settled, *(spot.name for spot in gpus)), bridge.name), []
+    return settled, alone

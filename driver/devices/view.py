@@ -5,20 +5,29 @@ how containers get devices: by CDI, whatever list strategies a rule has, so a de
 
 Of each kind the devices that only this door gives out come first, and those of both doors after them, equal ones from
 the back: the plugin door takes its devices from the front.
+
+A device that may not be given out has a taint: new claims stay away from it, running pods stay. Who tolerates a cause
+can still be given the device, and preparation may refuse it then. A taint evicts pods in two cases only. One is a
+device that is known to be sick or gone, where the health policy says so: a device whose state is unknown (the driver is
+away, NVML silent) never costs a running pod. The other is a device that a live pod has through the plugin door while a
+claim was allocated it: the pod of that claim never started and cannot start here, and its eviction is what lets it be
+scheduled elsewhere. This case goes before all other causes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from driver.claims.edits import by_cdi
-from driver.devices.offered import DoorView, DraDevice
 from driver.devices.placement import Placement, placement
-from node.inventory.model import Host, Snapshot
+from driver.names import TaintEffect
+from kube.bodies import Json
+from node.edits.options import EditOptions, ListStrategy
+from node.health.state import HealthState
+from node.inventory.model import Attribute, Device, Host, Snapshot
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause, Offer, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, rule_for
-from node.values import replace
+from node.values import Value, replace, value
 
 OF_DOORS = frozenset((Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING))
 """Causes that come from what is held or may be, and not from the device: it works, but it is not to be had."""
@@ -91,3 +100,83 @@ def _sorted(found: Iterable[_Found], placed: Placement) -> list[_Found]:
 
 def _for_this_door(rule: Rule) -> Rule:
     return replace(rule, edits=by_cdi(rule.edits))
+
+
+@value
+class DraDevice(Value):
+    """A device that a rule offers through DRA. ``reason`` and ``cause`` say why it may not be given out, if so.
+
+    ``rule``: as it was configured, but for its edits, whose only strategy is CDI. ``placement``: attributes that the
+    device has from its place on the node and its neighbours (``cell4``, ``switch``). ``contested``: a live pod has it
+    through the plugin door, and a claim of a pod on this node was allocated it.
+    """
+
+    device: Device
+    rule: Rule
+    healthy: bool
+    reason: str = ""
+    cause: Cause | None = None
+    placement: tuple[Attribute, ...] = ()
+    contested: bool = False
+
+
+@value
+class DoorView(Value):
+    """Everything that answers need: the devices that are offered, in the order of the slices, and the host.
+
+    ``generation``: of the snapshot it was made from. ``others``: what rules offer through the plugin door alone. No
+    slice has them, but a claim that only looks on may have been allocated one in the moment in which its rule changed.
+    """
+
+    devices: tuple[DraDevice, ...] = ()
+    host: Host = Host()
+    generation: int = 0
+    others: tuple[DraDevice, ...] = ()
+
+    def device(self, name: str) -> DraDevice | None:
+        """The device of that name, which is its name in the slices, too."""
+        return next((offered for offered in self.devices if offered.device.name == name), None)
+
+    def device_for(self, name: str, *, looking: bool) -> DraDevice | None:
+        """The device for a claim that was allocated it; ``looking``: with ``adminAccess``."""
+        found = self.device(name)
+        if found is None and looking:
+            return next((other for other in self.others if other.device.name == name), None)
+        return found
+
+
+DOMAIN = "ostler.dev"
+"""Of the keys, whatever the driver's name is: tolerations are written in people's claims."""
+
+
+def taints(offered: DraDevice) -> list[Json]:
+    """The device's taints, none for one that may be given out.
+
+    The key names the cause (``ostler.dev/link-down``). The value is the state of health (``unhealthy``, ``unknown``)
+    or the door that has the device where that is the cause, and left out otherwise. ``timeAdded`` is the API server's.
+    """
+    if offered.contested:
+        return [_taint(Cause.OTHER_DOOR, TaintEffect.NO_EXECUTE, offered)]
+    if offered.healthy:
+        return []
+    cause = offered.cause or Cause.HEALTH
+    evicts = _is_sick(offered, cause) and offered.device.health.evicts
+    return [_taint(cause, TaintEffect.NO_EXECUTE if evicts else TaintEffect.NO_SCHEDULE, offered)]
+
+
+def _taint(cause: Cause, effect: TaintEffect, offered: DraDevice) -> Json:
+    taint: dict[str, Json] = {"key": f"{DOMAIN}/{cause.value.replace('_', '-')}", "effect": effect.value}
+    if cause is Cause.HEALTH:
+        taint["value"] = offered.device.health.state.value
+    elif cause is Cause.OTHER_DOOR:
+        taint["value"] = Door.PLUGIN.value
+    return taint
+
+
+def _is_sick(offered: DraDevice, cause: Cause) -> bool:
+    return cause in (Cause.HEALTH, Cause.GONE) and offered.device.health.state is HealthState.UNHEALTHY
+
+
+def by_cdi(options: EditOptions) -> EditOptions:
+    """The same options with CDI as the one way of giving devices, which is the DRA door's."""
+    return replace(options, strategies=(ListStrategy.CDI_CRI,))

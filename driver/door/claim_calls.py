@@ -24,11 +24,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.model import ClaimReference, PreparedDevice
-from driver.door.observer import Observer
+from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
+from driver.door.registration import Observer
 from driver.door.successor import NoSuccessor, Successor
-from driver.parameters.errors import ParameterError
+from driver.parameters.decoding import ParameterError
 
 log = logging.getLogger("ostler.driver")
 
@@ -47,7 +46,7 @@ _SHOWN = 128
 
 
 class Claims(Protocol):
-    """Prepares and releases claims; both raise ``driver.claims.errors.ClaimError`` for the one claim."""
+    """Prepares and releases claims; both raise ``driver.claims.model.ClaimError`` for the one claim."""
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Have the claim's devices ready; asked again, the answer is the same."""

@@ -21,13 +21,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from driver.devices.offered import DoorView
+from driver.devices.view import DoorView
 from driver.door.claim_calls import ClaimCalls, Claims, Reporter
 from driver.door.health_stream import HealthReports
-from driver.door.observer import Observer
-from driver.door.registration import DoorOptions, DoorStatus, RegistrationState
+from driver.door.registration import (
+    DoorOptions,
+    DoorStatus,
+    Observer,
+    RegistrationState,
+    claim_sockets,
+    registration_sockets,
+    sweep,
+)
 from driver.door.serving import Serving
-from driver.door.socket_names import claim_sockets, registration_sockets, sweep
 from driver.door.successor import Successor
 from node.clocks import chance
 from node.directories import DirectoryWatcher, Inotify, open_inotify

@@ -19,7 +19,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from enum import StrEnum
 
-from driver.devices.offered import DoorView, DraDevice
+from driver.devices.view import DoorView, DraDevice
 from node.health.state import HealthState
 from node.offer import Cause
 from node.values import Value, value

@@ -1,10 +1,22 @@
-"""Where the driver's registration with the kubelet stands, and what it tells the kubelet of itself."""
+"""Who the driver is to the kubelet: options, state of the registration, names of sockets, and what is counted.
+
+Socket names are unique to each serving, and readable where the path's length allows it. Two instances of the driver may
+live side by side during an update, and a kubelet from 1.37 on confuses instances that follow each other under one path.
+So every serving has names of its own, and whoever begins removes those that a killed predecessor left: a kubelet goes
+on dialling them for half an hour.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import re
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
+from node.sockets import MAX_PATH, FileId, is_answered, is_socket, remove_dead
 from node.values import Value, value
 
 PLUGIN_TYPE = "DRAPlugin"
@@ -73,3 +85,112 @@ class DoorOptions(Value):
         if self.plugins_dir_on_host is None:
             return str(socket)
         return str(self.plugins_dir_on_host / socket.relative_to(self.plugins_dir))
+
+
+class Observer(Protocol):
+    """Takes figures; every call must return at once and must not raise."""
+
+    def called(self, method: str, version: str, code: str, seconds: float) -> None:
+        """A call of the kubelet ended: ``NodePrepareResources``, ``v1``, a gRPC status code's name."""
+        ...
+
+    def answered(self, method: str, claims: int, failed: int) -> None:
+        """That call was about so many claims, and so many of them got an error."""
+        ...
+
+    def asked(self) -> None:
+        """The kubelet asked who we are."""
+        ...
+
+    def registered(self) -> None:
+        """The kubelet took our registration."""
+        ...
+
+    def failed(self) -> None:
+        """A registration came to nothing: refused, not answered in time, or without a socket."""
+        ...
+
+    def watched(self, streams: int) -> None:
+        """So many health streams are open now."""
+        ...
+
+
+class Silent:
+    """Observes nothing."""
+
+    def called(self, method: str, version: str, code: str, seconds: float) -> None:
+        """Drop the figure."""
+
+    def answered(self, method: str, claims: int, failed: int) -> None:
+        """Drop the figure."""
+
+    def asked(self) -> None:
+        """Drop the figure."""
+
+    def registered(self) -> None:
+        """Drop the figure."""
+
+    def failed(self) -> None:
+        """Drop the figure."""
+
+    def watched(self, streams: int) -> None:
+        """Drop the figure."""
+
+
+_UNIQUE = "[0-9a-f]{8}"
+
+
+def unique() -> str:
+    """What tells one serving from the next."""
+    return os.urandom(4).hex()
+
+
+def claim_socket(serving: str) -> str:
+    """The name of the socket that claims are served on, in the driver's own folder."""
+    return f"dra-{serving}.sock"
+
+
+def registration_socket(options: DoorOptions, serving: str) -> str:
+    """The name of the socket in the kubelet's registry; with a hash for the driver's name where that is too long."""
+    readable = f"{options.driver_name}-{serving}-reg.sock"
+    if len(os.fsencode(options.registry_dir / readable)) <= MAX_PATH:
+        return readable
+    return f"{_hashed(options.driver_name)}-{serving}-reg.sock"
+
+
+def claim_sockets(folder: Path) -> tuple[Path, ...]:
+    """Sockets of any instance of the driver whose folder it is, the oldest first."""
+    return tuple(sorted(_sockets(folder, re.compile(f"dra-{_UNIQUE}\\.sock")), key=age))
+
+
+def registration_sockets(options: DoorOptions) -> tuple[Path, ...]:
+    """Registration sockets of any instance of the driver."""
+    names = "|".join(re.escape(name) for name in (options.driver_name, _hashed(options.driver_name)))
+    return tuple(_sockets(options.registry_dir, re.compile(f"(?:{names})-{_UNIQUE}-reg\\.sock")))
+
+
+def age(path: Path) -> tuple[int, int]:
+    """What orders sockets by the time at which they were made; those that are gone come first."""
+    identity = FileId.of(path)
+    return (0, 0) if identity is None else (identity.modified_ns, identity.inode)
+
+
+def sweep(options: DoorOptions) -> list[Path]:
+    """Remove the driver's sockets that nobody answers; only for who holds the instance lock."""
+    dead = [path for path in (*claim_sockets(options.folder), *registration_sockets(options)) if not is_answered(path)]
+    for path in dead:
+        with contextlib.suppress(OSError):  # It stays: the kubelet's attempts to reach it are in vain, and harm nobody.
+            path.unlink()
+    return dead + remove_dead(options.folder)
+
+
+def _hashed(driver_name: str) -> str:
+    return f"dra-{hashlib.sha256(driver_name.encode()).hexdigest()[:12]}"
+
+
+def _sockets(folder: Path, names: re.Pattern[str]) -> list[Path]:
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return []  # It is missing, or not ours to read; serving there says so.
+    return [path for path in found if names.fullmatch(path.name) and is_socket(path)]

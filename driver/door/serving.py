@@ -1,36 +1,139 @@
-"""The driver's two sockets: one for claims and health in its own folder, one in the kubelet's registry.
+"""The driver's two sockets and the services on them: one socket for claims and health, one in the kubelet's registry.
 
-They come and go together. The socket for claims is there first, since the kubelet dials it the moment it has been told
-of it. A serving that takes the place of another leaves the other's sockets to its caller: the kubelet goes on using
-them until it has found the new ones.
+The sockets come and go together. The socket for claims is there first, because the kubelet dials it as soon as it has
+read the other one. New sockets leave the sockets before them to the caller: the kubelet uses those until it has found
+the new ones.
+
+A version of a contract is a module of messages. The versions differ in the fields that they have and in nothing else,
+so one class serves all versions of claims, and one all versions of health.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import grpc.aio
+from google.protobuf.message import Message
 
-from driver.door import dra_v1, dra_v1beta1, health_v1, health_v1alpha1
-from driver.door.claim_calls import ClaimCalls
-from driver.door.health_stream import HealthReports
-from driver.door.registration import PLUGIN_TYPE, DoorOptions
-from driver.door.socket_names import age, claim_socket, registration_socket, unique
+from driver.claims.model import ClaimError
+from driver.door.claim_calls import ClaimCalls, Context, Method, Operation, Outcome
+from driver.door.health_stream import TIMEOUT, HealthReports, Report
+from driver.door.registration import PLUGIN_TYPE, DoorOptions, age, claim_socket, registration_socket, unique
 from node.endpoint import Endpoint
 from node.intake import Limits
 from node.kubelet import watcher_service
 from node.sockets import make_private_directory
+from protos.dra.v1 import api_pb2 as dra_v1
 from protos.dra.v1 import api_pb2_grpc as dra_v1_grpc
+from protos.dra.v1beta1 import api_pb2 as dra_v1beta1
 from protos.dra.v1beta1 import api_pb2_grpc as dra_v1beta1_grpc
+from protos.drahealth.v1 import api_pb2 as health_v1
 from protos.drahealth.v1 import api_pb2_grpc as health_v1_grpc
+from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 
 LIMITS = Limits(calls=1024)
 """The kubelet asks for the claims of each pod in a call of its own, for all pods of the node at once."""
-_CLAIM_SERVICES = (dra_v1.SERVICE, dra_v1beta1.SERVICE)
-_HEALTH_SERVICES = (health_v1.SERVICE, health_v1alpha1.SERVICE)
+_CLAIMS: Final[Mapping[str, Any]] = {"v1": dra_v1, "v1beta1": dra_v1beta1}
+"""Messages by version. Kubelets from 1.34 on ask in v1; v1beta1 has no share ids."""
+_HEALTH: Final[Mapping[str, Any]] = {"v1": health_v1, "v1alpha1": health_v1alpha1}
+"""Kubelets from 1.37 on ask in v1, those from 1.34 to 1.36 in v1alpha1, even where it is not announced."""
+
+
+def _names(versions: Mapping[str, Any], service: str) -> tuple[str, ...]:
+    """The full names of a service in these versions."""
+    return tuple(messages.DESCRIPTOR.services_by_name[service].full_name for messages in versions.values())
+
+
+_CLAIM_SERVICES = _names(_CLAIMS, "DRAPlugin")
+_HEALTH_SERVICES = _names(_HEALTH, "DRAResourceHealth")
+
+
+class DraPlugin:
+    """The service DRAPlugin in one version, answered by ``calls``."""
+
+    def __init__(self, calls: ClaimCalls, version: str) -> None:
+        self._calls = calls
+        messages = _CLAIMS[version]
+        has_shares = "share_id" in messages.Device.DESCRIPTOR.fields_by_name
+        (service,) = _names({version: messages}, "DRAPlugin")
+
+        def prepared(outcomes: Mapping[str, Outcome]) -> Message:
+            return _prepared(messages.NodePrepareResourcesResponse(), outcomes, has_shares=has_shares)
+
+        def unprepared(outcomes: Mapping[str, Outcome]) -> Message:
+            return _unprepared(messages.NodeUnprepareResourcesResponse(), outcomes)
+
+        self._prepare: Method[Message] = Method(
+            version, service, Operation.PREPARE, messages.NodePrepareResourcesResponse, prepared
+        )
+        self._unprepare: Method[Message] = Method(
+            version, service, Operation.UNPREPARE, messages.NodeUnprepareResourcesResponse, unprepared
+        )
+
+    async def NodePrepareResources(self, request: Any, context: Context) -> Message:  # noqa: N802 - gRPC's name
+        """Prepare the devices of these claims."""
+        return await self._calls.answer(self._prepare, request, request.claims, context)
+
+    async def NodeUnprepareResources(self, request: Any, context: Context) -> Message:  # noqa: N802 - gRPC's name
+        """Release these claims."""
+        return await self._calls.answer(self._unprepare, request, request.claims, context)
+
+
+class DraResourceHealth:
+    """The service DRAResourceHealth in one version: streams ``reports``."""
+
+    def __init__(self, reports: HealthReports, version: str) -> None:
+        self._reports = reports
+        self._messages = _HEALTH[version]
+
+    async def NodeWatchResources(self, request: object, context: Context) -> AsyncIterator[Message]:  # noqa: N802
+        """Send the complete list now, after every change, and before it goes stale."""
+        async with contextlib.aclosing(self._reports.follow()) as reports:
+            async for report in reports:
+                yield _health(self._messages.NodeWatchResourcesResponse(), report)
+
+
+def _prepared(response: Any, outcomes: Mapping[str, Outcome], *, has_shares: bool) -> Message:
+    for uid, outcome in outcomes.items():
+        entry = response.claims[uid]
+        if isinstance(outcome, ClaimError):
+            entry.error = str(outcome)
+            continue
+        for device in outcome:
+            entry.devices.add(
+                request_names=device.requests,
+                pool_name=device.pool,
+                device_name=device.device,
+                cdi_device_ids=device.cdi_devices,
+                **({"share_id": device.share_id} if has_shares else {}),
+            )
+    made: Message = response
+    return made
+
+
+def _unprepared(response: Any, outcomes: Mapping[str, Outcome]) -> Message:
+    for uid, outcome in outcomes.items():
+        response.claims[uid].error = str(outcome) if isinstance(outcome, ClaimError) else ""
+    made: Message = response
+    return made
+
+
+def _health(response: Any, report: Report) -> Message:
+    for each in report.devices:
+        response.devices.add(
+            device={"pool_name": each.pool, "device_name": each.device},
+            health=each.verdict.value,
+            last_updated_time=report.time,
+            health_check_timeout_seconds=TIMEOUT,
+            message=each.message,
+        )
+    made: Message = response
+    return made
 
 
 class Serving:
@@ -120,11 +223,11 @@ class Serving:
                 await endpoint.stop(grace)
 
     def _add_services(self, server: grpc.aio.Server) -> None:
-        dra_v1_grpc.add_DRAPluginServicer_to_server(dra_v1.DraV1(self._calls), server)
-        dra_v1beta1_grpc.add_DRAPluginServicer_to_server(dra_v1beta1.DraV1Beta1(self._calls), server)
+        dra_v1_grpc.add_DRAPluginServicer_to_server(DraPlugin(self._calls, "v1"), server)
+        dra_v1beta1_grpc.add_DRAPluginServicer_to_server(DraPlugin(self._calls, "v1beta1"), server)
         # A method that is there and not implemented makes kubelets ask again every 5 s for ever.
         if self._options.health:
-            health_v1_grpc.add_DRAResourceHealthServicer_to_server(health_v1.HealthV1(self._reports), server)
+            health_v1_grpc.add_DRAResourceHealthServicer_to_server(DraResourceHealth(self._reports, "v1"), server)
             health_v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(
-                health_v1alpha1.HealthV1Alpha1(self._reports), server
+                DraResourceHealth(self._reports, "v1alpha1"), server
             )

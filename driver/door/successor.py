@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from driver.door.socket_names import age, claim_sockets
+from driver.door.registration import age, claim_sockets
 from node.sockets import is_answered
 
 Answer = TypeVar("Answer", bound=Message)

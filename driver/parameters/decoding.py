@@ -1,18 +1,26 @@
-"""Opaque parameters read strictly: versioned, every key known, every value of its type.
+"""Opaque parameters of version ``ostler.dev/v1alpha1``, read strictly: every key known, every value of its type.
 
-Parameters are decoded where they are prepared and nowhere earlier: the API server takes any object. So what is written
-wrong is refused here, with place, value and fix; a parameter that is quietly passed over gives a container that is not
-what its author asked for.
+Parameters are decoded where they are prepared and nowhere earlier: the API server takes any object. So a mistake is
+refused here, with place, value and fix; a parameter that is quietly passed over gives a container that is not what its
+author asked for. The texts of errors go into the events of the claim's pods.
+
+A field that is not written is None: it leaves what an earlier configuration, or the node's rule, says. What depends on
+the node alone (driver root, CDI mode, ids) is no parameter, because whoever writes a claim cannot know it.
+
+JSON allows a key twice in one object, and readers differ in which one counts, so ours refuses. The API server keeps
+opaque parameters as they were sent, doubled keys and all. Whoever parses a claim gives ``pairs`` to ``json.loads`` as
+``object_pairs_hook``; the objects it makes are ordinary dicts (the last one of a doubled key counts) that remember
+which keys were doubled.
 """
 
 from __future__ import annotations
 
-from driver.claims.model import AllocatedConfig, ConfigSource
-from driver.parameters.doubled import doubled_keys
-from driver.parameters.errors import ParameterError
-from driver.parameters.kinds import API_VERSION, CLASS_ONLY, KINDS, Config, GpuConfig
-from driver.parameters.showing import LONGEST, missing_or, shown, shown_key, shown_path
-from kube.bodies import Json, JsonObject
+import json
+
+from driver.claims.model import AllocatedConfig, ClaimError, ConfigSource
+from kube.bodies import Json, JsonObject, one_line
+from node.inventory.model import DeviceKind
+from node.values import Value, value
 
 MOST_CHANNELS = 2048
 """IMEX channels are numbered below this (NVIDIA's driver makes 2048 at most)."""
@@ -93,3 +101,146 @@ def _channels(place: str, key: str, content: Json) -> tuple[int, ...]:
             raise ParameterError(place, f"{key}[{index}]", f"channel {item} is there twice", "write it once")
         channels.append(item)
     return tuple(channels)
+
+
+class ParameterError(ClaimError):
+    """Parameters of ours that cannot be used: ``field`` below ``place`` holds ``found``; ``fix`` says what to do.
+
+    ``place`` is the path inside the claim (``status.allocation.devices.config[0].opaque.parameters``) and, where the
+    administrator wrote it, says so. ``field`` is empty for the whole of it, ``found`` where nothing was found.
+    """
+
+    def __init__(self, place: str, field: str, found: str, fix: str) -> None:
+        where = f"{place}.{field}" if field else place
+        super().__init__(f"{where}: {found}; {fix}" if found else f"{where}: {fix}")
+        self.place = place
+        self.field = field
+        self.found = found
+        self.fix = fix
+
+
+class UnservedParameter(ParameterError):
+    """Parameters for another driver, whose claims run on ours, ask for what nothing here serves."""
+
+
+API_VERSION = "ostler.dev/v1alpha1"
+
+
+@value
+class GpuConfig(Value):
+    """Whole GPUs and AMD's partitions.
+
+    ``gdrcopy``, ``gds``, ``mofed``: device nodes that NVIDIA's features of these names need, or not.
+    ``imex_channels``: numbers of IMEX channels, ``imex_required``: fail where one is missing.
+    """
+
+    gdrcopy: bool | None = None
+    gds: bool | None = None
+    mofed: bool | None = None
+    imex_channels: tuple[int, ...] | None = None
+    imex_required: bool | None = None
+
+
+@value
+class MigConfig(Value):
+    """MIG devices; the fields are those of ``GpuConfig``, but for IMEX, which MIG devices cannot use."""
+
+    gdrcopy: bool | None = None
+    gds: bool | None = None
+    mofed: bool | None = None
+
+
+@value
+class NicConfig(Value):
+    """NICs. ``rdma``: the device nodes of their RDMA device. ``vhost_net``: /dev/vhost-net and /dev/net/tun."""
+
+    rdma: bool | None = None
+    vhost_net: bool | None = None
+
+
+Config = GpuConfig | MigConfig | NicConfig
+
+KINDS: dict[str, type[Config]] = {"GpuConfig": GpuConfig, "MigConfig": MigConfig, "NicConfig": NicConfig}
+"""Every kind by the name in ``kind``."""
+DEVICE_KINDS: dict[type[Config], tuple[DeviceKind, ...]] = {
+    GpuConfig: (DeviceKind.GPU, DeviceKind.PARTITION),
+    MigConfig: (DeviceKind.MIG,),
+    NicConfig: (DeviceKind.NIC, DeviceKind.RDMA),
+}
+"""The devices that each kind is for."""
+CLASS_ONLY = frozenset({"imexChannels", "imexRequired", "mofed"})
+"""Fields that only a DeviceClass may have, because what they give is more than the claim's devices.
+
+A channel opens other nodes' memory, and ``mofed`` every RDMA device of the node, whoever has been allocated it.
+"""
+
+
+def kind_for(device: DeviceKind) -> str:
+    """The name of the kind that is for such a device."""
+    return next(name for name, kind in KINDS.items() if device in DEVICE_KINDS[kind])
+
+
+_DEEPEST = 8
+"""Levels that are looked through: ours have two, and whatever is nested more is refused by the name of its field."""
+
+
+class _Doubled(dict[str, Json]):
+    """An object with doubled keys."""
+
+    doubled: tuple[str, ...] = ()
+
+
+def pairs(found: list[tuple[str, Json]]) -> JsonObject:
+    """The object with these keys and values: an ``object_pairs_hook``."""
+    made = dict(found)
+    if len(made) == len(found):
+        return made
+    seen: set[str] = set()
+    doubled = [key for key, _ in found if key in seen or seen.add(key)]  # type: ignore[func-returns-value]
+    marked = _Doubled(made)
+    marked.doubled = tuple(dict.fromkeys(doubled))
+    return marked
+
+
+def doubled_keys(parsed: Json, path: str = "", *, levels: int = _DEEPEST) -> tuple[str, ...]:
+    """Paths (``a.b``, ``list[0].c``) of the keys that were doubled in what ``pairs`` made, in so many levels."""
+    found: list[str] = []
+    if levels == 0:
+        return ()
+    if isinstance(parsed, _Doubled):
+        found += [f"{path}.{key}" if path else key for key in parsed.doubled]
+    if isinstance(parsed, dict):
+        for key, content in parsed.items():
+            found += doubled_keys(content, f"{path}.{key}" if path else key, levels=levels - 1)
+    elif isinstance(parsed, list):
+        for index, content in enumerate(parsed):
+            found += doubled_keys(content, f"{path}[{index}]", levels=levels - 1)
+    return tuple(found)
+
+
+LONGEST = 60
+"""Characters that are shown of a value."""
+
+
+def shown(content: Json) -> str:
+    """The value as JSON."""
+    try:
+        text = json.dumps(content)
+    except RecursionError:
+        return "a value of too many levels"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def shown_key(key: str) -> str:
+    """A key in a path; one that is no plain word is quoted."""
+    return key if key.isidentifier() and len(key) <= LONGEST else shown(key)
+
+
+def shown_path(path: str) -> str:
+    """A path of keys, whatever stands in them."""
+    return one_line(path, 2 * LONGEST)
+
+
+def missing_or(content: Json) -> str:
+    """What is wrong with a value that is not one of those that are known."""
+    return "is missing" if content is None else f"{shown(content)} is not known"

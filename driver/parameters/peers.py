@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from driver.claims.model import AllocatedConfig, AllocatedDevice
-from driver.devices.offered import DraDevice
-from driver.devices.peer import Peer
-from driver.devices.peers import is_of
-from driver.parameters.doubled import doubled_keys
-from driver.parameters.errors import UnservedParameter
-from driver.parameters.showing import missing_or, shown, shown_key, shown_path
+from driver.devices.description import is_of
+from driver.devices.view import DraDevice
+from driver.names import Peer
+from driver.parameters.decoding import UnservedParameter, doubled_keys, missing_or, shown, shown_key, shown_path
 from kube.bodies import Json, JsonObject
 
 NVIDIA_VERSION = "resource.nvidia.com/v1beta1"

@@ -1,16 +1,21 @@
-"""The controller of a node's own slices: the library's, with the fault of its watch to be seen.
+"""The controller of a node's own slices, which writes nothing before the Node has proved to be this machine.
+
+A wrong node name would put this machine's devices on another node, and take that node's own slices for surplus ones of
+ours. So nothing is asked of slices, and nothing is written, before the Node was read and believed (``OwnNode``). It is
+checked again whenever it is read again, because a Node of that name may be another machine by then.
 
 A module of its own, because it is loaded after registration: it brings the reflector and the rules for objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
-from driver.slices.api import SliceApi, Watching
 from driver.slices.controller import Controller
 from driver.slices.model import node_owner
-from driver.slices.options import Options
+from driver.slices.options import Options, SliceApi, Watching
+from kube.bodies import JsonObject
+from kube.collection import Source
 from kube.reflector import Handler, Reflector
 
 WATCHING = "watching slices"
@@ -53,3 +58,45 @@ class NodeController(Controller):
             source, handler, random=self._chance, told=self._tell_watch_fault, name="slices of the node"
         )
         return self._reflector
+
+
+class OwnNode:
+    """``api`` for the slices of one Node: a ``SliceApi``. ``check`` raises ``KubeError`` for another machine's Node."""
+
+    def __init__(self, api: SliceApi, check: Callable[[JsonObject], None]) -> None:
+        self._api = api
+        self._check = check
+        self._proved: dict[str, JsonObject] = {}
+
+    def prove(self, name: str) -> None:
+        """Read and check the Node; raises what reading or ``check`` raises."""
+        self._proved[name] = self._read(name)
+
+    def node(self, name: str) -> JsonObject:
+        """See ``SliceApi``: a Node that is ours. What was read for the proof is the first answer."""
+        return self._proved.pop(name, None) or self._read(name)
+
+    def slices(self, query: Mapping[str, str]) -> Source:
+        """See ``SliceApi``."""
+        return self._api.slices(query)
+
+    def list_slices(self, query: Mapping[str, str]) -> Sequence[JsonObject]:
+        """See ``SliceApi``."""
+        return self._api.list_slices(query)
+
+    def create_slice(self, body: JsonObject) -> JsonObject:
+        """See ``SliceApi``."""
+        return self._api.create_slice(body)
+
+    def replace_slice(self, body: JsonObject) -> JsonObject:
+        """See ``SliceApi``."""
+        return self._api.replace_slice(body)
+
+    def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
+        """See ``SliceApi``."""
+        self._api.delete_slice(name, uid=uid, resource_version=resource_version)
+
+    def _read(self, name: str) -> JsonObject:
+        node = self._api.node(name)
+        self._check(node)
+        return node

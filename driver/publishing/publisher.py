@@ -14,7 +14,7 @@ already: whoever comes after us must know what claims may name. A device that po
 door keeps its place, tainted, where the server keeps taints, and is left out where it does not: nothing else would keep
 new claims away from it.
 
-Which of the two it is can change while we run (``driver.publishing.dropped_taints``).
+Which of the two it is can change while we run (``driver.publishing.publication``).
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from driver.devices.description import slice_device
-from driver.devices.offered import DoorView, DraDevice
-from driver.devices.peer import Peer
-from driver.devices.view import OF_DOORS
-from driver.publishing.dropped_taints import DroppedTaints
-from driver.publishing.faults import PublishingFaults
+from driver.devices.view import OF_DOORS, DoorView, DraDevice
+from driver.names import Peer
+from driver.publishing.publication import DroppedTaints, PublishingFaults
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, text_at
@@ -42,9 +40,8 @@ from node.values import Value, value
 
 if TYPE_CHECKING:
     # At run time they are imported in the thread: they bring the rules for objects with them.
-    from driver.slices.api import SliceApi
-    from driver.slices.model import DriverResources, Stats
-    from driver.slices.status import PoolStatus
+    from driver.slices.model import DriverResources, PoolStatus, Stats
+    from driver.slices.options import SliceApi
 
 log = logging.getLogger("ostler.slices")
 
@@ -113,8 +110,7 @@ def controller_maker(
     """
 
     def make(tell: ErrorHandler) -> SliceController:
-        from driver.publishing.node_slices import NodeController
-        from driver.publishing.own_node import OwnNode
+        from driver.publishing.node_slices import NodeController, OwnNode
 
         api = make_api()
         if check is not None:
@@ -327,8 +323,7 @@ class SlicePublisher:
         return self._again_at is not None and self._again_at <= self._monotonic()
 
     def _publish(self, controller: SliceController, view: DoorView) -> None:
-        from driver.slices.model import DriverResources, Pool
-        from driver.slices.packing import pack
+        from driver.slices.model import DriverResources, Pool, pack
 
         self._published = view
         before = tuple(tuple(text_at(device, "name") for device in group) for group in self._desired)

@@ -23,9 +23,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
-from driver.claims.errors import Unavailable
-from driver.devices.offered import DoorView
-from driver.holders.naming import Naming
+from driver.claims.model import Unavailable
+from driver.devices.view import DoorView
+from driver.node_watch.node_claims import Naming
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from node.clocks import chance

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from driver.claims.errors import Refused, Unavailable
+from driver.claims.model import Refused, Unavailable
 from kube.bodies import JsonObject
 from kube.errors import (
     Closed,
@@ -40,7 +40,7 @@ _ENDING = "the API server is not asked any more, because this agent is ending; t
 
 
 class AsyncResourceApi:
-    """A ``driver.claims.reader.ClaimReader`` and what else the loop wants of the API server.
+    """A ``driver.claims.interfaces.ClaimReader`` and what else the loop wants of the API server.
 
     ``make`` may raise ``KubeError``. ``threads``: requests at a time; a client should keep as many connections.
     """

@@ -1,6 +1,6 @@
 """The resource API as the second door uses it: resource.k8s.io objects as v1 dicts, whatever the server serves.
 
-Which version that is, is decided once (``driver.resource_api.served``). Where the server answers 404 without naming the
+Which version that is, is decided once (``driver.resource_api.lists``). Where the server answers 404 without naming the
 object that was asked for, the version may be gone, and is looked for again. So "there is no such object" is believed
 only where the server names that object: whoever releases a device because its claim is gone must not be misled by an
 API that is off for a moment.
@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, cast
 
-from driver.resource_api.lists import ResourceList, converted
-from driver.resource_api.served import GROUP, Served
+from driver.resource_api.lists import GROUP, ResourceList, Served, converted
 from kube.bodies import JsonObject, text_at
 from kube.collection import Asks, Collection
 from kube.discovery import server_version

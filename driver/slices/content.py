@@ -1,13 +1,41 @@
-"""The specs of slices: made from what is wanted, and compared with what is stored."""
+"""The specs of slices: made from what is wanted, and compared with what is stored.
+
+Two specs are equal when they mean the same to the API server. Absent, null and empty are one for lists, mappings and
+plain fields; a pointer is set or not; quantities count by value (``1Gi`` is ``1024Mi``); order in lists counts. Fields
+that this version does not know are compared as they stand. The walk follows the shapes of ``scheduling.api.validation``
+over the JSON itself and makes no typed copy: nearly always two devices are equal as they stand, and pools have
+thousands.
+
+Taints have a rule of their own (KEP-5055): a time that only one side has does not count, and a second of rounding
+either way does not either, because the server sets times that are left out and stores whole seconds.
+``tolerationSeconds`` count from a taint's ``timeAdded``, so an update for another reason must not start them anew: we
+send a taint without a time with the time that the same taint of the same device has already.
+"""
 
 from __future__ import annotations
 
-from driver.slices.equality import counters_equal, devices_deep_equal, devices_equal, selectors_equal
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
 from driver.slices.model import Owner, Pool, Slice
-from driver.slices.stored import Stored, objects_in
-from driver.slices.times import kept
-from kube.bodies import JsonObject
+from driver.slices.store import Stored, objects_in
+from kube.bodies import JsonObject, text_at
 from node.values import replace
+from scheduling.api.quantities import QuantityError, of_json
+from scheduling.api.validation.shapes import (
+    DEVICE,
+    NODE_SELECTOR,
+    QUANTITY,
+    SLICE_SPEC,
+    TIME,
+    ListOf,
+    MapOf,
+    Scalar,
+    Shape,
+    Type,
+    zero,
+)
 
 API_VERSION = "resource.k8s.io/v1"
 
@@ -127,3 +155,166 @@ _OURS = frozenset(
     ("pool", "nodeSelector", "allNodes", "devices", "sharedCounters")
     + ("perDeviceNodeSelection", "partitionTypeAttribute", "skipNodeOperations")
 )
+
+
+_DEVICES: Final = ListOf(DEVICE)
+_COUNTERS: Final = SLICE_SPEC.fields["sharedCounters"].type
+_ROUNDING: Final = timedelta(seconds=1)
+
+
+def devices_deep_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Tell whether two lists of v1 devices are the same, taints by the rule above."""
+    return _same(list(left), list(right), _DEVICES, lenient=True)
+
+
+def devices_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Tell whether two lists of v1 devices are the same, times of taints included."""
+    return _same(list(left), list(right), _DEVICES, lenient=False)
+
+
+def counters_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Tell whether two lists of counter sets are the same."""
+    return _same(list(left), list(right), _COUNTERS, lenient=False)
+
+
+def selectors_equal(left: object, right: object) -> bool:
+    """Tell whether two node selectors, or None, are the same."""
+    if left is None or right is None:
+        return left is right
+    return _same(left, right, NODE_SELECTOR, lenient=False)
+
+
+def instant(text: object) -> datetime | None:
+    """The moment that an RFC 3339 time says, in UTC; None for anything else."""
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _same(left: Any, right: Any, type_: Type, *, lenient: bool) -> bool:
+    if left is right or (left == right and type(left) is type(right)):
+        return True
+    if isinstance(type_, Scalar):
+        return _same_scalar(left, right, type_)
+    if isinstance(type_, ListOf):
+        left, right = left or [], right or []
+        if not (isinstance(left, list) and isinstance(right, list)) or len(left) != len(right):
+            return False
+        return all(_same(a, b, type_.item, lenient=lenient) for a, b in zip(left, right, strict=True))
+    left, right = {} if left is None else left, {} if right is None else right
+    if not (isinstance(left, Mapping) and isinstance(right, Mapping)):
+        return False
+    if isinstance(type_, MapOf):
+        if left.keys() != right.keys():
+            return False
+        return all(_same(value, right[name], type_.item, lenient=lenient) for name, value in left.items())
+    return all(
+        _same_field(name, left.get(name), right.get(name), type_, lenient=lenient)
+        for name in left.keys() | right.keys()
+    )
+
+
+def _same_field(name: str, left: Any, right: Any, shape: Shape, *, lenient: bool) -> bool:
+    field = shape.fields.get(name)
+    if field is None:
+        return (left or None) == (right or None)
+    if lenient and name == "timeAdded":
+        return left is None or right is None or _close(left, right)
+    if field.pointer and not isinstance(field.type, ListOf | MapOf) and (left is None) != (right is None):
+        return False
+    return _same(left, right, field.type, lenient=lenient)
+
+
+def _same_scalar(left: Any, right: Any, type_: Scalar) -> bool:
+    if type_ is QUANTITY:
+        try:
+            return of_json(left) == of_json(right)
+        except QuantityError:
+            return False
+    if type_ is TIME:
+        first, second = instant(left), instant(right)
+        return first is not None and first == second
+    nothing = zero(type_)
+    left, right = nothing if left is None else left, nothing if right is None else right
+    return bool(left == right) and type(left) is type(right)
+
+
+def _close(left: object, right: object) -> bool:
+    first, second = instant(left), instant(right)
+    if first is None or second is None:
+        return left == right
+    return abs(first - second) <= _ROUNDING
+
+
+def rounded(devices: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+    """The devices with the times of their taints in whole seconds, which is all that can be stored."""
+    return tuple([_with_taints(device, _rounded_taint) for device in devices])
+
+
+def kept(stored: Sequence[JsonObject], wanted: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+    """The wanted devices, taints without a time having that of an equal one of the stored device of their name."""
+    known: dict[str, list[JsonObject]] = {}
+    for device in stored:
+        if device.get("taints"):
+            known.setdefault(text_at(device, "name"), _taints(device))
+    return tuple([_dated(device, known.get(text_at(device, "name"), ())) for device in wanted])
+
+
+def served(sent: Sequence[JsonObject], stored: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+    """The devices that were sent, taints without a time having the one that the server gave them."""
+    result = list(sent)
+    for index, (ours, theirs) in enumerate(zip(sent, stored, strict=False)):
+        given = _taints(theirs)
+        if ours.get("taints") and given:
+            dated = [
+                {**taint, "timeAdded": other["timeAdded"]}
+                if taint.get("timeAdded") is None and other.get("timeAdded") is not None
+                else taint
+                for taint, other in zip(_taints(ours), given, strict=False)
+            ]
+            result[index] = {**ours, "taints": [*dated, *_taints(ours)[len(dated) :]]}
+    return tuple(result)
+
+
+def _taints(device: JsonObject) -> list[JsonObject]:
+    taints = device.get("taints")
+    return [taint for taint in taints if isinstance(taint, dict)] if isinstance(taints, list) else []
+
+
+def _with_taints(device: JsonObject, change: Any) -> JsonObject:
+    taints = device.get("taints")
+    if not isinstance(taints, list) or not taints:
+        return device
+    return {**device, "taints": [change(taint) if isinstance(taint, dict) else taint for taint in taints]}
+
+
+def _rounded_taint(taint: JsonObject) -> JsonObject:
+    moment = instant(taint.get("timeAdded"))
+    if moment is None:
+        return taint
+    try:
+        whole = (moment + timedelta(microseconds=500_000)).replace(microsecond=0)
+    except OverflowError:
+        return taint
+    return {**taint, "timeAdded": whole.replace(tzinfo=None).isoformat() + "Z"}
+
+
+def _dated(device: JsonObject, old: Sequence[JsonObject]) -> JsonObject:
+    """Taints are recognised in their order, from the last: one that moved before others is a new one, as upstream."""
+    end = len(old)
+    taints = []
+    for taint in reversed(_taints(device)):
+        places = [place for place in range(end) if _identity(old[place]) == _identity(taint)]
+        end = places[-1] if places else end
+        time = old[end].get("timeAdded") if places else None
+        given = taint.get("timeAdded") is not None or time is None
+        taints.append(taint if given else {**taint, "timeAdded": time})
+    return {**device, "taints": [*reversed(taints)]} if taints else device
+
+
+def _identity(taint: JsonObject) -> tuple[object, object, object]:
+    return taint.get("key"), taint.get("value") or "", taint.get("effect")

@@ -12,16 +12,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from driver.slices.api import Watching
+from driver.slices.content import rounded
 from driver.slices.errors import WrongPools
-from driver.slices.model import DriverResources, Pool, Slice, Stats
-from driver.slices.options import Options, guarded
-from driver.slices.queue import PoolQueue
-from driver.slices.repairs import Repairs
-from driver.slices.status import PoolStatus
+from driver.slices.model import DriverResources, Pool, PoolStatus, Slice, Stats
+from driver.slices.options import Options, Watching, guarded
+from driver.slices.queue import PoolQueue, Repairs
 from driver.slices.store import SliceStore
 from driver.slices.syncing import PoolSync
-from driver.slices.times import rounded
 from driver.slices.wanted import WantedPool
 from kube.bodies import JsonObject
 from node.values import replace

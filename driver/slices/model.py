@@ -1,15 +1,22 @@
-"""What a driver wants published, as values.
+"""What a driver wants published, as values, and how its devices are packed into slices.
 
 A driver describes everything it has (``DriverResources``); the controller turns every ``Slice`` into one ResourceSlice.
 Devices and counter sets are dicts as in resource.k8s.io/v1, whatever version the cluster serves. Values are frozen, the
 dicts in them are not: the controller takes a copy, so that a caller may go on changing its own.
+
+``pack`` sees to it that a change of one device changes one slice. Every slice of a pool carries the pool's generation
+and their number, so a device that moves, or a slice more or less, is a write to every slice. So a device stays in its
+slice; one that goes leaves a hole, which the next new one fills; and only slices that run empty at the end are given
+up. The limit is 64 from the start, not 128, because that is all that a slice may hold once a single device of it is
+tainted, uses counters or has a list as attribute. The price: slices may be less than full, and across slices the order
+is the one in which devices came (within a slice it is always the given one).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 from kube.bodies import JsonObject, text_at
 from node.values import Value, replace, value
@@ -120,3 +127,79 @@ def _copied_json(part: Any) -> Any:
     if isinstance(part, list | tuple):
         return [_copied_json(each) for each in part]
     return part
+
+
+DEFAULT_LIMIT: Final = 64
+"""Devices of a slice that may have taints, counters or lists (1.36)."""
+
+
+def pack(
+    devices: Sequence[JsonObject], previous: Sequence[Sequence[str]] = (), limit: int = DEFAULT_LIMIT
+) -> tuple[Slice, ...]:
+    """Spread devices over slices, at least one, where they were ``previous``-ly as far as there is room.
+
+    Raises ValueError for a limit below 1 and for two devices of one name.
+    """
+    names = [text_at(device, "name") for device in devices]
+    if limit < 1:
+        raise ValueError(f"limit: {limit} devices in a slice; it must be 1 or more")
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise ValueError(f"devices: {twice!r} is the name of two devices; names must be unique in a pool")
+    groups = _kept(names, previous, limit)
+    placed = set().union(*groups)
+    _place([name for name in names if name not in placed], groups, limit)
+    while len(groups) > 1 and not groups[-1]:
+        groups.pop()
+    place = {name: number for number, group in enumerate(groups) for name in group}
+    slices: list[list[JsonObject]] = [[] for _ in groups]
+    for device, name in zip(devices, names, strict=True):
+        slices[place[name]].append(device)
+    return tuple([Slice(devices=tuple(group)) for group in slices])
+
+
+def layout(slices: Sequence[Slice]) -> tuple[tuple[str, ...], ...]:
+    """Which devices are in which slice."""
+    return tuple([each.names for each in slices])
+
+
+def _kept(names: Sequence[str], previous: Sequence[Sequence[str]], limit: int) -> list[set[str]]:
+    """The slices with the devices that stay in them; a name counts where it is first."""
+    wanted = set(names)
+    groups: list[set[str]] = []
+    for before in previous:
+        group = set([name for name in dict.fromkeys(before) if name in wanted][:limit])
+        wanted -= group
+        groups.append(group)
+    return groups or [set()]
+
+
+def _place(names: Sequence[str], groups: list[set[str]], limit: int) -> None:
+    """New devices fill the holes from the front, then new slices."""
+    number = 0
+    for name in names:
+        while number < len(groups) and len(groups[number]) >= limit:
+            number += 1
+        if number == len(groups):
+            groups.append(set())
+        groups[number].add(name)
+
+
+Layout = tuple[tuple[str, ...], ...]
+
+
+@value
+class PoolStatus(Value):
+    """``wanted`` and ``stored``: names of devices by index of slice. ``error``: the last one, empty when all went well.
+
+    ``in_order``: what is stored is what is wanted, as far as the server keeps it. ``dropped``: feature gates without
+    which something of what is wanted was not stored ("unknown" where none explains it).
+    """
+
+    name: str
+    generation: int = 0
+    wanted: Layout = ()
+    stored: Layout = ()
+    in_order: bool = False
+    error: str = ""
+    dropped: tuple[str, ...] = ()

@@ -1,17 +1,23 @@
-"""How a controller is set up, and the numbers it uses unless told otherwise."""
+"""How a controller is set up: its options, their defaults, and what it needs of the API server and of a watch.
+
+Objects are resource.k8s.io/v1 dicts, whatever version the server serves. Failures are ``kube.errors.RequestError``.
+``driver.resource_api.client.ResourceApi`` is a ``SliceApi``.
+"""
 
 from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
-from driver.slices.api import SliceApi, Watching
-from driver.slices.matching import ByIndex, Matching
 from driver.slices.model import DriverResources, Owner
+from driver.slices.planning import ByIndex, Matching
 from driver.slices.queue import WorkQueue
+from kube.bodies import JsonObject
+from kube.collection import Source
 from kube.reflector import Handler, Reflector
 from node.values import Value, value
 
@@ -26,8 +32,54 @@ DEFAULT_SYNC_DELAY: Final = 0.2
 Upstream waits 30 s, because its cache may not know yet what it wrote itself. Ours knows by resource versions, so the
 delay only has to gather what belongs together, such as the deletions of a node's slices by its kubelet, and a pod that
 waits for a device does not wait for us. Who changes slices over and over again is answered more and more slowly, see
-``driver.slices.repairs``.
+``driver.slices.queue``.
 """
+
+
+class SliceApi(Protocol):
+    """Slices and nodes at the API server. Blocking, for several threads."""
+
+    def slices(self, query: Mapping[str, str]) -> Source:
+        """The slices that a ``fieldSelector`` chooses, as something that a ``Watching`` can be made of."""
+        ...
+
+    def list_slices(self, query: Mapping[str, str]) -> Sequence[JsonObject]:
+        """The same slices as they are now."""
+        ...
+
+    def create_slice(self, body: JsonObject) -> JsonObject:
+        """Create a slice; what the server made of it."""
+        ...
+
+    def replace_slice(self, body: JsonObject) -> JsonObject:
+        """Put ``body`` in place of the slice of its name, if that still has its resourceVersion."""
+        ...
+
+    def delete_slice(self, name: str, *, uid: str = "", resource_version: str = "") -> None:
+        """Delete exactly this object in exactly this state."""
+        ...
+
+    def node(self, name: str) -> JsonObject:
+        """The Node of that name."""
+        ...
+
+
+class Watching(Protocol):
+    """A list and a watch that go on until they are stopped, in a thread of their own."""
+
+    @property
+    def synced(self) -> threading.Event:
+        """Set when the first list has been handed over."""
+        ...
+
+    def start(self) -> object:
+        """Begin."""
+        ...
+
+    def stop(self) -> object:
+        """End; the handler is not called any more when this returns."""
+        ...
+
 
 Watch = Callable[[SliceApi, str, Handler], Watching]
 """Makes a watch of the slices that a field selector chooses."""

@@ -1,14 +1,19 @@
-"""Names of pools that are to be looked at: now, later, or later and later.
+"""When pools are looked at: now, later, or later and later.
 
 A name is in the queue once. While it waits for a time, an earlier time replaces that and a later one does not, so that
 a stream of events cannot put off a pool for ever. A name that is added while somebody works on it comes again when that
 is done. Failures are counted by name: one pool that fails makes no other wait.
+
+Changes by others are put right after a delay that is just long enough to see all of them (``Repairs``). Somebody who
+goes on changing slices, another controller of the same driver say, is answered more and more slowly, or the two would
+write as fast as the API server lets them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -138,3 +143,35 @@ class PoolQueue:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+_PATIENCE = 10
+"""Repairs of one pool within ``_WINDOW`` seconds that are made at once; bounds what is remembered of a pool, too."""
+_WINDOW = 60.0
+_LONGEST = 30.0
+"""Seconds, upstream's delay for every repair."""
+_MEMORY = 20
+
+
+class Repairs:
+    """Counts repairs by pool. Not for several threads at a time."""
+
+    def __init__(self, delay: float, monotonic: Callable[[], float]) -> None:
+        self._delay = delay
+        self._monotonic = monotonic
+        self._made: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_MEMORY))
+
+    def made(self, pool: str) -> None:
+        """A pool was written because others had changed it."""
+        self._made[pool].append(self._monotonic())
+
+    def delay(self, pool: str) -> float:
+        """Seconds to wait before looking at a pool that others changed."""
+        made = self._made.get(pool)
+        if not made:
+            return self._delay
+        since = self._monotonic() - _WINDOW
+        while made and made[0] <= since:
+            made.popleft()
+        beyond = len(made) - _PATIENCE
+        return self._delay if beyond < 0 else min(max(self._delay, 0.1) * 2.0 ** (beyond + 1), _LONGEST)

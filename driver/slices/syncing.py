@@ -9,13 +9,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from driver.slices.errors import GenerationExhausted, InvalidSlice, NodeWithoutUid
-from driver.slices.limits import slice_faults
-from driver.slices.model import Stats
+from driver.slices.model import PoolStatus, Stats
 from driver.slices.options import Options
 from driver.slices.planning import Knowledge, Plan, plan, removal
-from driver.slices.status import PoolStatus
 from driver.slices.store import SliceStore
-from driver.slices.wanted import WantedPool
+from driver.slices.wanted import WantedPool, slice_faults
 from driver.slices.writing import SliceWriter
 from kube.errors import KubeError, RequestError
 from node.values import Record, Value, record, value

@@ -15,17 +15,14 @@ import time
 from pathlib import Path
 
 from driver.claims.allocation import allocation_of
-from driver.claims.errors import ClaimError
-from driver.claims.model import ClaimReference, PreparedDevice
+from driver.claims.model import ClaimError, ClaimReference, PreparedDevice
 from driver.door.door import DraDoor
-from driver.door.observer import Silent
-from driver.door.registration import DoorOptions
+from driver.door.registration import DoorOptions, Silent
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from driver.slices.controller import Controller
-from driver.slices.model import DriverResources, Pool, node_owner
+from driver.slices.model import DriverResources, Pool, node_owner, pack
 from driver.slices.options import Options
-from driver.slices.packing import pack
 from kube.bodies import JsonObject
 from kube.client import Client
 from kube.kubeconfig import from_kubeconfig

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from driver.parameters.doubled import pairs
+from driver.parameters.decoding import pairs
 from kube.bodies import JsonObject
 from ostler import __version__
 from ostler.config.settings import Settings

@@ -65,8 +65,7 @@ def remove_dead_driver_sockets(settings: Settings) -> list[Path]:
     if not left:
         return []
     # Here and not above: most nodes have none.
-    from driver.door.registration import DoorOptions
-    from driver.door.socket_names import sweep
+    from driver.door.registration import DoorOptions, sweep
 
     return sweep(DoorOptions(settings.dra.driver_name, "", settings.dra.plugins_dir, registry))
 

@@ -19,14 +19,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from driver.claims.claim_status import ClaimStatus
-from driver.claims.options import ClaimOptions
+from driver.claims.interfaces import ClaimOptions
 from driver.claims.service import ClaimService
-from driver.devices.offered import DoorView
-from driver.devices.view import door_offer, view_of
+from driver.devices.view import DoorView, door_offer, view_of
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions, DoorStatus
-from driver.door_watch.keeper import NodeDoorsKeeper
-from driver.holders.service import NodeClaims
+from driver.node_watch.node_claims import NodeClaims
+from driver.node_watch.node_doors import NodeDoorsKeeper
 from driver.publishing.publisher import SlicePublisher, controller_maker
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal

@@ -26,7 +26,7 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
         source = RecordedSource(settings.inventory.recorded)
         source.read()  # A file that cannot be replayed is told now; later only while it changes.
         return (source,)
-    from driver.claims.cdi_files import file_prefix
+    from driver.names import file_prefix
     from node.edits.families import OWN_FILES
     from node.inventory.cdi_specs import CdiSpecSource
     from node.inventory.network.host import HostNetwork

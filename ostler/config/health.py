@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.devices.effect import TaintEffect
+from driver.names import TaintEffect
 from node.health.policy import HealthPace, Policy
 from node.health.signal import Trouble
 from node.health.state import Action

@@ -5,7 +5,7 @@ A part of ``schema``, which says what these descriptions are for.
 
 from __future__ import annotations
 
-from driver.devices.effect import TaintEffect
+from driver.names import TaintEffect
 from node.health.policy import DEFAULT_ACTIONS, HealthPace, Policy
 from node.health.signal import Trouble
 from node.health.state import Action

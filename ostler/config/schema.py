@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from driver.devices.effect import TaintEffect
-from driver.devices.peer import Peer
+from driver.names import Peer, TaintEffect
 from node.ledger.daemons import DAEMONS
 from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES

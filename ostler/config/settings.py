@@ -10,8 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
-from driver.devices.effect import TaintEffect
-from driver.devices.peer import Peer
+from driver.names import Peer, TaintEffect
 from node.health.policy import Policy
 from node.ledger.daemons import DAEMONS
 from node.rules import Rule

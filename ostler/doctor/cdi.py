@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from driver.claims.edits import by_cdi
+from driver.devices.view import by_cdi
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.facts import CdiFacts
 from node.rules import Door, Rule

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from driver.claims.model import AllocatedConfig, ConfigSource
-from driver.devices.peer import Peer
-from driver.parameters.decoding import decode
-from driver.parameters.errors import ParameterError
+from driver.names import Peer
+from driver.parameters.decoding import ParameterError, decode
 from driver.parameters.peers import check_served
 from kube.bodies import JsonObject, object_at, text_at
 from ostler.explain.snapshots.kept import REPLACED

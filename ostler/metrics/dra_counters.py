@@ -1,6 +1,6 @@
 """What the second door counts, in plain memory, until somebody scrapes it.
 
-``DraCounters`` is the observer of the door (``driver.door.observer``) and of the claims (``driver.claims.observer``).
+``DraCounters`` observes the door (``driver.door.registration``) and the claims (``driver.claims.interfaces``).
 Like the other counters it is written by the loop's thread and read by others, which copy a dictionary before they walk
 through it.
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from driver.door_watch.keeper import HELD_BACK, INVALID
+from driver.node_watch.node_doors import HELD_BACK, INVALID
 from node.health.telling import REASONS
 from ostler.agent.node_events import NOT_OURS
 from tests.docs.markdown import ROOT, text_of
@@ -18,7 +18,7 @@ SOURCES = ("node", "plugin", "driver", "ostler")
 HANDED_ON = {
     "driver/claims/book.py": "tell",
     "driver/door/door.py": "_tell",
-    "driver/door_watch/keeper.py": "_warn",
+    "driver/node_watch/node_doors.py": "_warn",
     "node/health/keeper.py": "",
     "ostler/agent/eventlog.py": "",
 }

@@ -15,8 +15,7 @@ from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.model import ClaimReference
 from driver.claims.plan import planned
 from driver.devices.description import slice_device
-from driver.devices.offered import DoorView
-from driver.devices.view import door_view
+from driver.devices.view import DoorView, door_view
 from ostler.config.load import load_bytes
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import SliceIndex

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from driver.devices.offered import DoorView
+from driver.devices.view import DoorView
 from driver.door.claim_calls import ClaimCalls
-from driver.door.dra_v1 import DraV1
-from driver.door.observer import Silent as SilentDriver
+from driver.door.registration import Silent as SilentDriver
+from driver.door.serving import DraPlugin
 from node.door_policy.record import KnownDoors
 from node.door_policy.taint_support import Taints, TaintSupport
 from node.inventory.model import Snapshot
@@ -102,7 +102,7 @@ class Agent:
         )
         self.second.meet(loop, cluster, self._applied)
         self.claims = self.second._claims
-        self._dra = DraV1(ClaimCalls(self.claims, SilentDriver(), monotonic=loop.time))
+        self._dra = DraPlugin(ClaimCalls(self.claims, SilentDriver(), monotonic=loop.time), "v1")
 
     # The kubelet's calls
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from driver.holders.pods import NodePod
+from driver.node_watch.pods import NodePod
 from kube.bodies import Json, JsonObject
 from tests.model import hardware
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from driver.devices.offered import DoorView, DraDevice
-from driver.devices.taints import taints
+from driver.devices.view import DoorView, DraDevice, taints
 from driver.publishing.shown import ShownDevices
 from kube.bodies import text_at
 from node.rules import Door

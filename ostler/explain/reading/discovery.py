@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.resource_api.served import FIX
+from driver.resource_api.lists import FIX
 from kube.discovery import Reads, served
 from kube.paths import path_of
 from scheduling.explain.state import CORE, FACTS, GROUP, Kind, NotServed

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.door_watch.dry_run import asked
-from driver.door_watch.node_words import stripped as stripped_node
-from driver.door_watch.node_words import words_of
-from driver.holders.pods import pod_of, stripped
+from driver.node_watch.node_doors import asked, words_of
+from driver.node_watch.node_doors import stripped as stripped_node
+from driver.node_watch.pods import pod_of, stripped
 from driver.resource_api.client import ResourceApi
 from kube.client import Client, Limits
 from kube.collection import read_whole

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from driver.devices.effect import TaintEffect
-from driver.devices.peer import Peer
+from driver.names import Peer, TaintEffect
 from node.rules import Doors
 from scheduling.api.validation.objects import validate_class
 from tests.deploy.chart.rendering import (

@@ -7,13 +7,10 @@ import json
 from pathlib import Path
 from typing import IO, Any
 
-from driver.claims.errors import Unavailable
-from driver.claims.model import ClaimReference
-from driver.claims.options import ClaimOptions
-from driver.claims.reader import ClaimReader
+from driver.claims.interfaces import ClaimOptions, ClaimReader, NoSteps, Step, Steps
+from driver.claims.model import ClaimReference, Unavailable
 from driver.claims.service import ClaimService
-from driver.claims.steps import NoSteps, Step, Steps
-from driver.devices.offered import DoorView, DraDevice
+from driver.devices.view import DoorView, DraDevice
 from kube.bodies import Json, JsonObject
 from node.inventory.model import Device, Host
 from node.kubelet.dra_state import ClaimInfo, DeviceState, DraState, encode

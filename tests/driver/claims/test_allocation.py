@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.allocation import allocation_of, name_in_pod, still_here
-from driver.claims.errors import ClaimError
-from driver.claims.model import ConfigSource, Toleration
+from driver.claims.model import ClaimError, ConfigSource, Toleration
 from kube.bodies import Json
 from tests.driver.claims.making import DRIVER, GPU0, POOL, claim, opaque, reference, result
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.model import ClaimError, Unavailable
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, reference, result

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from driver.claims.errors import ClaimError
-from driver.claims.model import ClaimReference, ClaimState
+from driver.claims.disk import RecordStore
+from driver.claims.model import ClaimError, ClaimReference, ClaimState
 from driver.claims.record import LARGEST, ClaimRecord, RecordedDevice, check_size
-from driver.claims.store import RecordStore
-from driver.devices.offered import DraDevice
+from driver.devices.view import DraDevice
 from kube.bodies import JsonObject
 from node.cdi import spec
 from node.inventory.model import Attribute, Device, DeviceKind, DeviceNode, NodeRole

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from driver.claims.errors import Unavailable
-from driver.claims.steps import Step
+from driver.claims.interfaces import Step
+from driver.claims.model import Unavailable
 from tests.driver.claims.making import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 from tests.waiting import eventually
 

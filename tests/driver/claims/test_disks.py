@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.errors import Unavailable
-from driver.claims.model import ClaimState
-from driver.claims.steps import Step
+from driver.claims.interfaces import Step
+from driver.claims.model import ClaimState, Unavailable
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, reference, result
 
 

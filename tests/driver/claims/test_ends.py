@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from driver.claims.errors import Unavailable
-from driver.claims.model import ClaimState
+from driver.claims.model import ClaimState, Unavailable
 from tests.driver.claims.making import GPU0, Node, claim, reference, result
 from tests.waiting import eventually
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.model import ClaimError, Unavailable
 from node.values import replace
 from tests.driver.claims.making import DRIVER, GPU0, GPU1, GPU2, Node, claim, offered, reference, result
 from tests.node.edits.making import gpu

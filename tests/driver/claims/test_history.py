@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.claims.errors import ClaimError
+from driver.claims.interfaces import Step
+from driver.claims.model import ClaimError
 from driver.claims.service import ClaimService
-from driver.claims.steps import Step
 from node.ledger.ledger import excludes
 from tests.driver.claims.making import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.errors import Unavailable
-from driver.claims.model import ClaimState
+from driver.claims.interfaces import Step
+from driver.claims.model import ClaimState, Unavailable
 from driver.claims.service import ClaimService
-from driver.claims.steps import Step
 from tests.driver.claims.making import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 
 PREPARING = [step for step in Step if step.value.startswith("prepare")]

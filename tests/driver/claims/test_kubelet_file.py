@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.errors import Refused, Unavailable
+from driver.claims.interfaces import Step
 from driver.claims.kubelet import KubeletClaims, KubeletFile, read_kubelet_claims
-from driver.claims.steps import Step
+from driver.claims.model import Refused, Unavailable
 from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
 from tests.driver.claims.making import DRIVER, GPU0, GPU1, POOL, DieAt, Killed, Node, claim, reference, result
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from driver.claims.errors import ClaimError, Unavailable
+from driver.claims.model import ClaimError, Unavailable
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.ledger.ledger import Hold, HoldState, Ledger, draining_owner, plugin_owner
 from node.offer import Cause

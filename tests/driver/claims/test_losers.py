@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.losers import Losers
-from driver.claims.observer import NoObserver
+from driver.claims.admission import Losers
+from driver.claims.interfaces import NoObserver
+from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, plugin_owner
 from node.rules import Door

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.model import ClaimState, PreparedDevice
+from driver.claims.model import ClaimError, ClaimState, PreparedDevice, Unavailable
 from node.files import read_record
 from node.inventory.model import Host
 from node.values import replace

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.model import ClaimReference, ClaimState
-from driver.claims.steps import Step
+from driver.claims.interfaces import Step
+from driver.claims.model import ClaimError, ClaimReference, ClaimState, Unavailable
 from kube.bodies import JsonObject
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.node.edits.making import gpu

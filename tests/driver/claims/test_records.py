@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.claims.disk import RecordStore
 from driver.claims.model import ClaimReference, ClaimState
 from driver.claims.record import SCHEMA, ClaimRecord, RecordedDevice, record_json, record_of
-from driver.claims.store import RecordStore
 from node.files import JsonValue, read_record, write_record
 from node.values import replace
 from tests.driver.claims.making import GPU0, Node, claim, reference, result

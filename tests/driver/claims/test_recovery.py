@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from driver.claims.errors import Unavailable
-from driver.claims.model import ClaimState
+from driver.claims.interfaces import Step
+from driver.claims.model import ClaimState, Unavailable
 from driver.claims.plan import device_of_entry
-from driver.claims.steps import Step
 from node.files import write_record
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.node.edits.making import gpu

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.model import ClaimReference
-from driver.claims.observer import NoObserver
-from driver.devices.peer import Peer
+from driver.claims.interfaces import NoObserver
+from driver.claims.model import ClaimError, ClaimReference, Unavailable
+from driver.names import Peer
 from node.health.state import HealthState
 from node.offer import Cause
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, opaque, reference, result

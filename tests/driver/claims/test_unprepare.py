@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.cdi_files import ClaimSpecs
-from driver.claims.errors import ClaimError, Unavailable
-from driver.claims.model import ClaimReference
-from driver.claims.tombstones import Tombstones
+from driver.claims.disk import ClaimSpecs
+from driver.claims.locks import Tombstones
+from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from tests.driver.claims.making import GPU0, Node, claim, reference, result
 from tests.waiting import eventually
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from driver.devices.offered import DoorView
-from driver.devices.view import door_view
+from driver.devices.view import DoorView, door_view
 from node.inventory.devices import devices_of, host_of
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, Snapshot

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from driver.devices.description import slice_device
-from driver.devices.offered import DraDevice
-from driver.devices.peer import Peer
+from driver.devices.view import DraDevice
+from driver.names import Peer
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import SliceIndex
 

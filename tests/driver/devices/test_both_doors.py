@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from driver.devices.cells import gpu_order, groups
+from driver.devices.placement import gpu_order, groups
 from driver.devices.view import door_view
 from node.inventory.model import DeviceKind
 from node.ledger.offer_context import OfferContext

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.cells import Group, cell_attributes, gpu_order, groups
+from driver.devices.placement import Group, cell_attributes, gpu_order, groups
 from node.topology.model import Cell, CellLevel
 from tests.driver.devices.recorded import NODES, snapshot
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from driver.claims.edits import ClaimEdits, GivenDevice, by_cdi, claim_edits, device_edits, unfit_for_claim
-from driver.claims.errors import ClaimError
+from driver.claims.model import ClaimError
+from driver.claims.plan import ClaimEdits, GivenDevice, claim_edits, device_edits, unfit_for_claim
+from driver.devices.view import by_cdi
 from node.cdi.spec import CdiDevice, Spec, validate
 from node.edits.model import ContainerEdits
 from node.edits.options import CdiMode, EditOptions, ListStrategy

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.description import slice_device
-from driver.devices.fact import LIMIT, Fact, quantity, sections
-from driver.devices.offered import DraDevice
-from driver.devices.own_facts import own_facts
-from driver.devices.peer import Peer
-from driver.devices.taints import taints
+from driver.devices.description import LIMIT, Fact, own_facts, quantity, sections, slice_device
+from driver.devices.view import DraDevice, taints
+from driver.names import Peer
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, AttributeValue, Device, DeviceKind, Version, sorted_attributes
 from node.offer import Cause

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.devices import own_facts
+from driver.devices import description
 from driver.devices.description import slice_device
-from driver.devices.peer import Peer
-from driver.devices.taints import DOMAIN
+from driver.devices.view import DOMAIN
+from driver.names import Peer
 from node.offer import Cause
 from tests.driver.devices.recorded import NODES, view
 
@@ -22,7 +22,7 @@ GIVEN_ANYHOW = {Cause.NO_RULE, Cause.BAD_NAME, Cause.RULE_CONFLICT, Cause.NOT_UN
 
 
 def test_what_claims_choose_by_is_on_the_page() -> None:
-    assert {name for name in own_facts._CHOOSING if name != "cell32"} <= WORDS
+    assert {name for name in description._CHOOSING if name != "cell32"} <= WORDS
 
 
 def test_every_attribute_on_the_page_is_one_that_some_recorded_device_has() -> None:
@@ -45,7 +45,7 @@ def test_every_taint_is_on_the_page(cause: Cause) -> None:
 def test_the_page_names_what_is_left_out_first_in_its_order() -> None:
     told = re.search(r"left out first are (.*?)\. A text", PAGE, re.DOTALL)
     assert told is not None
-    assert re.findall(r"`(\w+)`", told[1]) == list(reversed(own_facts._TELLING))[:5]
+    assert re.findall(r"`(\w+)`", told[1]) == list(reversed(description._TELLING))[:5]
 
 
 def test_the_page_of_the_door_names_every_peer() -> None:

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from driver.devices.offered import DraDevice
-from driver.devices.view import door_view
+from driver.devices.view import DraDevice, door_view
 from node.inventory.places import place_of
 from node.inventory.retention import is_gone
 from node.topology.distance import proximity

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from driver.devices.description import slice_device
-from driver.devices.peer import Peer
+from driver.names import Peer
 from tests.driver.devices.recorded import view
 from tests.driver.devices.scheduling import Scheduler, claim, matching, request, slices
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.switches import Spot, switches
+from driver.devices.placement import Spot, switches
 from node.topology.distance import proximity
 from node.topology.model import Place, Proximity
 from tests.driver.devices.recorded import snapshot, view

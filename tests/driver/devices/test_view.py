@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.devices.offered import DraDevice
-from driver.devices.view import door_view, without_holds
+from driver.devices.view import DraDevice, door_view, without_holds
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, Device, DeviceKind, Host

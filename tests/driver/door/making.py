@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from driver.claims.model import ClaimReference, PreparedDevice
-from driver.devices.offered import DoorView, DraDevice
+from driver.devices.view import DoorView, DraDevice
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
 from node.health.state import Health

@@ -10,11 +10,9 @@ from typing import Any, cast
 import pytest
 
 from driver.claims import claim_status
-from driver.claims.claim_status import ClaimStatus
-from driver.claims.device_status import merged, nic_entries
-from driver.claims.errors import Unavailable
-from driver.claims.model import ClaimReference, PreparedDevice
-from driver.devices.offered import DoorView, DraDevice
+from driver.claims.claim_status import ClaimStatus, merged, nic_entries
+from driver.claims.model import ClaimReference, PreparedDevice, Unavailable
+from driver.devices.view import DoorView, DraDevice
 from driver.resource_api.client import CLAIM_FIELDS
 from kube.answers import Request
 from kube.bodies import JsonObject

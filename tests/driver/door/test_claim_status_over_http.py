@@ -10,7 +10,7 @@ import pytest
 
 from driver.claims.claim_status import ClaimStatus
 from driver.claims.model import ClaimReference, PreparedDevice
-from driver.devices.offered import DoorView, DraDevice
+from driver.devices.view import DoorView, DraDevice
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from node.inventory.model import Device, DeviceKind, sorted_attributes

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from driver.claims.errors import Unavailable
+from driver.claims.model import Unavailable
 from driver.door import health_stream
 from driver.door.registration import RegistrationState
 from protos.dra.v1 import api_pb2 as dra

@@ -10,8 +10,7 @@ import grpc.aio
 import pytest
 
 from driver.door import door
-from driver.door.registration import RegistrationState
-from driver.door.socket_names import registration_socket
+from driver.door.registration import RegistrationState, registration_socket
 from node.events import EventType
 from node.values import replace
 from protos.drahealth.v1 import api_pb2 as health

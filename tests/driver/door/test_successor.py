@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from driver.door.socket_names import age
+from driver.door.registration import age
 from driver.door.successor import NoSuccessor, Successor
 from protos.dra.v1 import api_pb2
 from tests.driver.door.kubelet import named

@@ -3,9 +3,7 @@ from __future__ import annotations
 import pytest
 
 from driver.claims.model import AllocatedConfig, ConfigSource
-from driver.parameters.decoding import decode
-from driver.parameters.doubled import pairs
-from driver.parameters.errors import ParameterError
+from driver.parameters.decoding import ParameterError, decode, pairs
 from kube.bodies import object_at
 from kube.client import Client
 from kube.configuration import Access

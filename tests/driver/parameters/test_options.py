@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from driver.claims.errors import ClaimError
-from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimReference, ConfigSource
-from driver.devices.offered import DoorView, DraDevice
-from driver.parameters.errors import ParameterError
-from driver.parameters.kinds import API_VERSION
+from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimError, ClaimReference, ConfigSource
+from driver.devices.view import DoorView, DraDevice
+from driver.parameters.decoding import API_VERSION, ParameterError
 from driver.parameters.options import device_options
 from kube.bodies import Json
 from node.edits.options import CdiMode, EditOptions

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from driver.claims.model import AllocatedConfig, ConfigSource
-from driver.parameters.decoding import FIELDS, decode
-from driver.parameters.kinds import CLASS_ONLY, KINDS
+from driver.parameters.decoding import CLASS_ONLY, FIELDS, KINDS, decode
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/claim-parameters.md").read_text()

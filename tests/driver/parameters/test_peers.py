@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.errors import ClaimError
-from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimReference, ConfigSource
-from driver.devices.offered import DoorView, DraDevice
-from driver.devices.peer import Peer
-from driver.parameters.doubled import pairs
-from driver.parameters.errors import UnservedParameter
+from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, ClaimError, ClaimReference, ConfigSource
+from driver.devices.view import DoorView, DraDevice
+from driver.names import Peer
+from driver.parameters.decoding import UnservedParameter, pairs
 from driver.parameters.options import device_options
 from driver.parameters.peers import check_served
 from kube.bodies import Json, JsonObject

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from driver.slices.model import DriverResources, Stats
-from driver.slices.packing import layout
-from driver.slices.status import PoolStatus
+from driver.slices.model import DriverResources, PoolStatus, Stats, layout
 
 
 class Recorder:

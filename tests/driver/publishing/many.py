@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from driver.devices.offered import DoorView, DraDevice
+from driver.devices.view import DoorView, DraDevice
 from node.inventory.model import DeviceKind
 from node.offer import Cause
 from node.rules import Doors, Rule

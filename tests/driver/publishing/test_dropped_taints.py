@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.publishing.dropped_taints import AGAIN, RAREST, DroppedTaints
+from driver.publishing.publication import AGAIN, RAREST, DroppedTaints
 
 
 class Clock:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from driver.publishing.faults import FAILED, WORKS_AGAIN, PublishingFaults
+from driver.publishing.publication import FAILED, WORKS_AGAIN, PublishingFaults
 from node.events import EventType
 
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from driver.claims.model import ClaimReference
-from driver.devices.offered import DoorView, DraDevice
-from driver.holders.naming import Naming
+from driver.devices.view import DoorView, DraDevice
+from driver.node_watch.node_claims import Naming
 from driver.publishing.publisher import SlicePublisher, controller_maker
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from driver.devices.offered import DoorView
-from driver.devices.peer import Peer
+from driver.devices.view import DoorView
+from driver.names import Peer
 from driver.publishing.publisher import SlicePublisher, controller_maker
 from node.values import replace
 from sandbox.apiserver.server import GATES_OFF, ApiServer

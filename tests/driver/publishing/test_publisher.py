@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from driver.devices.offered import DoorView, DraDevice
-from driver.publishing.faults import PATIENCE, PublishingFaults
+from driver.devices.view import DoorView, DraDevice
+from driver.publishing.publication import PATIENCE, PublishingFaults
 from driver.publishing.publisher import ErrorHandler, SliceController, SlicePublisher
 from kube.errors import ConfigurationError, RequestError
 from node.events import EventType

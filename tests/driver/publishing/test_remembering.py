@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from driver.devices.offered import DoorView, DraDevice
-from driver.devices.view import OF_DOORS
+from driver.devices.view import OF_DOORS, DoorView, DraDevice
 from driver.publishing.publisher import SlicePublisher
 from driver.publishing.shown import ShownDevices, was_shown
 from driver.slices.model import DriverResources
-from driver.slices.stored import objects_in
+from driver.slices.store import objects_in
 from kube.bodies import text_at
 from node.offer import Cause
 from node.rules import Doors, Rule

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from driver.claims.errors import Refused, Unavailable
-from driver.claims.reader import ClaimReader
+from driver.claims.interfaces import ClaimReader
+from driver.claims.model import Refused, Unavailable
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject, text_at

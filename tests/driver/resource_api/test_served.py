@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from driver.resource_api.served import NEEDED, Served
+from driver.resource_api.lists import NEEDED, Served
 from kube.bodies import JsonObject
 from kube.errors import NotServed, Unreachable
 from tests.waiting import until

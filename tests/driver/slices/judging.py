@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from driver.slices.equality import instant
+from driver.slices.content import instant
 from driver.slices.errors import DroppedFieldsError, InvalidPool, InvalidSlice, WrongPools
 from kube.errors import RequestError
 from tests.driver.slices.scenario import Json, Run

@@ -10,10 +10,9 @@ import pytest
 from driver.resource_api.client import ResourceApi
 from driver.slices.controller import Controller
 from driver.slices.errors import InvalidPool, InvalidSlice
-from driver.slices.matching import ByDeviceNames
-from driver.slices.model import DriverResources, Owner, Pool, Slice, Stats, node_owner
+from driver.slices.model import DriverResources, Owner, Pool, Slice, Stats, node_owner, pack
 from driver.slices.options import Options
-from driver.slices.packing import pack
+from driver.slices.planning import ByDeviceNames
 from kube.bodies import JsonObject
 from kube.errors import RequestError
 from sandbox.apiserver.server import ApiServer

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from driver.slices.equality import counters_equal, devices_deep_equal, devices_equal, selectors_equal
+from driver.slices.content import counters_equal, devices_deep_equal, devices_equal, selectors_equal
 
 Json = dict[str, Any]
 

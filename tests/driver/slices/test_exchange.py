@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from driver.slices.exchange import Exchange
+from driver.slices.writing import Exchange
 from kube.errors import KubeError, ServerFault
 
 

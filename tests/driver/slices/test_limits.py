@@ -4,8 +4,8 @@ from typing import Any
 
 from driver.slices.content import new_object
 from driver.slices.errors import InvalidSlice
-from driver.slices.limits import pool_fault, slice_faults
 from driver.slices.model import Pool, Slice
+from driver.slices.wanted import pool_fault, slice_faults
 
 Json = dict[str, Any]
 SET: Json = {"name": "cs", "counters": {"mem": {"value": "1Gi"}}}

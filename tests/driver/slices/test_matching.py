@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from driver.slices.matching import BEYOND, ByDeviceNames, ByIndex
 from driver.slices.model import Slice, node_owner
-from driver.slices.stored import Stored
+from driver.slices.planning import BEYOND, ByDeviceNames, ByIndex
+from driver.slices.store import Stored
 
 
 def stored(name: str, *devices: str, generation: int = 1) -> Stored:

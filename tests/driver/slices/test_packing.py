@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.slices.packing import layout, pack
+from driver.slices.model import layout, pack
 
 NAMES = st.lists(st.integers(0, 60).map(lambda number: f"d{number:02}"), unique=True, max_size=40)
 LIMITS = st.integers(1, 9)

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.slices.content import changed_object, new_object, up_to_date
-from driver.slices.matching import ByDeviceNames, ByIndex, Matching
 from driver.slices.model import Pool, Slice
-from driver.slices.planning import Knowledge, Plan, plan, removal
-from driver.slices.stored import Stored
+from driver.slices.planning import ByDeviceNames, ByIndex, Knowledge, Matching, Plan, plan, removal
+from driver.slices.store import Stored
 from kube.bodies import object_at
 from node.values import replace
 

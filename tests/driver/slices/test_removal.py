@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from driver.resource_api.client import ResourceApi
-from driver.slices.matching import ByIndex
 from driver.slices.model import Stats
-from driver.slices.planning import removal
+from driver.slices.planning import ByIndex, removal
 from driver.slices.store import SliceStore
 from driver.slices.writing import SliceWriter
 from kube.bodies import JsonObject

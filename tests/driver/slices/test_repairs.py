@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from driver.slices.repairs import Repairs
+from driver.slices.queue import Repairs
 
 
 def test_somebody_who_goes_on_is_answered_more_and_more_slowly() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from driver.slices.times import kept, rounded, served
+from driver.slices.content import kept, rounded, served
 
 Json = dict[str, Any]
 

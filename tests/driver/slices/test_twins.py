@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.slices.limits import slice_faults
-from driver.slices.twins import without_twins
+from driver.slices.wanted import slice_faults, without_twins
 from scheduling.api.validation.objects import validate_slice
 from scheduling.api.validation.shapes import Gates
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.errors import Unavailable
-from driver.claims.model import ClaimReference
-from driver.devices.offered import DoorView, DraDevice
-from driver.holders.naming import Naming
+from driver.claims.model import ClaimReference, Unavailable
+from driver.devices.view import DoorView, DraDevice
+from driver.node_watch.node_claims import Naming
 from driver.publishing import withdrawal
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from driver.holders.naming import Naming
+from driver.node_watch.node_claims import Naming
 from driver.publishing import withdrawal
 from node.rules import Doors
 from tests.driver.withdrawal.making import CLAIM, A, B, OtherDevices, Rig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.holders.naming import Naming
+from driver.node_watch.node_claims import Naming
 from node.rules import Doors
 from tests.driver.withdrawal.making import CLAIM, A, B, Rig
 from tests.waiting import eventually

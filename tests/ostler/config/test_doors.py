@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from driver.devices.view import door_offer
-from driver.door.registration import DoorOptions
-from driver.door.socket_names import claim_socket, registration_socket, unique
+from driver.door.registration import DoorOptions, claim_socket, registration_socket, unique
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.model import Host, Snapshot
 from node.ledger.offer_context import NOTHING_HELD

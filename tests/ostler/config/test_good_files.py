@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.devices.peer import Peer
+from driver.names import Peer
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.health.policy import HealthPace, Policy
 from node.health.xids import Profile, XidTable

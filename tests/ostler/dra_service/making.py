@@ -35,7 +35,7 @@ from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent
 from sandbox.apiserver.server import ApiServer
 from scheduling.api.validation.shapes import DEFAULT, Gates
-from tests.driver.holders.making import NODE
+from tests.driver.node_watch.making import NODE
 from tests.events import Told
 from tests.node.offer.making import gpu
 from tests.waiting import eventually

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.errors import Unavailable
-from driver.claims.model import ClaimReference
+from driver.claims.model import ClaimReference, Unavailable
 from node.door_policy.taint_support import Taints, TaintSupport
 from node.ledger.offer_context import NOTHING_HELD
 from node.rules import Doors
 from node.values import replace
 from sandbox.apiserver.server import ApiServer
-from tests.driver.holders.making import TEAM, World
+from tests.driver.node_watch.making import TEAM, World
 from tests.ostler.dra_service.making import WITHDRAWN, Both, begun, ended_at, gpus
 from tests.waiting import eventually
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.errors import ClaimError
-from driver.claims.model import ClaimReference
+from driver.claims.model import ClaimError, ClaimReference
 from node.inventory.model import Snapshot
 from node.rules import Door, Doors
 from ostler.admin.holds_desk import HoldsDesk
 from sandbox.apiserver.server import ApiServer
-from tests.driver.holders.making import NODE, World
+from tests.driver.node_watch.making import NODE, World
 from tests.ostler.dra_service.making import Both, begun, ended_at, gpus
 from tests.waiting import eventually
 

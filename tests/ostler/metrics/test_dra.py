@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.core import Metric
 
-from driver.claims.observer import ClaimObserver
-from driver.door.observer import Observer
+from driver.claims.interfaces import ClaimObserver
+from driver.door.registration import Observer
 from ostler.admin.dra import ClaimState, ClaimView, DeviceState, PoolView, SliceDevice, SlicesView
 from ostler.metrics.dra import dra
 from ostler.metrics.dra_counters import DraCounters

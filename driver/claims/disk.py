@@ -1,0 +1,252 @@
+"""What the disk has of claims: a record and a CDI file for each, so that a damaged file costs one claim.
+
+Blocking; for worker threads. Different claims may be written at the same time, one claim only by one thread. CDI files
+are named after their claim with our own prefix, which tells them from the files of others. The names of devices in a
+CDI file contain the claim's UID and are never used for anything else, so a file that stays behind gives nothing away.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from driver.claims.model import ClaimReference, ClaimState, Unavailable
+from driver.claims.record import SCHEMA, ClaimRecord, record_json, record_of
+from driver.names import file_prefix
+from node.files import (
+    FileError,
+    ReadFailed,
+    RecordDamaged,
+    RecordSchemaUnknown,
+    WriteFailed,
+    read_record,
+    set_aside,
+    write_record,
+    write_whole,
+)
+from node.opening import read_regular
+from node.values import Value, value
+
+_SUFFIX = ".json"
+
+
+@value
+class Stored(Value):
+    """What was found: records by UID, and those that could not be read with the reason.
+
+    ``foreign``: of these the ones that another version wrote; their files are left as they are.
+    """
+
+    records: dict[str, ClaimRecord]
+    unreadable: dict[str, str]
+    foreign: frozenset[str] = frozenset()
+
+
+class RecordStore:
+    """Records in ``folder``, which is made at the first write.
+
+    A record that another version wrote is left as it is until this version has something else to say of the claim,
+    and is set aside then.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._foreign: set[str] = set()
+
+    def load(self) -> Stored:
+        """Everything there is; damaged files are set aside. Raises ReadFailed when the folder cannot be listed."""
+        records: dict[str, ClaimRecord] = {}
+        unreadable: dict[str, str] = {}
+        self._foreign.clear()
+        for uid in self._uids():
+            try:
+                record = self._read(uid)
+            except FileError as error:
+                unreadable[uid] = str(error)
+                if isinstance(error, RecordSchemaUnknown):
+                    self._foreign.add(uid)
+                continue
+            if record is not None:
+                records[uid] = record
+        return Stored(records, unreadable, frozenset(self._foreign))
+
+    def write(self, record: ClaimRecord) -> None:
+        """Have the record on the disk; raises WriteFailed.
+
+        One that is only started need not outlive a power cut: the kubelet was not answered, or has all of it on record
+        itself.
+        """
+        path = self.path(record.claim.uid)
+        if record.claim.uid in self._foreign:
+            set_aside(path)
+            self._foreign.discard(record.claim.uid)
+        data, durable = record_json(record), record.state is ClaimState.COMPLETED
+        try:
+            write_record(path, SCHEMA, data, durable=durable, sweep=False)
+        except WriteFailed as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self._make_folder()
+            write_record(path, SCHEMA, data, durable=durable, sweep=False)
+
+    def remove(self, uid: str) -> None:
+        """Forget the claim, on the disk too; one that is not there is forgotten. Raises WriteFailed.
+
+        A power cut may bring the record back. It is of an earlier boot then, and collected as soon as the API server
+        says that nobody has the claim.
+        """
+        path = self.path(uid)
+        try:
+            path.unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            # A disk that is read-only refuses that for a file that is not there, too.
+            if os.path.lexists(path):
+                raise WriteFailed(path, error.strerror or str(error)) from error
+
+    def sweep_unfinished(self) -> None:
+        """Remove what a killed process was writing; only while no other process of ours writes.
+
+        Raises ReadFailed when the folder cannot be listed.
+        """
+        for name in self._names():
+            if name.startswith(".") and name.endswith(".tmp"):
+                try:
+                    (self.folder / name).unlink(missing_ok=True)
+                except OSError:
+                    continue  # Never read; the next start tries again.
+
+    def path(self, uid: str) -> Path:
+        """The claim's file."""
+        return self.folder / f"{uid}{_SUFFIX}"
+
+    def _read(self, uid: str) -> ClaimRecord | None:
+        path = self.path(uid)
+        data = read_record(path, SCHEMA)
+        if data is None:
+            return None
+        try:
+            return record_of(data, uid)
+        except ValueError as error:
+            raise RecordDamaged(path, str(error), set_aside(path)) from error
+
+    def _uids(self) -> list[str]:
+        visible = (name for name in self._names() if name.endswith(_SUFFIX) and not name.startswith("."))
+        return sorted(name.removesuffix(_SUFFIX) for name in visible)
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.folder)  # noqa: PTH208 - names are all that is wanted
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ReadFailed(self.folder, error.strerror or str(error)) from error
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise WriteFailed(self.folder, error.strerror or str(error)) from error
+
+
+def unnamed(uid: str) -> ClaimReference:
+    """A claim of which only the UID is known."""
+    return ClaimReference("", "", uid)
+
+
+_MODE = 0o644
+"""Container runtimes may run as anybody; a spec holds no secret."""
+
+
+class ClaimSpecs:
+    """Files ``<driver>-claim_<uid>.json`` in ``folder``."""
+
+    def __init__(self, folder: Path, driver: str) -> None:
+        self.folder = folder
+        self._prefix = file_prefix(driver)
+
+    def path(self, uid: str) -> Path:
+        """The claim's file."""
+        return self.folder / f"{self._prefix}{uid}.json"
+
+    def ensure(self, uid: str, text: str) -> bool:
+        """Have a claim's file with this content, or none if it is empty; whether anything had to be done.
+
+        Raises Unavailable with what to do.
+        """
+        if not text:
+            return self.remove(uid)
+        path = self.path(uid)
+        data = text.encode()
+        try:
+            if read_regular(path, len(data)) == data:
+                return False
+        except OSError:
+            pass  # Not there, or not readable: written anew below, where a real fault shows.
+        try:
+            try:
+                write_whole(path, data, _MODE, sweep=False)
+            except WriteFailed as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+                self._make_folder()
+                write_whole(path, data, _MODE, sweep=False)
+        except (WriteFailed, OSError) as error:
+            raise _fault(path, "written", error) from error
+        return True
+
+    def remove(self, uid: str) -> bool:
+        """Have no file of the claim; whether there was one. Raises Unavailable with what to do."""
+        path = self.path(uid)
+        try:
+            path.unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise _fault(path, "removed", error) from error
+        return True
+
+    def uids(self) -> frozenset[str]:
+        """Claims that have a file; empty where the folder cannot be read."""
+        return frozenset(
+            name[len(self._prefix) : -len(".json")]
+            for name in self._names()
+            if name.startswith(self._prefix) and name.endswith(".json")
+        )
+
+    def text(self, uid: str) -> str:
+        """The content of a claim's file, empty where there is none that can be read, or is as large as none of ours."""
+        from node.cdi.spec import LARGEST  # Not at the start, where nothing is prepared yet.
+
+        try:
+            return read_regular(self.path(uid), LARGEST).decode()
+        except (OSError, ValueError):
+            return ""
+
+    def sweep_unfinished(self) -> None:
+        """Remove what a killed process was writing; only while no other process of ours writes."""
+        for name in self._names():
+            if name.startswith(f".{self._prefix}") and name.endswith(".tmp"):
+                try:
+                    (self.folder / name).unlink(missing_ok=True)
+                except OSError:
+                    continue  # Hidden from runtimes; the next start tries again.
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.folder)  # noqa: PTH208 - names are all that is wanted
+        except OSError:
+            return []
+
+    def _make_folder(self) -> None:
+        for folder in reversed((self.folder, *self.folder.parents)):
+            if not folder.is_dir():
+                folder.mkdir(exist_ok=True)
+                # The agent's umask keeps its own files private; runtimes must be able to look in here.
+                folder.chmod(0o755)
+
+
+def _fault(path: Path, done: str, error: WriteFailed | OSError) -> Unavailable:
+    reason = error.reason if isinstance(error, WriteFailed) else error.strerror or str(error)
+    return Unavailable(f"CDI file {path} cannot be {done} ({reason}); check the folder and its disk")

@@ -1,0 +1,135 @@
+"""What the claim service is given: its options, and the interfaces of what it asks and of what it tells.
+
+``ClaimReader`` is the API server, reduced to one question. ``ClaimObserver`` counts. ``StepObserver`` hears of the
+places between two steps of preparing and releasing a claim, so that tests can end the process at each of them: what is
+on the disk differs from one place to the next, and a restart must find its way from each of them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from driver.names import Peer
+from kube.bodies import JsonObject
+from node.values import Value, value
+
+
+@value
+class ClaimOptions(Value):
+    """``state_dir``: ours; records are in its folder ``claims``. ``kubelet_root``: holds ``dra_manager_state``.
+
+    ``pool``: name of this node's pool. ``peers``: drivers whose claims run on ours; parameters for them are looked at,
+    and those for any other driver are not.
+
+    Times are seconds: ``device_wait`` for a device that another claim still holds (the kubelet asks again only after a
+    minute or more, and gives a call 45 s), ``collect_every`` between two looks for claims that nobody has any more,
+    ``collect_first`` within which the first one is (the nodes of a rollout start together), ``collect_spacing`` between
+    two at least, however often one is asked for, ``rebuild_after`` until a claim without a usable record is tried again
+    (doubled each time), ``tombstone_age`` for which a released claim is remembered, ``kubelet_release`` after which
+    people are told of a claim that the API server does not have, that another one waits for, and of which only the
+    kubelet could say whether it is used (it looks once a minute). ``threads``: that wait for the disk at once; disks
+    make what comes together durable together.
+    """
+
+    driver_name: str
+    pool: str
+    state_dir: Path
+    cdi_dir: Path
+    kubelet_root: Path
+    peers: tuple[Peer, ...] = ()
+    device_wait: float = 10.0
+    ready_wait: float = 10.0
+    collect_every: float = 300.0
+    collect_first: float = 5.0
+    collect_spacing: float = 1.0
+    rebuild_after: float = 2.0
+    tombstone_age: float = 600.0
+    kubelet_release: float = 120.0
+    threads: int = 16
+
+
+class ClaimReader(Protocol):
+    """Reads claims one by one: node identities may not list them."""
+
+    async def claim(self, namespace: str, name: str) -> JsonObject | None:
+        """The claim as resource.k8s.io/v1, None when there is none of that name.
+
+        Raises ``driver.claims.model.Unavailable`` when the API server gives no answer in time or refuses us; its text
+        says which and what to do.
+        """
+        ...
+
+
+class ClaimObserver(Protocol):
+    """Counts; must not block and must not raise. Outcomes are ``ok``, ``refused`` or ``unavailable``."""
+
+    def prepared(self, outcome: str, seconds: float) -> None:
+        """One claim was prepared, or not."""
+        ...
+
+    def unprepared(self, outcome: str, seconds: float) -> None:
+        """One claim was released, or not."""
+        ...
+
+    def collected(self, count: int) -> None:
+        """So many claims that nobody has any more were released."""
+        ...
+
+    def damaged(self) -> None:
+        """A record of a claim could not be read."""
+        ...
+
+    def lost(self) -> None:
+        """A claim of a pod here was allocated a device that a pod has through the plugin door."""
+        ...
+
+
+class NoObserver:
+    """Counts nothing."""
+
+    def prepared(self, outcome: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def unprepared(self, outcome: str, seconds: float) -> None:
+        """Do nothing."""
+
+    def collected(self, count: int) -> None:
+        """Do nothing."""
+
+    def damaged(self) -> None:
+        """Do nothing."""
+
+    def lost(self) -> None:
+        """Do nothing."""
+
+
+class Step(StrEnum):
+    """What has just been done."""
+
+    FETCHED = "prepare: the claim was read"
+    TAKEN = "prepare: the ledger has its devices"
+    STARTED = "prepare: the record says started"
+    DESCRIBED = "prepare: the CDI file is written"
+    COMPLETED = "prepare: the record says completed"
+    ANSWERED = "prepare: the answer is made"
+    RELEASING = "unprepare: nothing is done yet"
+    UNDESCRIBED = "unprepare: the CDI file is removed"
+    FORGOTTEN = "unprepare: the record is removed"
+    RELEASED = "unprepare: the ledger is free"
+
+
+class Steps(Protocol):
+    """Told of every step, in whatever thread it was done."""
+
+    def reached(self, step: Step, uid: str) -> None:
+        """The step is done for the claim of that UID."""
+        ...
+
+
+class NoSteps:
+    """Outside of tests nobody wants to know."""
+
+    def reached(self, step: Step, uid: str) -> None:
+        """Do nothing."""

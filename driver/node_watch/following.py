@@ -1,0 +1,161 @@
+"""A collection that the event loop follows: a reflector's thread behind it, begun as soon as that can be.
+
+The client library is loaded when this runs, and not before. Whatever the reflector's thread is told of becomes values
+there, small ones, and reaches the loop by ``call_soon_threadsafe`` in the same order; after the end of ``run`` nobody
+is told of anything any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from driver.claims.model import Unavailable
+from kube.backoff import Backoff, BackoffPolicy
+from kube.bodies import JsonObject
+from kube.errors import KubeError, RequestError
+
+if TYPE_CHECKING:
+    from driver.resource_api.async_client import AsyncResourceApi
+    from driver.resource_api.client import ResourceApi
+    from kube.collection import Source
+    from kube.reflector import Reflector
+
+log = logging.getLogger("ostler.kube")
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+RETRY = BackoffPolicy(first=0.5, most=30.0)
+PAGE = 100
+"""Objects of a page: a whole pod is large, and most nodes have no more of them."""
+
+
+class Told(Protocol[T_contra]):
+    """Who is told, on the loop; see ``kube.reflector.Handler``."""
+
+    def replaced(self, found: Sequence[T_contra]) -> None:
+        """These are all there are."""
+        ...
+
+    def applied(self, each: T_contra) -> None:
+        """This is new or has changed."""
+        ...
+
+    def deleted(self, each: T_contra) -> None:
+        """This is gone; its last state."""
+        ...
+
+
+class Following(Generic[T]):
+    """Tells of what ``source`` has, from the start of ``run`` to its end.
+
+    ``source`` is called in a thread, and may ask the API server before it agrees: what it raises (``KubeError``) is
+    tried again. ``made``: from an object of the source to the value that ``told`` gets; also called in a thread.
+    """
+
+    def __init__(
+        self,
+        api: AsyncResourceApi,
+        source: Callable[[ResourceApi], Source],
+        made: Callable[[JsonObject], T],
+        told: Told[T],
+        *,
+        name: str,
+        random: Callable[[], float],
+        policy: BackoffPolicy = RETRY,
+    ) -> None:
+        self._api = api
+        self._source = source
+        self._made = made
+        self._told = told
+        self._name = name
+        self._random = random
+        self._policy = policy
+        self._reflector: Reflector | None = None
+        self._waiting_for = f"{name}: the API server has not been asked yet"
+        self._ended = False
+
+    @property
+    def failing(self) -> str:
+        """Why there is no news at the moment, empty while all is well."""
+        if self._reflector is None:
+            return self._waiting_for
+        status = self._reflector.status()
+        if status.failing:
+            return f"{self._name}: {status.failing}"
+        return "" if status.synced else f"{self._name}: waiting for the API server's list"
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        source = await self._agreed()
+        # Not at the start of the agent, where the kubelet comes first.
+        from kube.reflector import Limits, Reflector
+
+        relay = _Relay(asyncio.get_running_loop(), self._made, self._told, lambda: self._ended)
+        reflector = self._reflector = Reflector(
+            source, relay, random=self._random, policy=self._policy, limits=Limits(page_size=PAGE), name=self._name
+        )
+        reflector.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._ended = True
+            await asyncio.to_thread(reflector.stop)
+
+    async def _agreed(self) -> Source:
+        backoff = Backoff(self._policy, self._random)
+        while True:
+            try:
+                return await self._api.call(self._source)
+            except (KubeError, Unavailable) as error:
+                if self._waiting_for != f"{self._name}: {error}":
+                    self._waiting_for = f"{self._name}: {error}"
+                    log.info("not followed yet", extra={"what": self._name, "error": str(error)})
+                await asyncio.sleep(backoff.delay(error.retry_after if isinstance(error, RequestError) else None))
+
+
+class _Relay(Generic[T]):
+    """A ``kube.reflector.Handler`` whose words reach the loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        made: Callable[[JsonObject], T],
+        told: Told[T],
+        ended: Callable[[], bool],
+    ) -> None:
+        self._loop = loop
+        self._made = made
+        self._told = told
+        self._ended = ended
+
+    def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
+        """See ``Handler``."""
+        found = [self._made(each) for each in objects]
+        self._say(lambda: self._told.replaced(found))
+
+    def applied(self, body: JsonObject) -> None:
+        """See ``Handler``."""
+        each = self._made(body)
+        self._say(lambda: self._told.applied(each))
+
+    def deleted(self, body: JsonObject) -> None:
+        """See ``Handler``."""
+        each = self._made(body)
+        self._say(lambda: self._told.deleted(each))
+
+    def bookmark(self, resource_version: str) -> None:
+        """See ``Handler``: nobody here resumes from a version."""
+
+    def _say(self, tell: Callable[[], None]) -> None:
+        def on_loop() -> None:
+            if not self._ended():
+                tell()
+
+        with contextlib.suppress(RuntimeError):
+            # The loop may be closed by now: then nobody wants to know.
+            self._loop.call_soon_threadsafe(on_loop)

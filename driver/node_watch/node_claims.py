@@ -1,0 +1,224 @@
+"""Who may be using this node's devices, as the API server knows it: pods, their claims, and claims that name a device.
+
+A device goes from claims to the plugin door only when no allocation names it. The watch on the node's pods cannot tell:
+the scheduler allocates before it binds, and a pod may wait between the two for minutes. So at the end of a handover,
+and only then, all claims of the cluster are listed (``ClaimNames``). Only the results of allocations are decoded, and
+only the names of our own devices kept: it does not matter what else users write into claims, and how much of it. A
+claim whose results cannot be read may name any device, so nothing is free while there is one; the API server lets
+nobody but schedulers write these.
+
+The list needs the right to list claims, which a node's own identity does not have: ``Unavailable`` then says how to
+give it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from driver.claims.allocation import allocated_devices
+from driver.claims.model import ClaimError, ClaimReference, Unavailable
+from driver.node_watch.following import RETRY
+from driver.node_watch.node_pods import LIST_EVERY, NodePods
+from driver.node_watch.reading import Pace
+from driver.node_watch.reservations import Reservations
+from kube.backoff import BackoffPolicy
+from kube.bodies import JsonObject, object_at, text_at
+from kube.errors import Forbidden, KubeError
+from kube.json_stream import Fields
+from node.ledger.ledger import Hold
+from node.values import Value, value
+
+if TYPE_CHECKING:
+    from driver.resource_api.async_client import AsyncResourceApi
+    from driver.resource_api.client import ResourceApi
+
+
+class NodeClaims:
+    """Follows while ``run`` runs; for the event loop alone.
+
+    ``within``: names of the devices that a device is a part of. ``changed``: told, on the loop, when reservations or
+    what is known of pods are others. ``check`` raises ``KubeError`` for a Node object that is another machine's.
+    """
+
+    def __init__(
+        self,
+        api: AsyncResourceApi,
+        driver: str,
+        node_name: str,
+        *,
+        within: Callable[[str], tuple[str, ...]],
+        random: Callable[[], float],
+        check: Callable[[JsonObject], None] | None = None,
+        changed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        policy: BackoffPolicy = RETRY,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+        list_every: float = LIST_EVERY,
+    ) -> None:
+        self._changed = changed
+        self._reservations = Reservations(
+            api,
+            driver,
+            node_name,
+            within=within,
+            random=random,
+            changed=changed,
+            clock=clock,
+            monotonic=monotonic,
+            pace=pace,
+        )
+        self._pods = NodePods(
+            api,
+            node_name,
+            random=random,
+            check=check,
+            changed=self._pods_changed,
+            monotonic=monotonic,
+            policy=policy,
+            list_every=list_every,
+        )
+        self._names = ClaimNames(api, driver, node_name)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the node's pods were known once; before, none is gone and nothing is reserved."""
+        return self._pods.synced
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Claims of the node's pods that could not be read yet, and may have any device."""
+        return self._reservations.unread
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why something is not known as it is now, one line each; none while all is well."""
+        return (*filter(None, (self._pods.failing,)), *self._reservations.problems)
+
+    def gone(self, uid: str) -> bool:
+        """Whether the pod of the kubelet's UID is known to be gone; see ``NodePods.gone``."""
+        return self._pods.gone(uid)
+
+    def name_of(self, uid: str) -> str:
+        """``namespace/name`` of a pod, empty where it is not known."""
+        return self._pods.name_of(uid)
+
+    def reservations(self) -> Mapping[str, tuple[Hold, ...]]:
+        """By UID the claims of this node's pods, with their devices; a claim stays among them when it is prepared."""
+        return self._reservations.holds()
+
+    async def claims_naming(self, devices: Collection[str]) -> tuple[Naming, ...]:
+        """Every allocation of the cluster that names one of these devices; raises ``Unavailable``."""
+        return await self._names.claims_naming(devices)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pods.run(), name="pods of the node")
+            group.create_task(self._reservations.run(), name="claims of pods")
+
+    def _pods_changed(self) -> None:
+        self._reservations.apply(self._pods.pods)
+        self._changed()
+
+
+_PATIENCE = 120.0
+"""Seconds for all pages: a large cluster has some ten thousand claims."""
+_FIELDS: Fields = {
+    "metadata": {"namespace": True, "name": True, "uid": True},
+    "status": {"allocation": {"devices": {"results": True}}},
+}
+_SHOWN = 3
+"""Claims that are named of those that cannot be read."""
+_RIGHT = "the verb list on resourceclaims of the API group resource.k8s.io"
+
+
+@value
+class Naming(Value):
+    """An allocation names a device of ours; ``admin``: for looking only, which is in nobody's way."""
+
+    device: str
+    claim: ClaimReference
+    admin: bool = False
+
+
+class ClaimNames:
+    """Asks for names, one list at a time, which may take ``patience`` seconds."""
+
+    def __init__(self, api: AsyncResourceApi, driver: str, pool: str, *, patience: float = _PATIENCE) -> None:
+        self._api = api
+        self._driver = driver
+        self._pool = pool
+        self._patience = patience
+        self._turn = asyncio.Lock()
+        self._under_way = threading.Lock()
+        """Held by the thread that lists, also when nobody waits for it any more."""
+
+    async def claims_naming(self, devices: Collection[str]) -> tuple[Naming, ...]:
+        """Every allocation that names one of the devices, by a list that is begun after this was called.
+
+        Raises ``driver.claims.model.Unavailable`` where nobody can know: the API server does not answer, refuses us,
+        or has an allocation that cannot be read.
+        """
+        wanted = frozenset(devices)
+        async with self._turn:
+            try:
+                found = await self._api.call(self._listed, patience=self._patience)
+            except Forbidden as error:
+                raise Unavailable(_refused(error)) from error
+            except KubeError as error:
+                raise Unavailable(f"the claims of the cluster cannot be listed: {error}") from error
+            except ClaimError as error:
+                if isinstance(error, Unavailable):
+                    raise
+                raise Unavailable(f"an allocation cannot be read: {error}") from error
+        return tuple(each for each in found if each.device in wanted)
+
+    def _listed(self, api: ResourceApi) -> tuple[Naming, ...]:
+        """In a thread."""
+        if not self._under_way.acquire(blocking=False):
+            raise Unavailable("the list of claims that was begun before this one has not ended yet")
+        try:
+            listing = api.claims(self._stripped, _FIELDS).read_whole()
+        finally:
+            self._under_way.release()
+        if listing.unread:
+            first = "; ".join(f"claim {each}" for each in listing.unread[:_SHOWN])
+            more = f"; and {len(listing.unread) - _SHOWN} more" if len(listing.unread) > _SHOWN else ""
+            fix = "delete them, or find out who writes them"
+            raise Unavailable(f"claims that cannot be read may have any device: {first}{more}; {fix}")
+        return tuple(name for body in listing.objects if body for name in self._names(body))
+
+    def _stripped(self, body: JsonObject) -> JsonObject:
+        """What is kept of a claim: nothing where no device of our driver is named."""
+        results = object_at(body, "status", "allocation", "devices").get("results")
+        if results is None:
+            return {}
+        if isinstance(results, list) and not any(text_at(each, "driver") == self._driver for each in results):
+            return {}
+        metadata = object_at(body, "metadata")
+        return {
+            "metadata": {key: metadata.get(key) for key in ("namespace", "name", "uid")},
+            "status": {"allocation": {"devices": {"results": results}}},
+        }
+
+    def _names(self, body: JsonObject) -> Iterator[Naming]:
+        claim = ClaimReference(*(text_at(body, "metadata", key) for key in ("namespace", "name", "uid")))
+        try:
+            devices = allocated_devices(body, self._driver)
+        except ClaimError as error:
+            raise ClaimError(f"claim {claim}: {error}") from error
+        for device in devices:
+            if device.pool == self._pool:
+                yield Naming(device.device, claim, device.admin_access)
+
+
+def _refused(error: Forbidden) -> str:
+    return (
+        f"the API server does not let us list claims ({error.message}); give the agent's account, or with a node's "
+        f"identity the group system:nodes, {_RIGHT} by a ClusterRole"
+    )

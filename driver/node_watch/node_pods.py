@@ -1,0 +1,163 @@
+"""The pods of this node, followed: one list and one watch with ``spec.nodeName``, never the pods of others.
+
+The Node is looked at before anything else. With a wrong node name another node's pods would be read, and all of this
+node's be taken for gone. A question about a pod that the watch has not shown is answered by a list of its own, which
+answers all that were asked before it; there is one in ``LIST_EVERY`` seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from driver.claims.model import Unavailable
+from driver.node_watch.following import PAGE, RETRY, Following
+from driver.node_watch.pods import FIELDS, NodePod, Presence, pod_of, stripped
+from kube.backoff import BackoffPolicy
+from kube.bodies import JsonObject
+from kube.errors import KubeError
+
+if TYPE_CHECKING:
+    from driver.resource_api.async_client import AsyncResourceApi
+    from driver.resource_api.client import ResourceApi
+    from kube.collection import Source
+
+log = logging.getLogger("ostler.kube")
+
+LIST_EVERY = 10.0
+"""Seconds between two lists that answer questions."""
+
+
+class NodePods:
+    """Knows the node's pods while ``run`` runs; for the event loop alone.
+
+    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``changed`` is told, on the loop, when
+    another answer of ``gone`` or other ``pods`` are to be had.
+    """
+
+    def __init__(
+        self,
+        api: AsyncResourceApi,
+        node_name: str,
+        *,
+        random: Callable[[], float],
+        check: Callable[[JsonObject], None] | None = None,
+        changed: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
+        policy: BackoffPolicy = RETRY,
+        list_every: float = LIST_EVERY,
+    ) -> None:
+        self._api = api
+        self._node_name = node_name
+        self._check = check
+        self._changed = changed
+        self._monotonic = monotonic
+        self._list_every = list_every
+        self._presence = Presence(monotonic)
+        self._asked = asyncio.Event()
+        self._following = Following(
+            api, self._source, pod_of, self, name="pods of the node", random=random, policy=policy
+        )
+
+    @property
+    def synced(self) -> bool:
+        """Whether the pods were known once; before, none is gone."""
+        return self._presence.synced
+
+    @property
+    def failing(self) -> str:
+        """Why there is no news of pods at the moment, empty while all is well."""
+        return self._following.failing
+
+    @property
+    def pods(self) -> tuple[NodePod, ...]:
+        """The pods that are not over."""
+        return self._presence.pods
+
+    def gone(self, uid: str) -> bool:
+        """Whether the pod of the kubelet's UID is known to be gone from this node; unknown is False, and looked into.
+
+        What the kubelet lists as a pod's goes before this: a pod that was deleted by force may still run.
+        """
+        gone = self._presence.gone(uid)
+        if self._presence.list_at() is not None:
+            self._asked.set()
+        return gone
+
+    def name_of(self, uid: str) -> str:
+        """``namespace/name``, empty where it is not known."""
+        return self._presence.name_of(uid)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._following.run(), name="pods of the node")
+            group.create_task(self._answer(), name="questions about pods")
+
+    def replaced(self, found: Sequence[NodePod]) -> None:
+        """See ``Told``."""
+        self._presence.replaced(found)
+        self._tell()
+
+    def applied(self, each: NodePod) -> None:
+        """See ``Told``; most changes of a pod are none here."""
+        if self._presence.applied(each):
+            self._tell()
+
+    def deleted(self, each: NodePod) -> None:
+        """See ``Told``."""
+        self._presence.deleted(each)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._presence.list_at() is not None:
+            self._asked.set()
+        self._changed()
+
+    async def _answer(self) -> None:
+        """List where a question waits for it."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            due = self._presence.list_at()
+            if due is None:
+                continue
+            wait = due - self._monotonic()
+            if wait > 0:
+                # Of a mirror pod; another question may come before.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._asked.wait()
+                self._asked.set()
+                continue
+            await self._listed()
+            if self._presence.list_at() is not None:
+                self._asked.set()
+            await asyncio.sleep(self._list_every)
+
+    async def _listed(self) -> None:
+        from kube.collection import read_whole
+
+        began = self._monotonic()
+        try:
+            listing = await self._api.call(lambda api: read_whole(self._of_node(api), PAGE))
+        except (KubeError, Unavailable) as error:
+            log.info("pods are looked for later", extra={"error": str(error)})
+            return
+        # Of a pod that cannot be read the name is enough: it is there.
+        unread = [pod_of({"metadata": each.metadata}) for each in listing.unread]
+        if self._presence.listed(began, [*map(pod_of, listing.objects), *unread]):
+            self._changed()
+
+    def _source(self, api: ResourceApi) -> Source:
+        """In a thread."""
+        if self._check is not None:
+            self._check(api.node(self._node_name))
+        return self._of_node(api)
+
+    def _of_node(self, api: ResourceApi) -> Source:
+        return api.core("pods", {"fieldSelector": f"spec.nodeName={self._node_name}"}, stripped, FIELDS)

@@ -1,0 +1,289 @@
+"""The pods of this node: what is read of their objects, which ones are here, and which are known to be gone. No I/O.
+
+Whoever may create pods may bind them to this node, as many and as large as the API server takes, and the kubelet
+refuses most of them afterwards. So of each object only ``FIELDS`` are decoded. A pod that is over, such as one that the
+kubelet refused, keeps no claims; one that neither scheduler nor kubelet have accepted yet keeps a few. Of the others
+there are no more than the node can run. Reading trusts nothing: a field of another type than the API gives it counts as
+absent.
+
+A pod is never taken for gone for lack of news. It is gone when its object was seen and deleted, when it is over, or
+when a list that was begun after the question about its UID does not have it. UIDs are never used twice, except those of
+static pods, which come back with the same file. A static pod is gone only when the kubelet has had the time to make its
+mirror pod anew, and one whose mirror pod was never seen is never gone: the kubelet may have been kept from making one.
+
+A pod that is gone for the API server may still run for a moment (a pod deleted by force). Whoever has the kubelet's own
+answer believes that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from kube.bodies import Json, JsonObject, object_at, text_at
+from kube.json_stream import Fields
+from node.values import Value, value
+
+MOST_CLAIMS = 128
+"""Names of claims that are kept of one pod: several times what a pod can use of any node.
+
+A pod may name thousands, also of claims that do not exist. Nothing is known here of what is left out: such a claim
+reserves nothing before it is prepared, and is refused then if somebody else has its device.
+"""
+MOST_CLAIMS_UNSEEN = 8
+"""The same for a pod that neither the scheduler bound nor the kubelet has seen, of which there may be any number."""
+
+_MIRROR = "kubernetes.io/config.mirror"
+_OVER = ("Succeeded", "Failed")
+_CONTAINERS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+"""Of an object of the API; no claim has another, so whoever names one names nothing."""
+_STATUS: Fields = {"state": {"running": {}}}
+_CLAIM_NAME: Fields = {"resourceClaimName": True}
+_UNLISTED = "claimsLeftOut"
+"""Our own field of a stripped pod's status."""
+_SCHEDULED: JsonObject = {"type": "PodScheduled", "status": "True"}
+FIELDS: Fields = {
+    "metadata": {"name": True, "namespace": True, "uid": True, "resourceVersion": True, "annotations": {_MIRROR: True}},
+    "spec": {"resourceClaims": _CLAIM_NAME},
+    "status": {
+        "phase": True,
+        "startTime": True,
+        "conditions": {"type": True, "status": True},
+        "resourceClaimStatuses": _CLAIM_NAME,
+        "extendedResourceClaimStatus": _CLAIM_NAME,
+        **dict.fromkeys(_CONTAINERS, _STATUS),
+    },
+}
+"""What is read of a pod's object."""
+
+
+@value
+class NodePod(Value):
+    """A pod that is bound to this node.
+
+    ``uid``: of its object. ``static``: of a static pod, which is known to the API server by a copy (mirror pod), the
+    UID that the kubelet itself uses; else empty. ``over``: it has ended, and no container of it is running.
+    ``claims``: names of ResourceClaims, in its namespace, a bounded number. ``unlisted``: how many are left out.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    static: str = ""
+    over: bool = False
+    claims: tuple[str, ...] = ()
+    unlisted: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def stripped(body: JsonObject) -> JsonObject:
+    """The parts of a pod's object that ``pod_of`` and a reflector need."""
+    metadata, status = object_at(body, "metadata"), object_at(body, "status")
+    kept: JsonObject = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
+    mirror = text_at(metadata, "annotations", _MIRROR)
+    if mirror:
+        kept["annotations"] = {_MIRROR: mirror}
+    state: JsonObject = {"phase": status.get("phase")}
+    for key in _CONTAINERS:
+        if any(_is_running(each) for each in _objects(status.get(key))):
+            state[key] = [{"state": {"running": {}}}]
+    if _is_accepted(status):
+        state["conditions"] = [_SCHEDULED]
+    if _is_over(status):
+        return {"metadata": kept, "status": state}
+    claims, unlisted = _named(body)
+    named: list[Json] = [{"resourceClaimName": name} for name in claims]
+    return {"metadata": kept, "spec": {"resourceClaims": named}, "status": {**state, _UNLISTED: unlisted}}
+
+
+def pod_of(body: JsonObject) -> NodePod:
+    """A pod's object, whole or ``stripped``."""
+    metadata, status = object_at(body, "metadata"), object_at(body, "status")
+    over = _is_over(status)
+    claims, unlisted = ((), 0) if over else _named(body)
+    return NodePod(
+        text_at(metadata, "uid"),
+        text_at(metadata, "namespace"),
+        text_at(metadata, "name"),
+        text_at(metadata, "annotations", _MIRROR),
+        over,
+        claims,
+        unlisted,
+    )
+
+
+def _named(body: JsonObject) -> tuple[tuple[str, ...], int]:
+    """The claims that count, and how many others there are."""
+    status = object_at(body, "status")
+    most = MOST_CLAIMS if _is_accepted(status) else MOST_CLAIMS_UNSEEN
+    names = dict.fromkeys(name for name in _claims(body) if _NAME.fullmatch(name))
+    before = status.get(_UNLISTED)
+    return tuple(islice(names, most)), max(0, len(names) - most) + (before if isinstance(before, int) else 0)
+
+
+def _is_accepted(status: JsonObject) -> bool:
+    """Whether scheduler or kubelet have accepted the pod; until then only its author says that it belongs here."""
+    return bool(text_at(status, "startTime")) or any(
+        text_at(each, "type") == "PodScheduled" and text_at(each, "status") == "True"
+        for each in _objects(status.get("conditions"))
+    )
+
+
+def _is_over(status: JsonObject) -> bool:
+    """By phase and containers: others than the kubelet set a phase, too, while containers still run."""
+    if text_at(status, "phase") not in _OVER:
+        return False
+    return not any(_is_running(each) for key in _CONTAINERS for each in _objects(status.get(key)))
+
+
+def _is_running(container: JsonObject) -> bool:
+    return object_at(container, "state").get("running") is not None
+
+
+def _claims(body: JsonObject) -> Iterator[str]:
+    """Names of claims: given by the pod, made for it from a template, or made for its extended resources."""
+    status = object_at(body, "status")
+    for each in _objects(object_at(body, "spec").get("resourceClaims")):
+        yield text_at(each, "resourceClaimName")
+    for each in _objects(status.get("resourceClaimStatuses")):
+        yield text_at(each, "resourceClaimName")
+    yield text_at(status, "extendedResourceClaimStatus", "resourceClaimName")
+
+
+def _objects(found: Json) -> Iterator[JsonObject]:
+    return (each for each in found if isinstance(each, dict)) if isinstance(found, list) else iter(())
+
+
+MIRROR_WAIT = 120.0
+"""Seconds in which a kubelet makes a deleted mirror pod anew: it looks after every pod each 60 to 90 s."""
+LOOK_AGAIN = 60.0
+"""Seconds after which a pod that a list has and the watch has not is looked for again."""
+_REMEMBERED = 4096
+"""Pods that are gone and whose names are remembered; one that is forgotten is asked for like one never seen."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+"""Of pods of the API; a static pod's is the hash of its file, 32 digits without a dash."""
+
+
+class Presence:
+    """For one thread. ``monotonic``: seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._pods: dict[str, NodePod] = {}
+        self._copies: dict[str, set[str]] = {}
+        """UIDs of mirror pods by those of their static pods."""
+        self._gone: OrderedDict[str, str] = OrderedDict()
+        """Names by UID."""
+        self._asked: dict[str, tuple[float, str]] = {}
+        """By UIDs that are to be looked for in a list: the time at which it may begin, and the pod's name if known."""
+        self.synced = False
+
+    @property
+    def pods(self) -> tuple[NodePod, ...]:
+        """The pods that are not over, in the order in which they came."""
+        return tuple(pod for pod in self._pods.values() if not pod.over)
+
+    def replaced(self, pods: Iterable[NodePod]) -> None:
+        """These are all there are."""
+        before, self._pods = self._pods, {pod.uid: pod for pod in pods if pod.uid}
+        self._copies = {}
+        for pod in self._pods.values():
+            if pod.static:
+                self._copies.setdefault(pod.static, set()).add(pod.uid)
+        for uid in before.keys() - self._pods.keys():
+            self._forget(before[uid])
+        # A static pod may be back, with the UID of before.
+        for uid in [uid for uid in (*self._asked, *self._gone) if uid in self._pods or uid in self._copies]:
+            self._asked.pop(uid, None)
+            self._gone.pop(uid, None)
+        self.synced = True
+
+    def applied(self, pod: NodePod) -> bool:
+        """A pod is there, or has changed; whether that is news."""
+        if not pod.uid:
+            return False
+        before = self._pods.get(pod.uid)
+        if before is not None and before.static != pod.static:
+            self._uncopied(before)
+        self._pods[pod.uid] = pod
+        if pod.static:
+            self._copies.setdefault(pod.static, set()).add(pod.uid)
+        for uid in filter(None, (pod.uid, pod.static)):
+            # A static pod may be back, with the UID of before.
+            self._asked.pop(uid, None)
+            self._gone.pop(uid, None)
+        return before != pod
+
+    def deleted(self, pod: NodePod) -> None:
+        """A pod's object was deleted."""
+        known = self._pods.pop(pod.uid, None)
+        if known is not None:
+            self._uncopied(known)
+        self._forget(pod)
+
+    def _forget(self, pod: NodePod) -> None:
+        """Remember that a pod is gone, which is not among ``_pods`` any more."""
+        self._asked.pop(pod.uid, None)
+        self._remember(pod.uid, str(pod))
+        if pod.static and not self._with(pod.static):
+            self._asked[pod.static] = self._monotonic() + MIRROR_WAIT, str(pod)
+
+    def gone(self, uid: str) -> bool:
+        """Whether the pod, by the kubelet's UID, is known to be gone; a UID that is not known is looked for."""
+        if not self.synced or not uid:
+            return False
+        if known := self._with(uid):
+            return all(pod.over for pod in known)
+        if uid in self._gone:
+            return True
+        if _UUID.fullmatch(uid) and uid not in self._asked:
+            self._asked[uid] = self._monotonic(), ""
+        return False
+
+    def name_of(self, uid: str) -> str:
+        """``namespace/name`` of a pod, by either of its UIDs; empty where it is not known."""
+        for pod in self._with(uid):
+            return str(pod)
+        return self._gone.get(uid) or self._asked.get(uid, (0.0, ""))[1]
+
+    def list_at(self) -> float | None:
+        """The time from which on a list would answer a question; None: there is none."""
+        return min((since for since, _ in self._asked.values()), default=None)
+
+    def listed(self, began: float, pods: Iterable[NodePod]) -> bool:
+        """A list that was begun at that time has these pods; whether somebody is known to be gone by that.
+
+        Who is in it stays a question: nobody can say whether the list is newer or older than what the watch knows.
+        """
+        there = {uid: str(pod) for pod in pods for uid in (pod.uid, pod.static)}
+        answered = [uid for uid, (since, _) in self._asked.items() if since <= began]
+        for uid in answered:
+            name = self._asked.pop(uid)[1]
+            if uid in there:
+                self._asked[uid] = self._monotonic() + LOOK_AGAIN, there[uid]
+            else:
+                self._remember(uid, name)
+        return any(uid not in there for uid in answered)
+
+    def _with(self, uid: str) -> list[NodePod]:
+        """Pods that have this UID, at the API server or at the kubelet."""
+        own = [uid] if uid in self._pods else []
+        return [self._pods[each] for each in (*own, *self._copies.get(uid, ())) if each in self._pods]
+
+    def _uncopied(self, pod: NodePod) -> None:
+        copies = self._copies.get(pod.static)
+        if copies is not None:
+            copies.discard(pod.uid)
+            if not copies:
+                del self._copies[pod.static]
+
+    def _remember(self, uid: str, name: str) -> None:
+        self._gone[uid] = name
+        self._gone.move_to_end(uid)
+        while len(self._gone) > _REMEMBERED:
+            self._gone.popitem(last=False)

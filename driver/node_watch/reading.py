@@ -1,0 +1,291 @@
+"""Which claim of the node's pods is read next, and when: a fair share for every namespace and every pod. Pure.
+
+A pod may name claims that do not exist, and its author may make many such pods. Their reads answer nothing, so they
+must cost little and keep no other pod waiting:
+
+- Namespaces take turns, then the pods of a namespace, with one claim of a pod at a time. The least recently served goes
+  first, and a new pod before all that were served in the last ``HEAD_START`` turns.
+- A claim that gives no reservation waits longer and longer, and so does its pod: a pod that names a hundred missing
+  claims is as rare as one that names one of them. A read that finds a reservation ends the pod's wait.
+- Reads in vain are limited for the whole node (a token bucket). A read that finds a reservation costs nothing there:
+  the scheduler has allocated the claim, and it is read once. So a node that starts with hundreds of allocated claims
+  reads them as fast as the API server answers.
+
+A claim has an entry from its first turn on, so that pods with many names cost nothing when they come. Its users are
+always all pods that name it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+
+from driver.node_watch.pods import NodePod
+from kube.backoff import BackoffPolicy
+from node.values import Record, Value, record, value
+
+HEAD_START = 16
+"""Turns of others that a new pod, or the first pod of a namespace, is put before.
+
+Not all of them: who makes pods without end would keep those waiting that were there before.
+"""
+_WHOLE = 1.0 - 1e-9
+"""A token, but for what sums of fractions lose."""
+
+Key = tuple[str, str]
+"""Namespace and name of a claim."""
+
+
+@value
+class Pace(Value):
+    """How often claims are read that answered nothing.
+
+    ``per_second``, ``burst``: reads in vain for the whole node. Waits of a claim: ``absent`` while it does not exist,
+    is not allocated or can hold nothing of ours, ``later`` while it cannot be read or no pod of the node may use it.
+    ``pod``: waits of a pod after each of its reads in vain.
+    """
+
+    per_second: float = 10.0
+    burst: int = 50
+    absent: BackoffPolicy = BackoffPolicy(first=0.5, most=300.0)
+    later: BackoffPolicy = BackoffPolicy(first=0.5, most=60.0)
+    pod: BackoffPolicy = BackoffPolicy(first=0.25, most=30.0)
+
+
+class Answer(StrEnum):
+    """What a read has come to."""
+
+    SETTLED = "settled"
+    """A pod of the node may use the claim: it is read again only when other pods name it."""
+    ABSENT = "absent"
+    """There is no such claim, it is not allocated, or it is allocated to other drivers alone."""
+    LATER = "later"
+    """It cannot be read now, or no pod of the node may use it yet."""
+
+
+@record
+class _Claim(Record):
+    """A claim that was read, or is. ``due``: when it may be read, in monotonic seconds; infinite: not again.
+
+    ``users``: UIDs of the pods that name it, in the order in which they came.
+    """
+
+    key: Key
+    users: dict[str, None]
+    due: float
+    in_vain: int = 0
+    answered: bool = False
+    """The API server has said what it has of it."""
+    reading: int = 0
+    """Number of the turn in which it is read, 0 while it is not."""
+    again: bool = False
+    """Other pods name it than when it was asked for."""
+
+
+@record
+class _Namespace(Record):
+    """``served``: number of the turn at which a claim of it was read last."""
+
+    served: int
+    pods: int = 0
+
+
+@record
+class _Pod(Record):
+    """``due``: no claim of it is due before. ``rests``: when it may have a turn again after reads in vain.
+
+    ``begun``: so many of its claims, from the first one on, have an entry. ``reading``: as of a claim.
+    """
+
+    claims: tuple[str, ...]
+    namespace: str
+    served: int
+    due: float
+    begun: int = 0
+    rests: float = -math.inf
+    in_vain: int = 0
+    reading: int = 0
+
+
+@value
+class Turn(Value):
+    """A claim that is to be read now, in the turn of the pod with that UID."""
+
+    number: int
+    key: Key
+    pod: str
+
+
+class ReadingOrder:
+    """For one thread; times are monotonic seconds. ``random`` gives numbers in [0, 1)."""
+
+    def __init__(self, pace: Pace, random: Callable[[], float]) -> None:
+        self._pace = pace
+        self._random = random
+        self._claims: dict[Key, _Claim] = {}
+        self._pods: dict[str, _Pod] = {}
+        self._namespaces: dict[str, _Namespace] = {}
+        self._turn = 0
+        self._tokens = float(pace.burst)
+        self._filled = -math.inf
+
+    @property
+    def unanswered(self) -> tuple[Key, ...]:
+        """Claims of which the API server has not said yet what it has."""
+        named = dict.fromkeys((pod.namespace, name) for pod in self._pods.values() for name in pod.claims)
+        return tuple(key for key in named if key not in self._claims or not self._claims[key].answered)
+
+    def users(self, key: Key) -> frozenset[str]:
+        """UIDs of the pods that name a claim that was taken, none where no pod does any more."""
+        claim = self._claims.get(key)
+        return frozenset(claim.users) if claim is not None else frozenset()
+
+    def counts(self, turn: Turn) -> bool:
+        """Whether the answer still counts: all pods that named the claim may be gone, and others have it read anew."""
+        claim = self._claims.get(turn.key)
+        return claim is not None and claim.reading == turn.number
+
+    def apply(self, pods: Iterable[NodePod], now: float) -> tuple[Key, ...]:
+        """These are the pods of the node; the claims that were taken and that no pod names any more."""
+        named = {pod.uid: pod for pod in pods if pod.claims}
+        changed: dict[Key, _Claim] = {}
+        for uid, known in tuple(self._pods.items()):
+            pod = named.get(uid)
+            if pod is None or pod.claims != known.claims:
+                changed.update((claim.key, claim) for claim in self._leave(uid))
+        for uid, pod in named.items():
+            if uid not in self._pods:
+                changed.update((claim.key, claim) for claim in self._enter(pod, now))
+        # Each once, however many pods have come or gone: a claim's users are told every time.
+        for key, claim in changed.items():
+            if claim.users:
+                self._renew(claim, now)
+            else:
+                del self._claims[key]
+        return tuple(key for key, claim in changed.items() if not claim.users)
+
+    def take(self, now: float) -> Turn | None:
+        """The claim to read now, None where there is none; ``done`` is to follow."""
+        self._fill(now)
+        if self._tokens < _WHOLE:
+            return None
+        while (uid := self._first(now)) is not None:
+            pod = self._pods[uid]
+            claim = self._begun(pod, now) or min(self._of(pod), key=_due)
+            pod.due = _due(claim)
+            if pod.due <= now:
+                self._turn += 1
+                self._tokens -= 1
+                self._namespaces[pod.namespace].served = pod.served = self._turn
+                claim.reading = pod.reading = self._turn
+                return Turn(self._turn, claim.key, uid)
+        return None
+
+    def next_at(self, now: float) -> float | None:
+        """The time at which ``take`` may have one, None while only pods or answers can change that."""
+        self._fill(now)
+        waits = (max(pod.due, pod.rests) for pod in self._pods.values() if not pod.reading)
+        at = min(waits, default=math.inf)
+        if at == math.inf:
+            return None
+        missing = 1 - self._tokens
+        return max(at, now + missing / self._pace.per_second) if self._tokens < _WHOLE else at
+
+    def done(self, turn: Turn, now: float, answer: Answer, *, heard: bool, retry_after: float | None = None) -> None:
+        """The claim was read; ``heard``: the API server said what it has, as opposed to no answer or a refusal."""
+        settled = answer is Answer.SETTLED
+        if settled:
+            self._tokens = min(self._tokens + 1, float(self._pace.burst))
+        claim = self._claims.get(turn.key)
+        if claim is not None and claim.reading == turn.number:
+            claim.answered |= heard
+            self._settle(claim, now, answer, retry_after)
+        pod = self._pods.get(turn.pod)
+        if pod is not None and pod.reading == turn.number:
+            pod.reading = 0
+            pod.in_vain = 0 if settled else pod.in_vain + 1
+            pod.rests = now if settled else now + self._pace.pod.delay(pod.in_vain - 1, self._random())
+            pod.due = now if pod.begun < len(pod.claims) else min(_due(each) for each in self._of(pod))
+
+    def _settle(self, claim: _Claim, now: float, answer: Answer, retry_after: float | None) -> None:
+        claim.reading = 0
+        if claim.again:
+            claim.again, claim.in_vain = False, 0
+            self._put_off(claim, now)
+        elif answer is Answer.SETTLED:
+            claim.in_vain = 0
+            self._put_off(claim, math.inf)
+        else:
+            policy = self._pace.absent if answer is Answer.ABSENT else self._pace.later
+            self._put_off(claim, now + policy.delay(claim.in_vain, self._random(), retry_after))
+            claim.in_vain += 1
+
+    def _enter(self, pod: NodePod, now: float) -> Sequence[_Claim]:
+        """Know the pod; its claims that have an entry."""
+        first = self._turn - HEAD_START
+        self._namespaces.setdefault(pod.namespace, _Namespace(first)).pods += 1
+        self._pods[pod.uid] = _Pod(pod.claims, pod.namespace, first, now)
+        claims = self._of(self._pods[pod.uid])
+        for claim in claims:
+            claim.users[pod.uid] = None
+        return claims
+
+    def _leave(self, uid: str) -> Sequence[_Claim]:
+        """Forget the pod; its claims that have an entry."""
+        pod = self._pods.pop(uid)
+        home = self._namespaces[pod.namespace]
+        home.pods -= 1
+        if not home.pods:
+            del self._namespaces[pod.namespace]
+        claims = self._of(pod)
+        for claim in claims:
+            claim.users.pop(uid, None)
+        return claims
+
+    def _begun(self, pod: _Pod, now: float) -> _Claim | None:
+        """An entry for the pod's first claim without one, None where all have one."""
+        while pod.begun < len(pod.claims):
+            key = pod.namespace, pod.claims[pod.begun]
+            pod.begun += 1
+            if key not in self._claims:
+                users = (uid for uid, each in self._pods.items() if each.namespace == key[0] and key[1] in each.claims)
+                claim = self._claims[key] = _Claim(key, dict.fromkeys(users), now)
+                return claim
+        return None
+
+    def _renew(self, claim: _Claim, now: float) -> None:
+        """Other pods name the claim: what was read of it may be another thing by now."""
+        claim.again = claim.reading > 0
+        claim.in_vain = 0
+        self._put_off(claim, now)
+
+    def _put_off(self, claim: _Claim, until: float) -> None:
+        claim.due = until
+        for uid in claim.users:
+            pod = self._pods.get(uid)
+            if pod is not None and until < pod.due:
+                pod.due = until
+
+    def _first(self, now: float) -> str | None:
+        """The pod whose turn it is, as far as pods know when their claims are due."""
+        ready = (
+            (self._namespaces[pod.namespace].served, pod.served, uid)
+            for uid, pod in self._pods.items()
+            if not pod.reading and pod.due <= now and pod.rests <= now
+        )
+        return min(ready, key=lambda each: each[:2], default=(0, 0, None))[2]
+
+    def _of(self, pod: _Pod) -> list[_Claim]:
+        """The entries of the pod's claims."""
+        keys = ((pod.namespace, name) for name in pod.claims)
+        return [self._claims[key] for key in keys if key in self._claims]
+
+    def _fill(self, now: float) -> None:
+        if now > self._filled:
+            grown = (now - self._filled) * self._pace.per_second
+            self._tokens, self._filled = min(self._tokens + grown, float(self._pace.burst)), now
+
+
+def _due(claim: _Claim) -> float:
+    return math.inf if claim.reading else claim.due

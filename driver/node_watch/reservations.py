@@ -1,0 +1,271 @@
+"""What claims of this node's pods were allocated here, before the kubelet asks for it: one GET for each named claim.
+
+A pod that is bound to the node has its devices, whether the kubelet has come to it or not; until its claims are
+prepared, their reservations keep the plugin door from giving the same devices out. Nothing here lists or watches
+claims. A claim is read when a pod first names it, when other pods name it than before, and again, more and more seldom,
+as long as it cannot be read or no pod of the node may use it yet; ``driver.node_watch.reading`` decides which is next.
+What was read stays until it is read anew or no pod names the claim any more, so a silent API server frees no device.
+
+A node's identity may at first be refused a claim: the Node authorizer learns of the pod a moment later.
+
+What is not known reserves nothing. No device is given twice because of that: whoever prepares a claim asks the ledger,
+and is refused what a pod has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from driver.claims.allocation import allocated_devices
+from driver.claims.model import AllocatedDevice, ClaimError, Unavailable
+from driver.node_watch.pods import NodePod
+from driver.node_watch.reading import Answer, Key, Pace, ReadingOrder, Turn
+from kube.bodies import JsonObject, object_at, one_line, text_at
+from kube.errors import KubeError, RequestError
+from node.ledger.ledger import Hold, HoldState
+from node.rules import Door
+from node.values import Value, value
+
+if TYPE_CHECKING:
+    from driver.resource_api.async_client import AsyncResourceApi
+
+
+log = logging.getLogger("ostler.claims")
+
+READS = 4
+"""Claims that are read at a time: preparation needs the other connections."""
+SHOWN = 3
+"""Claims, and pods, that are named in ``problems``; the rest is counted."""
+_LONGEST = 400
+"""Characters of an error that are shown."""
+
+
+@value
+class _Found(Value):
+    """A claim that has devices here. ``since``: when they were first seen reserved, Unix seconds."""
+
+    reservation: Reservation
+    since: float
+
+
+class Reservations:
+    """Reads what pods name while ``run`` runs; for the event loop alone.
+
+    ``driver``, ``pool``: whose devices count. ``within``: names of the devices that a device is a part of. ``changed``:
+    told, on the loop, when ``holds`` are others.
+    """
+
+    def __init__(
+        self,
+        api: AsyncResourceApi,
+        driver: str,
+        pool: str,
+        *,
+        within: Callable[[str], tuple[str, ...]],
+        random: Callable[[], float],
+        changed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._pool = pool
+        self._within = within
+        self._changed = changed
+        self._clock = clock
+        self._monotonic = monotonic
+        self._order = ReadingOrder(pace, random)
+        self._found: dict[Key, _Found] = {}
+        self._problems: dict[Key, str] = {}
+        self._cut: dict[str, str] = {}
+        """What is said of pods that name more claims than are followed, by UID."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._woken = asyncio.Event()
+
+    def holds(self) -> dict[str, tuple[Hold, ...]]:
+        """What is reserved, by the claim's UID, in the order in which claims were first seen reserved."""
+        return {found.reservation.uid: self._holds_of(key) for key, found in self._found.items()}
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Claims (``namespace/name``) that pods of the node name and that could not be read yet."""
+        return tuple("/".join(key) for key in self._order.unanswered)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why claims are not known as they are now; the first few by name, one line each, and how many more."""
+        return (
+            *_few(tuple(self._cut.values()), "pods name more claims than are read"),
+            *_few(tuple(self._problems.values()), "claims cannot be read"),
+        )
+
+    def apply(self, pods: Iterable[NodePod]) -> None:
+        """These are the pods of the node that are not over."""
+        pods = tuple(pods)
+        self._tell_cut(pods)
+        before = self._users()
+        for key in self._order.apply(pods, self._monotonic()):
+            self._problems.pop(key, None)
+            self._found.pop(key, None)
+        self._woken.set()
+        if self._users() != before:
+            self._changed()
+
+    def _users(self) -> dict[Key, frozenset[str]]:
+        """Who may come to use what is reserved."""
+        return {key: self._order.users(key) for key in self._found}
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        try:
+            while True:
+                self._woken.clear()
+                due = self._begin()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(None if due is None else max(0.0, due - self._monotonic())):
+                        await self._woken.wait()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    def _begin(self) -> float | None:
+        """Begin with what is due; when the next one is, None: when something changes."""
+        while len(self._tasks) < READS:
+            now = self._monotonic()
+            turn = self._order.take(now)
+            if turn is None:
+                return self._order.next_at(now)
+            task = asyncio.create_task(self._read(turn), name="claim of a pod")
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+        return None
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._woken.set()
+
+    async def _read(self, turn: Turn) -> None:
+        namespace, name = turn.key
+        answer, heard, retry_after = Answer.LATER, False, None
+        try:
+            # One attempt: what comes to nothing has its next turn here.
+            body = await self._api.call(lambda api: api.claim(namespace, name, attempts=1))
+            found = reservation_of(body, self._driver, self._pool)
+        except (KubeError, Unavailable, ClaimError) as error:
+            self._failed(turn, error)
+            retry_after = error.retry_after if isinstance(error, RequestError) else None
+        except Exception as error:
+            # A mistake of ours: log and status tell of it, what was read stays, and it is read again.
+            log.exception("a claim of a pod cannot be read")
+            self._failed(turn, error)
+        else:
+            heard = True
+            answer = self._heard(turn, found)
+        finally:
+            self._order.done(turn, self._monotonic(), answer, heard=heard, retry_after=retry_after)
+
+    def _heard(self, turn: Turn, found: Reservation | None) -> Answer:
+        """Take in what the API server says of a claim."""
+        key = turn.key
+        if not self._order.counts(turn):
+            return Answer.ABSENT
+        self._problems.pop(key, None)
+        known = self._found.get(key)
+        before = self._holds_of(key)
+        if found is None or not found.devices:
+            self._found.pop(key, None)
+        else:
+            since = known.since if known is not None and known.reservation.uid == found.uid else self._clock()
+            self._found[key] = _Found(found, since)
+        if self._holds_of(key) != before:
+            self._changed()
+        if found is not None and found.usable_by(self._order.users(key)):
+            return Answer.SETTLED
+        return Answer.LATER if key in self._found else Answer.ABSENT
+
+    def _failed(self, turn: Turn, error: Exception) -> None:
+        key = turn.key
+        problem = f"claim {'/'.join(key)} cannot be read: {one_line(str(error), _LONGEST)}"
+        if self._order.counts(turn) and problem != self._problems.get(key):
+            self._problems[key] = problem
+            log.info("a claim of a pod is read later", extra={"claim": "/".join(key), "error": str(error)})
+
+    def _tell_cut(self, pods: Iterable[NodePod]) -> None:
+        """Say once of a pod that it names more claims than are followed."""
+        cut = {
+            pod.uid: f"pod {pod} names {len(pod.claims) + pod.unlisted} claims, and only the first {len(pod.claims)} "
+            "are read: the devices of the others are not reserved before the kubelet asks for them; name fewer claims"
+            for pod in pods
+            if pod.unlisted
+        }
+        for uid in cut.keys() - self._cut.keys():
+            log.info("a pod names more claims than are read", extra={"problem": cut[uid]})
+        self._cut = cut
+
+    def _holds_of(self, key: Key) -> tuple[Hold, ...]:
+        found = self._found.get(key)
+        if found is None:
+            return ()
+        return tuple(
+            Hold(
+                device.device,
+                Door.DRA,
+                "/".join(key),
+                found.since,
+                owner=found.reservation.uid,
+                share=device.share_id or "",
+                admin=device.admin_access,
+                within=self._within(device.device),
+                state=HoldState.RESERVED,
+                pods=tuple(sorted(self._order.users(key))),
+            )
+            for device in found.reservation.devices
+        )
+
+
+def _few(problems: tuple[str, ...], more: str) -> tuple[str, ...]:
+    """The first problems, and how many there are besides."""
+    if len(problems) <= SHOWN:
+        return problems
+    return (*problems[:SHOWN], f"{len(problems) - SHOWN} more {more}")
+
+
+@value
+class Reservation(Value):
+    """A claim that is allocated. ``devices``: those of our driver and pool; ``users``: UIDs that may use the claim.
+
+    ``grouped``: it is reserved for something that is no pod (a PodGroup), whose pods it does not name.
+    """
+
+    uid: str
+    devices: tuple[AllocatedDevice, ...] = ()
+    users: frozenset[str] = frozenset()
+    grouped: bool = False
+
+    def usable_by(self, pods: frozenset[str]) -> bool:
+        """Whether one of these pods may use the claim, as far as can be seen."""
+        return self.grouped or bool(self.users & pods)
+
+
+def reservation_of(body: JsonObject | None, driver: str, pool: str) -> Reservation | None:
+    """The claim's reservation, None where there is no claim or it is not allocated.
+
+    Raises ``ClaimError`` when a field is not of its type.
+    """
+    uid = text_at(body, "metadata", "uid")
+    if body is None or not uid or not object_at(body, "status", "allocation"):
+        return None
+    listed = object_at(body, "status").get("reservedFor")
+    users = listed if isinstance(listed, list) else []
+    return Reservation(
+        uid,
+        tuple(device for device in allocated_devices(body, driver) if device.pool == pool),
+        frozenset(text_at(each, "uid") for each in users),
+        any(text_at(each, "resource") != "pods" for each in users),
+    )

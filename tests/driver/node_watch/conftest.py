@@ -1,0 +1,29 @@
+"""A stand-in with a team's namespace, and an API that asks it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from driver.resource_api.async_client import AsyncResourceApi
+from sandbox.apiserver.server import ApiServer
+from tests.driver.node_watch.making import World, api_of
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as running:
+        yield running
+
+
+@pytest.fixture
+def world(server: ApiServer) -> World:
+    return World(server)
+
+
+@pytest.fixture
+async def api(server: ApiServer) -> AsyncIterator[AsyncResourceApi]:
+    made = api_of(server)
+    yield made
+    made.close()

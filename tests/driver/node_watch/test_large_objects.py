@@ -1,0 +1,177 @@
+"""Users' objects, however large, deep and many, cost the agent a bounded memory, and nobody else an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from driver.claims.model import Unavailable
+from driver.node_watch.node_claims import ClaimNames, Naming
+from driver.resource_api.async_client import AsyncResourceApi
+from driver.resource_api.client import ResourceApi
+from kube.bodies import Json, JsonObject
+from tests.driver.node_watch.making import DRIVER, NODE, TEAM
+from tests.driver.resource_api.conftest import client_of
+from tests.kube.server import Answer, ApiServer, Asked, refused
+from tests.kube.watched import fed, query_of
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+ROOT = "/apis/resource.k8s.io"
+PODS, CLAIMS = "/api/v1/pods", f"{ROOT}/v1/resourceclaims"
+MEBI = 1 << 20
+MOST_KIB = 120 * 1024
+
+
+class Cluster:
+    """Pods and claims as JSON texts, served in pages."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[bytes]] = {PODS: [], CLAIMS: []}
+        self.changes: list[bytes] = []
+
+    def answer(self, asked: Asked) -> Answer:
+        path = urlsplit(asked.path).path
+        if path == ROOT:
+            return Answer.of({"versions": [{"version": "v1"}]})
+        if path == f"{ROOT}/v1":
+            return Answer.of({"resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]})
+        if path not in self.lists:
+            return refused(404, "NotFound", f'"{path.rpartition("/")[2]}" not found')
+        query = query_of(asked)
+        if "watch" in query:
+            changes, self.changes = self.changes, []
+            return fed(*changes) if changes else Answer(wait=True)
+        items = self.lists[path]
+        begin, limit = int(query.get("continue", "0")), int(query.get("limit", "0")) or len(items)
+        metadata = {"resourceVersion": "10"}
+        if begin + limit < len(items):
+            metadata["continue"] = str(begin + limit)
+        page = b",".join(items[begin : begin + limit])
+        return Answer(body=b'{"metadata":%b,"items":[%b]}' % (json.dumps(metadata).encode(), page))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def server(cluster: Cluster) -> Iterator[ApiServer]:
+    with ApiServer() as made:
+        made.respond = cluster.answer
+        yield made
+
+
+def pod(number: int, size: int = 0, claims: int = 1, phase: str = "Pending") -> bytes:
+    """A pod that its author bound to the node, with variables that nobody needs, and names as long as they may be."""
+    named = [{"name": f"c{n}", "resourceClaimName": f"{number}-{n}-".ljust(253, "x")} for n in range(claims)]
+    variables = [{"name": f"V{n}", "value": "v" * 990} for n in range(size // 1024)]
+    body = {
+        "metadata": {"namespace": TEAM, "name": f"pod-{number}", "uid": f"uid-{number}", "resourceVersion": "1"},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "env": variables}], "resourceClaims": named},
+        "status": {"phase": phase},
+    }
+    return json.dumps(body).encode()
+
+
+def claim(number: int, parameters: bytes = b"{}", device: str = "", driver: str = DRIVER) -> bytes:
+    """A claim with parameters of a driver, also in its allocation, if it has a device."""
+    config: list[Json] = [{"opaque": {"driver": driver, "parameters": "@parameters@"}}]
+    results: list[Json] = [{"request": "gpu", "driver": driver, "pool": NODE, "device": device}]
+    status: JsonObject = {"allocation": {"devices": {"results": results, "config": config}}} if device else {}
+    body: JsonObject = {
+        "metadata": {"namespace": TEAM, "name": f"claim-{number}", "uid": f"uid-{number}"},
+        "spec": {"devices": {"config": config}},
+        "status": status,
+    }
+    return json.dumps(body).encode().replace(b'"@parameters@"', parameters)
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+async def followed(url: str, count: int) -> dict[str, object]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.driver.node_watch.follower", url, str(count)),
+        cwd=REPOSITORY,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    found: dict[str, object] = json.loads(out)
+    return found
+
+
+async def test_large_pods_and_claims_are_listed_in_bounded_memory(cluster: Cluster, server: ApiServer) -> None:
+    large = b'{"a":"%b"}' % (b"x" * MEBI)
+    cluster.lists[PODS] = [pod(number, 1200 * 1024) for number in range(65)]
+    cluster.lists[CLAIMS] = [claim(number, large) for number in range(70)] + [claim(70, large, "gpu-0")]
+    found = await followed(server.url, 65)
+    assert (found["known"], found["names"]) == (65, [f"{TEAM}/claim-70"])
+    assert int(str(found["most_kib"])) < MOST_KIB
+    assert float(str(found["stall"])) < 0.05
+
+
+async def test_pods_that_nobody_but_their_author_bound_here_cost_bounded_memory_and_no_stall(
+    cluster: Cluster, server: ApiServer
+) -> None:
+    refused_by_kubelet = [pod(number, 0, 128, "Failed") for number in range(250)]
+    cluster.lists[PODS] = refused_by_kubelet + [pod(number, 0, 128) for number in range(250, 1000)]
+    found = await followed(server.url, 1000)
+    assert found["known"] == 1000
+    assert int(str(found["most_kib"])) < MOST_KIB
+    assert float(str(found["stall"])) < 0.05
+
+
+@pytest.mark.parametrize("levels", [1500, 100_000])
+@pytest.mark.parametrize("driver", [DRIVER, "other.example"])
+async def test_a_device_moves_past_claims_that_nest_without_end(
+    levels: int, driver: str, cluster: Cluster, server: ApiServer
+) -> None:
+    cluster.lists[CLAIMS] = [claim(0, nested(levels), driver=driver), claim(1, nested(levels), "gpu-1", driver)]
+    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url)))
+    names = ClaimNames(api, DRIVER, NODE)
+    assert await names.claims_naming(["gpu-0"]) == ()
+    # The claim that has a device of ours keeps it, whatever else stands in it.
+    found: tuple[Naming, ...] = await names.claims_naming(["gpu-1"])
+    assert [str(each.claim) for each in found] == ([f"{TEAM}/claim-1"] if driver == DRIVER else [])
+    api.close()
+
+
+@pytest.mark.parametrize(
+    ("results", "problem"),
+    [
+        (b"oops", "is no JSON object"),
+        (b'[{"driver":"%b"}]' % (b"x" * (9 * MEBI)), "has more than 8388608 bytes in fields that are used"),
+    ],
+)
+async def test_a_claim_whose_allocation_cannot_be_read_may_have_any_device(
+    results: bytes, problem: str, cluster: Cluster, server: ApiServer
+) -> None:
+    odd = b'{"metadata":{"namespace":"n","name":"odd"},"status":{"allocation":{"devices":{"results":%b}}}}' % results
+    cluster.lists[CLAIMS] = [claim(0), odd, claim(2)]
+    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url)))
+    with pytest.raises(Unavailable) as caught:
+        await ClaimNames(api, DRIVER, NODE).claims_naming(["gpu-0"])
+    assert str(caught.value) == (
+        f"claims that cannot be read may have any device: claim n/odd {problem} ({len(odd)} bytes in all); "
+        "delete them, or find out who writes them"
+    )
+    api.close()
+
+
+async def test_what_else_stands_in_a_claim_that_is_no_json_is_not_looked_at(
+    cluster: Cluster, server: ApiServer
+) -> None:
+    cluster.lists[CLAIMS] = [claim(0, b"{oops}"), claim(1, b"[1 2 {}]", "gpu-0")]
+    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url)))
+    found = await ClaimNames(api, DRIVER, NODE).claims_naming(["gpu-0"])
+    assert [each.device for each in found] == ["gpu-0"]
+    api.close()

@@ -1,0 +1,79 @@
+"""Claims of this node's pods, read one by one while pods come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from driver.node_watch.pods import NodePod
+from driver.node_watch.reading import Pace
+from driver.node_watch.reservations import Reservations
+from driver.resource_api.async_client import AsyncResourceApi
+from driver.resource_api.client import ResourceApi
+from kube.backoff import BackoffPolicy
+from sandbox.apiserver.server import ApiServer
+from tests.background import background
+from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World, api_of
+from tests.driver.resource_api.conftest import client_of
+from tests.waiting import eventually
+
+T = TypeVar("T")
+
+
+class Slow(AsyncResourceApi):
+    """Answers are on their way until ``gate`` is open."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(lambda: ResourceApi(client_of(server.url, connections=2)))
+        self.gate = asyncio.Event()
+
+    async def call(self, ask: Callable[[ResourceApi], T], *, patience: float | None = None) -> T:
+        answer = await super().call(ask, patience=patience)
+        await self.gate.wait()
+        return answer
+
+
+async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more(
+    server: ApiServer, world: World
+) -> None:
+    world.claim("c", "gpu-0", users=("uid-1",))
+    api, seldom = Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
+    found = Reservations(
+        api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, pace=Pace(later=seldom, pod=seldom)
+    )
+    one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
+    async with background(found.run()):
+        found.apply((one,))
+        await eventually(lambda: world.asked("get", "resourceclaims") == 1)
+        world.free("c")
+        world.allocate("c", "gpu-1", users=("uid-1", "uid-2"))
+        found.apply((one, two))
+        api.gate.set()
+        await eventually(lambda: [hold.device for holds in found.holds().values() for hold in holds] == ["gpu-1"])
+        assert world.asked("get", "resourceclaims") == 2
+        api.close()
+
+
+async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server: ApiServer, world: World) -> None:
+    world.claim("c", "gpu-0", users=("uid-1",))
+    told: list[list[str]] = []
+    api = api_of(server)
+    found = Reservations(
+        api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, changed=lambda: told.append(pods())
+    )
+
+    def pods() -> list[str]:
+        return [pod for holds in found.holds().values() for hold in holds for pod in hold.pods]
+
+    one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
+    async with background(found.run()):
+        found.apply((one,))
+        await eventually(lambda: told == [["uid-1"]])
+        found.apply((one, two))
+        assert told[-1] == ["uid-1", "uid-2"]
+        found.apply((two,))
+        assert told[-1] == ["uid-2"]
+        found.apply(())
+        assert told[-1] == []
+        api.close()
