@@ -13,8 +13,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from node.events import EventSink, EventType
 from node.files import JsonValue
@@ -23,12 +22,13 @@ from node.health.findings import Override
 from node.health.memory import SavedHealth, to_data
 from node.health.policy import Policy
 from node.health.signal import HealthEvent, Look, Trouble
-from node.health.state import Health, HealthState
+from node.health.state import Action, Health, HealthState
 from node.health.telling import LIMIT_ON, LIMIT_RELEASED, HealthChange, named, stories
 from node.health.tracker import HealthTracker, Judgement
 from node.health.xids import is_known
 from node.inventory.model import Device, DeviceKind, Snapshot
-from node.values import Record, Value, record, value
+from node.metrics import Counter
+from node.values import Value, value
 
 log = logging.getLogger("ostler.health")
 
@@ -43,7 +43,6 @@ _SOONEST = 0.01
 """Seconds; what is due now is done with the next turn of the loop, whatever the clocks' resolution is."""
 
 Subscriber = Callable[[Snapshot], None]
-Key = TypeVar("Key", bound=tuple[str, ...])
 
 
 class Timer(Protocol):
@@ -80,20 +79,6 @@ class NothingToClearError(HealthError):
     """There is nothing that a person could take back."""
 
 
-@record
-class HealthCounters(Record):
-    """``transitions`` by kind of device, kind of trouble (empty for getting well) and the state that it has now.
-
-    ``events`` by kind of trouble; ``xids`` by number (``other`` for those that the catalog lacks) and action; ``looks``
-    by source.
-    """
-
-    transitions: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    events: dict[tuple[str], int] = field(default_factory=dict)
-    xids: dict[tuple[str, str], int] = field(default_factory=dict)
-    looks: dict[tuple[str], int] = field(default_factory=dict)
-
-
 @value
 class DeviceEntry(Value):
     """A device, the verdict on it, and what doors show (another state in a dry run). The rest as in ``Verdict``."""
@@ -107,6 +92,30 @@ class DeviceEntry(Value):
     until: float | None = None
     of: str = ""
     also: tuple[str, ...] = ()
+
+
+class HealthMetrics:
+    """What the keeper counts."""
+
+    def __init__(self) -> None:
+        self.verdicts = Counter(
+            "ostler_health_verdicts",
+            "Times that a device came into a state, by the trouble that put it there; no trouble for getting well.",
+            ("kind", "trouble", "health"),
+        )
+        self.events = Counter(
+            "ostler_health_events",
+            "Events that told of a trouble, such as XIDs.",
+            ("trouble",),
+            [(Trouble.XID.value,), (Trouble.ECC.value,)],
+        )
+        self.xids = Counter(
+            "ostler_xids",
+            "XIDs that NVIDIA's driver reported, by what is done about them; other for numbers that its catalog lacks.",
+            ("xid", "action"),
+            [("other", Action.WARN.value)],
+        )
+        self.looks = Counter("ostler_health_looks", "Times that a source of signals told how devices are.", ("source",))
 
 
 class HealthKeeper:
@@ -139,7 +148,7 @@ class HealthKeeper:
         self._timer: Timer | None = None
         self._due = math.inf
         self._closed = False
-        self.counters = HealthCounters()
+        self.metrics = HealthMetrics()
         self._saved = self._data()
 
     @property
@@ -192,16 +201,16 @@ class HealthKeeper:
 
     def event(self, event: HealthEvent) -> None:
         """Something happened to a device."""
-        _count(self.counters.events, (event.kind.value,))
+        self.metrics.events.add(event.kind.value)
         if event.kind is Trouble.XID and event.code is not None:
             xid = str(event.code) if is_known(event.code) else "other"
-            _count(self.counters.xids, (xid, self.policy.action(event.kind, event.code).value))
+            self.metrics.xids.add(xid, self.policy.action(event.kind, event.code).value)
             log.warning("XID", extra={"device": event.device, "xid": event.code, "instance": event.instance})
         self._done(self._tracker.event(event, self._now()))
 
     def looked(self, look: Look) -> None:
         """A source looked at devices."""
-        _count(self.counters.looks, (look.source,))
+        self.metrics.looks.add(look.source)
         self._done(self._tracker.looked(look, self._now()))
 
     def use(self, policy: Policy) -> None:
@@ -331,7 +340,7 @@ class HealthKeeper:
                 continue
             health = change.new.health
             cause = "" if health.state is HealthState.HEALTHY else health.cause or Trouble.SCAN.value
-            _count(self.counters.transitions, (change.kind, cause, health.state.value))
+            self.metrics.verdicts.add(change.kind, cause, health.state.value)
         told = [change for change in changes if not change.by_hand]
         for kind, reason, message in stories(told, dry_run=self.policy.dry_run):
             self._events.emit(kind, reason, message)
@@ -403,7 +412,3 @@ def _put_back(words: dict[str, Override], name: str, before: Override | None) ->
         del words[name]
     else:
         words[name] = before
-
-
-def _count(counts: dict[Key, int], key: Key) -> None:
-    counts[key] = counts.get(key, 0) + 1

@@ -11,7 +11,6 @@ from ostler.admin.holds import HoldsReport, HoldsStatus, NotReleasable, UnknownD
 from ostler.admin.holds_view import holds_report
 from ostler.agent.publisher import Publisher
 from ostler.metrics.figures import HoldsFigures
-from ostler.metrics.holds_counters import HoldsCounters
 
 if TYPE_CHECKING:
     from ostler.agent.dra_service import DraService
@@ -23,13 +22,11 @@ class HoldsDesk:
     def __init__(
         self,
         books: Bookkeeping,
-        counters: HoldsCounters,
         publisher: Publisher,
         second: Callable[[], DraService | None],
         rules: Callable[[], Iterable[Rule]],
     ) -> None:
         self._books = books
-        self._counters = counters
         self._publisher = publisher
         self._second = second
         self._rules = rules
@@ -77,4 +74,4 @@ class HoldsDesk:
 
     def figures(self) -> HoldsFigures:
         """For metrics."""
-        return HoldsFigures(self._counters, self.holds(), self._books.pending())
+        return HoldsFigures(self.holds(), self._books.pending())

@@ -13,18 +13,19 @@ from node.inventory.loop import Inventory
 from ostler.admin.http import Page
 from ostler.admin.service import AgentView
 from ostler.agent.eventlog import EventLog
-from ostler.metrics.counters import Counters
-from ostler.metrics.figures import DraFigures, Figures, HealthFigures, HoldsFigures
+from ostler.metrics.counters import AgentMetrics
+from ostler.metrics.figures import Figures, HealthFigures, HoldsFigures
 
 if TYPE_CHECKING:
     from node.inventory.live.hardware import LiveHardware
     from ostler.agent.node_events import NodeEvents
-    from ostler.metrics.exposition import Metrics
+    from ostler.metrics.dra import DraFigures
+    from ostler.metrics.exposition import Exposition
 
 
 def pages(
     agent: AgentView,
-    counters: Counters,
+    counted: AgentMetrics,
     inventory: Inventory,
     events: EventLog,
     alive: Callable[[], bool],
@@ -65,14 +66,14 @@ def pages(
         status = agent.status()
         return Page.lines(status.ready, "ready" if status.ready else "not ready", *status.reasons)
 
-    made: list[Metrics] = []
+    made: list[Exposition] = []
 
     def metrics() -> Page:
         # Here and not above: 2 MB that only nodes pay whose metrics somebody scrapes.
-        from ostler.metrics.exposition import CONTENT_TYPE, Metrics
+        from ostler.metrics.exposition import CONTENT_TYPE, Exposition
 
         if not made:
-            made.append(Metrics(counters, figures))
+            made.append(Exposition(counted, figures))
         return Page(200, CONTENT_TYPE, made[0].text())
 
     shared = {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": metrics}

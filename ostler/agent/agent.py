@@ -45,7 +45,7 @@ from ostler.agent.memory import tidy
 from ostler.agent.quiescence import Quiescence
 from ostler.config.settings import EventsChoice, LogLevel, RegistrationChoice, Settings
 from ostler.errors import ReloadFailed
-from ostler.metrics.counters import Counters
+from ostler.metrics.counters import AgentMetrics
 
 if TYPE_CHECKING:
     from ostler.admin.dra import DraStatus
@@ -81,7 +81,7 @@ class Agent:
         self._load = load
         self._edges = edges or Edges()
         self._events = EventLog(self._edges.clock)
-        self._counters = Counters(self._edges.clock)
+        self._metrics = AgentMetrics(self._edges.clock)
         quiesce = Quiesce(settings.state_dir / "quiesce.json", settings.roots.proc)
         self._inventory = Inventory(
             sources,
@@ -89,14 +89,14 @@ class Agent:
             clock=self._edges.clock,
             max_interval=settings.inventory.max_interval,
             quiesced=lambda: quiesce.reason,
-            scanned=self._counters.scans.scanned,
+            scanned=self._metrics.scans.scanned,
         )
         self._quiescence = Quiescence(quiesce, self._inventory, self._events)
-        self._inventory.subscribe(self._counters.scans.published)
+        self._inventory.subscribe(self._metrics.scans.published)
         self._inventory.override(settings.topology_overrides)
         around = AgentServices(
             events=self._events,
-            counters=self._counters,
+            metrics=self._metrics,
             edges=self._edges,
             judged=lambda: self._health.judged,
             alive=lambda: not self._inventory.hangs(STUCK),
@@ -123,8 +123,7 @@ class Agent:
         self._serving = asyncio.Event()
         """Set once this instance has shown its devices."""
         self._reloading = asyncio.Lock()
-        pulse = self._counters.pulse
-        self._heartbeat = Heartbeat(self._edges.notifier, pulse, self._edges.clock, self._edges.monotonic)
+        self._heartbeat = Heartbeat(self._edges.notifier, self._metrics.loop, self._edges.clock, self._edges.monotonic)
         self._told = ""
 
     async def run(self) -> None:
@@ -223,7 +222,7 @@ class Agent:
 
     def noted(self, notes: Mapping[str, int]) -> None:
         """How many notes of each kind the configuration in force has; for metrics."""
-        self._counters.config.notes = dict(notes)
+        self._metrics.config.noted(notes)
 
     async def rescan(self) -> tuple[int, tuple[str, ...]]:
         """Scan now, and have the drivers asked how devices are; the generation after the scan and what changed."""
@@ -247,7 +246,7 @@ class Agent:
         try:
             new = await asyncio.to_thread(self._load)
         except ReloadFailed as error:
-            self._counters.config.failed()
+            self._metrics.config.failed()
             self._events.emit(EventType.WARNING, "ConfigRejected", str(error))
             raise
         wanted = replace(
@@ -266,7 +265,7 @@ class Agent:
         self._health.use(self._settings)
         self._publisher.submit(self._health.judged)
         self._inventory.override(self._settings.topology_overrides)
-        self._counters.config.reloaded(self._edges.clock(), pending=len(kept(old, new)))
+        self._metrics.config.reloaded(self._edges.clock(), pending=len(kept(old, new)))
         log.info("configuration read again", extra={"changes": found})
         return found
 
@@ -352,7 +351,7 @@ class Agent:
         instance = self._settings.instance
         made = pages(
             self,
-            self._counters,
+            self._metrics,
             self._inventory,
             self._events,
             self._heartbeat.alive,

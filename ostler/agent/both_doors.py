@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from node.events import EventSink
@@ -23,7 +22,7 @@ from ostler.agent.loading import load
 from ostler.agent.publisher import Publisher
 from ostler.agent.sources import compute_processes
 from ostler.config.settings import Settings
-from ostler.metrics.counters import Counters
+from ostler.metrics.counters import AgentMetrics, HoldsMetrics
 from plugin.answer import renderer
 from plugin.door import PluginDoor, ResourceStatus
 
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from ostler.admin.holds import HoldsStatus
     from ostler.admin.holds_desk import HoldsDesk
     from ostler.agent.dra_service import DraService
-    from ostler.metrics.figures import DraFigures, HoldsFigures
-    from ostler.metrics.holds_counters import HoldsCounters
+    from ostler.metrics.dra import DraFigures
+    from ostler.metrics.figures import HoldsFigures
 
 
 @value
@@ -49,7 +48,7 @@ class AgentServices(Value):
     """
 
     events: EventLog
-    counters: Counters
+    metrics: AgentMetrics
     edges: Edges
     judged: Callable[[], Snapshot]
     alive: Callable[[], bool]
@@ -69,7 +68,7 @@ class BothDoors:
             kubelet_folders(settings),
             renderer,
             events=around.events,
-            observer=around.counters,
+            observer=around.metrics.plugin,
             clock=edges.monotonic,
             random=edges.random,
             changed=around.changed,
@@ -150,7 +149,6 @@ class BothDoors:
 
         return HoldsDesk(
             self._opened_books(),
-            self._holds_counters,
             self.publisher,
             lambda: self.second,
             lambda: self._settings.rules,
@@ -180,12 +178,6 @@ class BothDoors:
         if self._books is not None:
             self._books.kubelet_changed()
 
-    @cached_property
-    def _holds_counters(self) -> HoldsCounters:
-        from ostler.metrics.holds_counters import HoldsCounters
-
-        return HoldsCounters(self._around.edges.clock)
-
     def _opened_books(self) -> Bookkeeping:
         """Who has what; made when it is first needed, which is after the kubelet was registered with."""
         if self._books is None:
@@ -193,7 +185,7 @@ class BothDoors:
 
             around = self._around
             processes = compute_processes(self._sources, self._settings.roots.proc)
-            self._books = open_books(self._settings, around.edges, processes, around.events, self._holds_counters)
+            self._books = open_books(self._settings, around.edges, processes, around.events, around.metrics.holds)
             self._books.bus.subscribe(HoldsChanged, self.publisher.held)
             self._books.bus.subscribe(AllocatableRead, self._plugin.heard)
             self._books.begin(relieves=self.relieves)
@@ -239,7 +231,7 @@ def open_books(
     edges: Edges,
     processes: ComputeProcesses,
     events: EventSink,
-    counters: HoldsCounters,
+    metrics: HoldsMetrics,
     *,
     reader: KubeletSource | None = None,
     containers: PodContainers | None = None,
@@ -257,6 +249,4 @@ def open_books(
         settings.holds.ignore_processes,
         LINGER,
     )
-    return Bookkeeping(
-        options, edges, processes, events=events, observer=counters, reader=reader, containers=containers
-    )
+    return Bookkeeping(options, edges, processes, events=events, observer=metrics, reader=reader, containers=containers)

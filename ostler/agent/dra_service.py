@@ -49,8 +49,7 @@ from ostler.agent.claims_api import CALLS, NodeCheck, api_maker, node_check
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads
 from ostler.config.settings import Settings
-from ostler.metrics.dra_counters import DraCounters
-from ostler.metrics.figures import DraFigures
+from ostler.metrics.dra import DraFigures, DraMetrics
 
 log = logging.getLogger("ostler.dra")
 
@@ -97,7 +96,7 @@ class DraService:
         self._view = DoorView()
         self.offer = Offer()
         """What the door makes of the snapshot that is shown."""
-        self.counters = DraCounters(edges.clock, lost=lambda: books.observer.lost(Door.DRA))
+        self.metrics = DraMetrics(edges.clock, lost=lambda: books.observer.lost(Door.DRA))
         self._api = AsyncResourceApi(api_maker(settings, edges.random), threads=CALLS)
         self._shown = self._shown_before()
         check = node_check(settings)
@@ -135,7 +134,7 @@ class DraService:
             options,
             self._api,
             events=self._events,
-            observer=self.counters,
+            observer=self.metrics,
             boot=boot_id(settings.roots.proc),
             clock=edges.clock,
             monotonic=edges.monotonic,
@@ -181,7 +180,7 @@ class DraService:
             ),
             self._claims,
             events=self._events,
-            observer=self.counters,
+            observer=self.metrics,
             clock=edges.clock,
             monotonic=edges.monotonic,
             random=edges.random,
@@ -320,7 +319,7 @@ class DraService:
 
     def figures(self) -> DraFigures:
         """For metrics."""
-        return DraFigures(self.counters, self.status().state.value, self.slices(), self.claims())
+        return DraFigures(self.metrics, self.status().state.value, self.slices(), self.claims())
 
     def losers(self) -> Mapping[str, tuple[str, ...]]:
         """Claims that cannot have a device because a pod has it, by device."""

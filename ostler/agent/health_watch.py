@@ -114,7 +114,7 @@ class HealthWatch:
         """For metrics; None as long as nobody judges. From any thread: to load what judges is the loop's."""
         from ostler.metrics.figures import HealthFigures
 
-        return None if self._keeper is None else HealthFigures(self._keeper.counters, self.view().health())
+        return None if self._keeper is None else HealthFigures(self._keeper.metrics, self.view().health())
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """Where signals come from besides the scans."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from node.clocks import SELDOM, until_tick
 from ostler.agent.systemd import Notifier
-from ostler.metrics.counters import Pulse
+from ostler.metrics.counters import LoopMetrics
 
 STUCK = 30.0
 """Seconds without one after which the loop counts as hanging; a scan that takes longer hangs as well."""
@@ -17,10 +17,10 @@ class Heartbeat:
     """Beats while ``run`` runs. ``monotonic``: seconds; ``clock``: Unix seconds."""
 
     def __init__(
-        self, notifier: Notifier, pulse: Pulse, clock: Callable[[], float], monotonic: Callable[[], float]
+        self, notifier: Notifier, metrics: LoopMetrics, clock: Callable[[], float], monotonic: Callable[[], float]
     ) -> None:
         self._notifier = notifier
-        self._pulse = pulse
+        self._metrics = metrics
         self._clock = clock
         self._monotonic = monotonic
         self._last = monotonic()
@@ -36,10 +36,10 @@ class Heartbeat:
             while True:
                 self._last = self._monotonic()
                 rest = until_tick(interval, self._last)
-                self._pulse.last = self._clock()
+                self._metrics.heartbeat.set(self._clock())
                 if self._notifier.watchdog_interval is not None:
                     self._notifier.send("WATCHDOG=1")
                 await asyncio.sleep(rest)
-                self._pulse.delays.add(max(0.0, self._monotonic() - self._last - rest))
+                self._metrics.delays.observe(max(0.0, self._monotonic() - self._last - rest))
         finally:
             self._notifier.stopping()

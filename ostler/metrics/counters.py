@@ -1,25 +1,22 @@
-"""What the agent counts, in plain memory, until somebody scrapes it.
+"""What the agent counts from its start: scans, configuration, event loop, the plugin door, and holds.
 
-``Counters`` is the ``Observer`` of the plugin door; the inventory, the configuration and the loop count in records of
-their own below it. prometheus-client is loaded only when metrics are served, after the kubelet has been registered
-with: importing it takes a third of the time that the whole start has. Everything here is written by the loop's thread
-and read by others, which copy a dictionary before they walk through it.
+To add a counter, declare it here (or in the part that counts, see ``node.metrics``) and add to it where it happens; the
+table in ``docs/metrics.md`` must name it. Everything here is written by the loop's thread.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import field
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
 
+from node.health.state import HealthState
 from node.inventory.diff import Diff
 from node.inventory.model import Snapshot, SourceState, SourceStatus
+from node.ledger.observer import Outcome
+from node.metrics import Counter, Gauge, Histogram
+from node.rules import Door
 from node.sockets import FileId
-from node.values import Record, record
-
-Key = TypeVar("Key")
+from ostler.config.notes import NoteKind
 
 CALLS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 """Upper bounds in seconds: answers come from memory, so anything above a few milliseconds is worth seeing."""
@@ -27,165 +24,303 @@ SCANS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """From a small recorded node to a driver that is about to hang."""
 DELAYS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 """From an idle machine to a loop that a probe calls dead."""
+READINGS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""From an answer from memory to a kubelet that does not answer."""
+PENDING = ("containers", "processes", "looking")
+"""What a device that is pending release waits for: containers of a deleted pod, processes that are left, or a look."""
+_RESULTS = {"OK": "granted", "INVALID_ARGUMENT": "refused"}
+"""Result of an Allocate call by its status code; every other code is a fault of ours."""
+_WELL, _ILL = HealthState.HEALTHY.value, HealthState.UNHEALTHY.value
 
 
-@record
-class Histogram(Record):
-    """Observations per bucket (upper ``bounds``, and a last bucket without one) and their total."""
-
-    bounds: tuple[float, ...]
-    counts: list[int]
-    total: float = 0.0
-
-    @classmethod
-    def of(cls, bounds: tuple[float, ...]) -> Histogram:
-        """An empty one."""
-        return cls(bounds, [0] * (len(bounds) + 1))
-
-    def add(self, seen: float) -> None:
-        """Count one observation."""
-        self.counts[bisect_left(self.bounds, seen)] += 1
-        self.total += seen
+def _each(words: Iterable[str]) -> list[tuple[str]]:
+    return [(str(word),) for word in words]
 
 
-@record
-class ScanCounters(Record):
-    """Scans of the hardware and what they found.
+class ScanMetrics:
+    """Scans of the hardware and what they found; ``clock`` gives Unix seconds."""
 
-    ``last``: Unix seconds at the end of the newest scan, 0 for none. ``failures`` by source; ``transitions`` by (kind,
-    state before, state now); ``changes`` by (kind, ``added`` or ``removed``), without what the first scan found.
-    """
-
-    clock: Callable[[], float] = time.time
-    durations: Histogram = field(default_factory=lambda: Histogram.of(SCANS))
-    last: float = 0.0
-    failures: dict[str, int] = field(default_factory=dict)
-    transitions: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    changes: dict[tuple[str, str], int] = field(default_factory=dict)
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.durations = Histogram("ostler_scan_duration_seconds", "Time to look at all hardware.", SCANS)
+        self.last = Gauge(
+            "ostler_last_scan_timestamp_seconds",
+            "Unix time at which the last scan ended; there is no series before the first.",
+        )
+        self.failures = Counter("ostler_source_failures", "Scans in which a source failed.", ("source",))
+        self.changes = Counter(
+            "ostler_device_changes",
+            "Devices that came or went after the first scan.",
+            ("kind", "change"),
+            _each(["added", "removed"]),
+            per=("kind",),
+        )
+        self.transitions = Counter(
+            "ostler_health_transitions",
+            "Devices that a scan found in another state of health than before; "
+            "ostler_health_verdicts has what followed.",
+            ("kind", "from", "to"),
+            [(_WELL, _ILL), (_ILL, _WELL)],
+            per=("kind",),
+        )
 
     def scanned(self, seconds: float, sources: tuple[SourceStatus, ...]) -> None:
         """A scan ended, whether it found anything new or not."""
-        self.durations.add(seconds)
-        self.last = self.clock()
+        self.durations.observe(seconds)
+        self.last.set(self._clock())
         for source in sources:
-            failed = source.state is SourceState.FAILED
-            self.failures[source.name] = self.failures.get(source.name, 0) + failed
+            self.failures.add(source.name, by=source.state is SourceState.FAILED)
 
     def published(self, snapshot: Snapshot, found: Diff) -> None:
-        """A snapshot was published."""
+        """A snapshot was published; what the first scan finds is no change."""
         if snapshot.generation <= 1:
             return
         for device in found.added:
-            _count(self.changes, (device.kind.value, "added"))
+            self.changes.add(device.kind.value, "added")
         for device in found.removed:
-            _count(self.changes, (device.kind.value, "removed"))
+            self.changes.add(device.kind.value, "removed")
         for change in found.changed:
             old, new = change.old.health.state.value, change.new.health.state.value
             if old != new:
-                _count(self.transitions, (change.new.kind.value, old, new))
+                self.transitions.add(change.new.kind.value, old, new)
 
 
-@record
-class ConfigCounters(Record):
-    """Reads of the configuration after the start, and what the one in force says.
+class ConfigMetrics:
+    """Reads of the configuration, and what the one in force says of itself. ``now``: Unix seconds of the first read."""
 
-    ``loaded``: Unix seconds of the last successful read. ``notes``: how many by kind. ``pending``: settings that
-    differ in the file and wait for a restart.
-    """
+    def __init__(self, now: float) -> None:
+        self.successful = Gauge(
+            "ostler_config_last_reload_successful", "1 when the last attempt to read the configuration succeeded."
+        )
+        self.loaded = Gauge(
+            "ostler_config_last_reload_success_timestamp_seconds",
+            "Unix time at which the configuration in force was read.",
+        )
+        self.reloads = Counter(
+            "ostler_config_reloads",
+            "Attempts to read the configuration again.",
+            ("result",),
+            _each(["success", "failure"]),
+        )
+        self.pending = Gauge(
+            "ostler_config_pending_settings",
+            "Settings that the file changed and that take effect with the next restart.",
+        )
+        self.notes = Gauge(
+            "ostler_config_notes",
+            "What the configuration in force remarks on: values taken or ignored, remarks, faults.",
+            ("kind",),
+        )
+        self._read(now, 0)
+        self.noted({})
 
-    loaded: float
-    successful: bool = True
-    reloads: dict[str, int] = field(default_factory=lambda: {"success": 0, "failure": 0})
-    notes: dict[str, int] = field(default_factory=dict)
-    pending: int = 0
+    def noted(self, notes: Mapping[str, int]) -> None:
+        """The configuration in force has so many notes of each kind."""
+        for kind in sorted(NoteKind):
+            self.notes.set(notes.get(kind.value, 0), kind.value)
 
     def reloaded(self, now: float, pending: int) -> None:
         """A reload took effect; ``pending`` settings need a restart."""
-        self.loaded, self.successful, self.pending = now, True, pending
-        self.reloads["success"] += 1
+        self._read(now, pending)
+        self.reloads.add("success")
 
     def failed(self) -> None:
         """A reload was refused and the old configuration is in force."""
-        self.successful = False
-        self.reloads["failure"] += 1
+        self.successful.set(0)
+        self.reloads.add("failure")
+
+    def _read(self, now: float, pending: int) -> None:
+        self.successful.set(1)
+        self.loaded.set(now)
+        self.pending.set(pending)
 
 
-@record
-class Pulse(Record):
-    """Signs of life of the loop: Unix seconds of the newest one, and how late they come."""
+class LoopMetrics:
+    """Signs of life of the event loop: the newest one (Unix seconds), and how late they come."""
 
-    last: float
-    delays: Histogram = field(default_factory=lambda: Histogram.of(DELAYS))
+    def __init__(self, now: float) -> None:
+        self.heartbeat = Gauge(
+            "ostler_heartbeat_timestamp_seconds", "Unix time of the event loop's last sign of life, due every 9.5 s."
+        )
+        self.heartbeat.set(now)
+        self.delays = Histogram("ostler_loop_delay_seconds", "How late the event loop's signs of life came.", DELAYS)
 
 
-class Counters:
-    """What the plugin door tells, and the other parts' counters; ``clock`` gives Unix seconds.
-
-    ``calls`` by (resource, method, code), ``latencies`` by (resource, method), ``attempts``, ``registrations`` and
-    ``failures`` by (resource, path); the rest by resource. ``registered_at`` is in Unix seconds.
-    """
+class PluginMetrics:
+    """The ``Observer`` of the plugin door. ``registered_at``: Unix seconds by resource."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._kubelet: FileId | None = None
-        self.scans = ScanCounters(clock)
-        self.config = ConfigCounters(clock())
-        self.pulse = Pulse(clock())
-        self.calls: dict[tuple[str, str, str], int] = {}
-        self.latencies: dict[tuple[str, str], Histogram] = {}
-        self.devices_given: dict[str, int] = {}
-        self.lists: dict[str, int] = {}
-        self.attempts: dict[tuple[str, str], int] = {}
-        self.registrations: dict[tuple[str, str], int] = {}
-        self.failures: dict[tuple[str, str], int] = {}
-        self.conflicts: dict[str, int] = {}
-        self.losses: dict[str, int] = {}
         self.registered_at: dict[str, float] = {}
-        self.kubelet_restarts = 0
+        self.calls = Counter(
+            "ostler_kubelet_calls",
+            "Calls of the kubelet that were answered, by gRPC status code.",
+            ("resource", "method", "code"),
+        )
+        self.latencies = Histogram(
+            "ostler_kubelet_call_duration_seconds",
+            "Time to answer a call of the kubelet.",
+            CALLS,
+            ("resource", "method"),
+        )
+        self.allocations = Counter(
+            "ostler_allocations",
+            "Allocate calls of the kubelet: granted, refused (the pod asked for what cannot be given), or failed.",
+            ("resource", "result"),
+            _each([*_RESULTS.values(), "failed"]),
+            per=("resource",),
+        )
+        self.devices = Counter(
+            "ostler_allocated_devices",
+            "Devices handed to containers; a device counts every time.",
+            ("resource",),
+            per=("resource",),
+        )
+        self.lists = Counter("ostler_list_updates", "Device lists shown to the kubelet.", ("resource",))
+        self.restarts = Counter("ostler_kubelet_restarts", "Times that another kubelet's socket was found.")
+        self.attempts = Counter(
+            "ostler_registration_attempts",
+            "Times that the kubelet was told of the resource: it asked (registry), or Register was called (register).",
+            ("resource", "path"),
+            per=("resource", "path"),
+        )
+        self.registrations = Counter(
+            "ostler_registrations",
+            "Registrations after which the kubelet opened the device stream.",
+            ("resource", "path"),
+            per=("resource", "path"),
+        )
+        self.failures = Counter(
+            "ostler_registration_failures",
+            "Registrations that came to nothing: refused, not answered in time, or without a socket.",
+            ("resource", "path"),
+            per=("resource", "path"),
+        )
+        self.conflicts = Counter(
+            "ostler_registration_conflicts",
+            "Times that another plugin was found that takes the resource.",
+            ("resource",),
+            per=("resource",),
+        )
+        self.losses = Counter(
+            "ostler_registration_losses",
+            "Times that the kubelet had other devices than those shown, although its device stream was open.",
+            ("resource",),
+            per=("resource",),
+        )
 
     def called(self, resource: str, method: str, code: str, seconds: float) -> None:
         """A call of the kubelet ended."""
-        self.calls[resource, method, code] = self.calls.get((resource, method, code), 0) + 1
-        latency = self.latencies.get((resource, method))
-        if latency is None:
-            latency = self.latencies[resource, method] = Histogram.of(CALLS)
-        latency.add(seconds)
+        self.calls.add(resource, method, code)
+        self.latencies.observe(seconds, resource, method)
+        if method == "Allocate":
+            self.allocations.add(resource, _RESULTS.get(code, "failed"))
 
     def given(self, resource: str, devices: int) -> None:
         """A container got devices."""
-        self.devices_given[resource] = self.devices_given.get(resource, 0) + devices
+        self.devices.add(resource, by=devices)
 
     def listed(self, resource: str, devices: int, healthy: int) -> None:
         """A new device list is shown."""
-        _count(self.lists, resource)
+        self.lists.add(resource)
 
     def kubelet_seen(self, socket: FileId) -> None:
-        """The kubelet's socket; every resource tells of the same one, and another one than before is a restart."""
+        """The kubelet has this socket; every resource reports the same one, and another one is a restart."""
         if self._kubelet is not None and socket != self._kubelet:
-            self.kubelet_restarts += 1
+            self.restarts.add()
         self._kubelet = socket
 
     def attempted(self, resource: str, path: str) -> None:
         """The kubelet was told of the resource."""
-        _count(self.attempts, (resource, path))
+        self.attempts.add(resource, path)
 
     def registered(self, resource: str, path: str) -> None:
         """The kubelet opened a device stream."""
-        _count(self.registrations, (resource, path))
+        self.registrations.add(resource, path)
         self.registered_at[resource] = self._clock()
 
     def failed(self, resource: str, path: str) -> None:
         """A registration came to nothing."""
-        _count(self.failures, (resource, path))
+        self.failures.add(resource, path)
 
     def contested(self, resource: str) -> None:
         """Another plugin was found."""
-        _count(self.conflicts, resource)
+        self.conflicts.add(resource)
 
     def lost(self, resource: str) -> None:
         """The kubelet had other devices."""
-        _count(self.losses, resource)
+        self.losses.add(resource)
 
 
-def _count(counts: dict[Key, int], key: Key) -> None:
-    counts[key] = counts.get(key, 0) + 1
+class AgentMetrics:
+    """What every agent counts; ``clock`` gives Unix seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.scans = ScanMetrics(clock)
+        self.config = ConfigMetrics(clock())
+        self.loop = LoopMetrics(clock())
+        self.plugin = PluginMetrics(clock)
+        self.holds = HoldsMetrics(clock)
+
+
+class HoldsMetrics:
+    """What happens to holds: the ``HoldsObserver`` of the readings of the kubelet, and what others report."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.conflicts = Counter(
+            "ostler_hold_conflicts",
+            "Times that a door (the one that lost) could not give a device, because it or what overlaps it was held.",
+            ("door",),
+            _each(Door),
+        )
+        self.waits = Counter(
+            "ostler_release_waits",
+            "Times that an Allocate has waited for containers of a deleted pod, by whether the device was given then.",
+            ("outcome",),
+            _each(["given", "refused"]),
+        )
+        self.evictions = Counter(
+            "ostler_hold_evictions", "Times that a taint has asked for the end of pods whose claim had lost its device."
+        )
+        self.readings = Counter(
+            "ostler_hold_readings",
+            "Times that the kubelet was asked which devices containers have: all was told (whole), a part, or nothing.",
+            ("outcome",),
+            _each(Outcome),
+        )
+        self.reading = Histogram("ostler_hold_reading_duration_seconds", "Time that such a question took.", READINGS)
+        self.read_at = Gauge(
+            "ostler_hold_reading_timestamp_seconds",
+            "Unix time at which the kubelet last told all of it; there is no series before the first time.",
+        )
+        self.looks = Counter(
+            "ostler_hold_looks",
+            "Times that a free device was looked at: no process was left on it (clean), or one was.",
+            ("result",),
+            _each(["clean", "process"]),
+        )
+
+    def waited(self, *, given: bool) -> None:
+        """An Allocate has waited for containers of a deleted pod."""
+        self.waits.add("given" if given else "refused")
+
+    def lost(self, door: Door) -> None:
+        """A pod or claim could not be given a device through ``door``, because the other door has given it out."""
+        self.conflicts.add(door.value)
+
+    def read(self, outcome: Outcome, seconds: float) -> None:
+        """The kubelet was asked what containers have."""
+        self.readings.add(outcome.value)
+        self.reading.observe(seconds)
+        if outcome is Outcome.WHOLE:
+            self.read_at.set(self._clock())
+
+    def looked(self, processes: int) -> None:
+        """A free device was looked at."""
+        self.looks.add("process" if processes else "clean")
+
+    def evicted(self) -> None:
+        """The taint of a contested device asks for the end of the pods that lost it."""
+        self.evictions.add()

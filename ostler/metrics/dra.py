@@ -1,139 +1,194 @@
-"""The second door: what is published, what the kubelet asks, how claims fare. Absent where nothing is offered there."""
+"""The metrics of DRA: what the kubelet asks, how claims fare, what is published; only where a resource is offered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from prometheus_client.core import Metric
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from driver.door.registration import RegistrationState
-from ostler.admin.dra import ClaimState, DeviceState, SlicesView
-from ostler.metrics.dra_counters import DraCounters
-from ostler.metrics.figures import DraFigures
-from ostler.metrics.shapes import counter, counters, gauge, gauges, grown, histograms, states
+from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
+from ostler.admin.dra import ClaimState, ClaimView, DeviceState, SlicesView
 
+PREPARATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
+"""Upper bounds in seconds: from three writes to the disk to the deadline that the kubelet sets."""
 _METHODS = ("NodePrepareResources", "NodeUnprepareResources")
-_OUTCOMES = ("ok", "refused", "unavailable")
+_OUTCOMES = (("ok",), ("refused",), ("unavailable",))
 
 
-def dra(figures: DraFigures) -> Iterator[Metric]:
-    """All of it."""
-    yield from _published(figures.slices)
-    yield from _registration(figures)
-    yield from _calls(figures.counters)
-    yield from _claims(figures)
+class DraMetrics:
+    """The observer of the door (``driver.door.observer``) and of the claims (``driver.claims.observer``).
+
+    ``lost``: called when a claim could not be given a device that a pod has, which is counted with the holds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time, lost: Callable[[], None] = lambda: None) -> None:
+        self._clock = clock
+        self._lost = lost
+        self.calls = Counter(
+            "ostler_dra_calls",
+            "Calls of the kubelet to the DRA driver that were answered, by gRPC status code.",
+            ("method", "version", "code"),
+        )
+        self.latencies = Histogram(
+            "ostler_dra_call_duration_seconds",
+            "Time to answer such a call, whatever the number of its claims.",
+            PREPARATIONS,
+            ("method",),
+        )
+        self.claims = Counter(
+            "ostler_dra_call_claims",
+            "Claims in such calls: served, or failed with an error of their own.",
+            ("method", "result"),
+            [(method, result) for method in _METHODS for result in ("served", "failed")],
+        )
+        self.attempts = Counter(
+            "ostler_dra_registration_attempts", "Times that the kubelet asked the DRA driver who it is."
+        )
+        self.registrations = Counter(
+            "ostler_dra_registrations", "Registrations of the DRA driver that the kubelet took."
+        )
+        self.failures = Counter(
+            "ostler_dra_registration_failures",
+            "Registrations of the DRA driver that came to nothing: refused, not answered in time, or without a socket.",
+        )
+        self.registered_at = Gauge(
+            "ostler_dra_registration_timestamp_seconds",
+            "Unix time of the DRA driver's last registration; there is no series before the first.",
+        )
+        self.streams = Gauge(
+            "ostler_dra_health_streams", "Streams of device health that the kubelet has open.", samples=[((), 0)]
+        )
+        self.preparations = Counter(
+            "ostler_dra_claim_preparations",
+            "Claims that were prepared (ok), refused (the claim is at fault) or put off (unavailable).",
+            ("outcome",),
+            _OUTCOMES,
+        )
+        self.preparing = Histogram(
+            "ostler_dra_claim_preparation_duration_seconds", "Time until a claim was prepared, or not.", PREPARATIONS
+        )
+        self.releases = Counter(
+            "ostler_dra_claim_releases",
+            "Claims that were released (ok), refused (the claim is at fault) or put off (unavailable).",
+            ("outcome",),
+            _OUTCOMES,
+        )
+        self.releasing = Histogram(
+            "ostler_dra_claim_release_duration_seconds", "Time until a claim was released, or not.", PREPARATIONS
+        )
+        self.abandoned = Counter(
+            "ostler_dra_abandoned_claims",
+            "Claims that were gone at the API server and released without a call of the kubelet.",
+        )
+        self.damages = Counter(
+            "ostler_dra_damaged_claim_records", "Records of claims that could not be read, and were made anew."
+        )
+
+    def called(self, method: str, version: str, code: str, seconds: float) -> None:
+        """A call of the kubelet ended."""
+        self.calls.add(method, version, code)
+        self.latencies.observe(seconds, method)
+
+    def answered(self, method: str, claims: int, failed: int) -> None:
+        """That call was about so many claims."""
+        self.claims.add(method, "served", by=claims - failed)
+        self.claims.add(method, "failed", by=failed)
+
+    def asked(self) -> None:
+        """The kubelet asked who we are."""
+        self.attempts.add()
+
+    def registered(self) -> None:
+        """The kubelet took our registration."""
+        self.registrations.add()
+        self.registered_at.set(self._clock())
+
+    def failed(self) -> None:
+        """A registration came to nothing."""
+        self.failures.add()
+
+    def watched(self, streams: int) -> None:
+        """So many health streams are open."""
+        self.streams.set(streams)
+
+    def prepared(self, outcome: str, seconds: float) -> None:
+        """One claim was prepared, or not."""
+        self.preparations.add(outcome)
+        self.preparing.observe(seconds)
+
+    def unprepared(self, outcome: str, seconds: float) -> None:
+        """One claim was released, or not."""
+        self.releases.add(outcome)
+        self.releasing.observe(seconds)
+
+    def collected(self, count: int) -> None:
+        """So many claims that no pod has any more were released."""
+        self.abandoned.add(by=count)
+
+    def damaged(self) -> None:
+        """A record of a claim could not be read."""
+        self.damages.add()
+
+    def lost(self) -> None:
+        """A claim was allocated a device that a pod has through the plugin door."""
+        self._lost()
+
+
+@dataclass(frozen=True, slots=True)
+class DraFigures:
+    """What a scrape shows of DRA. ``registration``: a word of ``driver.door.registration.RegistrationState``."""
+
+    metrics: DraMetrics
+    registration: str
+    slices: SlicesView
+    claims: tuple[ClaimView, ...]
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric."""
+        yield from metrics_of(self.metrics)
+        yield from _published(self.slices)
+        yield Gauge(
+            "ostler_dra_registration_state",
+            "1 for the state: waiting (no kubelet), offered, registered, failed, leaving (a successor takes over).",
+            ("state",),
+            [((state.value,), state.value == self.registration) for state in RegistrationState],
+        )
+        yield Gauge(
+            "ostler_dra_claims",
+            "Claims that hold devices of this node (prepared, started, void since a reboot), and those refused lately.",
+            ("state",),
+            [((state.value,), sum(claim.state is state for claim in self.claims)) for state in ClaimState],
+        )
 
 
 def _published(view: SlicesView) -> Iterator[Metric]:
-    numbers = {state: sum(pool.count(state) for pool in view.pools) for state in DeviceState}
-    yield gauges(
+    yield Gauge(
         "ostler_dra_devices",
         "Devices of the second door, by what the API server has of them beside what it should have.",
         ("state",),
-        [((state.value,), number) for state, number in numbers.items()],
+        [((state.value,), sum(pool.count(state) for pool in view.pools)) for state in DeviceState],
     )
-    yield gauge(
+    yield Gauge(
         "ostler_dra_tainted_devices",
         "Devices in ResourceSlices that carry a taint of ours.",
-        sum(bool(device.taints) for pool in view.pools for device in pool.devices),
+        samples=[((), sum(bool(device.taints) for pool in view.pools for device in pool.devices))],
     )
-    yield gauge("ostler_dra_slices", "ResourceSlices of this node.", sum(pool.slices for pool in view.pools))
-    yield gauge(
+    yield Gauge(
+        "ostler_dra_slices",
+        "ResourceSlices of this node.",
+        samples=[((), sum(pool.slices for pool in view.pools))],
+    )
+    yield Gauge(
         "ostler_dra_slices_in_order",
         "1 while the API server has what it should have, facts and order of devices included.",
-        all(pool.in_order for pool in view.pools),
+        samples=[((), all(pool.in_order for pool in view.pools))],
     )
-    yield gauge(
+    yield Gauge(
         "ostler_dra_publishing_failing",
         "1 while ResourceSlices cannot be read or written.",
-        any(pool.problem for pool in view.pools),
+        samples=[((), any(pool.problem for pool in view.pools))],
     )
-    yield counters(
-        "ostler_dra_slice_writes",
-        "ResourceSlices written since the start.",
-        ("operation",),
-        [(("create",), view.created), (("update",), view.updated), (("delete",), view.deleted)],
-    )
-
-
-def _registration(figures: DraFigures) -> Iterator[Metric]:
-    counts = figures.counters
-    yield gauges(
-        "ostler_dra_registration_state",
-        "1 for the state: waiting (no kubelet), offered, registered, failed, leaving (a successor takes over).",
-        ("state",),
-        states((), [state.value for state in RegistrationState], figures.registration),
-    )
-    yield gauges(
-        "ostler_dra_registration_timestamp_seconds",
-        "Unix time of the DRA driver's last registration; there is no series before the first.",
-        (),
-        [((), counts.registered_at)] if counts.registered_at else [],
-    )
-    yield counter(
-        "ostler_dra_registration_attempts", "Times that the kubelet asked the DRA driver who it is.", counts.attempts
-    )
-    yield counter(
-        "ostler_dra_registrations", "Registrations of the DRA driver that the kubelet took.", counts.registrations
-    )
-    yield counter(
-        "ostler_dra_registration_failures",
-        "Registrations of the DRA driver that came to nothing: refused, not answered in time, or without a socket.",
-        counts.failures,
-    )
-    yield gauge("ostler_dra_health_streams", "Streams of device health that the kubelet has open.", counts.streams)
-
-
-def _calls(counts: DraCounters) -> Iterator[Metric]:
-    yield counters(
-        "ostler_dra_calls",
-        "Calls of the kubelet to the DRA driver that were answered, by gRPC status code.",
-        ("method", "version", "code"),
-        grown(counts.calls),
-    )
-    yield histograms(
-        "ostler_dra_call_duration_seconds",
-        "Time to answer such a call, whatever the number of its claims.",
-        ("method",),
-        sorted(dict(counts.latencies).items(), key=lambda item: item[0]),
-    )
-    yield counters(
-        "ostler_dra_call_claims",
-        "Claims in such calls: served, or failed with an error of their own.",
-        ("method", "result"),
-        grown(counts.claims, [(method, result) for method in _METHODS for result in ("served", "failed")]),
-    )
-
-
-def _claims(figures: DraFigures) -> Iterator[Metric]:
-    counts = figures.counters
-    yield gauges(
-        "ostler_dra_claims",
-        "Claims that hold devices of this node (prepared, started, void since a reboot), and those refused lately.",
-        ("state",),
-        [((state.value,), sum(claim.state is state for claim in figures.claims)) for state in ClaimState],
-    )
-    always = [(outcome,) for outcome in _OUTCOMES]
-    for name, meaning, outcomes, times in (
-        ("preparation", "prepared", counts.preparations, counts.preparing),
-        ("release", "released", counts.releases, counts.releasing),
-    ):
-        yield counters(
-            f"ostler_dra_claim_{name}s",
-            f"Claims that were {meaning} (ok), refused (the claim is at fault) or put off (unavailable).",
-            ("outcome",),
-            grown({(outcome,): number for outcome, number in dict(outcomes).items()}, always),
-        )
-        yield histograms(
-            f"ostler_dra_claim_{name}_duration_seconds", f"Time until a claim was {meaning}, or not.", (), [((), times)]
-        )
-    yield counter(
-        "ostler_dra_abandoned_claims",
-        "Claims that were gone at the API server and released without a call of the kubelet.",
-        counts.abandoned,
-    )
-    yield counter(
-        "ostler_dra_damaged_claim_records",
-        "Records of claims that could not be read, and were made anew.",
-        counts.damages,
-    )
+    writes = Counter("ostler_dra_slice_writes", "ResourceSlices written since the start.", ("operation",))
+    writes.counts = {("create",): view.created, ("update",): view.updated, ("delete",): view.deleted}
+    yield writes

@@ -1,9 +1,9 @@
 """The agent's metrics in Prometheus' text format, made when they are asked for.
 
-Loaded only where metrics are served. Names follow Prometheus' conventions: base units, ``_total`` for counters,
-timestamps and not ages, a sample for every state of a state. Labels take values from fixed sets, from the rules
-(resources), or from what is in the node (devices that are not healthy), never from requests. ``docs/metrics.md`` has
-the table of them all, held against what an agent serves by a test.
+Loaded by the first scrape, because Prometheus' library is. Names follow Prometheus' conventions: base units, ``_total``
+for counters, timestamps and not ages, a sample for every state of a state. Labels take values from fixed sets, from the
+rules (resources), or from what is in the node (devices that are not healthy), never from requests. ``docs/metrics.md``
+has the table of them all, which a test compares with what an agent serves.
 """
 
 from __future__ import annotations
@@ -11,29 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from ostler.metrics.configuration import configuration
-from ostler.metrics.counters import Counters
+from node.metrics import Counter, Gauge, Histogram, Known, Metric, metrics_of
+from ostler.metrics import figures as shown
+from ostler.metrics.counters import AgentMetrics
 from ostler.metrics.figures import Figures
-from ostler.metrics.health import health
-from ostler.metrics.holds import holds
-from ostler.metrics.inventory import inventory
-from ostler.metrics.kubelet import kubelet
-from ostler.metrics.live import live
-from ostler.metrics.node_events import node_events
-from ostler.metrics.process import process
-from ostler.metrics.registration import registration
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Metrics(Collector):
-    """Renders ``counters`` and the figures that ``look`` returns."""
+class Exposition(Collector):
+    """Renders what ``metrics`` count and the figures that ``look`` returns."""
 
-    def __init__(self, counters: Counters, look: Callable[[], Figures]) -> None:
-        self._counters = counters
+    def __init__(self, metrics: AgentMetrics, look: Callable[[], Figures]) -> None:
+        self._metrics = metrics
         self._look = look
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -44,24 +38,60 @@ class Metrics(Collector):
         """All metrics."""
         return generate_latest(self._registry)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """Every family, as the registry asks for them."""
-        figures, counters = self._look(), self._counters
-        yield from process(figures, counters)
-        if figures.node_events is not None:
-            yield from node_events(figures.node_events)
-        yield from configuration(counters.config)
-        yield from inventory(figures, counters.scans)
-        if figures.live is not None:
-            yield from live(figures.live)
-        yield from kubelet(figures, counters)
-        yield from registration(figures, counters)
-        if figures.holds is not None:
-            yield from holds(figures.holds)
-        if figures.health is not None:
-            yield from health(figures.health)
-        if figures.dra is not None:
-            # Here and not above: most nodes have one door.
-            from ostler.metrics.dra import dra
+        figures = self._look()
+        for metric in self._all(figures):
+            yield family(metric, figures.known)
 
-            yield from dra(figures.dra)
+    def _all(self, figures: Figures) -> Iterator[Metric]:
+        metrics = self._metrics
+        yield from shown.process(figures)
+        yield from metrics_of(metrics.loop)
+        if figures.node_events is not None:
+            yield from shown.node_events(figures.node_events)
+        yield from metrics_of(metrics.config)
+        yield from shown.inventory(figures)
+        yield from metrics_of(metrics.scans)
+        if figures.live is not None:
+            yield from shown.live(figures.live)
+        yield from shown.kubelet(figures)
+        yield from shown.registration(figures, metrics.plugin)
+        yield from metrics_of(metrics.plugin)
+        if figures.holds is not None:
+            yield from shown.holds(figures.holds)
+            yield from metrics_of(metrics.holds)
+        if figures.health is not None:
+            yield from shown.health(figures.health.report)
+            yield from metrics_of(figures.health.metrics)
+        if figures.dra is not None:
+            yield from figures.dra.collect()
+
+
+def family(metric: Metric, known: Known) -> Family:
+    """A metric as Prometheus' library has it; ``known``: see ``node.metrics``."""
+    if isinstance(metric, Histogram):
+        return _histogram(metric)
+    if isinstance(metric, Counter):
+        made: CounterMetricFamily | GaugeMetricFamily = CounterMetricFamily(
+            metric.name, metric.help, labels=metric.labels
+        )
+        samples = metric.samples(known)
+    else:
+        assert isinstance(metric, Gauge)
+        made = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+        samples = list(dict(metric.values).items())
+    for labels, number in samples:
+        made.add_metric(labels, number)
+    return made
+
+
+def _histogram(metric: Histogram) -> HistogramMetricFamily:
+    made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, seen in sorted(dict(metric.series).items(), key=lambda item: item[0]):
+        buckets, below = [], 0
+        for bound, count in zip((*map(str, metric.bounds), "+Inf"), tuple(seen.counts), strict=True):
+            below += count
+            buckets.append((bound, below))
+        made.add_metric(labels, buckets, sum_value=seen.total)
+    return made

@@ -1,57 +1,68 @@
-"""What metrics show besides the counters, as one value."""
+"""What a scrape shows besides the counters: values of this moment, each declared where it is computed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import platform
+from collections import Counter as Count
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from node.inventory.model import Snapshot
+import grpc
+
+from node.health.signal import Trouble
+from node.health.state import HealthState
+from node.inventory.live.reach import EventState
+from node.inventory.model import Snapshot, SourceState
+from node.ledger.ledger import HoldState
+from node.metrics import Counter, Gauge, Known, Metric, Sample
 from node.offer import Offer
+from node.rules import Door
+from ostler import __version__
+from ostler.metrics.counters import PENDING
 from plugin.door import ResourceStatus
+from plugin.kubelet import RegistrationPath
+from plugin.registration import RegistrationState
 
 if TYPE_CHECKING:
-    from node.health.keeper import HealthCounters
+    from node.health.keeper import HealthMetrics
     from node.inventory.live.hardware import LiveHardware
-    from ostler.admin.dra import ClaimView, SlicesView
     from ostler.admin.health import HealthReport
     from ostler.admin.holds import HoldsReport
     from ostler.agent.node_events import NodeEvents
-    from ostler.metrics.dra_counters import DraCounters
-    from ostler.metrics.holds_counters import HoldsCounters
+    from ostler.metrics.counters import PluginMetrics
+    from ostler.metrics.dra import DraFigures
 
-
-@dataclass(frozen=True, slots=True)
-class DraFigures:
-    """The second door's. ``registration``: a word of ``driver.door.registration.RegistrationState``."""
-
-    counters: DraCounters
-    registration: str
-    slices: SlicesView
-    claims: tuple[ClaimView, ...]
+REVISION = "OSTLER_REVISION"
+"""Environment variable in which an image says what it was built from."""
+NO_DOOR = "none"
+_STATES = {
+    Door.PLUGIN.value: (HoldState.ALLOCATED, HoldState.LISTED, HoldState.RECORDED, HoldState.DRAINING),
+    Door.DRA.value: (HoldState.RESERVED, HoldState.PREPARED),
+    NO_DOOR: (HoldState.DRAINING,),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class HoldsFigures:
-    """Who has what, and what has happened to that."""
+    """Who has what. ``pending``: devices pending release by cause (``PENDING``)."""
 
-    counters: HoldsCounters
     report: HoldsReport
     pending: Mapping[str, int]
-    """Devices that are pending release, by what they wait for (``PENDING``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthFigures:
     """How devices are, and what has happened to that."""
 
-    counters: HealthCounters
+    metrics: HealthMetrics
     report: HealthReport
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is shown besides the counters, as it is at this moment.
+    """What a scrape shows besides the counters.
 
     ``snapshot`` is the newest one; ``offer`` is what the plugin door makes of the one that it shows. ``cdi_fault``: why
     our CDI specs are not on disk, empty when they are. ``scan_interval``: most seconds between two scans. ``live`` is
@@ -73,3 +84,305 @@ class Figures:
     dra: DraFigures | None = None
     holds: HoldsFigures | None = None
     health: HealthFigures | None = None
+
+    @property
+    def known(self) -> Known:
+        """Values of labels that counters have series for from the start."""
+        return {
+            ("resource",): [(each.name,) for each in self.resources],
+            ("resource", "path"): [(each.name, each.registration.path.value) for each in self.resources],
+            ("kind",): sorted({(device.kind.value,) for device in self.snapshot.devices}),
+        }
+
+
+def process(figures: Figures) -> Iterator[Metric]:
+    """Build, role, readiness, events."""
+    build = (__version__, os.environ.get(REVISION, ""), platform.python_version(), grpc.__version__)
+    yield Gauge(
+        "ostler_build_info",
+        "What this agent is built from; always 1.",
+        ("version", "revision", "python", "grpc"),
+        [(build, 1)],
+    )
+    yield _one("ostler_active", "1 for the instance that serves, 0 for a standby.", figures.role == "active")
+    yield _one("ostler_ready", "1 when every resource with devices is registered; a standby is ready.", figures.ready)
+    yield _one("ostler_quiesced", "1 while the driver is left alone so that it can be replaced.", figures.quiesced)
+    events = Counter("ostler_events", "Events told to people, in log and status.", ("type", "reason"))
+    for labels, count in figures.events.items():
+        events.add(*labels, by=count)
+    yield events
+
+
+def node_events(poster: NodeEvents) -> Iterator[Metric]:
+    """Whether people who look at the Node with kubectl learn what they must."""
+    yield _total("ostler_node_events_posted", "Events that the API server has taken.", poster.posted)
+    yield _total(
+        "ostler_node_events_dropped",
+        "Events that were given up: too many waited, or the API server refused them.",
+        poster.dropped,
+    )
+    yield _total("ostler_node_events_failures", "Attempts to post an event that failed.", poster.failed)
+    yield _one("ostler_node_events_failing", "1 while events cannot be posted on the Node.", bool(poster.failing))
+
+
+def live(hardware: LiveHardware) -> Iterator[Metric]:
+    """Where events of hardware come from, and whether any were lost; a recorded node has none."""
+    yield Gauge(
+        "ostler_uevent_source",
+        "1 for where uevents come from: udev, kernel, or polling where none do.",
+        ("source",),
+        _states(EventState, hardware.state.value),
+    )
+    counts = hardware.counts
+    yield _total("ostler_uevents", "Uevents received.", counts.uevents)
+    yield _total(
+        "ostler_uevent_overflows",
+        "Times that the kernel dropped uevents; each causes a full scan.",
+        counts.uevent_overflows,
+    )
+    yield _total("ostler_link_messages", "Notifications of rtnetlink received.", counts.link_messages)
+    yield _total(
+        "ostler_link_overflows", "Times that the kernel dropped notifications of rtnetlink.", counts.link_overflows
+    )
+    yield _total("ostler_polled_changes", "Changes found by polling what causes no event.", counts.polled_changes)
+    yield _total("ostler_hardware_wakeups", "Scans asked for because hardware may have changed.", counts.wakeups)
+
+
+def inventory(figures: Figures) -> Iterator[Metric]:
+    """Devices with their health, what is not offered and why, the sources and the scans."""
+    devices, sources = figures.snapshot.devices, figures.snapshot.sources
+    resources = {item.device.name: offer.resource for offer in figures.offer.resources for item in offer.devices}
+    yield _counted(
+        "ostler_devices",
+        "Devices of the node; the resource is empty for one that is withheld.",
+        ("kind", "vendor", "resource", "health"),
+        (
+            (device.kind.value, device.vendor, resources.get(device.name, ""), device.health.state.value)
+            for device in devices
+        ),
+    )
+    yield Gauge(
+        "ostler_device_fault_timestamp_seconds",
+        "Unix time since which a device is not healthy; there is no series for a healthy one.",
+        ("device", "kind", "resource", "health"),
+        [
+            (
+                (device.name, device.kind.value, resources.get(device.name, ""), device.health.state.value),
+                device.health.since,
+            )
+            for device in devices
+            if device.health.state is not HealthState.HEALTHY
+        ],
+    )
+    yield _counted(
+        "ostler_devices_withheld",
+        "Devices that the kubelet is not shown, by the cause.",
+        ("kind", "cause"),
+        ((item.device.kind.value, item.cause.value) for item in figures.offer.withheld),
+    )
+    drivers = {(device.vendor, str(device.attribute("driverVersion") or "")) for device in devices}
+    yield Gauge(
+        "ostler_driver_info",
+        "Version of a vendor's driver, where the driver tells it; always 1.",
+        ("vendor", "version"),
+        [(labels, 1) for labels in sorted(drivers) if labels[1]],
+    )
+    yield Gauge(
+        "ostler_source_state",
+        "1 for the state of a source of devices: ok, waiting for what it reads from, or failed.",
+        ("source", "state"),
+        [sample for source in sources for sample in _states(SourceState, source.state.value, source.name)],
+    )
+    yield _one("ostler_scan_interval_seconds", "Most seconds between two scans.", figures.scan_interval)
+    yield _one(
+        "ostler_snapshot_generation",
+        "Number of the newest snapshot; it grows with every change and begins anew with the process.",
+        figures.snapshot.generation,
+    )
+
+
+def kubelet(figures: Figures) -> Iterator[Metric]:
+    """What the kubelet is shown."""
+    yield Gauge(
+        "ostler_resource_devices",
+        "Devices that the kubelet is shown, by what it is shown of them.",
+        ("resource", "health"),
+        [
+            sample
+            for each in figures.resources
+            for sample in (
+                ((each.name, "healthy"), each.healthy),
+                ((each.name, "unhealthy"), each.devices - each.healthy),
+            )
+        ],
+    )
+    yield _counted(
+        "ostler_resource_unhealthy_devices",
+        "Devices that the kubelet is shown unhealthy, by the cause.",
+        ("resource", "cause"),
+        (
+            (offer.resource, item.cause.value)
+            for offer in figures.offer.resources
+            for item in offer.devices
+            if item.cause is not None
+        ),
+    )
+    yield Gauge(
+        "ostler_resource_list_rejected",
+        "1 while the newest list is too large for the kubelet and an older one is shown.",
+        ("resource",),
+        [((each.name,), bool(each.problem)) for each in figures.resources],
+    )
+    yield _one(
+        "ostler_cdi_write_failed",
+        "1 while CDI specs cannot be written and devices that need them are shown unhealthy.",
+        bool(figures.cdi_fault),
+    )
+
+
+def registration(figures: Figures, plugin: PluginMetrics) -> Iterator[Metric]:
+    """Each resource's registration: where it stands, and since when."""
+    resources = figures.resources
+    yield Gauge(
+        "ostler_registration_state",
+        "1 for the state: waiting (no kubelet), offered, registered, contested (another plugin), failed.",
+        ("resource", "state"),
+        [
+            sample
+            for each in resources
+            for sample in _states(RegistrationState, each.registration.state.value, each.name)
+        ],
+    )
+    yield Gauge(
+        "ostler_registration_path",
+        "1 for the way to register: registry (the kubelet watches a folder) or register (a call).",
+        ("resource", "path"),
+        [sample for each in resources for sample in _states(RegistrationPath, each.registration.path.value, each.name)],
+    )
+    yield Gauge(
+        "ostler_registration_streams",
+        "Device streams that the kubelet has open; 0 means that it knows nothing of the devices.",
+        ("resource",),
+        [((each.name,), each.streams) for each in resources],
+    )
+    yield Gauge(
+        "ostler_registration_timestamp_seconds",
+        "Unix time of the last registration; there is no series before the first.",
+        ("resource",),
+        [((each.name,), at) for each in resources if (at := plugin.registered_at.get(each.name))],
+    )
+
+
+def holds(figures: HoldsFigures) -> Iterator[Metric]:
+    """Holds by door, what is on its way, and whether the kubelet tells."""
+    status = figures.report.status
+    found = Count(
+        (NO_DOOR if hold.door is None else hold.door.value, hold.state)
+        for device in figures.report.devices
+        for hold in device.holds
+        if not hold.admin
+    )
+    yield Gauge(
+        "ostler_holds",
+        "Holds of devices by door and by how they are known; draining: nobody's, but perhaps still in use.",
+        ("door", "state"),
+        [((door, state.value), found[door, state]) for door, states in _STATES.items() for state in states],
+    )
+    yield _one(
+        "ostler_moving_devices",
+        "Devices that a rule moves to another door, where they are not given out yet.",
+        status.moving,
+    )
+    yield Gauge(
+        "ostler_pending_release_devices",
+        "Devices that nobody has by the books and that are not free yet, by what they wait for: "
+        "containers of a deleted pod, processes that were left, or the first look for those.",
+        ("cause",),
+        [((cause,), figures.pending.get(cause, 0)) for cause in PENDING],
+    )
+    yield _one(
+        "ostler_containers_seen",
+        "1 while it is seen whether containers of deleted pods still run; otherwise the kubelet's word is taken.",
+        not status.containers,
+    )
+    yield _one(
+        "ostler_door_both_off",
+        "1 while rules with door both act as plugin; the status says why.",
+        bool(status.both),
+    )
+    yield _one(
+        "ostler_hold_losers",
+        "Claims of pods on this node that cannot get their device, because a pod has it through the plugin door.",
+        status.losers,
+    )
+    yield _one(
+        "ostler_holds_known",
+        "1 while it is known which devices containers have; otherwise none is offered to claims anew.",
+        not status.kubelet,
+    )
+
+
+def health(report: HealthReport) -> Iterator[Metric]:
+    """Verdicts on devices, and eviction limits."""
+    kinds = sorted({device.kind.value for device in report.devices})
+    found = Count((device.kind.value, device.health.state.value) for device in report.devices)
+    yield Gauge(
+        "ostler_device_health",
+        "Devices by the state that they are judged to be in; in a dry run they are shown as scans find them.",
+        ("kind", "health"),
+        [((kind, state.value), found[kind, state.value]) for kind in kinds for state in HealthState],
+    )
+    yield _counted(
+        "ostler_device_trouble",
+        "Devices that are not healthy, by the trouble that decides what ends it, and by state.",
+        ("kind", "trouble", "health"),
+        (
+            (device.kind.value, device.health.cause or Trouble.SCAN.value, device.health.state.value)
+            for device in report.devices
+            if device.health.state is not HealthState.HEALTHY
+        ),
+    )
+    flapping = Count(device.kind.value for device in report.devices if device.flapping)
+    yield Gauge(
+        "ostler_health_flapping_devices",
+        "Devices with a trouble that comes and goes, which is held until it has been quiet.",
+        ("kind",),
+        [((kind,), flapping[kind]) for kind in kinds],
+    )
+    evicting = Count(device.kind.value for device in report.devices if device.health.evicts)
+    yield Gauge(
+        "ostler_health_evicting_devices",
+        "Devices that cost the pods that have them, because of how they are.",
+        ("kind",),
+        [((kind,), evicting[kind]) for kind in kinds],
+    )
+    limited = {limit.kind.value for limit in report.eviction_limits}
+    yield Gauge(
+        "ostler_health_brake",
+        "1 while no device of a kind may evict, because more than half of them went bad at once.",
+        ("kind",),
+        [((kind,), kind in limited) for kind in kinds],
+    )
+    yield _one("ostler_health_dry_run", "1 while verdicts on devices are shown to no pod.", report.dry_run)
+
+
+def _one(name: str, meaning: str, value: float) -> Gauge:
+    return Gauge(name, meaning, samples=[((), value)])
+
+
+def _total(name: str, meaning: str, count: int) -> Counter:
+    """A counter that its part keeps as a plain number."""
+    made = Counter(name, meaning)
+    made.add(by=count)
+    return made
+
+
+def _counted(name: str, meaning: str, labels: tuple[str, ...], found: Iterable[tuple[str, ...]]) -> Gauge:
+    """How often each combination of labels is found."""
+    return Gauge(name, meaning, labels, sorted(Count(found).items()))
+
+
+def _states(possible: Iterable[str], present: str, *labels: str) -> Iterator[Sample]:
+    """A sample for each possible state, 1 for the present one, so that a query never meets a gap."""
+    for state in possible:
+        yield (*labels, str(state)), float(state == present)

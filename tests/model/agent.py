@@ -29,7 +29,7 @@ from ostler.agent.dra_service import DraService
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettings, Settings
-from ostler.metrics.holds_counters import HoldsCounters
+from ostler.metrics.counters import HoldsMetrics
 from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
@@ -84,7 +84,7 @@ class Agent:
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
         edges = Edges(loop.unix, loop.time, _half)
-        counters = HoldsCounters(edges.clock)
+        counters = HoldsMetrics(edges.clock)
         self.books = open_books(
             self.settings, edges, processes, self.events, counters, reader=kubelet, containers=kubelet
         )

@@ -17,7 +17,7 @@ from node.offer import OfferedDevice
 from node.topology.build import topology_of
 from node.topology.distance import proximity
 from node.topology.model import Place
-from ostler.metrics.counters import Counters
+from ostler.metrics.counters import PluginMetrics
 from plugin.listing import Listing
 from plugin.preferred import PlacementMap, Preference
 from plugin.recent import RecentGrants
@@ -74,7 +74,7 @@ class Admitting:
     def _servicer(self, resource: str, devices: Sequence[Device]) -> DevicePluginServicer:
         listing = Listing(resource, lambda: None)
         listing.update(tuple(OfferedDevice(device.name, device, healthy=True) for device in devices))
-        servicer = DevicePluginServicer(listing, render, Counters(), self._recent)
+        servicer = DevicePluginServicer(listing, render, PluginMetrics(), self._recent)
         servicer.use(self.ground)
         return servicer
 

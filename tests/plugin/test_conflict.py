@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from ostler.metrics.counters import Counters
+from ostler.metrics.counters import PluginMetrics
 from plugin.conflict import Conflict
 from plugin.door import PluginDoor
 from plugin.kubelet import RegistrationPath
@@ -71,7 +71,7 @@ async def persistent(served: PluginDoor) -> None:
 async def test_a_plugin_that_takes_the_resource_is_named_and_the_resource_ours_again_when_it_is_gone(
     short_dir: Path, kubelet: Kubelet, paths: tuple[RegistrationPath, ...], way: type
 ) -> None:
-    told, counters = Told(), Counters()
+    told, counters = Told(), PluginMetrics()
     served = door(short_dir, told, paths=paths, observer=counters)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
@@ -81,7 +81,7 @@ async def test_a_plugin_that_takes_the_resource_is_named_and_the_resource_ours_a
             assert told.of("ForeignPlugin") == [
                 f"{GPU}: another plugin serves it at {path}; remove that plugin, ostler waits meanwhile"
             ]
-            assert (counters.conflicts, counters.losses) == ({GPU: 1}, {GPU: 1})
+            assert (counters.conflicts.counts, counters.losses.counts) == ({(GPU,): 1}, {(GPU,): 1})
             assert str(path) in served.waiting_for()[0]
             assert has(kubelet) == set(STRANGE)
         await registered(served, kubelet)
@@ -157,7 +157,7 @@ async def test_plugins_of_other_devices_are_not_taken_for_a_contest(short_dir: P
 async def test_where_nobody_is_found_the_resource_is_registered_again_and_people_are_told(
     short_dir: Path, kubelet: Kubelet
 ) -> None:
-    told, counters = Told(), Counters()
+    told, counters = Told(), PluginMetrics()
     served = door(short_dir, told, paths=REGISTER, observer=counters)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
@@ -171,7 +171,7 @@ async def test_where_nobody_is_found_the_resource_is_registered_again_and_people
             f"{GPU}: the kubelet has other devices than ostler shows (missing: g0, g1, g2 and 1 more; "
             "not ours: strange-1, strange-2), and no other plugin is found that serves it; ostler registers again now"
         )
-        assert (counters.losses, counters.conflicts) == ({GPU: 1}, {})
+        assert (counters.losses.counts, counters.conflicts.counts) == ({(GPU,): 1}, {})
         await looks(served, 5)
         assert state(served) == "registered"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ostler.metrics.counters import Counters
+from ostler.metrics.counters import PluginMetrics
 from plugin.foreign import foreign_sockets, newcomers_with, sockets_of_others
 from plugin.kubelet import RegistrationPath
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -45,7 +45,7 @@ async def test_a_foreign_plugin_that_takes_the_resource_twice_is_named_and_not_f
     short_dir: Path, kubelet: Kubelet, paths: tuple[RegistrationPath, ...]
 ) -> None:
     told = Told()
-    counters = Counters()
+    counters = PluginMetrics()
     served = door(short_dir, told, paths=paths, observer=counters)
     served.apply(offer_of(GPU, *DEVICES))
     async with foreign_plugin(short_dir), running(served):
@@ -59,7 +59,7 @@ async def test_a_foreign_plugin_that_takes_the_resource_twice_is_named_and_not_f
         assert told.of("ForeignPlugin") == [
             f"{GPU}: another plugin serves it at {path}; remove that plugin, ostler waits meanwhile"
         ]
-        assert counters.conflicts == {GPU: 1}
+        assert counters.conflicts.counts == {(GPU,): 1}
         assert path in served.waiting_for()[0]
         before = kubelet.registrations[GPU]
         kubelet.disconnect(GPU)

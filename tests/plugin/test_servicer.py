@@ -12,7 +12,7 @@ import pytest
 
 from node.endpoint import Endpoint
 from node.offer import OfferedDevice
-from ostler.metrics.counters import Counters
+from ostler.metrics.counters import PluginMetrics
 from plugin.admission import AdmitAll
 from plugin.listing import Listing
 from plugin.recent import RecentGrants
@@ -29,10 +29,10 @@ class Served:
     """A served resource with three devices, one of them sick."""
 
     def __init__(self, directory: Path) -> None:
-        self.counters = Counters()
+        self.metrics = PluginMetrics()
         self.listing = Listing(RESOURCE, lambda: None)
         self.listing.update((offered("a", 0), offered("b", 1), offered("sick", 0, healthy=False, reason="lost")))
-        self.servicer = DevicePluginServicer(self.listing, render, self.counters, RecentGrants(lambda: 0.0))
+        self.servicer = DevicePluginServicer(self.listing, render, self.metrics, RecentGrants(lambda: 0.0))
         self.endpoint = Endpoint(
             directory,
             "p.sock",
@@ -143,11 +143,11 @@ async def test_preferred_allocation_answers_each_container(stub: Stub) -> None:
 async def test_calls_are_counted_by_method_and_code(served: Served, stub: Stub) -> None:
     await allocate(stub, ["a"])
     await refusal(stub, "x")
-    assert served.counters.calls == {
+    assert served.metrics.calls.counts == {
         (RESOURCE, "Allocate", "OK"): 1,
         (RESOURCE, "Allocate", "INVALID_ARGUMENT"): 1,
     }
-    assert sum(served.counters.latencies[RESOURCE, "Allocate"].counts) == 2
+    assert sum(served.metrics.latencies.series[RESOURCE, "Allocate"].counts) == 2
 
 
 async def test_a_change_reaches_an_open_stream(served: Served, stub: Stub) -> None:
@@ -174,7 +174,7 @@ async def test_a_call_that_the_kubelet_gives_up_while_it_waits_is_not_counted_as
     served: Served, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codes: list[str] = []
-    monkeypatch.setattr(served.counters, "called", lambda *call: codes.append(call[2]))
+    monkeypatch.setattr(served.metrics, "called", lambda *call: codes.append(call[2]))
     monkeypatch.setattr(served.servicer, "_taking", NeverCertain())
     request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=["a"])])
     with pytest.raises(grpc.aio.AioRpcError):

@@ -147,5 +147,5 @@ def test_verdicts_are_counted_by_states_and_not_by_causes() -> None:
     rig = Rig([A])
     rig.xid(A.name, 79)
     rig.look(A.name, LOST, source="nvml")
-    assert rig.keeper.counters.transitions == {("gpu", "xid", "unhealthy"): 1}
+    assert rig.keeper.metrics.verdicts.counts == {("gpu", "xid", "unhealthy"): 1}
     assert isinstance(rig.health(A.name), Health)

@@ -297,7 +297,7 @@ def test_a_dry_run_makes_tells_and_counts_states_and_shows_nobody() -> None:
     assert rig.shown == []
     entry = rig.entry(A.name)
     assert (entry.health.state, entry.health.evicts, entry.shown) == (UNHEALTHY, False, HEALTHY)
-    assert rig.keeper.counters.transitions == {("gpu", "xid", "unhealthy"): 1}
+    assert rig.keeper.metrics.verdicts.counts == {("gpu", "xid", "unhealthy"): 1}
     ((kind, reason, message),) = rig.told.events
     assert (kind, reason) == (EventType.WARNING, "DeviceUnhealthy")
     assert message == (
@@ -316,11 +316,11 @@ def test_what_happens_is_counted() -> None:
     rig.xid(A.name, 9999)
     rig.poll(A.name, times=3)
     rig.keeper.event(HealthEvent(A.name, Trouble.ECC, rig.time.now))
-    counts = rig.keeper.counters
-    assert counts.xids == {("13", "warn"): 1, ("other", "drain"): 1}
-    assert counts.events == {("xid",): 2, ("ecc",): 1}
-    assert counts.looks == {("nvml",): 3}
-    assert counts.transitions == {("gpu", "xid", "degraded"): 1, ("gpu", "xid", "unhealthy"): 1}
+    counts = rig.keeper.metrics
+    assert counts.xids.counts == {("13", "warn"): 1, ("other", "drain"): 1, ("other", "warn"): 0}
+    assert counts.events.counts == {("xid",): 2, ("ecc",): 1}
+    assert counts.looks.counts == {("nvml",): 3}
+    assert counts.verdicts.counts == {("gpu", "xid", "degraded"): 1, ("gpu", "xid", "unhealthy"): 1}
 
 
 def test_the_event_that_a_gpu_is_unavailable_is_over_by_itself_where_no_look_confirms_it() -> None:

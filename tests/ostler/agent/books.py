@@ -18,7 +18,7 @@ from node.rules import Door, Doors, Rule, Selector
 from ostler.agent.both_doors import open_books
 from ostler.agent.edges import Edges
 from ostler.config.settings import InventorySettings, Settings
-from ostler.metrics.holds_counters import HoldsCounters
+from ostler.metrics.counters import HoldsMetrics
 from tests.events import Told
 from tests.virtual_time import beside, now
 
@@ -124,13 +124,13 @@ class Desk:
         self.changes: list[float] = []
         self.heard: list[tuple[float, frozenset[tuple[str, str]]]] = []
         edges = Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0)
-        self.counters = HoldsCounters(edges.clock)
+        self.metrics = HoldsMetrics(edges.clock)
         self.books = open_books(
             Settings(inventory=InventorySettings(recorded=Path("/nowhere")), state_dir=state_dir),
             edges,
             self.processes,
             self.events,
-            self.counters,
+            self.metrics,
             reader=self.kubelet,
             containers=self.containers,
         )

@@ -18,7 +18,7 @@ from ostler.agent.both_doors import AgentServices, BothDoors
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import EventLog
 from ostler.config.settings import InventorySettings, KubeletSettings, Settings
-from ostler.metrics.counters import Counters
+from ostler.metrics.counters import AgentMetrics
 from tests.node.offer.making import gpu, mig, snapshot
 
 GPU = "nvidia.com/gpu"
@@ -42,7 +42,7 @@ async def serving(folder: Path, *devices: Device) -> AsyncIterator[BothDoors]:
     edges, found = Edges(), snapshot(*devices)
     around = AgentServices(
         events=EventLog(edges.clock),
-        counters=Counters(edges.clock),
+        metrics=AgentMetrics(edges.clock),
         edges=edges,
         judged=lambda: found,
         alive=lambda: True,

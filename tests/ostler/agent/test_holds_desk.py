@@ -20,7 +20,7 @@ from ostler.agent.both_doors import open_books
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import InventorySettings, Settings
-from ostler.metrics.holds_counters import HoldsCounters
+from ostler.metrics.counters import HoldsMetrics
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent
@@ -55,10 +55,11 @@ class Node:
         )
         self.publisher = Publisher(settings, door, self.events, lambda: None, lambda: self.books)
         edges = Edges(lambda: 1000.0, loop.time, lambda: 0.0)
-        self.counters = HoldsCounters(edges.clock)
-        self.books = open_books(settings, edges, NotImplemented, self.events, self.counters, reader=self.kubelet)
+        self.books = open_books(
+            settings, edges, NotImplemented, self.events, HoldsMetrics(edges.clock), reader=self.kubelet
+        )
         self.books.bus.subscribe(HoldsChanged, self.publisher.held)
-        self.desk = HoldsDesk(self.books, self.counters, self.publisher, lambda: None, lambda: RULES)
+        self.desk = HoldsDesk(self.books, self.publisher, lambda: None, lambda: RULES)
         self.books.begin(relieves=False)
         self.publisher.submit(snapshot(*devices))
 
@@ -89,7 +90,6 @@ async def test_with_one_door_it_is_told_what_pods_have_and_what_that_keeps_from_
         # Nobody looks for processes here, and no API server is asked: neither is a fault.
         assert report.status == HoldsStatus(by_plugin=1)
         assert node.desk.figures().report == report
-        assert node.desk.figures().counters is node.counters
 
 
 async def test_with_one_door_a_hold_ends_when_the_pod_has_and_the_whole_is_given_again(tmp_path: Path) -> None:

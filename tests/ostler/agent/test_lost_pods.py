@@ -12,7 +12,6 @@ from node.ledger.bookkeeping import QUIET, TOLD
 from node.ledger.ledger import HeldError
 from node.ledger.reading import Holding
 from node.offer import OfferedDevice
-from node.rules import Door
 from tests.ostler.agent.books import GPU, Desk, claimed, gpu, offered, play
 
 
@@ -31,7 +30,7 @@ def test_a_pod_that_lost_is_counted_each_time_and_told_of_once_a_minute() -> Non
             await asyncio.sleep(QUIET / 50)
 
     desk = play(story, gpu(0))
-    assert desk.counters.conflicts == {Door.PLUGIN: 100, Door.DRA: 0}
+    assert desk.metrics.conflicts.counts == {("plugin",): 100, ("dra",): 0}
     text = (
         "a pod that asked for nvidia.com/gpu was refused: device gpu-0 is held through the dra door by team/claim "
         "(uid-claim); its controller makes a new one"
@@ -56,7 +55,7 @@ def test_a_device_that_a_pod_has_by_all_that_is_known_is_looked_up_before_it_is_
 
     desk = play(story, gpu(0), gpu(1))
     assert desk.kubelet.looked_up == [[(GPU, "GPU-0")]] * 3
-    assert desk.counters.conflicts == {Door.PLUGIN: 1, Door.DRA: 0}
+    assert desk.metrics.conflicts.counts == {("plugin",): 1, ("dra",): 0}
     text = (
         "a pod that asked for nvidia.com/gpu was refused: device gpu-0 is held through the plugin door by team/first, "
         "for which the kubelet has it on record; its controller makes a new one"

@@ -78,7 +78,7 @@ def test_allocate_waits_until_the_containers_have_ended(rule: Rule) -> None:
         await allocate(desk, 1)
         desk.containers.running.clear()
         await asyncio.wait_for(waiting, 0.2)
-        assert desk.counters.waits == {"given": 1, "refused": 0}
+        assert desk.metrics.waits.counts == {("given",): 1, ("refused",): 0}
 
     play(story, gpu(0), gpu(1), rule=rule)
 

@@ -28,7 +28,7 @@ from ostler.config.settings import (
     KubernetesSettings,
     Settings,
 )
-from ostler.metrics.holds_counters import HoldsCounters
+from ostler.metrics.counters import HoldsMetrics
 from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
@@ -126,8 +126,8 @@ class Both:
         )
         self.publisher = Publisher(self.settings, self.door, self.events, lambda: self.second, lambda: self.books)
         edges = Edges(random=_half)
-        self.counters = HoldsCounters(edges.clock)
-        self.books = open_books(self.settings, edges, Nothing(), self.events, self.counters, reader=self.kubelet)
+        self.metrics = HoldsMetrics(edges.clock)
+        self.books = open_books(self.settings, edges, Nothing(), self.events, self.metrics, reader=self.kubelet)
         self.books.bus.subscribe(HoldsChanged, self.publisher.held)
         self.second = DraService(
             self.settings,

@@ -61,15 +61,15 @@ async def test_an_eviction_is_counted_once_and_none_where_taints_are_dropped(
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         lose(both, world)
         await eventually(lambda: both.effects(DEVICE) == EVICTS)
-        assert both.counters.evictions == 1
+        assert both.metrics.evictions.counts == {(): 1}
         contested = replace(NOTHING_HELD, known=True, contested=frozenset({DEVICE}))
         both.second._count_evicted(replace(contested, known=False, contested=frozenset()))
         both.second._count_evicted(contested)
-        assert both.counters.evictions == 1, "what is not known for a moment has not ended"
+        assert both.metrics.evictions.counts == {(): 1}, "what is not known for a moment has not ended"
         doors = both.second._doors
         doors._known = replace(doors._known, support=TaintSupport(Taints.DROPPED))
         both.second._count_evicted(replace(contested, contested=frozenset({DEVICE, "gpu-0001"})))
-        assert both.counters.evictions == 1
+        assert both.metrics.evictions.counts == {(): 1}
 
 
 async def test_a_loser_is_found_again_by_the_next_process_and_so_is_its_end(

@@ -7,9 +7,11 @@ import re
 import urllib.request
 from collections.abc import Iterable
 
-from prometheus_client.core import Metric
+from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
+from node.metrics import Metric
+from ostler.metrics.exposition import family
 from sandbox.node import SandboxNode
 from tests.waiting import eventually
 
@@ -39,19 +41,25 @@ async def scrape(box: SandboxNode) -> str:
     return await asyncio.to_thread(read)
 
 
-def families(text: str) -> dict[str, Metric]:
+def families(text: str) -> dict[str, Family]:
     """The families by the name that their first line has (a counter's with ``_total``)."""
     found = text_string_to_metric_families(text)
-    return {family.name + ("_total" if family.type == "counter" else ""): family for family in found}
+    return {each.name + ("_total" if each.type == "counter" else ""): each for each in found}
 
 
 def samples(text: str) -> Samples:
     """Every number by name and labels."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in families(text).values()
-        for sample in family.samples
+        for each in families(text).values()
+        for sample in each.samples
     }
+
+
+def numbers(*parts: Iterable[Metric]) -> dict[tuple[str, ...], float]:
+    """Samples of what would be exported, by name and the values of their labels."""
+    found = [family(metric, {}) for part in parts for metric in part]
+    return {(each.name, *each.labels.values()): each.value for one in found for each in one.samples}
 
 
 class Scrape:
@@ -87,6 +95,6 @@ async def scraped(box: SandboxNode) -> Scrape:
     return Scrape(await scrape(box))
 
 
-def label_names(metrics: Iterable[Metric]) -> set[str]:
+def label_names(metrics: Iterable[Family]) -> set[str]:
     """The labels that the samples of these have, without a histogram's own."""
     return {label for metric in metrics for sample in metric.samples for label in sample.labels} - {"le"}

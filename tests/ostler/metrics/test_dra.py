@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from prometheus_client.core import Metric
-
 from driver.claims.interfaces import ClaimObserver
 from driver.door.registration import Observer
 from ostler.admin.dra import ClaimState, ClaimView, DeviceState, PoolView, SliceDevice, SlicesView
-from ostler.metrics.dra import dra
-from ostler.metrics.dra_counters import DraCounters
-from ostler.metrics.figures import DraFigures
+from ostler.metrics.dra import DraFigures, DraMetrics
+from tests.ostler.metrics import scraping
 
 TAINTED = SliceDevice("nic-0", DeviceState.MISSING, None, ("ostler.dev/link_down=:NoSchedule",))
 POOL = PoolView("worker-1", 2, (SliceDevice("gpu-0", DeviceState.PUBLISHED, 0), TAINTED), in_order=True)
 
 
 def numbers(
-    counts: DraCounters, view: SlicesView, *claims: ClaimView, state: str = "registered"
+    counts: DraMetrics, view: SlicesView, *claims: ClaimView, state: str = "registered"
 ) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    families: list[Metric] = list(dra(DraFigures(counts, state, view, claims)))
-    return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    return scraping.numbers(DraFigures(counts, state, view, claims).collect())
 
 
 def test_devices_count_by_state_and_tainted_ones_besides() -> None:
-    found = numbers(DraCounters(), SlicesView("d", (POOL, POOL), created=3, updated=2))
+    found = numbers(DraMetrics(), SlicesView("d", (POOL, POOL), created=3, updated=2))
     states = ("published", "missing", "surplus", "withheld")
     assert [found["ostler_dra_devices", state] for state in states] == [2, 2, 0, 0]
     assert (found["ostler_dra_tainted_devices",], found["ostler_dra_slices",]) == (2, 4)
@@ -33,13 +29,13 @@ def test_devices_count_by_state_and_tainted_ones_besides() -> None:
 
 
 def test_one_pool_that_cannot_be_written_is_a_failure() -> None:
-    found = numbers(DraCounters(), SlicesView("d", (POOL, PoolView("b", problem="y"))))
+    found = numbers(DraMetrics(), SlicesView("d", (POOL, PoolView("b", problem="y"))))
     assert (found["ostler_dra_publishing_failing",], found["ostler_dra_slices_in_order",]) == (1, 0)
-    assert numbers(DraCounters(), SlicesView("d", (POOL,)))["ostler_dra_slices_in_order",] == 1
+    assert numbers(DraMetrics(), SlicesView("d", (POOL,)))["ostler_dra_slices_in_order",] == 1
 
 
 def test_every_outcome_and_state_is_there_from_the_start() -> None:
-    found = numbers(DraCounters(), SlicesView("d"), state="waiting")
+    found = numbers(DraMetrics(), SlicesView("d"), state="waiting")
     for name in ("ostler_dra_claim_preparations_total", "ostler_dra_claim_releases_total"):
         assert [found[name, outcome] for outcome in ("ok", "refused", "unavailable")] == [0, 0, 0]
     assert [found["ostler_dra_claims", state] for state in ("prepared", "started", "void", "refused")] == [0] * 4
@@ -49,7 +45,7 @@ def test_every_outcome_and_state_is_there_from_the_start() -> None:
 
 
 def test_what_observers_are_told_is_counted() -> None:
-    counts = DraCounters(lambda: 17.0)
+    counts = DraMetrics(lambda: 17.0)
     door: Observer = counts
     claims: ClaimObserver = counts
     door.called("NodePrepareResources", "v1beta1", "OK", 0.02)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from prometheus_client.core import Metric
-
 from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
+from node.metrics import metrics_of
 from ostler.admin.health_view import KeeperView
-from ostler.metrics.figures import HealthFigures
-from ostler.metrics.health import health
+from ostler.metrics.figures import health
 from tests.node.health.rig import A, B, C, D, Rig, nic
+from tests.ostler.metrics import scraping
 
 LOST = Condition(Trouble.LOST)
 
 
 def numbers(rig: Rig) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    families: list[Metric] = list(health(HealthFigures(rig.keeper.counters, KeeperView(rig.keeper).health())))
-    return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    return scraping.numbers(metrics_of(rig.keeper.metrics), health(KeeperView(rig.keeper).health()))
 
 
 def test_every_state_of_every_kind_is_there_from_the_start() -> None:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from prometheus_client.core import Metric
-
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.observer import HoldsObserver, Outcome
+from node.metrics import metrics_of
 from node.rules import Door
 from ostler.admin.holds import DeviceHolds, HoldsReport, HoldsStatus
-from ostler.metrics.figures import HoldsFigures
-from ostler.metrics.holds import holds
-from ostler.metrics.holds_counters import HoldsCounters
+from ostler.metrics.counters import HoldsMetrics
+from ostler.metrics.figures import HoldsFigures, holds
+from tests.ostler.metrics import scraping
 
 
 def numbers(
-    counts: HoldsCounters,
+    counts: HoldsMetrics,
     report: HoldsReport = HoldsReport(),  # noqa: B008
     **pending: int,
 ) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    families: list[Metric] = list(holds(HoldsFigures(counts, report, pending)))
-    return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    return scraping.numbers(metrics_of(counts), holds(HoldsFigures(report, pending)))
 
 
 def held(device: str, door: Door | None, state: HoldState, *, admin: bool = False) -> DeviceHolds:
@@ -28,7 +26,7 @@ def held(device: str, door: Door | None, state: HoldState, *, admin: bool = Fals
 
 
 def test_every_state_and_door_is_there_from_the_start() -> None:
-    found = numbers(HoldsCounters())
+    found = numbers(HoldsMetrics())
     assert {key: value for key, value in found.items() if key[0] == "ostler_holds"} == {
         ("ostler_holds", "plugin", "allocated"): 0,
         ("ostler_holds", "plugin", "listed"): 0,
@@ -45,7 +43,7 @@ def test_every_state_and_door_is_there_from_the_start() -> None:
 
 
 def test_what_is_pending_release_counts_by_its_reason_and_waits_by_what_came_of_them() -> None:
-    counts = HoldsCounters()
+    counts = HoldsMetrics()
     counts.waited(given=True)
     counts.waited(given=True)
     counts.waited(given=False)
@@ -58,7 +56,7 @@ def test_what_is_pending_release_counts_by_its_reason_and_waits_by_what_came_of_
 
 
 def test_every_state_of_a_hold_is_shown_at_some_door() -> None:
-    shown = {key[2] for key in numbers(HoldsCounters()) if key[0] == "ostler_holds"}
+    shown = {key[2] for key in numbers(HoldsMetrics()) if key[0] == "ostler_holds"}
     assert shown == {state.value for state in HoldState}
 
 
@@ -73,7 +71,7 @@ def test_holds_count_by_door_and_state_and_looking_on_is_none() -> None:
         ),
         HoldsStatus(moving=3, losers=2, kubelet="not told", both="no taints"),
     )
-    found = numbers(HoldsCounters(), report)
+    found = numbers(HoldsMetrics(), report)
     assert found["ostler_holds", "plugin", "listed"] == 2
     assert found["ostler_holds", "dra", "prepared"] == 1
     assert found["ostler_holds", "none", "draining"] == 1
@@ -82,7 +80,7 @@ def test_holds_count_by_door_and_state_and_looking_on_is_none() -> None:
 
 
 def test_what_happens_is_counted() -> None:
-    counts = HoldsCounters(lambda: 17.0)
+    counts = HoldsMetrics(lambda: 17.0)
     counts.lost(Door.DRA)
     counts.lost(Door.DRA)
     counts.lost(Door.PLUGIN)
