@@ -35,8 +35,9 @@ LIST_EVERY = 10.0
 class NodePods:
     """Knows the node's pods while ``run`` runs; for the event loop alone.
 
-    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``changed`` is told, on the loop, when
-    another answer of ``gone`` or other ``pods`` are to be had.
+    ``check`` raises ``KubeError`` for a Node object that is another machine's. ``changed`` is called on the loop when
+    ``pods`` or an answer of ``gone`` have changed, once for all that one step of the loop has heard: its callee looks
+    at all pods, of which there may be any number.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class NodePods:
         self._list_every = list_every
         self._presence = Presence(monotonic)
         self._asked = asyncio.Event()
+        self._is_to_tell = False
         self._following = Following(
             api, self._source, pod_of, self, name="pods of the node", random=random, policy=policy
         )
@@ -104,7 +106,7 @@ class NodePods:
         self._tell()
 
     def applied(self, each: NodePod) -> None:
-        """See ``Told``; most changes of a pod are none here."""
+        """See ``Told``; most pods and most of their changes are no news here."""
         if self._presence.applied(each):
             self._tell()
 
@@ -116,6 +118,12 @@ class NodePods:
     def _tell(self) -> None:
         if self._presence.list_at() is not None:
             self._asked.set()
+        if not self._is_to_tell:
+            self._is_to_tell = True
+            asyncio.get_running_loop().call_soon(self._tell_once)
+
+    def _tell_once(self) -> None:
+        self._is_to_tell = False
         self._changed()
 
     async def _answer(self) -> None:

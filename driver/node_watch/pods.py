@@ -1,10 +1,10 @@
 """The pods of this node: what is read of their objects, which ones are here, and which are known to be gone. No I/O.
 
 Whoever may create pods may bind them to this node, as many and as large as the API server takes, and the kubelet
-refuses most of them afterwards. So of each object only ``FIELDS`` are decoded. A pod that is over, such as one that the
-kubelet refused, keeps no claims; one that neither scheduler nor kubelet have accepted yet keeps a few. Of the others
-there are no more than the node can run. Reading trusts nothing: a field of another type than the API gives it counts as
-absent.
+refuses most of them afterwards. So of each object only ``FIELDS`` are decoded. A pod keeps its claims from the moment
+at which the scheduler binds it or the kubelet begins with it until it is over, as one is that the kubelet refused. Of
+such pods there are no more than the node can run. Reading trusts nothing: a field of another type than the API gives it
+counts as absent.
 
 A pod is never taken for gone for lack of news. It is gone when its object was seen and deleted, when it is over, or
 when a list that was begun after the question about its UID does not have it. UIDs are never used twice, except those of
@@ -32,8 +32,6 @@ MOST_CLAIMS = 128
 A pod may name thousands, also of claims that do not exist. Nothing is known here of what is left out: such a claim
 reserves nothing before it is prepared, and is refused then if somebody else has its device.
 """
-MOST_CLAIMS_UNSEEN = 8
-"""The same for a pod that neither the scheduler bound nor the kubelet has seen, of which there may be any number."""
 
 _MIRROR = "kubernetes.io/config.mirror"
 _OVER = ("Succeeded", "Failed")
@@ -66,7 +64,8 @@ class NodePod(Value):
 
     ``uid``: of its object. ``static``: of a static pod, which is known to the API server by a copy (mirror pod), the
     UID that the kubelet itself uses; else empty. ``over``: it has ended, and no container of it is running.
-    ``claims``: names of ResourceClaims, in its namespace, a bounded number. ``unlisted``: how many are left out.
+    ``claims``: names of ResourceClaims, in its namespace, a bounded number; none while only its author says that it
+    belongs here. ``unlisted``: how many are left out.
     """
 
     uid: str
@@ -120,17 +119,23 @@ def pod_of(body: JsonObject) -> NodePod:
 def _named(body: JsonObject) -> tuple[tuple[str, ...], int]:
     """The claims that count, and how many others there are."""
     status = object_at(body, "status")
-    most = MOST_CLAIMS if _is_accepted(status) else MOST_CLAIMS_UNSEEN
+    if not _is_accepted(status):
+        return (), 0
     names = dict.fromkeys(name for name in _claims(body) if _NAME.fullmatch(name))
     before = status.get(_UNLISTED)
-    return tuple(islice(names, most)), max(0, len(names) - most) + (before if isinstance(before, int) else 0)
+    unlisted = max(0, len(names) - MOST_CLAIMS) + (before if isinstance(before, int) else 0)
+    return tuple(islice(names, MOST_CLAIMS)), unlisted
 
 
 def _is_accepted(status: JsonObject) -> bool:
     """Whether scheduler or kubelet have accepted the pod; until then only its author says that it belongs here."""
-    return bool(text_at(status, "startTime")) or any(
-        text_at(each, "type") == "PodScheduled" and text_at(each, "status") == "True"
-        for each in _objects(status.get("conditions"))
+    return (
+        bool(text_at(status, "startTime"))
+        or text_at(status, "phase") == "Running"
+        or any(
+            text_at(each, "type") == "PodScheduled" and text_at(each, "status") == "True"
+            for each in _objects(status.get("conditions"))
+        )
     )
 
 
@@ -204,10 +209,11 @@ class Presence:
         self.synced = True
 
     def applied(self, pod: NodePod) -> bool:
-        """A pod is there, or has changed; whether that is news."""
+        """A pod is there, or has changed; whether its claims or an answer of ``gone`` are others by that."""
         if not pod.uid:
             return False
         before = self._pods.get(pod.uid)
+        news = _told_of(before) != _told_of(pod)
         if before is not None and before.static != pod.static:
             self._uncopied(before)
         self._pods[pod.uid] = pod
@@ -215,9 +221,10 @@ class Presence:
             self._copies.setdefault(pod.static, set()).add(pod.uid)
         for uid in filter(None, (pod.uid, pod.static)):
             # A static pod may be back, with the UID of before.
+            news |= uid in self._asked or uid in self._gone
             self._asked.pop(uid, None)
             self._gone.pop(uid, None)
-        return before != pod
+        return news
 
     def deleted(self, pod: NodePod) -> None:
         """A pod's object was deleted."""
@@ -287,3 +294,8 @@ class Presence:
         self._gone.move_to_end(uid)
         while len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)
+
+
+def _told_of(pod: NodePod | None) -> tuple[tuple[str, ...], int, bool, str]:
+    """What of a pod is told; of one without claims that is not over nothing is, as of none."""
+    return ((), 0, False, "") if pod is None else (pod.claims, pod.unlisted, pod.over, pod.static)

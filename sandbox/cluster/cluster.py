@@ -239,6 +239,8 @@ class Cluster:
         if not pod["spec"].get("nodeName"):
             change = {"spec": {"nodeName": self._node}}
             await self._client.patch("pods", pod["metadata"]["name"], change, namespace)
+            scheduled = {"status": {"conditions": [{"type": "PodScheduled", "status": "True"}]}}
+            await self._client.patch("pods", pod["metadata"]["name"], scheduled, namespace, "status")
         return claims
 
     async def _container(self, pod: Pod, name: str) -> Json:

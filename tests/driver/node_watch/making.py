@@ -33,8 +33,11 @@ class World:
         return self.made({"name": name, "annotations": {MIRROR: mirror} if mirror else {}}, spec)
 
     def made(self, metadata: JsonObject, spec: JsonObject) -> str:
+        """Make a pod that the kubelet has begun with; its UID."""
         body: JsonObject = {"metadata": {"namespace": TEAM, **metadata}, "spec": spec}
-        return text_at(self.store.create("pods", body), "metadata", "uid")
+        uid = text_at(self.store.create("pods", body), "metadata", "uid")
+        self.status(text_at(metadata, "name"), startTime="2026-01-01T00:00:00Z")
+        return uid
 
     def status(self, name: str, **status: Json) -> None:
         """Change a pod's status."""

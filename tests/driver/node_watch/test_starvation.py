@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import pytest
 
 from driver.node_watch.node_claims import NodeClaims
+from driver.node_watch.node_pods import NodePods
 from driver.node_watch.pods import MOST_CLAIMS, NodePod, pod_of
 from driver.node_watch.reservations import SHOWN, Reservations
 from driver.resource_api.async_client import AsyncResourceApi
-from kube.bodies import Json, JsonObject
+from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.errors import Forbidden, ServerFault
 from sandbox.apiserver.server import ApiServer
 from tests.background import background
@@ -35,7 +36,7 @@ def attack_body(number: int, names: int = NAMES) -> JsonObject:
     claims: list[Json] = [{"name": f"c{n}", "resourceClaimName": f"missing-{number}-{n}"} for n in range(names)]
     metadata: JsonObject = {"namespace": TEAM, "name": f"attack-{number}", "uid": f"uid-attack-{number}"}
     spec: JsonObject = {"nodeName": NODE, "resourceClaims": claims}
-    # The kubelet has seen them: of others fewer names are kept.
+    # The kubelet has seen them: of others no names are kept.
     return {"metadata": metadata, "spec": spec, "status": {"startTime": "2026-01-01T00:00:00Z"}}
 
 
@@ -236,11 +237,31 @@ def test_applying_many_pods_costs_the_loop_little() -> None:
     played(story)
 
 
+def test_pods_that_only_their_author_bound_here_are_no_news_and_others_are_told_together() -> None:
+    async def story(_: Story) -> None:
+        news: list[int] = []
+        pods = NodePods(Claims(), NODE, random=Random(7).random, changed=lambda: news.append(len(pods.pods)))
+        pods.replaced([])
+        await asyncio.sleep(1.0)
+        for number in range(12_000):
+            pods.applied(pod_of({"metadata": {"namespace": TEAM, "name": f"p{number}", "uid": f"uid-{number}"}}))
+        await asyncio.sleep(1.0)
+        assert news == [0]
+        for number in range(100):
+            pods.applied(honest(f"honest-{number}"))
+        assert news == [0]
+        await asyncio.sleep(0)
+        assert news == [0, 12_100]
+
+    played(story)
+
+
 async def test_over_http_the_attack_gets_few_answers_and_the_honest_pod_its_reservation(
     server: ApiServer, world: World, api: AsyncResourceApi
 ) -> None:
     for number in range(ATTACKERS):
-        world.store.create("pods", attack_body(number))
+        body = attack_body(number)
+        world.made({"name": text_at(body, "metadata", "name")}, object_at(body, "spec"))
     holders = NodeClaims(api, DRIVER, NODE, within=lambda _: (), random=Random(7).random)
     async with background(holders.run()):
         await eventually(lambda: world.asked("get", "resourceclaims") >= ATTACKERS)
