@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document
 from ostler.cli.progress import Progress
-from ostler.explain.reading.access import add_access, choice_of, connect, find_access
+from ostler.explain.access import add_access, choice_of, connect, find_access
 from scheduling.explain.state import ExplainError, Kind, State, merge
 from scheduling.explain.subject import Question, parse_questions, questions_about, subject_of
 from scheduling.explain.verdict import Verdict
 
 if TYPE_CHECKING:
     from kube.discovery import Reads
-    from ostler.explain.reading.live import Wanted
+    from ostler.explain.live import Wanted
 
 PATIENCE = 10.0
 """Seconds to find out whether the claims fit on a node, which is how long the scheduler searches there."""
@@ -114,7 +114,7 @@ def _read(
 ) -> tuple[State, tuple[Question, ...], tuple[str, ...]]:
     """What is known, what is asked, and what was left out of files."""
     # Here and not above: help needs none of it.
-    from ostler.explain.reading.files import Reading, read_files
+    from ostler.explain.files import Reading, read_files
 
     if arguments.origin:
         base = read_files(arguments.origin)
@@ -123,7 +123,7 @@ def _read(
         asked = _questions(arguments, "default", over.state if arguments.filename else state)
         return state, asked, (*base.notes, *over.notes)
     from kube.errors import KubeError
-    from ostler.explain.reading.live import read_cluster
+    from ostler.explain.live import read_cluster
 
     if not arguments.filename and not arguments.question:
         raise ExplainError("what is to be explained? give 'pod NAME', 'claim NAME', or a manifest with -f")
@@ -143,7 +143,7 @@ def _read(
 
 def _wanted(asked: Sequence[Question], files: State) -> Wanted:
     """What is read by name: a question without a kind may be about either."""
-    from ostler.explain.reading.live import Wanted
+    from ostler.explain.live import Wanted
 
     if len(namespaces := {each.namespace for each in asked}) > 1:
         raise ExplainError(
@@ -161,7 +161,7 @@ def _has(files: State, asked: Question) -> bool:
 
 def _read_workloads(client: Reads, asked: Sequence[Question], files: State) -> tuple[State, tuple[str, ...]]:
     """A pod of each workload that is asked about and is in no file, and for how many the answer is."""
-    from ostler.explain.reading.workloads import read_workload
+    from ostler.explain.workloads import read_workload
 
     wanted = [each for each in asked if each.workload and not _has(files, each)]
     found = [read_workload(client, each.workload, each.namespace, each.name) for each in wanted]
@@ -198,12 +198,12 @@ def _patience() -> Callable[[bool], Callable[[], bool]]:
 
 def _print(verdicts: Sequence[Verdict], arguments: argparse.Namespace) -> None:
     if arguments.output == "json":
-        from ostler.explain.drawing.document import document
+        from ostler.explain.json_form import document
 
         documents = [document(verdict) for verdict in verdicts]
         print_document(documents[0] if len(documents) == 1 else documents, "json")
         return
-    from ostler.explain.drawing.text import draw
+    from ostler.explain.text_form import draw
 
     terminal = sys.stdout.isatty()
     colour = arguments.color == "always" or (

@@ -13,8 +13,8 @@ from pathlib import Path
 from ostler.cli.exits import CommandFailed
 from ostler.cli.output import emit
 from ostler.drawing.text import plain
-from ostler.explain.reading.access import add_access, choice_of
-from ostler.explain.snapshots.snapshot import ORDER, anonymous, as_json, as_yaml, reduced
+from ostler.explain.access import add_access, choice_of
+from ostler.explain.snapshot import ORDER, anonymous, as_json, as_yaml, reduced
 from scheduling.explain.state import FACTS, ExplainError, State
 
 
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read(arguments: argparse.Namespace) -> State:
     from kube.errors import KubeError
-    from ostler.explain.reading.files import read_files
+    from ostler.explain.files import read_files
 
     try:
         if arguments.sources:
@@ -105,8 +105,8 @@ def _read(arguments: argparse.Namespace) -> State:
 def _read_cluster(arguments: argparse.Namespace) -> State:
     # Here and not above: files need no client library.
     from node.clocks import chance
-    from ostler.explain.reading.access import connect, find_access
-    from ostler.explain.reading.live import Wanted, read_cluster
+    from ostler.explain.access import connect, find_access
+    from ostler.explain.live import Wanted, read_cluster
 
     access = find_access(choice_of(arguments), os.environ)
     namespace = arguments.namespace or access.namespace or "default"

@@ -15,7 +15,7 @@ from driver.names import Peer
 from driver.parameters.decoding import ParameterError, decode
 from driver.parameters.peers import check_served
 from kube.bodies import JsonObject, object_at, text_at
-from ostler.explain.snapshots.kept import REPLACED
+from ostler.explain.kept import REPLACED
 from scheduling.allocator.claims import Claim
 from scheduling.explain.placing import title_of
 from scheduling.explain.state import Objects, State, objects_at

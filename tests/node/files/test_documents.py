@@ -41,7 +41,7 @@ READERS = {
     "recording.yml": "from node.inventory.recordings.source import read; read(path)",
     "config.yml": "from ostler.config.load import load; load(path, {}, {})",
     "topology.yml": "from ostler.config.topology import load_overrides; load_overrides(path)",
-    "manifest.yml": "from ostler.explain.reading.files import read_files; read_files([str(path)])",
+    "manifest.yml": "from ostler.explain.files import read_files; read_files([str(path)])",
     "kubeconfig.yml": "from kube.kubeconfig import from_kubeconfig; from_kubeconfig(path)",
     "containerd.toml": "from ostler.doctor.reading import read_toml; read_toml(path)",
     "record.js": "from node.files import read_record; read_record(path, 'a/v1')",

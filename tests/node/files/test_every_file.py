@@ -40,7 +40,7 @@ PARSERS = {
     "kube/answers.py": "answers of the API server, whose size their reader bounds; depth is an error",
     "kube/kubeconfig.py": "the leaf's own: depth and aliases are checked on the events first",
     "ostler/config/nccl.py": "XML: document types, and with them entities, are refused; depth is checked",
-    "ostler/explain/reading/documents.py": "builds with a stack of its own; JSON's depth is checked",
+    "ostler/explain/documents.py": "builds with a stack of its own; JSON's depth is checked",
     "ostler/doctor/nvml_answer.py": "the answer of a process that it started itself",
     "sandbox/apiserver/store.py": "copies an object that it has",
     "sandbox/apiserver/handler.py": "the sandbox's own API server; what it cannot decode it refuses",

@@ -11,7 +11,7 @@ import yaml
 
 from kube.bodies import Json, JsonObject, object_at
 from ostler.cli.main import main
-from ostler.explain.reading.live import Wanted, read_cluster
+from ostler.explain.live import Wanted, read_cluster
 from scheduling.explain.state import SHOWN, Kind, State, name_of
 from tests.kube.conftest import client_of
 from tests.kube.server import ApiServer

@@ -19,7 +19,7 @@ import yaml
 
 from ostler.cli.main import main
 from ostler.cli.progress import Progress
-from ostler.explain.drawing.document import form
+from ostler.explain.json_form import form
 from tests.kube.server import ApiServer
 from tests.scheduling.explain.cases import (
     GPU,

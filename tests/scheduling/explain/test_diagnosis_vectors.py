@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ostler.explain.drawing.document import document, form
-from ostler.explain.drawing.text import draw
+from ostler.explain.json_form import document, form
+from ostler.explain.text_form import draw
 from scheduling.allocator.pools import SliceIndex
 from scheduling.explain.cluster import Cluster
 from scheduling.explain.diagnosis import diagnose

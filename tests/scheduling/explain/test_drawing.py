@@ -10,11 +10,10 @@ from dataclasses import fields, replace
 import jsonschema
 import pytest
 
-from ostler.explain.drawing.document import SCHEMA, document, form, obstacle_kinds
-from ostler.explain.drawing.names import brief, number, some
-from ostler.explain.drawing.page import Ink, Piece, line, page
-from ostler.explain.drawing.text import draw
-from ostler.explain.drawing.wording import obstacle_lines
+from ostler.explain.json_form import SCHEMA, document, form, obstacle_kinds
+from ostler.explain.page import Ink, Piece, brief, line, number, page, some
+from ostler.explain.text_form import draw
+from ostler.explain.wording import obstacle_lines
 from scheduling.explain.obstacles import (
     AllNeedsPools,
     Bearers,

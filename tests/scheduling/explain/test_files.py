@@ -16,11 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.bodies import Json, object_at
-from ostler.explain.reading.documents import documents
-from ostler.explain.reading.files import Reading, read_files
-from ostler.explain.reading.lines import line_of
-from ostler.explain.reading.nesting import MAX_DEPTH
-from ostler.explain.reading.scalars import plain_value
+from ostler.explain.documents import MAX_DEPTH, documents
+from ostler.explain.files import Reading, read_files
+from ostler.explain.yaml_places import line_of, plain_value
 from scheduling.explain.state import BadInput, Kind, name_of
 from tests.scheduling.explain.objects import claim, device_class, node, pod, resource_slice
 
@@ -357,7 +355,7 @@ def test_aliases_that_multiply_are_refused_in_no_time(read: object) -> None:
 
 
 def test_a_file_that_is_too_large_is_refused_unread(read: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ostler.explain.reading.documents.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("ostler.explain.documents.MAX_BYTES", 1 << 20)
     assert refused(read, b"#" * ((1 << 20) + 1)).startswith(
         "a.yaml: has more than 1 MiB; give the objects in several files"
     )
@@ -365,7 +363,7 @@ def test_a_file_that_is_too_large_is_refused_unread(read: object, monkeypatch: p
 
 @pytest.mark.parametrize("text", ["[" + "1," * 3000 + "1]", "- 1\n" * 3000])
 def test_too_many_values_are_refused(read: object, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ostler.explain.reading.documents.MAX_VALUES", 1000)
+    monkeypatch.setattr("ostler.explain.documents.MAX_VALUES", 1000)
     assert refused(read, text) == "a.yaml: holds more than 1000 values; give the objects in several files"
 
 
@@ -431,7 +429,7 @@ def without_nulls(value: Json) -> Json:
 
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,4}x", fullmatch=True), values, min_size=1, max_size=4))
 def test_yaml_and_json_of_one_value_are_read_alike(value: dict[str, Json]) -> None:
-    from ostler.explain.snapshots.snapshot import _dumper
+    from ostler.explain.snapshot import _dumper
 
     ours = yaml.dump(value, Dumper=_dumper(), allow_unicode=True)
     expected = without_nulls(value)

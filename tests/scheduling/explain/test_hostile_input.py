@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from node import given as named_files
 from ostler.cli.main import main
-from ostler.explain.reading import files
+from ostler.explain import files
 from scheduling.explain.state import BadInput
 from tests.scheduling.explain.cases import (
     GPU,

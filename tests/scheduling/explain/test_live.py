@@ -11,8 +11,8 @@ import yaml
 from kube.bodies import JsonObject
 from kube.errors import ConfigurationError, ServerFault
 from ostler.cli.main import main
-from ostler.explain.reading.access import Choice, find_access
-from ostler.explain.reading.live import PAGE, Wanted, read_cluster
+from ostler.explain.access import Choice, find_access
+from ostler.explain.live import PAGE, Wanted, read_cluster
 from scheduling.explain.state import ExplainError, Kind, NotServed, State, name_of
 from tests.kube.conftest import client_of
 from tests.kube.server import ApiServer, refused

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from kube.bodies import Json, JsonObject, object_at
 from ostler.cli.main import main
-from ostler.explain.reading.files import read_files
-from ostler.explain.snapshots.aliases import Group
-from ostler.explain.snapshots.snapshot import Anonymous, anonymous, as_json, as_yaml, reduced
+from ostler.explain.files import read_files
+from ostler.explain.kept import NameGroup
+from ostler.explain.snapshot import Anonymous, anonymous, as_json, as_yaml, reduced
 from scheduling.explain.nodes import hindrances
 from scheduling.explain.state import BadQuestion, Kind, Missing, State, key_of, name_of, namespace_of, objects_at
 from scheduling.explain.subject import Question, subject_of
@@ -140,7 +140,7 @@ def test_names_of_workloads_are_replaced_everywhere_alike() -> None:
     text = as_yaml(made.state)
     assert not [word for word in ("train", "team", "held", "u-1", "uid-train", SECRET) if word in text]
     assert "node-1" in text
-    assert made.names[Group.POD] == {"train": "pod-01"}
+    assert made.names[NameGroup.POD] == {"train": "pod-01"}
     assert objects_at(made.state.claims[0], "status", "reservedFor")[0]["name"] == "pod-01"
     assert objects_at(made.state.pods[0], "spec", "resourceClaims") == (
         {"name": "use-01", "resourceClaimName": "claim-01"},
@@ -295,7 +295,7 @@ def test_a_snapshot_with_other_names_gives_the_same_answers(state: State, nodes:
     plain, made = reduced(state), anonymous(state, nodes=nodes)
     names = made.names
     for body in state.pods:
-        alias = (names[Group.NAMESPACE][namespace_of(body)], names[Group.POD][name_of(body)])
+        alias = (names[NameGroup.NAMESPACE][namespace_of(body)], names[NameGroup.POD][name_of(body)])
         assert told(state, namespace_of(body), name_of(body)) == told(plain, namespace_of(body), name_of(body))
         assert told(state, namespace_of(body), name_of(body)) == told(made.state, *alias)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kubernetes.client import models
 
-from ostler.explain.snapshots.snapshot import anonymous, as_json, reduced
+from ostler.explain.snapshot import anonymous, as_json, reduced
 from scheduling.explain.state import FACTS, Kind, State
 
 LISTS = Path(__file__).with_name("survivors")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kube.bodies import JsonObject
-from ostler.explain.drawing.text import draw
+from ostler.explain.text_form import draw
 from scheduling.explain.state import Kind, Missing, State
 from scheduling.explain.subject import Question, Subject
 from scheduling.explain.survey import survey

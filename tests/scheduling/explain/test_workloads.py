@@ -8,7 +8,7 @@ import pytest
 
 from kube.bodies import JsonObject
 from kube.errors import Forbidden, NotFound
-from ostler.explain.reading.workloads import WORKLOADS, read_workload, workload_path
+from ostler.explain.workloads import WORKLOADS, read_workload, workload_path
 from scheduling.explain.state import BadQuestion
 
 

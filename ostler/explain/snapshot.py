@@ -2,6 +2,10 @@
 
 The file begins with a document that says what it is and what could not be read; every object follows as a document of
 its own, so that it is read piece by piece and its errors have near lines. In JSON all are items of the one object.
+
+Aliases let a snapshot be shown to strangers and still give the same answer. Where order decides (pools and slices are
+tried by name), it must not change: the names of a group are sorted, numbered and padded, so that aliases sort as the
+names did. All names must be known before the first alias is given: a ``NameRegister`` sees all objects first.
 """
 
 from __future__ import annotations
@@ -13,14 +17,75 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kube.bodies import JsonObject
-from ostler.explain.reading.collection import SNAPSHOT_KIND, SNAPSHOT_VERSION
-from ostler.explain.reading.scalars import plain_value
-from ostler.explain.snapshots.aliases import NODES, WORKLOADS, Aliases, Group, Naming, Register, Unchanged
-from ostler.explain.snapshots.kept import kept
+from ostler.explain.files import SNAPSHOT_KIND, SNAPSHOT_VERSION
+from ostler.explain.kept import (
+    NODES,
+    WORKLOADS,
+    AliasNaming,
+    NameGroup,
+    kept,
+)
+from ostler.explain.yaml_places import plain_value
 from scheduling.explain.state import FACTS, Kind, Missing, State
 
 if TYPE_CHECKING:
     import yaml
+
+
+_UID = "00000000-0000-4000-8000-{:012d}"
+
+
+class NamesUnchanged:
+    """Every name stays."""
+
+    groups: frozenset[NameGroup] = frozenset()
+
+    def name(self, group: NameGroup, text: str) -> str:
+        """The name itself."""
+        return text
+
+
+class NameRegister:
+    """Collects the names of ``groups``."""
+
+    def __init__(self, groups: frozenset[NameGroup]) -> None:
+        self.groups = groups
+        self._known: dict[NameGroup, set[str]] = {group: set() for group in groups}
+
+    def name(self, group: NameGroup, text: str) -> str:
+        """The name itself, which is known from now on."""
+        if group in self.groups:
+            self._known[group].add(text)
+        return text
+
+    def aliases(self) -> NameAliases:
+        """The aliases of all names that are known."""
+        return NameAliases(
+            {
+                group: dict(zip(sorted(names), _aliases(group, len(names)), strict=True))
+                for group, names in self._known.items()
+            }
+        )
+
+
+class NameAliases:
+    """Names become aliases. ``table``: by group, the alias of every name."""
+
+    def __init__(self, table: Mapping[NameGroup, Mapping[str, str]]) -> None:
+        self.groups = frozenset(table)
+        self.table = table
+
+    def name(self, group: NameGroup, text: str) -> str:
+        """The alias; "" stays, since it names nothing. A KeyError is a name that the register was not shown."""
+        return self.table[group][text] if group in self.groups and text else text
+
+
+def _aliases(group: NameGroup, count: int) -> list[str]:
+    if group is NameGroup.UID:
+        return [_UID.format(number + 1) for number in range(count)]
+    width = max(len(str(count)), 2)
+    return [f"{group}-{number + 1:0{width}d}" for number in range(count)]
+
 
 ORDER = (Kind.NODE, Kind.CLASS, Kind.SLICE, Kind.TAINT_RULE, Kind.TEMPLATE, Kind.CLAIM, Kind.POD)
 _PARTLY = "not everything could be read when this was taken"
@@ -33,22 +98,22 @@ class Anonymous:
     """A state with other names, and which name became which."""
 
     state: State
-    names: Mapping[Group, Mapping[str, str]]
+    names: Mapping[NameGroup, Mapping[str, str]]
 
 
 def reduced(state: State) -> State:
     """A state with what a snapshot keeps of it."""
-    return _written(state, Unchanged())
+    return _written(state, NamesUnchanged())
 
 
 def anonymous(state: State, *, nodes: bool = False) -> Anonymous:
     """A state with the names of workloads replaced, with ``nodes`` those of nodes, pools and slices and labels too.
 
-    Aliases sort as the names do, so that devices are tried in the same order.
+    NameAliases sort as the names do, so that devices are tried in the same order.
     """
-    register = Register(WORKLOADS | NODES if nodes else WORKLOADS)
+    register = NameRegister(WORKLOADS | NODES if nodes else WORKLOADS)
     _written(state, register)
-    aliases: Aliases = register.aliases()
+    aliases: NameAliases = register.aliases()
     plain = replace(
         _written(state, aliases),
         # Sentences of the API server name accounts and namespaces.
@@ -58,7 +123,7 @@ def anonymous(state: State, *, nodes: bool = False) -> Anonymous:
     return Anonymous(plain, aliases.table)
 
 
-def _written(state: State, naming: Naming) -> State:
+def _written(state: State, naming: AliasNaming) -> State:
     for kind in Kind:
         state = state.with_objects(kind, tuple(kept(kind, body, naming) for body in state.of(kind)))
     return state

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kube.bodies import Json, JsonObject
-from ostler.explain.reading.lines import Path
+from ostler.explain.yaml_places import FieldPath
 from scheduling.explain.state import Kind
 
 Shape = object
@@ -43,7 +43,7 @@ class Each:
 class Misfit:
     """A field without its type: ``path`` from the object's top."""
 
-    path: Path
+    path: FieldPath
     problem: str
     fix: str
 
@@ -172,7 +172,7 @@ def misfits(kind: Kind, body: JsonObject) -> Iterator[Misfit]:
     yield from _fields(SHAPES[kind], body, ())
 
 
-def _fields(shape: Mapping[str, Shape], body: JsonObject, path: Path) -> Iterator[Misfit]:
+def _fields(shape: Mapping[str, Shape], body: JsonObject, path: FieldPath) -> Iterator[Misfit]:
     for key, inner in shape.items():
         value = body.get(key)
         if isinstance(inner, Need):
@@ -184,7 +184,7 @@ def _fields(shape: Mapping[str, Shape], body: JsonObject, path: Path) -> Iterato
             yield from _value(inner, value, body, key, path)
 
 
-def _value(shape: Shape, value: Json, holder: Json, key: str | int, path: Path) -> Iterator[Misfit]:
+def _value(shape: Shape, value: Json, holder: Json, key: str | int, path: FieldPath) -> Iterator[Misfit]:
     if isinstance(shape, type):
         if type(value) is shape:
             return

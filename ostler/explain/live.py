@@ -1,14 +1,13 @@
-"""A cluster's objects, read through its API server with as few rights and requests as an answer takes.
+"""Reads a cluster's objects through its API server, with as few rights and requests as an answer takes.
 
-Lists come in pages. What the server does not let us read is a note with the right that is missing, not an end: an
-answer without taint rules is worth more than none. Pods are many and hold secrets: without ``everything`` only those
-are read that are asked about; who holds a device is known from its claim.
+Lists come in pages. An object that the server does not let us read becomes a note that names the missing right, not an
+error: an answer without taint rules is worth more than none. Pods are many and hold secrets: without ``everything``
+only the pods of the question are read; the holder of a device is known from its claim.
 
-What no answer needs is dropped before it is decoded (managed fields, parameters of drivers, images of nodes, variables
-of containers), since it is most of what is sent, and since users may write anything into it. Parameters, which ostler
-may refuse, are read of classes, and one by one of the claims and templates that the answer is about. An object that
-cannot be read all the same is left out, or a part of it, and the state says so by its name: it must not cost
-everybody's answer.
+Fields that no answer needs are dropped before they are decoded (managed fields, parameters of drivers, images of nodes,
+variables of containers): they are most of what is sent, and users may write anything into them. Parameters, which
+ostler may refuse, are read of classes, and one by one of the claims and templates that the answer is about. An object
+that cannot be read is left out, or a part of it, and the state names it: it must not cost everybody's answer.
 """
 
 from __future__ import annotations
@@ -17,15 +16,64 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from driver.resource_api.lists import FIX
 from kube.bodies import JsonObject, object_at, text_at
 from kube.collection import Asks, Collection, Listing, read_whole
-from kube.discovery import server_version
+from kube.discovery import Reads, served, server_version
 from kube.errors import BadAnswer, Forbidden, NotFound
 from kube.json_stream import METADATA, Fields
-from ostler.explain.reading.discovery import collection_path, object_path, served_versions
+from kube.paths import path_of
 from scheduling.api.versions import to_v1
 from scheduling.explain.extended import asks_of
-from scheduling.explain.state import FACTS, GROUP, SHOWN, Kind, Missing, Objects, State, key_of, objects_at
+from scheduling.explain.state import (
+    CORE,
+    FACTS,
+    GROUP,
+    SHOWN,
+    Kind,
+    Missing,
+    NotServed,
+    Objects,
+    State,
+    key_of,
+    objects_at,
+)
+
+_PREFERRED = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+_NEEDED = (Kind.SLICE, Kind.CLAIM, Kind.CLASS)
+
+
+def served_versions(client: Reads, server: str, release: str) -> dict[Kind, str]:
+    """The version to ask for, of every kind that is served; raises ``NotServed`` and ``kube.errors.RequestError``."""
+    found = dict.fromkeys((Kind.NODE, Kind.POD), "v1")
+    who = f"{server} ({release})" if release else server
+    known = served(client, GROUP, _PREFERRED)
+    if not known.has_group:
+        raise NotServed(f"{who} does not serve the API group {GROUP}: {FIX}")
+    for version, plurals in known.found.items():
+        for kind, facts in FACTS.items():
+            # The claims and classes of v1alpha3 are another API, which went with Kubernetes 1.31.
+            old = version == "v1alpha3" and kind is not Kind.TAINT_RULE
+            if facts.group == GROUP and facts.plural in plurals and not old:
+                found.setdefault(kind, version)
+    if lacking := [FACTS[kind].plural for kind in _NEEDED if kind not in found]:
+        has = ", ".join(sorted(known.versions)) or "none"
+        raise NotServed(f"{who} serves no {', '.join(lacking)} in a known version of {GROUP} (it has {has}): {FIX}")
+    return found
+
+
+def collection_path(kind: Kind, version: str, namespace: str = "") -> str:
+    """The path of a kind's objects, of one namespace or of all."""
+    facts = FACTS[kind]
+    root = ("api", version) if facts.group == CORE else ("apis", facts.group, version)
+    inner = ("namespaces", namespace) if facts.namespaced and namespace else ()
+    return path_of(*root, *inner, facts.plural)
+
+
+def object_path(kind: Kind, version: str, namespace: str, name: str) -> str:
+    """The path of one object."""
+    return f"{collection_path(kind, version, namespace)}{path_of(name)}"
+
 
 PAGE = 500
 SLICE_PAGE = 100

@@ -1,12 +1,15 @@
-"""Text to objects: YAML with any number of documents, or JSON, read as kubectl reads them and in bounded time.
+"""Turns text into objects: YAML with any number of documents, or JSON, as kubectl reads them and in bounded time.
 
 YAML is built from the parser's events (libyaml's where PyYAML has it), not by a loader: a loader recurses in C, takes
 the last of two equal keys, makes dates of texts, and expands aliases without an end.
 
 Bounds: ``MAX_BYTES`` of text, ``MAX_VALUES``, ``MAX_DEPTH`` levels, ``MAX_ALIASED`` values that aliases add. What an
 alias stands for is shared, not copied, so that the bound holds for time; memory never grows with it. A key without a
-value (null) is left out, as the API server does. So is what an object nests deeper than ``MAX_DEPTH``: drivers' own
-parameters may, and one object of many must not make a file useless.
+value (null) is left out, as the API server does.
+
+Whatever an object nests deeper than ``MAX_DEPTH`` is left out too, and its place is reported: opaque parameters of
+drivers are any JSON, written by whoever makes a claim, and one such claim must not make a file useless. Readers and
+writers of objects recurse, so nothing deeper reaches them.
 """
 
 from __future__ import annotations
@@ -18,23 +21,33 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kube.bodies import Json, is_deeper, one_line
+from kube.bodies import Json, is_deeper, one_line, text_at
+from kube.json_stream import Form, JsonStream
 from node.yaml_text import DEEPEST, events
-from ostler.explain.reading.lines import Path, line_at
-from ostler.explain.reading.nesting import MAX_DEPTH, object_on, take_marks, without_deep
-from ostler.explain.reading.scalars import plain_value
+from ostler.explain.yaml_places import FieldPath, line_at, plain_value
 from scheduling.explain.state import BadInput, Fault
 
 if TYPE_CHECKING:
     import yaml
 
+
 MAX_BYTES = 128 << 20
 MAX_VALUES = 5_000_000
 """Ten thousand devices with all their attributes have about one million."""
+
+
+MAX_DEPTH = 64
+"""Levels of a document, the lists around its objects among them."""
+
+
 MAX_ALIASED = 100_000
 MAX_SKIPPED = DEEPEST - MAX_DEPTH - 1
 """Levels of YAML that are left out, so that the message here comes before that of ``node.yaml_text``."""
+
+
 _GLIMPSE = 60
+_MARK = "\0nested too deep"
+"""Stands for what is taken out while JSON is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,7 @@ class Document:
     number: int
     line: int
     body: Json
-    pruned: tuple[Path, ...] = ()
+    pruned: tuple[FieldPath, ...] = ()
 
 
 def documents(source: str, data: bytes) -> Iterator[Document]:
@@ -77,7 +90,7 @@ def _json(source: str, text: str) -> Document | None:
     line = text[: len(text) - len(text.lstrip())].count("\n") + 1
     if text.count(",") > MAX_VALUES:
         raise BadInput([_too_many(source)])
-    pruned: tuple[Path, ...] = ()
+    pruned: tuple[FieldPath, ...] = ()
     try:
         body, too_deep = _decoded(text)
         if too_deep:
@@ -105,7 +118,7 @@ def _decoded(text: str) -> tuple[Json, bool]:
     return body, is_deeper(body, MAX_DEPTH)
 
 
-def _check_pruned(source: str, line: int, body: Json, pruned: Iterable[Path]) -> None:
+def _check_pruned(source: str, line: int, body: Json, pruned: Iterable[FieldPath]) -> None:
     """Raise ``BadInput`` where it is no object of the API that is nested too deep."""
     if any(object_on(body, path) is None for path in pruned):
         raise BadInput([_too_deep(source, line)])
@@ -153,6 +166,47 @@ def _too_deep(source: str, line: int) -> Fault:
     return Fault(source, f"nested deeper than {MAX_DEPTH} levels", "no object of the API is that deep", line)
 
 
+def without_deep(text: str) -> str:
+    """The JSON with a mark in the place of what is nested too deep."""
+    data = text.encode("utf-8", "surrogatepass")
+    stream = JsonStream(
+        Form.OBJECT, {"*": True}, most=2 * len(data), depth=MAX_DEPTH, instead=json.dumps(_MARK).encode()
+    )
+    for _ in stream.feed(data):
+        raise AssertionError("only a list has items")
+    return stream.end().data.decode("utf-8", "surrogatepass")
+
+
+def take_marks(body: Json) -> Iterator[FieldPath]:
+    """Take the marks out; where they stood."""
+    left: list[tuple[FieldPath, Json]] = [((), body)]
+    while left:
+        path, value = left.pop()
+        if isinstance(value, dict):
+            for key in [key for key, inner in value.items() if inner == _MARK]:
+                del value[key]
+                yield (*path, key)
+            left += [((*path, key), inner) for key, inner in value.items() if isinstance(inner, (dict, list))]
+        elif isinstance(value, list):
+            for number in [number for number, inner in enumerate(value) if inner == _MARK]:
+                value[number] = None
+                yield (*path, number)
+            left += [((*path, number), inner) for number, inner in enumerate(value) if isinstance(inner, (dict, list))]
+
+
+def object_on(body: Json, path: FieldPath) -> tuple[Json, FieldPath] | None:
+    """The first object on a path that is no list of others, and the path in it; None where there is none."""
+    for taken, key in enumerate(path):
+        is_item = taken > 1 and path[taken - 2] == "items"
+        if isinstance(body, dict) and (is_item or (text_at(body, "kind") and "items" not in body)):
+            return body, path[taken:]
+        if isinstance(body, dict) and isinstance(key, str):
+            body = body.get(key)
+        elif isinstance(body, list) and isinstance(key, int):
+            body = body[key]
+    return None
+
+
 @dataclass(slots=True)
 class _Frame:
     """A list or mapping that is not at its end; ``key``: the key whose value is next, None before a key."""
@@ -180,7 +234,7 @@ class _Builder:
         self._root: Json = None
         self._skipped = 0
         """Levels of a list or mapping that is left out."""
-        self._pruned: list[Path] = []
+        self._pruned: list[FieldPath] = []
         self._pruned_line = 0
 
     def documents(self, text: str) -> Iterator[Document]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ostler.explain.drawing.devices_wording import advice
-from ostler.explain.drawing.names import brief, number, quoted, some
-from ostler.explain.drawing.page import Ink, Line, Piece, line, page, value
-from ostler.explain.drawing.wording import obstacle_lines
+from ostler.explain.page import Ink, Line, Piece, brief, line, number, page, quoted, some, value
+from ostler.explain.wording import advice, obstacle_lines
 from scheduling.explain.obstacles import Held
 from scheduling.explain.verdict import (
     Change,

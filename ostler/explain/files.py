@@ -1,23 +1,30 @@
-"""Documents to a ``State``: lists, snapshots and workloads taken apart, objects checked, named and made v1.
+"""Reads objects from files, folders and standard input: manifests, kubectl's output, snapshots.
 
-All faults are kept, not only the first, so that one reading is enough to correct them all. What an API server would
-refuse beyond types is only a warning: whoever asks why something does not work may ask with something that cannot work.
-Objects that have been in a cluster are not judged again.
+Lists, snapshots and workloads are taken apart, objects checked, named and converted to v1. Every fault of every file is
+found before anything is refused, so that one reading is enough to correct them all; a fault names file, line, object
+and field. A well-formed object that says nothing about devices becomes a note.
+
+What an API server would refuse beyond types is only a warning: whoever asks why something does not work may ask with
+something that cannot work. Objects that have been in a cluster are not judged again.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import cast
+from pathlib import Path
+from typing import BinaryIO, cast
 
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
-from ostler.explain.reading.documents import Document
-from ostler.explain.reading.lines import Path, line_of
-from ostler.explain.reading.nesting import MAX_DEPTH, object_on
-from ostler.explain.reading.shapes import misfits
-from ostler.explain.reading.workloads import (
+from node.given import read_given
+from node.opening import TooLarge
+from ostler.explain.documents import MAX_BYTES, MAX_DEPTH, Document, documents, object_on, too_large
+from ostler.explain.shapes import misfits
+from ostler.explain.workloads import (
     COMPUTE_DOMAIN,
     COMPUTE_DOMAIN_GROUP,
     WORKLOADS,
@@ -26,6 +33,7 @@ from ostler.explain.reading.workloads import (
     pod_of,
     template_of,
 )
+from ostler.explain.yaml_places import FieldPath, line_of
 from scheduling.api.validation.objects import VALIDATORS
 from scheduling.api.versions import VersionError, to_v1, with_defaults
 from scheduling.explain.state import (
@@ -33,6 +41,7 @@ from scheduling.explain.state import (
     GROUP,
     MOST,
     SHOWN,
+    BadInput,
     Fault,
     Kind,
     Missing,
@@ -45,6 +54,8 @@ from scheduling.explain.state import (
     uid_of,
 )
 
+STDIN = "-"
+SUFFIXES = (".yaml", ".yml", ".json")
 SNAPSHOT_GROUP = "ostler.dev"
 SNAPSHOT_VERSION = f"{SNAPSHOT_GROUP}/v1alpha1"
 SNAPSHOT_KIND = "Snapshot"
@@ -53,6 +64,75 @@ _SMALL = 4 << 20
 _SENTENCE = 300
 _WORD = 60
 """Characters that are shown of a word of somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What files hold. ``notes``: what was left out; ``places``: where objects stand, by kind, namespace and name."""
+
+    state: State
+    notes: tuple[str, ...] = ()
+    places: dict[tuple[Kind, str, str], str] = field(default_factory=dict)
+
+
+def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: str = "") -> Reading:
+    """All objects of files, folders (their .yaml, .yml and .json files) and ``-``; raises ``BadInput``.
+
+    ``namespace``: of objects that name none, as with kubectl's ``-n``; "" leaves them without, which is ``default``.
+    """
+    collection = Collection(namespace)
+    faults: list[Fault] = []
+    for source, data in _contents(paths, stdin, faults):
+        try:
+            for document in documents(source, data):
+                collection.add(Text(source, data, document))
+        except BadInput as error:
+            # Its end cannot be read; what stands before it and the other files are still checked.
+            faults.extend(error.faults)
+    if faults or collection.faults:
+        raise BadInput([*faults, *collection.faults])
+    return Reading(collection.state(_origin(paths)), collection.notes(), collection.places)
+
+
+def _origin(paths: Sequence[str]) -> str:
+    names = ["standard input" if path == STDIN else path for path in dict.fromkeys(paths)]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[Fault]) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of every file, each file once; of one that is too large no more than shows it."""
+    done: set[str] = set()
+    for name in dict.fromkeys(paths):
+        if name == STDIN:
+            yield "standard input", (stdin or sys.stdin.buffer).read(MAX_BYTES + 1)
+            continue
+        try:
+            for path in _files(Path(name)):
+                # Not Path.resolve(), which ends with a RuntimeError in a loop of links; opening it says what is wrong.
+                real = os.path.realpath(path)
+                if real not in done:
+                    done.add(real)
+                    yield str(path), read_given(path, MAX_BYTES, fifo=True)
+        except TooLarge as error:
+            faults.append(too_large(error.filename))
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror or error})"
+            faults.append(Fault(name, problem, "give a file or folder that exists and that you may read"))
+        except _NoFiles:
+            faults.append(Fault(name, "the folder holds no objects", f"put {', '.join(SUFFIXES)} files into it"))
+
+
+class _NoFiles(Exception):
+    """A folder without files of ours."""
+
+
+def _files(path: Path) -> Sequence[Path]:
+    if not path.is_dir():
+        return (path,)
+    found = sorted(inner for inner in path.iterdir() if inner.suffix in SUFFIXES and inner.is_file())
+    if not found:
+        raise _NoFiles
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +149,7 @@ class _Spot:
     """A place in a document; ``subject``: the object there, for people."""
 
     text: Text
-    path: Path = ()
+    path: FieldPath = ()
     subject: str = ""
 
     def below(self, *path: str | int) -> _Spot:
@@ -250,7 +330,7 @@ class Collection:
         where = f"{spot.text.source}{line}: {spot.subject}"
         self._warnings += [f"{where}: an API server refuses it: {one_line(str(cause), 300)}" for cause in causes]
 
-    def _warn_of_pruned(self, spot: _Spot, path: Path) -> None:
+    def _warn_of_pruned(self, spot: _Spot, path: FieldPath) -> None:
         found = object_on(spot.text.document.body, path)
         if found is not None:
             body, inner = found
@@ -287,7 +367,7 @@ def _named(body: JsonObject) -> JsonObject:
     return {**body, "metadata": {**object_at(body, "metadata"), "name": prefix}}
 
 
-def dotted(path: Path) -> str:
+def dotted(path: FieldPath) -> str:
     """A path as people write it: ``spec.devices[3].name``; keys with dots or slashes in brackets."""
     text = ""
     for part in path:

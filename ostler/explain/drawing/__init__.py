@@ -1,1 +1,0 @@
-"""How an explanation is shown: as text for people, as JSON for programs."""

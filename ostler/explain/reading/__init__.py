@@ -1,1 +1,0 @@
-"""What explain looks at, from a live cluster or from files."""
