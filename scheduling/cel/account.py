@@ -12,8 +12,8 @@ from scheduling.cel.checked import Checked
 from scheduling.cel.device import Device
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.frame import Frame
-from scheduling.cel.functions.quantity import Amount
 from scheduling.cel.interpreter import plan
+from scheduling.cel.library.quantity import Amount
 from scheduling.cel.nodes import PlanFault
 from scheduling.cel.reads import Path, selections
 from scheduling.cel.runs import DEFAULT_LIMIT, run_plan

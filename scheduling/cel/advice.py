@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from scheduling.cel.declarations.overloads import Overload
 from scheduling.cel.errors import shortened
+from scheduling.cel.library.function import Overload
 from scheduling.cel.types import DEVICE, Kind, Type
 
 _OPERATORS = {

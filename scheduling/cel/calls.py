@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from scheduling.cel.frame import UNSET, Frame, Run, charge
-from scheduling.cel.functions.costs import Cost, equality
-from scheduling.cel.prices import TEXT
+from scheduling.cel.library.prices import TEXT, Cost
+from scheduling.cel.library.standard import equality, equality_cost, smaller_cost
 from scheduling.cel.relations import equal
 from scheduling.cel.values import Fault, Function, TooExpensive, Value, size_of
 
@@ -147,20 +147,12 @@ def equals(node: int, first: Run, second: Run) -> Run:
             result = equal(left, right)
         except Fault as fault:
             fault.node = fault.node or node
-            _charge_failed(frame, _equality, fault, (left, right), second)
+            _charge_failed(frame, equality_cost, fault, (left, right), second)
             raise
         charge(frame, equality(left, right))
         return result
 
     return run
-
-
-def _equality(arguments: Sequence[Value], _result: Value) -> int:
-    return equality(arguments[0], arguments[1])
-
-
-def _difference(arguments: Sequence[Value], _result: Value) -> int:
-    return ceil(min(size_of(arguments[0]), size_of(arguments[1])) * TEXT)
 
 
 def differs(node: int, first: Run, second: Run) -> Run:
@@ -172,7 +164,7 @@ def differs(node: int, first: Run, second: Run) -> Run:
         except Fault:
             return True
 
-    return binary(node, first, second, different, _difference)
+    return binary(node, first, second, different, smaller_cost)
 
 
 def member_of(argument: Run, members: frozenset[object], key: Callable[[Value], object]) -> Run:

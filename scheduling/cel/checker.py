@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 from scheduling.cel import advice
 from scheduling.cel.checked import Checked, Reference
-from scheduling.cel.declarations.overloads import Overload
 from scheduling.cel.environment import Environment
 from scheduling.cel.errors import Issue, TypeFault
+from scheduling.cel.library.function import Overload
 from scheduling.cel.resolution import resolve
 from scheduling.cel.scopes import Scopes, loop_variables
 from scheduling.cel.syntax import (

@@ -70,7 +70,7 @@ def _compiled(expression: str, features: Features) -> tuple[Program | CompileErr
 def checked(expression: str, features: Features = _DEFAULTS) -> Checked:
     """The checked tree of a selector, before its constants are computed.
 
-    Raises `CompileError`, and `functions.regex.MissingLibrary` for a regular expression without google-re2.
+    Raises `CompileError`, and `library.regex.MissingLibrary` for a regular expression without google-re2.
     """
     source = _scalar(expression)
     try:

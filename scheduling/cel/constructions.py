@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduling.cel.frame import Frame, Run, charge
+from scheduling.cel.library.prices import LIST, MAP, MESSAGE
 from scheduling.cel.mappings import map_key
 from scheduling.cel.messages import make
-from scheduling.cel.prices import LIST, MAP, MESSAGE
 from scheduling.cel.values import Fault, Optional, Value
 
 

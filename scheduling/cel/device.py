@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from scheduling.api.quantities import QuantityError, of_json
-from scheduling.cel.functions.quantity import Amount
-from scheduling.cel.semver import Semver, SemverError
-from scheduling.cel.semver import parse as parse_version
+from scheduling.cel.library.quantity import Amount
+from scheduling.cel.library.semver import Semver, SemverError
+from scheduling.cel.library.semver import parse as parse_version
 from scheduling.cel.values import Domains, Texts, Value
 
 Json = object

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduling.cel.functions.registry import Implementation
+from scheduling.cel.library.function import Overload
 from scheduling.cel.mappings import unmap_key
 from scheduling.cel.types import Kind, Type
 from scheduling.cel.values import (
@@ -49,14 +49,13 @@ def accepts(declared: Type, value: Value) -> bool:
     return declared.name == type_name(value)
 
 
-def guarded(overload: Implementation, static: Sequence[Type]) -> Function:
+def guarded(overload: Overload, call: Function, static: Sequence[Type]) -> Function:
     """The implementation, with a look at the types of arguments that the checker could not tell."""
     checks = [
         (position, declared)
         for position, (declared, known) in enumerate(zip(overload.accepts, static, strict=True))
         if declared != known and declared.kind not in _ANYTHING
     ]
-    call = overload.call
     if not checks:
         return call
 
@@ -69,14 +68,14 @@ def guarded(overload: Implementation, static: Sequence[Type]) -> Function:
     return run
 
 
-def dispatched(function: str, overloads: Sequence[Implementation], count: int) -> Function:
+def dispatched(function: str, overloads: Sequence[tuple[Overload, Function]], count: int) -> Function:
     """One of several implementations, by the types at run time."""
-    candidates = [each for each in overloads if len(each.accepts) == count]
+    candidates = [each for each in overloads if len(each[0].accepts) == count]
 
     def run(*arguments: Value) -> Value:
-        for each in candidates:
-            if all(accepts(declared, value) for declared, value in zip(each.accepts, arguments, strict=True)):
-                return each.call(*arguments)
+        for overload, call in candidates:
+            if all(accepts(declared, value) for declared, value in zip(overload.accepts, arguments, strict=True)):
+                return call(*arguments)
         raise no_such_overload(function, *arguments)
 
     return run

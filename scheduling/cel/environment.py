@@ -14,11 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from scheduling.cel.declarations import (
+from scheduling.cel.declared import CONSTANTS, MESSAGES, NAMED_TYPES
+from scheduling.cel.library import (
     authorization,
     cidr,
     comprehensions,
+    conversions,
     formats,
+    formatting,
     ip,
     lists,
     optionals,
@@ -28,10 +31,11 @@ from scheduling.cel.declarations import (
     sets,
     standard,
     strings,
-    urls,
+    times,
+    url,
 )
-from scheduling.cel.declarations.messages import CONSTANTS, MESSAGES, NAMED_TYPES
-from scheduling.cel.declarations.overloads import Library, Overload
+from scheduling.cel.library.function import Library, Overload
+from scheduling.cel.library.prices import ONE_UNIT, Price
 from scheduling.cel.types import ANY, BOOL, DEVICE, DYN, INT, QUANTITY, STRING, Type, map_of, type_of
 
 
@@ -80,36 +84,51 @@ def environment(features: Features) -> Environment:
     names.update(dict.fromkeys(CONSTANTS, INT))
     names["device"] = DEVICE
     messages = {**MESSAGES, DEVICE.name: device}
-    return Environment(_merged(_libraries(features)), names, messages, CONSTANTS, attribute)
+    return Environment(_by_function(_libraries(features)), names, messages, CONSTANTS, attribute)
 
 
-def _libraries(features: Features) -> list[Library]:
-    found = [standard.FUNCTIONS, urls.FUNCTIONS, regex.FUNCTIONS]
-    if not features.stored:
-        found.append(lists.KUBERNETES)
-    found += [
-        authorization.FUNCTIONS,
-        optionals.FUNCTIONS,
-        quantity.FUNCTIONS,
-        strings.FUNCTIONS,
-        sets.FUNCTIONS,
-        ip.FUNCTIONS,
-        cidr.FUNCTIONS,
-        formats.FUNCTIONS,
-        comprehensions.FUNCTIONS,
-        semver.FUNCTIONS,
+def _libraries(features: Features) -> tuple[Library, ...]:
+    """The libraries in the order in which Kubernetes declares them, which decides between overloads of one name."""
+    return (
+        standard.LIBRARY,
+        conversions.LIBRARY,
+        times.LIBRARY,
+        url.LIBRARY,
+        regex.LIBRARY,
+        () if features.stored else lists.KUBERNETES,
+        authorization.LIBRARY,
+        optionals.LIBRARY,
+        quantity.LIBRARY,
+        strings.LIBRARY,
+        formatting.LIBRARY,
+        sets.LIBRARY,
+        ip.LIBRARY,
+        cidr.LIBRARY,
+        formats.LIBRARY,
+        comprehensions.LIBRARY,
+        semver.LIBRARY,
         lists.EXTENSION,
-    ]
-    if features.stored:
-        found.append(lists.KUBERNETES)
-    if features.stored or features.list_attributes:
-        found.append(lists.INCLUDES)
-    return found
+        lists.KUBERNETES if features.stored else (),
+        lists.INCLUDES if features.stored or features.list_attributes else (),
+    )
 
 
-def _merged(libraries: list[Library]) -> Mapping[str, tuple[Overload, ...]]:
+def _by_function(libraries: tuple[Library, ...]) -> Mapping[str, tuple[Overload, ...]]:
     functions: dict[str, tuple[Overload, ...]] = {}
     for library in libraries:
-        for name, overloads in library.items():
-            functions[name] = functions.get(name, ()) + overloads
+        for each in library:
+            functions[each.function] = (*functions.get(each.function, ()), each)
     return functions
+
+
+@cache
+def overloads() -> Mapping[str, Overload]:
+    """Every overload of every environment, by its identifier."""
+    return {each.id: each for library in _libraries(Features(stored=True)) for each in library}
+
+
+@cache
+def price_by_name(function: str) -> Price:
+    """The price of a function where the static types leave several overloads."""
+    named = (each.price for each in overloads().values() if each.function == function and each.price.by_name)
+    return next(named, ONE_UNIT)

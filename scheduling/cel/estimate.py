@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from scheduling.cel.call_estimates import CallEstimate, Operand, of_function, of_language, of_overload
 from scheduling.cel.checked import Checked
-from scheduling.cel.prices import LIST, MAP, MESSAGE
-from scheduling.cel.ranges import EMPTY, NOTHING, ONE, UNKNOWN, Range, exactly
-from scheduling.cel.sizes import size_of
+from scheduling.cel.environment import overloads
+from scheduling.cel.library.prices import LIST, MAP, MESSAGE, CallEstimate, CallOperand
+from scheduling.cel.ranges import EMPTY, NOTHING, ONE, UNKNOWN, Range, exactly, part_size
 from scheduling.cel.syntax import (
     Call,
     Comprehension,
@@ -245,20 +244,22 @@ class _Estimate:
 
     def _call(self, node: Call) -> _Steps:
         reference = self.checked.references.get(node.id)
+        before = NOTHING
         costs: list[Range] = []
-        arguments: list[Operand] = []
+        operands: list[CallOperand] = []
         for argument in node.arguments:
             costs.append((yield argument))
-            arguments.append(self._operand(argument))
+            before += costs[-1]
+            operands.append(self._operand(argument))
         if reference is None or not reference.overloads:
             return NOTHING
-        function, target, total = reference.name or node.function, None, NOTHING
+        target_cost = NOTHING
         if node.target is not None and not reference.name:
-            total = yield node.target
-            target = self._operand(node.target)
+            target_cost = yield node.target
+            operands.insert(0, self._operand(node.target))
         worst, size = EMPTY, None
         for overload in reference.overloads:
-            found = self._call_estimate(node, function, overload, target, arguments, costs)
+            found = self._call_estimate(node, overload, operands, costs, before)
             worst |= found.cost
             if found.size is not None:
                 size = found.size if size is None else size | found.size
@@ -270,34 +271,27 @@ class _Estimate:
             if size is None:
                 size = self._size(node)
         self._set_size(node, size)
-        return total + worst
+        return target_cost + worst
 
-    def _call_estimate(  # noqa: PLR0917
-        self,
-        node: Call,
-        function: str,
-        overload: str,
-        target: Operand | None,
-        arguments: list[Operand],
-        costs: list[Range],
+    def _call_estimate(
+        self, node: Call, overload: str, operands: list[CallOperand], costs: list[Range], before: Range
     ) -> CallEstimate:
-        """The cost of one overload with its arguments, and the size of its result."""
+        """The cost of one overload with its arguments (`costs`, `before` in sum), and the size of its result."""
         if overload in {"logical_and", "logical_or"}:
-            return CallEstimate(Range(costs[0].least, (costs[0] + costs[1]).most))
+            return CallEstimate(Range(costs[0].least, before.most))
         if overload == "conditional":
             self._set_entries(node, _union(self._entries(node.arguments[1]), self._entries(node.arguments[2])))
-            size = arguments[1].known() | arguments[2].known()
+            size = operands[1].known() | operands[2].known()
             return CallEstimate(costs[0] + (costs[1] | costs[2]), size)
-        before = sum(costs, NOTHING)
-        found = of_overload(overload, target, arguments) or of_function(function, overload, target, arguments)
-        if found is None and overload in {"add_string", "add_bytes", "add_list"}:
+        estimate = overloads()[overload].price.estimate
+        found = CallEstimate(ONE) if estimate is None else estimate(operands)
+        if overload in {"add_string", "add_bytes", "add_list"}:
             joined = _union(self._entries(node.arguments[0]), self._entries(node.arguments[1]))
             self._set_entries(node, joined)
-        found = found or of_language(overload, target, arguments) or CallEstimate(ONE)
         return CallEstimate(found.cost + before, found.size)
 
-    def _operand(self, node: Expr) -> Operand:
-        return Operand(node, self._type(node), self._path(node).steps(), self._size(node))
+    def _operand(self, node: Expr) -> CallOperand:
+        return CallOperand(node, self._type(node), self._path(node).steps(), self._size(node))
 
     def _type(self, node: Expr) -> Type:
         return self.checked.types.get(node.id, DYN)
@@ -311,7 +305,7 @@ class _Estimate:
         known = self.sizes.get(node.id) or _written_size(node)
         if known is not None:
             return known
-        known = size_of(self._path(node).steps())
+        known = part_size(self._path(node).steps())
         if known is not None:
             self.sizes[node.id] = known
             return known

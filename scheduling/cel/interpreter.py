@@ -17,14 +17,13 @@ from collections.abc import Callable, Sequence
 from scheduling.cel.calls import binary, constant_call, differs, equals, member_of, not_strictly_false, unary, variadic
 from scheduling.cel.checked import Checked, Reference
 from scheduling.cel.constructions import new_list, new_map, new_message
-from scheduling.cel.declarations.messages import CONSTANTS
+from scheduling.cel.declared import CONSTANTS
 from scheduling.cel.dispatch import dispatched, guarded
+from scheduling.cel.environment import overloads, price_by_name
 from scheduling.cel.folds import Loop, fold
 from scheduling.cel.frame import Frame, Run
-from scheduling.cel.functions.conversions import CONVERSIONS
-from scheduling.cel.functions.costs import cost_of
-from scheduling.cel.functions.regex import MissingLibrary, has_patterns, with_pattern
-from scheduling.cel.functions.registry import implementations
+from scheduling.cel.library.conversions import CONVERSIONS
+from scheduling.cel.library.regex import MissingLibrary, has_patterns, with_pattern
 from scheduling.cel.logic import junction, optional_or
 from scheduling.cel.mappings import map_key
 from scheduling.cel.membership import members_of
@@ -168,25 +167,23 @@ class _Planner:
 
     def _function(self, node: Call, reference: Reference, planned: list[Node], written: Sequence[Expr]) -> Node:
         function = reference.name or node.function
-        known = implementations()
-        found = [known[each] for each in reference.overloads if each in known]
+        known = overloads()
+        found = [(known[each], call) for each in reference.overloads if (call := known[each].call) is not None]
         if not found:
             raise PlanFault(f"no such overload: {function}", node.id)
         one = len(reference.overloads) == 1
-        overload = reference.overloads[0] if one else ""
-        cost = cost_of(function, overload)
-        all_at_once = found[0].variadic if one else not found[0].singleton
+        first, call = found[0]
+        cost = (first.price if one else price_by_name(function)).cost
+        all_at_once = first.variadic if one else not first.singleton
         prepared = self._with_pattern(function, planned, node)
         if prepared is not None:
             call, all_at_once = prepared, True
-        elif found[0].singleton:
-            call = found[0].call
-        elif one:
+        elif one and not first.singleton:
             types = self.checked.types
-            call = guarded(found[0], [types.get(each.id, DYN) for each in written])
-        else:
+            call = guarded(first, call, [types.get(each.id, DYN) for each in written])
+        elif not first.singleton:
             call = dispatched(function, found, len(planned))
-        if overload == "in_list" and isinstance(planned[1], Constant):
+        if one and first.id == "in_list" and isinstance(planned[1], Constant):
             members = members_of(planned[1].value)
             if members is not None:
                 return member_of(evaluated(planned[0]), members, map_key) if members else Constant(False)

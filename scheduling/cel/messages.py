@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from math import copysign, inf
 from typing import ClassVar
 
-from scheduling.cel.functions.conversions import duration_text
-from scheduling.cel.functions.times import timestamp_text
+from scheduling.cel.library.conversions import duration_text
+from scheduling.cel.library.times import SECOND, timestamp_text
 from scheduling.cel.mappings import unmap_key
-from scheduling.cel.moments import SECOND
 from scheduling.cel.types import INT_MAX, INT_MIN, Type, message
 from scheduling.cel.values import (
     Duration,

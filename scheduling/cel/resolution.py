@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduling.cel.declarations.overloads import Overload
+from scheduling.cel.library.function import Overload
 from scheduling.cel.types import DYN, Type
 from scheduling.cel.unification import Unifier, is_dynamic, same
 

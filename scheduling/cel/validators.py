@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from scheduling.cel import advice
 from scheduling.cel.checked import Checked
 from scheduling.cel.errors import Issue
-from scheduling.cel.functions.regex import pattern
-from scheduling.cel.functions.registry import implementations
+from scheduling.cel.library.conversions import int_to_timestamp, text_to_duration, text_to_timestamp
+from scheduling.cel.library.regex import pattern
 from scheduling.cel.syntax import Call, Expr, ListLiteral, Literal, MapLiteral
 from scheduling.cel.tree import children
 from scheduling.cel.types import Kind, Type
@@ -53,7 +53,7 @@ _CLAUSES: dict[str, frozenset[Kind]] = {
 
 
 def validate(checked: Checked) -> list[Issue]:
-    """What is to be refused, in order of the places. Raises `functions.regex.MissingLibrary`."""
+    """What is to be refused, in order of the places. Raises `library.regex.MissingLibrary`."""
     found: list[tuple[int, str]] = []
     waiting: list[tuple[Expr, bool]] = [(checked.ast.root, False)]
     while waiting:
@@ -91,9 +91,9 @@ def _call(checked: Checked, node: Call) -> Iterator[tuple[int, str]]:
 def _converted(function: str, value: object) -> object:
     """Raises `values.Fault` when the constant is none that the conversion reads."""
     if type(value) is str:
-        return implementations()[f"string_to_{function}"].call(value)
+        return text_to_duration(value) if function == "duration" else text_to_timestamp(value)
     if type(value) is int and function == "timestamp":
-        return implementations()["int64_to_timestamp"].call(value)
+        return int_to_timestamp(value)
     raise Fault("this is of another type")
 
 

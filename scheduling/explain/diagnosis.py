@@ -26,7 +26,7 @@ from scheduling.allocator.slices import Device, PoolID
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.environment import Features as CelFeatures
 from scheduling.cel.errors import CompileError, EvaluationError
-from scheduling.cel.functions.regex import MissingLibrary
+from scheduling.cel.library.regex import MissingLibrary
 from scheduling.explain.cluster import Cluster
 from scheduling.explain.judge import Claims, Judge, Part, constraints_of, only_alternative, reduced, requests_of
 from scheduling.explain.obstacles import (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from scheduling.cel.compiler import compile as compile_selector
 from scheduling.cel.device import Device
-from scheduling.cel.environment import Features
+from scheduling.cel.environment import Features, overloads
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.program import Outcome, Program
 
@@ -24,6 +27,10 @@ GPU = Device(
         "capacity": {"memory": {"value": "141Gi"}},
     },
 )
+
+
+CALLS: dict[str, Callable[..., Any]] = {each.id: each.call for each in overloads().values() if each.call is not None}
+"""The implementations of functions, by the identifiers of their overloads."""
 
 
 def program(expression: str) -> Program:

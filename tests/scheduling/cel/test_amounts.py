@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from scheduling.api.quantities import parse
-from scheduling.cel.functions.quantity import IMPLEMENTATIONS, Amount
+from scheduling.cel.library.quantity import Amount
 from scheduling.cel.values import Fault
-
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
+from tests.scheduling.cel.selectors import CALLS
 
 
 def test_a_text_is_read() -> None:

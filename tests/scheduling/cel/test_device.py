@@ -6,8 +6,8 @@ import pytest
 
 from scheduling.cel.device import Device
 from scheduling.cel.errors import EvaluationError
-from scheduling.cel.functions.quantity import Amount
-from scheduling.cel.semver import Semver
+from scheduling.cel.library.quantity import Amount
+from scheduling.cel.library.semver import Semver
 from tests.scheduling.cel.selectors import GPU, program
 
 

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from scheduling.cel.environment import Features, environment
+from scheduling.cel.environment import Features, environment, price_by_name
 from scheduling.cel.errors import CompileError, EvaluationError
-from scheduling.cel.functions.registry import LIBRARIES, implementations
+from scheduling.cel.library.function import Overload
 from tests.scheduling.cel.selectors import GPU, failure, holds, outcome, program
 
 D = 'device.attributes["gpu.example.com"]'
@@ -15,25 +15,21 @@ INTERPRETED = {"_&&_", "_||_", "_?_:_", "_==_", "_!=_", "_[_]", "_?._", "_[?_]",
 """What the interpreter evaluates itself."""
 
 
-def test_every_function_that_can_be_called_is_implemented() -> None:
-    missing = {
-        each.id
-        for features in (Features(), Features(stored=False))
-        for name, declared in environment(features).functions.items()
-        for each in declared
-        if each.id not in implementations() and name not in INTERPRETED
-    }
-    unreachable = {each for each in missing if each.startswith(("authorizer", "groupcheck", "resourcecheck"))}
-    unreachable |= {each for each in missing if each.startswith(("pathcheck", "decision"))}
-    assert missing == unreachable, "an authorizer is never at hand in a selector"
+def _overloads(features: Features) -> list[Overload]:
+    return [each for overloads in environment(features).functions.values() for each in overloads]
 
 
-def test_libraries_do_not_take_overloads_from_each_other() -> None:
-    found: list[str] = []
-    for library in LIBRARIES:
-        module = __import__(f"scheduling.cel.functions.{library}", fromlist=["IMPLEMENTATIONS"])
-        found += [each.identifier for each in module.IMPLEMENTATIONS]
-    assert len(found) == len(set(found))
+@pytest.mark.parametrize("features", [Features(), Features(stored=False)])
+def test_every_function_that_can_be_called_is_implemented_once(features: Features) -> None:
+    found = _overloads(features)
+    assert {each.function for each in found if each.call is None} == INTERPRETED
+    assert len({each.id for each in found}) == len(found)
+
+
+def test_all_overloads_that_are_priced_by_name_have_the_price_of_their_name() -> None:
+    for each in _overloads(Features()):
+        if each.price.by_name:
+            assert each.price.cost is price_by_name(each.function).cost, each.id
 
 
 @pytest.mark.parametrize(

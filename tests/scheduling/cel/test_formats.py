@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from scheduling.cel.formats import FORMATS
-from scheduling.cel.functions.formats import IMPLEMENTATIONS
+from scheduling.cel.library.formats import FORMATS
 from scheduling.cel.values import NONE, Fault, Optional
-
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
+from tests.scheduling.cel.selectors import CALLS
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from scheduling.cel.compiler import compile as compile_selector
 from scheduling.cel.errors import CompileError
-from scheduling.cel.functions.regex import LONGEST
+from scheduling.cel.library.regex import LONGEST
 from tests.scheduling.cel.selectors import GPU, failure, holds, program
 
 DEADLINE_S = 20

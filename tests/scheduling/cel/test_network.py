@@ -1,18 +1,16 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.cel.functions.network import IMPLEMENTATIONS
-from scheduling.cel.network import Address, Network, NetworkError, is_address, parse_address, parse_network
+from scheduling.cel.library.cidr import Network, parse_network
+from scheduling.cel.library.ip import Address, NetworkError, is_address, parse_address
 from scheduling.cel.values import Fault
+from tests.scheduling.cel.selectors import CALLS
 
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
 MAPPED = ipaddress.ip_network("::ffff:0:0/96")
 v4 = st.ip_addresses(v=4)
 v6 = st.ip_addresses(v=6).filter(lambda address: address not in MAPPED)

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.cel.functions.semver import IMPLEMENTATIONS
-from scheduling.cel.semver import Semver, SemverError, normalize, parse
+from scheduling.cel.library.semver import Semver, SemverError, normalize, parse
 from scheduling.cel.values import Fault
+from tests.scheduling.cel.selectors import CALLS
 
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
 identifiers = st.one_of(st.integers(0, 2**64 - 1), st.from_regex(r"[0-9]*[A-Za-z-][0-9A-Za-z-]*", fullmatch=True))
 versions = st.builds(
     Semver,

@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.cel.functions.urls import IMPLEMENTATIONS
-from scheduling.cel.urls import UrlError, is_url, parse
+from scheduling.cel.library.url import UrlError, is_url, parse
 from scheduling.cel.values import Fault
-
-CALLS: dict[str, Callable[..., Any]] = {each.identifier: each.call for each in IMPLEMENTATIONS}
+from tests.scheduling.cel.selectors import CALLS
 
 
 def test_the_parts_of_a_url() -> None:

@@ -1,4 +1,4 @@
-"""URLs as the `url` functions of CEL read and write them.
+"""Kubernetes' library of URLs: `url`, `isURL` and the parts of a URL.
 
 Source of the rules: Go's net/url. Python's `urllib.parse` accepts nearly everything and keeps escapes, so reading is
 done here. Invariant: a `Url` was accepted both as the target of a request and as a reference, which is what the API
@@ -16,9 +16,11 @@ from functools import lru_cache
 from typing import ClassVar
 
 from scheduling.cel.errors import shortened
-from scheduling.cel.network import is_address
-from scheduling.cel.types import URL, Type
-from scheduling.cel.values import Opaque, Value, no_such_overload
+from scheduling.cel.library.function import Library, function, method
+from scheduling.cel.library.ip import is_address
+from scheduling.cel.library.prices import COPIES_TEXT
+from scheduling.cel.types import BOOL, STRING, URL, Type, list_of, map_of
+from scheduling.cel.values import Fault, Opaque, Value, no_such_overload
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
@@ -267,3 +269,28 @@ def _bytes(part: str) -> bytes:
         return part.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return part.encode("utf-8", "surrogatepass")
+
+
+def _parsed(text: str) -> Value:
+    try:
+        return parse(text)
+    except UrlError as error:
+        raise Fault(str(error)) from error
+
+
+def _query(url: Url) -> Value:
+    return {name: list(values) for name, values in url.parameters().items()}
+
+
+_QUERY = map_of(STRING, list_of(STRING))
+
+LIBRARY: Library = (
+    function("url", "string_to_url", STRING, result=URL, call=_parsed, price=COPIES_TEXT),
+    function("isURL", "is_url_string", STRING, result=BOOL, call=is_url),
+    method("getScheme", "url_get_scheme", URL, result=STRING, call=lambda url: url.scheme),
+    method("getHost", "url_get_host", URL, result=STRING, call=lambda url: url.host),
+    method("getHostname", "url_get_hostname", URL, result=STRING, call=lambda url: url.hostname),
+    method("getPort", "url_get_port", URL, result=STRING, call=lambda url: url.port),
+    method("getEscapedPath", "url_get_escaped_path", URL, result=STRING, call=lambda url: url.escaped_path),
+    method("getQuery", "url_get_query", URL, result=_QUERY, call=_query),
+)

@@ -1,7 +1,8 @@
-"""Semantic versions, as attributes of devices hold them and the `semver` functions of CEL read them.
+"""Kubernetes' library of semantic versions: `semver`, `isSemver` (both can normalise first), order, numbers.
 
 Source of the rules: semver.org 2.0.0 as github.com/blang/semver/v4 reads it (numbers are 64 bits without sign), and the
 normalisation of the API server's library. Build metadata is kept and written, and has no part in any comparison.
+Attributes of devices hold these versions too.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from functools import lru_cache
 from typing import ClassVar
 
 from scheduling.cel.errors import shortened
-from scheduling.cel.types import SEMVER, Type
-from scheduling.cel.values import Opaque, Value, no_such_overload
+from scheduling.cel.library.function import Library, function, method
+from scheduling.cel.library.prices import READS_TEXT
+from scheduling.cel.types import BOOL, INT, INT_MAX, SEMVER, STRING, Type
+from scheduling.cel.values import Fault, Opaque, Value, no_such_overload
 
 _UINT64 = 2**64
 _NUMBER = re.compile(r"[0-9]*")
@@ -128,3 +131,37 @@ def _identifier(text: str, word: str) -> int | str:
     if not _WORD.fullmatch(word):
         raise SemverError(text, f'"{word}" in its prerelease must be letters, digits or hyphens')
     return word
+
+
+def _read(text: str, lenient: bool = False) -> Value:
+    try:
+        return normalize(text) if lenient else parse(text)
+    except SemverError as error:
+        raise Fault(str(error)) from error
+
+
+def _is_semver(text: str, lenient: bool = False) -> Value:
+    try:
+        _ = normalize(text) if lenient else parse(text)
+    except SemverError:
+        return False
+    return True
+
+
+def _signed(number: int) -> Value:
+    """Numbers of versions have no sign, ints have one: Kubernetes keeps the 64 bits."""
+    return number if number <= INT_MAX else number - 2**64
+
+
+LIBRARY: Library = (
+    function("semver", "string_to_semver", STRING, result=SEMVER, call=_read, price=READS_TEXT),
+    function("semver", "string_bool_to_semver", STRING, BOOL, result=SEMVER, call=_read, price=READS_TEXT),
+    function("isSemver", "is_semver_string", STRING, result=BOOL, call=_is_semver, price=READS_TEXT),
+    function("isSemver", "is_semver_string_bool", STRING, BOOL, result=BOOL, call=_is_semver, price=READS_TEXT),
+    method("isGreaterThan", "semver_is_greater_than", SEMVER, SEMVER, result=BOOL, call=lambda a, b: a.compare(b) > 0),
+    method("isLessThan", "semver_is_less_than", SEMVER, SEMVER, result=BOOL, call=lambda a, b: a.compare(b) < 0),
+    method("compareTo", "semver_compare_to", SEMVER, SEMVER, result=INT, call=Semver.compare),
+    method("major", "semver_major", SEMVER, result=INT, call=lambda version: _signed(version.major)),
+    method("minor", "semver_minor", SEMVER, result=INT, call=lambda version: _signed(version.minor)),
+    method("patch", "semver_patch", SEMVER, result=INT, call=lambda version: _signed(version.patch)),
+)

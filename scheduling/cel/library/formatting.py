@@ -1,14 +1,15 @@
-"""`"...%s...".format([...])`: the clauses `%s %d %f %e %b %o %x %X`, in the American English that Kubernetes sets."""
+"""The function `"...%s...".format([...])`: the clauses `%s %d %f %e %b %o %x %X`, in Kubernetes' American English."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import isinf, isnan
 
-from scheduling.cel.functions.conversions import double_text, duration_text, text_to_double
-from scheduling.cel.functions.registry import Implementation
-from scheduling.cel.functions.strings import ESCAPES
-from scheduling.cel.functions.times import timestamp_text
+from scheduling.cel.library.conversions import double_text, duration_text, text_to_double
+from scheduling.cel.library.function import Library, method
+from scheduling.cel.library.prices import TEXT, CallEstimate, Price, text_cost
+from scheduling.cel.library.strings import ESCAPES
+from scheduling.cel.library.times import timestamp_text
 from scheduling.cel.mappings import unmap_key
 from scheduling.cel.types import DYN, STRING, list_of
 from scheduling.cel.values import (
@@ -299,4 +300,9 @@ _CLAUSES: dict[str, Callable[[Value], str]] = {
     "X": _upper_hex,
 }
 
-IMPLEMENTATIONS = (Implementation("string_format", "format", (STRING, list_of(DYN)), _format, variadic=True),)
+
+_PRICE = Price(text_cost(TEXT), lambda operands: CallEstimate(operands[0].known().times(TEXT)))
+
+LIBRARY: Library = (
+    method("format", "string_format", STRING, list_of(DYN), result=STRING, call=_format, price=_PRICE, variadic=True),
+)

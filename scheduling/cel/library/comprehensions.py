@@ -1,10 +1,13 @@
-"""What the macros with two variables are made of: inserting into the map that they collect."""
+"""The library of the macros with two variables: it inserts into the map that they collect.
+
+No source can write its name.
+"""
 
 from __future__ import annotations
 
-from scheduling.cel.functions.registry import Implementation
+from scheduling.cel.library.function import Library, function
 from scheduling.cel.mappings import find, map_key, unmap_key
-from scheduling.cel.types import DYN, map_of, parameter
+from scheduling.cel.types import map_of, parameter
 from scheduling.cel.values import Fault, GrowingMap, Value
 
 _Map = dict[object, Value]
@@ -27,9 +30,11 @@ def _insert_all(target: _Map, entries: _Map) -> Value:
     return target
 
 
-_MAP = map_of(parameter("K"), parameter("V"))
+_K = parameter("K")
+_V = parameter("V")
+_MAP = map_of(_K, _V)
 
-IMPLEMENTATIONS = (
-    Implementation("@mapInsert_map_key_value", "cel.@mapInsert", (_MAP, DYN, DYN), _insert),
-    Implementation("@mapInsert_map_map", "cel.@mapInsert", (_MAP, _MAP), _insert_all),
+LIBRARY: Library = (
+    function("cel.@mapInsert", "@mapInsert_map_key_value", _MAP, _K, _V, result=_MAP, call=_insert),
+    function("cel.@mapInsert", "@mapInsert_map_map", _MAP, _MAP, result=_MAP, call=_insert_all),
 )

@@ -1,25 +1,27 @@
-"""Addresses and networks (CIDR) of the Internet protocol, for the `ip` and `cidr` functions of CEL.
+"""Kubernetes' library of IP addresses: `ip`, `isIP` and what an address is.
 
 Source of the rules: Go's net/netip, and the refusals of the API server's library (zones, IPv4-mapped IPv6 addresses).
-Python's `ipaddress` differs in detail (it reads netmasks after the slash, leading zeros by version, zones), so reading
-and writing are done here; an address is an integer and a width.
+Python's `ipaddress` differs in detail (leading zeros by version, zones), so reading and writing are done here; an
+address is an integer and a width.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
 from scheduling.cel.errors import shortened
-from scheduling.cel.types import CIDR, IP, Type
-from scheduling.cel.values import Opaque, Value, no_such_overload
+from scheduling.cel.library.function import Library, Overload, function, method
+from scheduling.cel.library.prices import READS_TEXT, TEXT, reads
+from scheduling.cel.types import BOOL, INT, IP, STRING, Type
+from scheduling.cel.values import Fault, Opaque, Value, no_such_overload
 
 _V4, _V6 = 32, 128
 _GROUP = re.compile(r"[0-9a-fA-F]{1,4}")
 _OCTET = re.compile(r"0|[1-9][0-9]{0,2}")
-_BITS = re.compile(r"0|[1-9][0-9]*")
 
 
 class NetworkError(ValueError):
@@ -103,80 +105,32 @@ class Address(Opaque):
         return not (self.is_unspecified or self.is_loopback or self.is_multicast or self.is_link_local_unicast)
 
 
-@dataclass(frozen=True, slots=True)
-class Network(Opaque):
-    """A network: an address, whose host bits may be set, and the number of leading bits that count."""
-
-    cel_type: ClassVar[Type] = CIDR
-
-    address: Address
-    bits: int
-
-    def __str__(self) -> str:
-        return f"{self.address}/{self.bits}"
-
-    def cel_equal(self, other: Value) -> bool:
-        """Whether address and bits are the same, host bits included."""
-        if not isinstance(other, Network):
-            raise no_such_overload()
-        return self == other
-
-    def cel_size(self) -> int:
-        """Bytes that the prefix touches."""
-        return (self.bits + 7) // 8
-
-    def masked(self) -> Network:
-        """The same network with the host bits cleared."""
-        host = self.address.width - self.bits
-        return Network(Address(self.address.number >> host << host, self.address.width), self.bits)
-
-    def contains(self, address: Address) -> bool:
-        """Whether the address lies in it; never one of the other family."""
-        host = self.address.width - self.bits
-        return address.width == self.address.width and address.number >> host == self.address.number >> host
-
-    def covers(self, other: Network) -> bool:
-        """Whether all of the other network lies in it."""
-        return self.bits <= other.bits and self.contains(other.address)
-
-
 @lru_cache(maxsize=4096)
 def parse_address(text: str) -> Address:
     """Read an address. Raises NetworkError, also for zones and for IPv4-mapped IPv6 addresses."""
-    address = _address(text)
-    _refuse_mapped(text, address)
+    address = read_address(text)
+    refuse_mapped(text, address)
     return address
-
-
-@lru_cache(maxsize=4096)
-def parse_network(text: str) -> Network:
-    """Read a network: an address, a slash, a number of bits. Raises NetworkError."""
-    before, slash, bits = text.rpartition("/")
-    if not slash:
-        raise NetworkError(text, 'is no network: it has no "/"')
-    address = _address(before)
-    if not _BITS.fullmatch(bits) or len(bits) > 3 or int(bits) > address.width:
-        raise NetworkError(text, f'is no network: "{bits}" must be a number of bits from 0 to {address.width}')
-    _refuse_mapped(text, address)
-    return Network(address, int(bits))
 
 
 def is_address(text: str) -> bool:
     """Whether net/netip reads it, zones and IPv4-mapped addresses included: what the host of a URL is judged by."""
     before, zone, name = text.partition("%")
     try:
-        _address(before if zone and name and ":" in before else text)
+        read_address(before if zone and name and ":" in before else text)
     except NetworkError:
         return False
     return True
 
 
-def _refuse_mapped(text: str, address: Address) -> None:
+def refuse_mapped(text: str, address: Address) -> None:
+    """Raises NetworkError for an IPv4-mapped IPv6 address."""
     if address.width == _V6 and address.number >> 32 == 0xFFFF:
         raise NetworkError(text, "is an IPv4-mapped IPv6 address, which is not allowed: write the IPv4 address")
 
 
-def _address(text: str) -> Address:
+def read_address(text: str) -> Address:
+    """Read an address, IPv4-mapped ones too. Raises NetworkError."""
     if "%" in text:
         raise NetworkError(text, "is no IP address that is allowed: it must not have a zone")
     if ":" in text:
@@ -230,3 +184,44 @@ def _longest_zeros(groups: list[int]) -> tuple[int, int]:
                 best = (start, position - start)
             start = position + 1
     return best
+
+
+def checked_address(text: str) -> Address:
+    """The address of an expression. Raises Fault."""
+    try:
+        return parse_address(text)
+    except NetworkError as error:
+        raise Fault(str(error)) from error
+
+
+def _is_address(text: str) -> Value:
+    try:
+        parse_address(text)
+    except NetworkError:
+        return False
+    return True
+
+
+def _property(name: str, identifier: str, call: Callable[[Address], Value]) -> Overload:
+    return method(name, identifier, IP, result=BOOL, call=call)
+
+
+LIBRARY: Library = (
+    function("ip", "string_to_ip", STRING, result=IP, call=checked_address, price=READS_TEXT),
+    function("isIP", "is_ip", STRING, result=BOOL, call=_is_address, price=READS_TEXT),
+    function(
+        "ip.isCanonical",
+        "ip_is_canonical",
+        STRING,
+        result=BOOL,
+        call=lambda text: str(checked_address(text)) == text,
+        price=reads(2 * TEXT),
+    ),
+    method("family", "ip_family", IP, result=INT, call=lambda address: address.family),
+    _property("isUnspecified", "ip_is_unspecified", lambda address: address.is_unspecified),
+    _property("isLoopback", "ip_is_loopback", lambda address: address.is_loopback),
+    _property("isLinkLocalMulticast", "ip_is_link_local_multicast", lambda address: address.is_link_local_multicast),
+    _property("isLinkLocalUnicast", "ip_is_link_local_unicast", lambda address: address.is_link_local_unicast),
+    _property("isGlobalUnicast", "ip_is_global_unicast", lambda address: address.is_global_unicast),
+    function("string", "ip_to_string", IP, result=STRING, call=str),
+)

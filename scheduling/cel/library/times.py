@@ -1,18 +1,80 @@
-"""Timestamps and durations: reading and writing as Go's package time does, and their parts.
+"""The library of timestamps and durations: calendar, reading and writing as Go's package time does, and their parts.
 
-Parts of a timestamp are in UTC unless a time zone is given: a name of the IANA database, or `+hh:mm`.
+The calendar is the Gregorian one without an end in both directions, as in Go: a time zone may take a moment into the
+year 0 or 10000, which Python's datetime cannot hold. Parts of a timestamp are in UTC unless a time zone is given: a
+name of the IANA database, or `+hh:mm`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from scheduling.cel.functions.registry import Implementation
-from scheduling.cel.moments import SECOND, Clock, clock, day_number, days_in
-from scheduling.cel.types import DURATION, INT_MAX, STRING, TIMESTAMP
+from scheduling.cel.library.function import Library, method
+from scheduling.cel.types import DURATION, INT, INT_MAX, STRING, TIMESTAMP
 from scheduling.cel.values import Duration, Fault, Timestamp, Value
+
+SECOND = 1_000_000_000
+"""Nanoseconds."""
+MIN_SECOND, MAX_SECOND = -62_135_596_800, 253_402_300_799
+"""The first second of the year 1 and the last of the year 9999, since 1970."""
+
+
+def timestamp(nanoseconds: int, offset: int = 0) -> Timestamp:
+    """A timestamp in the years 1 to 9999. Raises Fault outside."""
+    if MIN_SECOND <= nanoseconds // SECOND <= MAX_SECOND:
+        return Timestamp(nanoseconds, offset)
+    raise Fault("timestamp overflow")
+
+
+def _leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
+
+def days_in(year: int, month: int) -> int:
+    """The days of a month, from 1 to 12, of any year."""
+    if month == 2:
+        return 29 if _leap(year) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+def day_number(year: int, month: int, day: int) -> int:
+    """Days since 1970; the year 0 is possible here, not in datetime."""
+    before = year - (month <= 2)
+    era = before // 400
+    of_era = before - era * 400
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A moment as calendar and clock show it; `day` of the month from 1, `year_day` from 0."""
+
+    year: int
+    month: int
+    day: int
+    year_day: int
+    week_day: int
+    second: int
+    """Of the day."""
+
+
+def clock(seconds: int) -> Clock:
+    """Seconds since 1970, of local time, on the calendar; any year is possible, unlike in datetime."""
+    days, second = divmod(seconds, 86400)
+    shifted = days + 719468
+    era, of_era = divmod(shifted, 146097)
+    of_year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    march_day = of_era - (365 * of_year + of_year // 4 - of_year // 100)
+    march_month = (5 * march_day + 2) // 153
+    month = march_month + 3 if march_month < 10 else march_month - 9
+    year = of_year + era * 400 + (month <= 2)
+    day = march_day - (153 * march_month + 2) // 5 + 1
+    return Clock(year, month, day, days - day_number(year, 1, 1), (days + 4) % 7, second)
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_OFFSET, _LAST_OFFSET = -62_000_000_000, 253_000_000_000
@@ -121,30 +183,6 @@ def _named_offset(zone: str, seconds: int) -> int:
     return round((moment.astimezone(known).utcoffset() or timedelta()).total_seconds())
 
 
-_Part = Callable[[Clock, Timestamp], int]
-
-_PARTS: dict[str, tuple[str, _Part]] = {
-    "getFullYear": ("timestamp_to_year", lambda local, _: local.year),
-    "getMonth": ("timestamp_to_month", lambda local, _: local.month - 1),
-    "getDayOfYear": ("timestamp_to_day_of_year", lambda local, _: local.year_day),
-    "getDayOfMonth": ("timestamp_to_day_of_month", lambda local, _: local.day - 1),
-    "getDate": ("timestamp_to_day_of_month_1_based", lambda local, _: local.day),
-    "getDayOfWeek": ("timestamp_to_day_of_week", lambda local, _: local.week_day),
-    "getHours": ("timestamp_to_hours", lambda local, _: local.second // 3600),
-    "getMinutes": ("timestamp_to_minutes", lambda local, _: local.second // 60 % 60),
-    "getSeconds": ("timestamp_to_seconds", lambda local, _: local.second % 60),
-    "getMilliseconds": ("timestamp_to_milliseconds", lambda _, moment: moment.nanoseconds % SECOND // 1_000_000),
-}
-
-
-def _part(part: _Part) -> Callable[[Timestamp], Value]:
-    return lambda moment: part(_in_zone(moment, "UTC"), moment)
-
-
-def _part_in_zone(part: _Part) -> Callable[[Timestamp, str], Value]:
-    return lambda moment, zone: part(_in_zone(moment, zone), moment)
-
-
 def _whole(unit: int) -> Callable[[Duration], Value]:
     def call(span: Duration) -> Value:
         count = abs(span.nanoseconds) // unit
@@ -153,17 +191,48 @@ def _whole(unit: int) -> Callable[[Duration], Value]:
     return call
 
 
-_NAMES_IN_ZONE = {"timestamp_to_seconds": "timestamp_to_seconds_tz"}
-"""The one overload that is not named like the others."""
+_Part = Callable[[Clock, Timestamp], int]
 
-IMPLEMENTATIONS = (
-    *(Implementation(name, function, (TIMESTAMP,), _part(part)) for function, (name, part) in _PARTS.items()),
-    *(
-        Implementation(_NAMES_IN_ZONE.get(name, f"{name}_with_tz"), function, (TIMESTAMP, STRING), _part_in_zone(part))
-        for function, (name, part) in _PARTS.items()
+
+def _parts(name: str, identifier: str, part: _Part, *, unit: int = 0, zoned: str = "") -> Library:
+    """A part of a timestamp, in UTC or in a named zone; with `unit` (nanoseconds) also of a duration."""
+    of_timestamp = (
+        method(name, identifier, TIMESTAMP, result=INT, call=lambda moment: part(_in_zone(moment, "UTC"), moment)),
+        method(
+            name,
+            zoned or f"{identifier}_with_tz",
+            TIMESTAMP,
+            STRING,
+            result=INT,
+            call=lambda moment, zone: part(_in_zone(moment, zone), moment),
+        ),
+    )
+    if not unit:
+        return of_timestamp
+    of_duration = method(name, identifier.replace("timestamp", "duration"), DURATION, result=INT, call=_whole(unit))
+    return (*of_timestamp, of_duration)
+
+
+LIBRARY: Library = (
+    *_parts("getFullYear", "timestamp_to_year", lambda local, _: local.year),
+    *_parts("getMonth", "timestamp_to_month", lambda local, _: local.month - 1),
+    *_parts("getDayOfYear", "timestamp_to_day_of_year", lambda local, _: local.year_day),
+    *_parts("getDayOfMonth", "timestamp_to_day_of_month", lambda local, _: local.day - 1),
+    *_parts("getDate", "timestamp_to_day_of_month_1_based", lambda local, _: local.day),
+    *_parts("getDayOfWeek", "timestamp_to_day_of_week", lambda local, _: local.week_day),
+    *_parts("getHours", "timestamp_to_hours", lambda local, _: local.second // 3600, unit=3600 * SECOND),
+    *_parts("getMinutes", "timestamp_to_minutes", lambda local, _: local.second // 60 % 60, unit=60 * SECOND),
+    *_parts(
+        "getSeconds",
+        "timestamp_to_seconds",
+        lambda local, _: local.second % 60,
+        unit=SECOND,
+        zoned="timestamp_to_seconds_tz",
     ),
-    Implementation("duration_to_hours", "getHours", (DURATION,), _whole(3600 * SECOND)),
-    Implementation("duration_to_minutes", "getMinutes", (DURATION,), _whole(60 * SECOND)),
-    Implementation("duration_to_seconds", "getSeconds", (DURATION,), _whole(SECOND)),
-    Implementation("duration_to_milliseconds", "getMilliseconds", (DURATION,), _whole(1_000_000)),
+    *_parts(
+        "getMilliseconds",
+        "timestamp_to_milliseconds",
+        lambda _, moment: moment.nanoseconds % SECOND // 1_000_000,
+        unit=1_000_000,
+    ),
 )

@@ -1,19 +1,23 @@
-"""Regular expressions, in RE2's syntax and linear time: Python's own could run for ages on a hostile pattern.
+"""The library of regular expressions: the specification's `matches`, and Kubernetes' `find` and `findAll`.
 
-The library google-re2 is an optional extra and loaded with the first pattern that is needed. Linear is not enough: a
-pattern of forty characters may become millions of instructions, so compiling and searching are counted as work (see
-`values.spend`). Not as in Kubernetes: a pattern beyond `LONGEST` characters or `_MEMORY` is refused.
+They are in RE2's syntax and run in linear time: Python's own could run for ages on a hostile pattern. google-re2 is an
+optional extra and is loaded with the first pattern that is needed. Linear is not enough: a pattern of forty characters
+may become millions of instructions, so compiling and searching are counted as work (see `values.spend`). Unlike
+Kubernetes, a pattern beyond `LONGEST` characters or `_MEMORY` is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 from typing import Protocol
 
-from scheduling.cel.functions.registry import Implementation
-from scheduling.cel.types import DYN, INT, STRING
+from scheduling.cel.library.function import Library, function, method
+from scheduling.cel.library.prices import REGEX, TEXT, CallEstimate, CallOperand, Price
+from scheduling.cel.ranges import ONE, Range
+from scheduling.cel.types import BOOL, INT, STRING, list_of
 from scheduling.cel.values import (
     Fault,
     Function,
@@ -23,6 +27,7 @@ from scheduling.cel.values import (
     TypeValue,
     Value,
     no_such_overload,
+    size_of,
     spend,
     utf8,
 )
@@ -186,10 +191,66 @@ def _with_any_pattern(function: str) -> Function:
     return call
 
 
-IMPLEMENTATIONS = (
-    Implementation("matches", "matches", (DYN, DYN), _with_any_pattern("matches"), singleton=True),
-    Implementation("matches_string", "matches", (DYN, DYN), _with_any_pattern("matches"), singleton=True),
-    Implementation("string_find_string", "find", (STRING, STRING), _with_any_pattern("find")),
-    Implementation("string_find_all_string", "findAll", (STRING, STRING), _with_any_pattern("findAll")),
-    Implementation("string_find_all_string_int", "findAll", (STRING, STRING, INT), _with_any_pattern("findAll")),
+def _regex_cost(arguments: Sequence[Value], _result: Value) -> int:
+    return ceil((1.0 + size_of(arguments[0])) * TEXT) * ceil(size_of(arguments[1]) * REGEX)
+
+
+def _regex_estimate(text: Range, pattern: Range) -> Range:
+    return (text + ONE).times(TEXT) * pattern.times(REGEX)
+
+
+def _search_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
+    text = operands[0].range()
+    return CallEstimate(_regex_estimate(text, operands[1].range()), Range(0, text.most))
+
+
+def _match_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
+    return CallEstimate(_regex_estimate(operands[0].known(), operands[1].known()))
+
+
+_MATCHES = Price(_regex_cost, _match_estimate)
+_SEARCH = Price(_regex_cost, _search_estimate, by_name=True)
+_TEXTS = list_of(STRING)
+
+LIBRARY: Library = (
+    function(
+        "matches",
+        "matches",
+        STRING,
+        STRING,
+        result=BOOL,
+        call=_with_any_pattern("matches"),
+        price=_MATCHES,
+        singleton=True,
+    ),
+    method(
+        "matches",
+        "matches_string",
+        STRING,
+        STRING,
+        result=BOOL,
+        call=_with_any_pattern("matches"),
+        price=_MATCHES,
+        singleton=True,
+    ),
+    method("find", "string_find_string", STRING, STRING, result=STRING, call=_with_any_pattern("find"), price=_SEARCH),
+    method(
+        "findAll",
+        "string_find_all_string",
+        STRING,
+        STRING,
+        result=_TEXTS,
+        call=_with_any_pattern("findAll"),
+        price=_SEARCH,
+    ),
+    method(
+        "findAll",
+        "string_find_all_string_int",
+        STRING,
+        STRING,
+        INT,
+        result=_TEXTS,
+        call=_with_any_pattern("findAll"),
+        price=_SEARCH,
+    ),
 )

@@ -1,14 +1,15 @@
-"""The named formats of CEL's `format` library: what a text must look like to be a label, a name, a date and so on.
+"""Kubernetes' library of named formats: what a text must look like to be a label, a name, a date and so on.
 
-Source of the rules: the API server's library and the validation it calls. How many complaints a text earns is the
-same; their wording is ours.
+One function gives each format, `format.named` gives any, and `validate` checks a text. Source of the rules: the API
+server's library and the validation it calls. A text earns as many complaints as there; their wording is ours.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar
 
 from scheduling.api.labels import (
@@ -19,10 +20,12 @@ from scheduling.api.labels import (
     label_value_faults,
     subdomain_faults,
 )
-from scheduling.cel.moments import days_in
-from scheduling.cel.types import NAMED_FORMAT, Type
-from scheduling.cel.urls import is_url
-from scheduling.cel.values import Opaque, Value, no_such_overload, spend_on_text, utf8
+from scheduling.cel.library.function import Library, Overload, function, method
+from scheduling.cel.library.prices import REGEX, TEXT, CallEstimate, CallOperand, Price
+from scheduling.cel.library.times import days_in
+from scheduling.cel.library.url import is_url
+from scheduling.cel.types import NAMED_FORMAT, STRING, Type, list_of, optional_of
+from scheduling.cel.values import NONE, Opaque, Optional, Value, no_such_overload, size_of, spend_on_text, utf8
 
 Check = Callable[[str], list[str]]
 """The complaints about a text; empty if it has the format."""
@@ -116,3 +119,47 @@ FORMATS: Mapping[str, NamedFormat] = {
     "datetime": NamedFormat("datetime", _rule(_is_datetime, "must be a time like 2006-01-02T15:04:05Z"), 71),
 }
 """By the name of the function that gives it."""
+
+
+def _named(name: str) -> Value:
+    found = FORMATS.get(name)
+    return NONE if found is None else Optional(found)
+
+
+def _validate(named: NamedFormat, text: str) -> Value:
+    """An optional list of complaints: none if there are none."""
+    complaints: list[Value] = [*named.check(text)]
+    return Optional(complaints) if complaints else NONE
+
+
+_LONGEST_REGEX = 128  # of a named format
+
+
+def _validate_cost(arguments: Sequence[Value], _result: Value) -> int:
+    named = arguments[0]
+    if not isinstance(named, NamedFormat):
+        return 1
+    return ceil((1.0 + size_of(arguments[1])) * TEXT) * ceil(named.regex_size * REGEX)
+
+
+def _validate_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
+    return CallEstimate(operands[1].range().times(TEXT).times(_LONGEST_REGEX * REGEX))
+
+
+def _constant(name: str, named: NamedFormat) -> Overload:
+    return function(f"format.{name}", f"format.{name}", result=NAMED_FORMAT, call=lambda: named)
+
+
+LIBRARY: Library = (
+    method(
+        "validate",
+        "format-validate",
+        NAMED_FORMAT,
+        STRING,
+        result=optional_of(list_of(STRING)),
+        call=_validate,
+        price=Price(_validate_cost, _validate_estimate, by_name=True),
+    ),
+    function("format.named", "format-named", STRING, result=optional_of(NAMED_FORMAT), call=_named),
+    *(_constant(name, named) for name, named in FORMATS.items()),
+)

@@ -1,4 +1,4 @@
-"""The functions of quantities: `quantity`, `isQuantity`, arithmetic, order, conversions.
+"""Kubernetes' library of quantities: `quantity`, `isQuantity`, arithmetic, order, conversions.
 
 An expression of Kubernetes can tell a sum or difference from a quantity that was read: on the right side of `==` a
 computed one is an error. `Amount.computed` keeps that apart. Not followed: comparing with a quantity beyond 64 bits
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from scheduling.api.quantities import Format, Quantity, QuantityError, from_int, parse
-from scheduling.cel.functions.registry import Implementation
-from scheduling.cel.types import INT, QUANTITY, STRING, Type
+from scheduling.cel.library.function import Library, function, method
+from scheduling.cel.library.prices import READS_TEXT
+from scheduling.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING, Type
 from scheduling.cel.values import Fault, Opaque, Value, no_such_overload
 
 
@@ -70,23 +71,26 @@ def _subtract_int(amount: Amount, number: int) -> Value:
     return Amount(amount.quantity - from_int(number, Format.DECIMAL_EXPONENT), computed=True)
 
 
-_ONE = (QUANTITY,)
-_TWO = (QUANTITY, QUANTITY)
+_Q = QUANTITY
 
-IMPLEMENTATIONS = (
-    Implementation("string_to_quantity", "quantity", (STRING,), _read),
-    Implementation("is_quantity_string", "isQuantity", (STRING,), _is_quantity),
-    Implementation("quantity_sign", "sign", _ONE, lambda amount: amount.quantity.sign),
-    Implementation("quantity_is_greater_than", "isGreaterThan", _TWO, lambda one, other: one.quantity > other.quantity),
-    Implementation("quantity_is_less_than", "isLessThan", _TWO, lambda one, other: one.quantity < other.quantity),
-    Implementation("quantity_compare_to", "compareTo", _TWO, lambda one, other: one.quantity.compare(other.quantity)),
-    Implementation(
-        "quantity_get_float", "asApproximateFloat", _ONE, lambda amount: amount.quantity.as_approximate_float()
+LIBRARY: Library = (
+    function("quantity", "string_to_quantity", STRING, result=_Q, call=_read, price=READS_TEXT),
+    function("isQuantity", "is_quantity_string", STRING, result=BOOL, call=_is_quantity, price=READS_TEXT),
+    function("sign", "quantity_sign", _Q, result=INT, call=lambda amount: amount.quantity.sign),
+    method("isGreaterThan", "quantity_is_greater_than", _Q, _Q, result=BOOL, call=lambda a, b: a.quantity > b.quantity),
+    method("isLessThan", "quantity_is_less_than", _Q, _Q, result=BOOL, call=lambda a, b: a.quantity < b.quantity),
+    method("compareTo", "quantity_compare_to", _Q, _Q, result=INT, call=lambda a, b: a.quantity.compare(b.quantity)),
+    method(
+        "asApproximateFloat",
+        "quantity_get_float",
+        _Q,
+        result=DOUBLE,
+        call=lambda amount: amount.quantity.as_approximate_float(),
     ),
-    Implementation("quantity_get_int", "asInteger", _ONE, _integer),
-    Implementation("quantity_is_integer", "isInteger", _ONE, lambda amount: amount.quantity.is_integer),
-    Implementation("quantity_add", "add", _TWO, _add),
-    Implementation("quantity_add_int", "add", (QUANTITY, INT), _add_int),
-    Implementation("quantity_sub", "sub", _TWO, _subtract),
-    Implementation("quantity_sub_int", "sub", (QUANTITY, INT), _subtract_int),
+    method("asInteger", "quantity_get_int", _Q, result=INT, call=_integer),
+    method("isInteger", "quantity_is_integer", _Q, result=BOOL, call=lambda amount: amount.quantity.is_integer),
+    method("add", "quantity_add", _Q, _Q, result=_Q, call=_add),
+    method("add", "quantity_add_int", _Q, INT, result=_Q, call=_add_int),
+    method("sub", "quantity_sub", _Q, _Q, result=_Q, call=_subtract),
+    method("sub", "quantity_sub_int", _Q, INT, result=_Q, call=_subtract_int),
 )

@@ -1,0 +1,72 @@
+"""The extension for lists as sets: every question compares each element with each, as its price says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduling.cel.library.function import Library, function
+from scheduling.cel.library.prices import CallEstimate, CallOperand, Price
+from scheduling.cel.library.standard import contains
+from scheduling.cel.ranges import ONE
+from scheduling.cel.types import BOOL, list_of, parameter
+from scheduling.cel.values import WORK_LIMIT, TooExpensive, Value, elements, list_size, size_of
+
+
+def _bounded(left: Value, right: Value) -> None:
+    if list_size(left) * list_size(right) > WORK_LIMIT:
+        raise TooExpensive
+
+
+def _contains(whole: Value, part: Value) -> Value:
+    _bounded(whole, part)
+    entries = elements(whole)
+    return all(contains(entries, each) for each in elements(part))
+
+
+def _intersects(left: Value, right: Value) -> Value:
+    _bounded(left, right)
+    entries = elements(right)
+    return any(contains(entries, each) for each in elements(left))
+
+
+def _equivalent(left: Value, right: Value) -> Value:
+    return _contains(left, right) and _contains(right, left)
+
+
+def _compares(factor: float) -> Price:
+    """The price of comparing each element of one list with each of the other, `factor` times."""
+
+    def cost(arguments: Sequence[Value], _result: Value) -> int:
+        return int(float(size_of(arguments[0]) * size_of(arguments[1])) * factor) + 1
+
+    def estimate(operands: Sequence[CallOperand]) -> CallEstimate:
+        return CallEstimate((operands[0].range() * operands[1].range()).times(factor) + ONE)
+
+    return Price(cost, estimate)
+
+
+_LIST = list_of(parameter("T"))
+
+LIBRARY: Library = (
+    function(
+        "sets.contains", "list_sets_contains_list", _LIST, _LIST, result=BOOL, call=_contains, price=_compares(1.0)
+    ),
+    function(
+        "sets.equivalent",
+        "list_sets_equivalent_list",
+        _LIST,
+        _LIST,
+        result=BOOL,
+        call=_equivalent,
+        price=_compares(2.0),
+    ),
+    function(
+        "sets.intersects",
+        "list_sets_intersects_list",
+        _LIST,
+        _LIST,
+        result=BOOL,
+        call=_intersects,
+        price=_compares(1.0),
+    ),
+)
