@@ -15,8 +15,7 @@ from ostler.cli.output import add_format, print_document
 from ostler.config.load import Loaded
 from ostler.config.notes import NoteKind
 from ostler.config.settings import Settings
-from ostler.drawing.captions import captions_of
-from ostler.drawing.scene import Scene
+from ostler.drawing.scene import Scene, captions_of
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
 FORMATS = ("matrix", "tree", "svg", "json")
@@ -39,29 +38,19 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = read_settings(arguments)
     scene = _scan(loaded) if arguments.scan else _ask(loaded)
     form: str = arguments.output
-    if form == "json":
-        from ostler.drawing.document import topology_document  # each form is a module of its own
+    # Here and not above: the command line's help draws nothing.
+    if form == "svg":
+        from ostler.drawing.svg import draw_svg
 
+        sys.stdout.write(draw_svg(scene))
+        return 0
+    from ostler.drawing.text_forms import draw_matrix, draw_tree, topology_document
+
+    if form == "json":
         print_document(topology_document(scene), form)
     else:
-        sys.stdout.write(_drawn(scene, form))
+        sys.stdout.write(draw_tree(scene) if form == "tree" else draw_matrix(scene))
     return 0
-
-
-def _drawn(scene: Scene, form: str) -> str:
-    match form:
-        case "svg":
-            from ostler.drawing.svg import draw_svg
-
-            return draw_svg(scene)
-        case "tree":
-            from ostler.drawing.tree import draw_tree
-
-            return draw_tree(scene)
-        case _:
-            from ostler.drawing.matrix import draw_matrix
-
-            return draw_matrix(scene)
 
 
 def _ask(loaded: Loaded) -> Scene:

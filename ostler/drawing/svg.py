@@ -1,26 +1,47 @@
 """A picture of the node: NUMA nodes, switches, GPUs, NICs and the links between GPUs, as one SVG file.
 
-The file stands alone: no fonts, scripts or pictures from elsewhere, and every text in it is escaped. Nothing is told by
-colour alone.
+The file stands alone: no fonts, scripts or pictures from elsewhere. Every text from outside is made printable and
+escaped here. Nothing is told by colour alone, and the legend explains only signs that the picture has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from html import escape
+
 from node.topology.model import Place
-from ostler.drawing.arrangement import Arrangement, Rectangle, arrange
-from ostler.drawing.curves import Curve, curves_of, deepest
-from ostler.drawing.legend import draw_legend
-from ostler.drawing.parts import INK, SANS, SOFT, card, frame, rectangle, safe, text
-from ostler.drawing.scene import Box, Links, Scene, boxes_of, links_of
-from ostler.drawing.text import clipped, plain
+from node.values import Value, value
+from ostler.drawing.arrangement import HEAD, PADDING, Arrangement, Curve, Rectangle, arrange, curves_of, deepest
+from ostler.drawing.scene import Box, BoxKind, Caption, Links, Scene, boxes_of, links_of
+from ostler.drawing.text import clipped, plain, width_of
 
 MARGIN = 28
 TITLE = 74
 PLANE = 34
 LEAST_WIDTH = 600
-
+LEGEND_LINE = 24
 STRENGTHS = ("#2e7d1f", "#7a52c7", "#b86e00", "#5b6773")
 """Colours of links, from the pairs with most links to those with fewest."""
+SANS = "'DejaVu Sans','Segoe UI','Helvetica Neue',Arial,sans-serif"
+MONO = "'DejaVu Sans Mono',Consolas,Menlo,monospace"
+INK, SOFT = "#1c2733", "#4b5865"
+WELL, ILL, UNKNOWN = "#1e7b34", "#c22525", "#6b7683"
+NIC_FILL, NIC_LINE = "#e2edfb", "#3a74bd"
+_GPU_FILL, _GPU_LINE = "#e4f3dc", "#4c8f35"
+_ILL_FILL = "#fbe6e4"
+_FRAMES = {
+    BoxKind.NUMA: ("#eef2f8", "#aebccd", 14),
+    BoxKind.ROOT: ("#e1e8f2", "#93a5bd", 10),
+    BoxKind.SWITCH: ("#fbfcfe", "#7f93ae", 8),
+    BoxKind.CARD: ("#f4f0fa", "#a593c4", 8),
+}
+_HEADS = {BoxKind.ROOT: "host bridge ", BoxKind.SWITCH: "switch ", BoxKind.CARD: "card "}
+_INSET = 10
+_DISTANCES = (
+    "Distance: PIX or PXB within a switch, PHB within a host bridge,",
+    "NODE within a NUMA node, SYS between NUMA nodes.",
+)
+_LOOK = f' fill="{SOFT}"'
 
 
 def draw_svg(scene: Scene) -> str:
@@ -138,4 +159,121 @@ def _lines(curves: tuple[Curve, ...], strengths: dict[int, tuple[str, float]]) -
     for curve in sorted(curves, key=lambda curve: curve.count):
         colour, width = strengths[curve.count]
         found.append(f'<path d="{curve.path}" fill="none" stroke="{colour}" stroke-width="{width:.1f}"/>')
+    return found
+
+
+def text(words: str, x: float, y: float, size: float, more: str = "") -> str:
+    """A line of text; ``more``: further attributes, which must not come from outside."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}"{more}>{safe(words)}</text>'
+
+
+def safe(words: str) -> str:
+    """A text as XML content."""
+    return escape(plain(words), quote=True)
+
+
+def rectangle(x: float, y: float, width: float, height: float, look: str) -> str:
+    """A rectangle; ``look``: its attributes."""
+    return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" {look}/>'
+
+
+def dot(x: float, y: float, colour: str, filled: bool) -> str:
+    """Filled for well, hollow for ill or unknown: colour alone tells nobody."""
+    fill = colour if filled else "#ffffff"
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}" stroke-width="1.6"/>'
+
+
+def frame(at: Rectangle, box: Box) -> str:
+    """A box with its head, at its outer edge."""
+    fill, stroke, radius = _FRAMES[box.kind]
+    look = f'rx="{radius}" fill="{fill}" stroke="{stroke}"'
+    y = at.y + (at.height - 8 if at.upward else HEAD - 8)
+    room = at.width - 2 * PADDING
+    if box.kind is BoxKind.NUMA:
+        words = clipped(f"NUMA node {box.name}" if box.name else "NUMA node unknown", room, 13, bold=True)
+        head = text(words, at.x + PADDING, y, 13, ' font-weight="bold"')
+    else:
+        words = clipped(plain(_HEADS[box.kind] + box.name), room, 11)
+        head = text(words, at.x + PADDING, y, 11, f' fill="{SOFT}"')
+    return rectangle(at.x, at.y, at.width, at.height, look) + head
+
+
+def card(at: Rectangle, place: Place, caption: Caption) -> list[str]:
+    """A device: label and state, what it is, its address."""
+    fill, stroke = (_GPU_FILL, _GPU_LINE) if place.gpu else (NIC_FILL, NIC_LINE)
+    if place.gpu and caption.well is False:
+        fill, stroke = _ILL_FILL, ILL
+    dashed = ' stroke-dasharray="5 3"' if caption.host_use else ""
+    look = f'rx="6" fill="{fill}" stroke="{stroke}" stroke-width="1.5"{dashed}'
+    room = at.width - 2 * _INSET
+    title, size = plain(caption.title), 12.0
+    if width_of(title, size) > room:
+        size = 11.0
+    remark = f" · {caption.remark}" if caption.remark else ""
+    third = clipped(plain((place.address or place.name) + remark), room, 11, mono=True)
+    tooltip = ", ".join(words for words in (place.name, caption.title, caption.state, caption.host_use) if words)
+    return [
+        f'<g transform="translate({at.x:.1f} {at.y:.1f})"><title>{safe(tooltip)}</title>',
+        rectangle(0, 0, at.width, at.height, look),
+        text(place.label, _INSET, 20, 14, ' font-weight="bold"'),
+        *_state(caption, at.width - _INSET, room - width_of(place.label, 14, bold=True) - 20),
+        text(clipped(title, room, size), _INSET, 38, size),
+        text(third, _INSET, 54, 11, f' font-family="{MONO}" fill="{SOFT}"'),
+        "</g>",
+    ]
+
+
+def _state(caption: Caption, right: float, room: float) -> list[str]:
+    state = clipped(plain(caption.state), room, 11)
+    if not state:
+        return []
+    colour = {True: WELL, False: ILL, None: UNKNOWN}[caption.well]
+    beside = right - width_of(state, 11) - 9
+    return [text(state, right, 19, 11, ' text-anchor="end"'), dot(beside, 15, colour, bool(caption.well))]
+
+
+@value
+class Legend(Value):
+    """The legend as SVG from its upper left corner, and the height it takes."""
+
+    parts: tuple[str, ...]
+    height: float
+
+
+def draw_legend(scene: Scene, strengths: Mapping[int, tuple[str, float]], room: float) -> Legend:
+    """The legend in lines no wider than ``room``; ``strengths``: colour and width of lines by number of links."""
+    found: list[str] = []
+    x = y = 0.0
+    for sample, wide, words in _entries(scene, strengths):
+        width = wide + width_of(words, 12) + 16
+        if x and x + width > room:
+            x, y = 0.0, y + LEGEND_LINE
+        found.append(_entry(x, y, sample, wide, words))
+        x += width
+    y += LEGEND_LINE if found else 0
+    sentence = " ".join(_DISTANCES)
+    for words in (sentence,) if width_of(sentence, 12) <= room else _DISTANCES:
+        found.append(_entry(0, y, "", 0, words))
+        y += LEGEND_LINE
+    return Legend(tuple(found), y)
+
+
+def _entry(x: float, y: float, sample: str, wide: float, words: str) -> str:
+    return f'<g transform="translate({x:.1f} {y + 8:.1f})">{sample}{text(words, wide, 4, 12, _LOOK)}</g>'
+
+
+def _entries(scene: Scene, strengths: Mapping[int, tuple[str, float]]) -> list[tuple[str, float, str]]:
+    """Each sign, the room it takes, and its meaning."""
+    found: list[tuple[str, float, str]] = []
+    nics = [scene.caption(nic) for nic in scene.nics]
+    if any(nic.well for nic in nics):
+        found.append((dot(5, 0, WELL, True), 15, "link up"))
+    if any(nic.well is False for nic in nics):
+        found.append((dot(5, 0, ILL, False), 15, "link down"))
+    if any(scene.caption(place).host_use for place in scene.topology.places):
+        look = f'rx="4" fill="{NIC_FILL}" stroke="{NIC_LINE}" stroke-width="1.5" stroke-dasharray="5 3"'
+        found.append((f'<rect x="1" y="-7" width="24" height="14" {look}/>', 32, "used by the node itself"))
+    for count, (colour, width) in strengths.items():
+        line = f'<path d="M0 0H26" stroke="{colour}" stroke-width="{width:.1f}"/>'
+        found.append((line, 32, scene.links_in_words(count)))
     return found

@@ -34,17 +34,11 @@ if TYPE_CHECKING:
 MAX_BYTES = 128 << 20
 MAX_VALUES = 5_000_000
 """Ten thousand devices with all their attributes have about one million."""
-
-
 MAX_DEPTH = 64
 """Levels of a document, the lists around its objects among them."""
-
-
 MAX_ALIASED = 100_000
 MAX_SKIPPED = DEEPEST - MAX_DEPTH - 1
 """Levels of YAML that are left out, so that the message here comes before that of ``node.yaml_text``."""
-
-
 _GLIMPSE = 60
 _MARK = "\0nested too deep"
 """Stands for what is taken out while JSON is decoded."""

@@ -53,17 +53,11 @@ from scheduling.explain.obstacles import (
 
 HOLDERS = 3
 """Holders told one by one."""
-
-
 TIMES = "\N{MULTIPLICATION SIGN}"
 AROUND = 60
 """Characters of an expression shown on either side of the place of a mistake."""
-
-
 MOST_NAMES = 8
 """Requests that compete, by name."""
-
-
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 
 

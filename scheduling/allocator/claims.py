@@ -18,8 +18,6 @@ from scheduling.api.quantities import Quantity
 
 RESULTS_MAX = 32
 """Devices that one claim can hold (AllocationResultsMaxSize of the API)."""
-
-
 TOLERATION_PARTS = ("key", "operator", "value", "effect")
 
 

@@ -56,8 +56,6 @@ REFUSALS_PER_STEP: Final = 50
 
 _ASK_EVERY: Final = 256
 """Steps between two questions whether to give up."""
-
-
 _LEARNED_MAX = 100_000
 """Situations that one search remembers, about a kilobyte each."""
 

@@ -212,8 +212,6 @@ def limit_of(claims: Claims) -> Iterator[Obstacle]:
 
 NEAR = 5
 """Names of classes that are offered."""
-
-
 _LIBRARY = str(MissingLibrary())
 _INDEX = re.compile(r"selectors\[(\d+)\]")
 _REQUEST = re.compile(r"spec\.devices\.requests\[(\d+)\](?:\.firstAvailable\[(\d+)\])?")

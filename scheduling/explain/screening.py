@@ -45,8 +45,6 @@ from scheduling.explain.verdict import gist
 DRIVER = "device.driver"
 MOST_VALUES = 4
 """Lines for one condition with different values."""
-
-
 EXAMPLES = 3
 """Values that are told in one line."""
 

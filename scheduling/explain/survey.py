@@ -28,8 +28,6 @@ from scheduling.explain.verdict import MANY, Group, NodeFinding, Outcome, Seen, 
 
 Progress = Callable[[int, int], None]
 """Nodes done, nodes in all."""
-
-
 _WORD = 120
 SHOWN = 8
 """Claims that a title names."""

@@ -220,8 +220,6 @@ _WITHOUT_NAMES = (
     Competing,
     SearchEnded,
 )
-
-
 MANY = 12
 """Groups that a person reads through; beyond, coarser ones are made."""
 

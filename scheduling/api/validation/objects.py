@@ -37,8 +37,6 @@ Object = Mapping[str, Any]
 _CLASS_CONFIGS: Final = 32
 _QUOTA_PREFIX: Final = "requests."
 """Before the name of an extended resource in a ResourceQuota; the whole must be a label key, too."""
-
-
 _Judge = Callable[[dict[str, Any], dict[str, Any] | None], Iterator[Cause]]
 
 

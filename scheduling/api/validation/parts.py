@@ -52,8 +52,6 @@ _EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _OPERATORS: Final = ("Equal", "Exists")
 NODE_FIELDS: Final = ("nodeName", "nodeSelector", "allNodes")
 """The ways to choose nodes; a slice or a device uses exactly one."""
-
-
 _PARAMETERS_BYTES: Final = 10 * 1024
 _MOST_SELECTORS: Final = 32
 _EXPRESSION_BYTES: Final = 10 * 1024

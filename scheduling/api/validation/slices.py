@@ -48,8 +48,6 @@ from scheduling.api.validation.shapes import DEVICE
 _DEVICES: Final = 128
 _DEVICES_WITH_MORE: Final = 64
 """Limit where a device has taints, uses counters or has lists as attributes."""
-
-
 _COUNTER_SETS: Final = 8
 _PER_DEVICE: Final = "perDeviceNodeSelection"
 _SLICE_NODE_FIELDS: Final = ", ".join((*NODE_FIELDS, _PER_DEVICE))
@@ -64,19 +62,13 @@ _VALUE_BYTES: Final = 64
 _SCALARS: Final = ("int", "bool", "string", "version")
 LISTS: Final = ("ints", "bools", "strings", "versions")
 """Fields of list attributes (KEP-5491)."""
-
-
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
 _PRE_RELEASE: Final = r"(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _BUILD: Final = r"[0-9a-zA-Z-]+"
-
-
 _VERSION: Final = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PRE_RELEASE}(\.{_PRE_RELEASE})*)?(\+{_BUILD}(\.{_BUILD})*)?"
 )
 """A version by semver.org 2.0.0."""
-
-
 Spec = Mapping[str, Any]
 
 

@@ -10,7 +10,7 @@ from node.inventory.places import places_of
 from node.inventory.recordings.source import read
 from node.topology.build import topology_of
 from node.topology.model import Cell, CellLevel, Place, Topology
-from ostler.drawing.matrix import relation
+from ostler.drawing.text_forms import relation
 from sandbox.nodes import path
 from tests.node.topology.machines import Machine, machine, names
 

@@ -11,8 +11,7 @@ from node.offer import Offer
 from node.topology.build import topology_of
 from node.topology.model import Place, PlaceOverride
 from ostler.admin.service import devices_message
-from ostler.drawing.captions import captions_of
-from ostler.drawing.scene import Caption, Scene
+from ostler.drawing.scene import Caption, Scene, captions_of
 from sandbox.nodes import path
 
 HOSTILE = ("</text><script>alert(1)</script>", "a & b", '" onload="x', "\x1b[31mred\x00", "]]>", "\ud800", "名前" * 9)

@@ -13,9 +13,8 @@ from node.topology.build import topology_of
 from node.topology.model import Place, Topology
 from ostler.config.topology import load_overrides
 from ostler.drawing.arrangement import Arrangement, Rectangle, arrange
-from ostler.drawing.parts import ILL
 from ostler.drawing.scene import Box, Caption, Scene, boxes_of
-from ostler.drawing.svg import draw_svg
+from ostler.drawing.svg import ILL, draw_svg
 from ostler.drawing.text import clipped, width_of
 from sandbox.nodes import names, path
 from tests.node.topology.machines import pci_trees

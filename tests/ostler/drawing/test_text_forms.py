@@ -7,11 +7,8 @@ import json
 import pytest
 
 from node.topology.model import Topology
-from ostler.drawing.captions import captions_of
-from ostler.drawing.document import topology_document
-from ostler.drawing.matrix import draw_matrix
-from ostler.drawing.scene import Scene
-from ostler.drawing.tree import draw_tree
+from ostler.drawing.scene import Scene, captions_of
+from ostler.drawing.text_forms import draw_matrix, draw_tree, topology_document
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.nodes import names
 from tests.ostler.drawing.scenes import hostile, recorded
