@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sandbox.step import Step
+from sandbox.step import TourStep
 from sandbox.yamltext import indented
 
 WIDTH = 100
@@ -21,7 +21,7 @@ MOST = 8
 Facts = Mapping[str, Any]
 
 
-def brief(step: Step) -> list[str]:
+def brief(step: TourStep) -> list[str]:
     """The step's lines, its title first."""
     told = _TOLD.get(step.key, _anything)(step.seen)
     lines = [line for each in told for line in _wrapped(each, "   ")]

@@ -11,8 +11,8 @@ from node.documents import DocumentRefused
 from node.given import read_given
 from node.yaml_text import parse_yaml_all
 from sandbox.cluster import samples
-from sandbox.cluster.client import Refused
-from sandbox.cluster.cluster import Cluster, NotServed, PodOutcome
+from sandbox.cluster.client import RequestRefused
+from sandbox.cluster.cluster import PodOutcome, SandboxCluster, UnknownKind
 from sandbox.cluster.manifests import ManifestError
 from sandbox.cluster.views import claim_view, outcome_view, slice_lines, slice_view
 from sandbox.kubelet.dra.manager import UnprepareError
@@ -80,7 +80,7 @@ class ClaimCommands:
             await self._node.freed(name, namespace)
 
     def _told(
-        self, command: Callable[[Cluster, Sequence[str]], Awaitable[None]]
+        self, command: Callable[[SandboxCluster, Sequence[str]], Awaitable[None]]
     ) -> Callable[[Sequence[str]], Awaitable[None]]:
         """The command with a cluster, and with what goes wrong told."""
 
@@ -92,12 +92,12 @@ class ClaimCommands:
                 await command(self._node.cluster, words)
             except OSError as error:
                 sys.stdout.write(f"   {error.filename}: {error.strerror}\n")
-            except (ApiFailed, UnprepareError, ManifestError, NotServed, DocumentRefused) as error:
+            except (ApiFailed, UnprepareError, ManifestError, UnknownKind, DocumentRefused) as error:
                 sys.stdout.write(f"   {error}\n")
 
         return run
 
-    async def _slices(self, cluster: Cluster, words: Sequence[str]) -> None:
+    async def _slices(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         views = [slice_view(each) for each in await cluster.slices()]
         if words:
             found = [device for view in views for device in view["devices"] if device["name"] == words[0]]
@@ -105,10 +105,10 @@ class ClaimCommands:
         else:
             sys.stdout.write("".join(f"   {line}\n" for line in slice_lines(views)) or "   none\n")
 
-    async def _claims(self, cluster: Cluster, words: Sequence[str]) -> None:
+    async def _claims(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         _tell([claim_view(each) for each in await cluster.claims()])
 
-    async def _claim(self, cluster: Cluster, words: Sequence[str]) -> None:
+    async def _claim(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         count = int(words[0]) if words else 1
         if count < 1 or len(words) > 2:
             raise ValueError(words)
@@ -116,15 +116,15 @@ class ClaimCommands:
         await cluster.apply([samples.template(name, count, match=words[1] if len(words) == 2 else "")])
         self._ran(await cluster.run(samples.pod(name, name)))
 
-    async def _apply(self, cluster: Cluster, words: Sequence[str]) -> None:
+    async def _apply(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         text = read_given(Path(words[0]), MAX_MANIFEST, fifo=True)
         documents = [each for each in parse_yaml_all(text) if each]
         for document in documents:
             if not isinstance(document, dict):
-                raise NotServed(str(document))
+                raise UnknownKind(str(document))
             try:
                 outcomes = await cluster.apply([document])
-            except Refused as error:
+            except RequestRefused as error:
                 # The others of the file may be fine.
                 sys.stdout.write(f"   {error}\n")
                 continue
@@ -135,14 +135,14 @@ class ClaimCommands:
         # A DeviceTaintRule may be among them.
         await self.evict()
 
-    async def _retry(self, cluster: Cluster, words: Sequence[str]) -> None:
+    async def _retry(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         self._ran(await cluster.retry(*self._place(words[0])))
 
-    async def _explain(self, cluster: Cluster, words: Sequence[str]) -> None:
+    async def _explain(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         for line in (await self._node.explained(*self._place(words[0]))).splitlines():
             sys.stdout.write(f"   {line}".rstrip() + "\n")
 
-    async def _end(self, cluster: Cluster, words: Sequence[str]) -> None:
+    async def _end(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         await cluster.end(*self._place(words[0]))
         del self.pods[words[0]]
 

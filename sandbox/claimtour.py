@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from sandbox.cluster import samples
 from sandbox.cluster.classes import DRIVER
-from sandbox.cluster.cluster import Cluster, PodOutcome
+from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.cluster.views import outcome_view, slice_view, tainted
-from sandbox.hardware import Part, RecordedHardware
+from sandbox.hardware import HardwarePart, RecordedHardware
 from sandbox.node import SandboxNode
-from sandbox.step import Step
+from sandbox.step import TourStep
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -31,13 +31,13 @@ SECONDS = 15.0
 """How long a step waits for what it shows."""
 
 
-async def claim_tour(node: SandboxNode) -> AsyncIterator[Step]:
+async def claim_tour(node: SandboxNode) -> AsyncIterator[TourStep]:
     """Publish, allocate beside a device plugin, fail, heal, release; both doors; a pair; islands."""
     cluster = node.cluster
     if cluster is None or await node.published() is None:
         return
     slices = await cluster.slices(DRIVER)
-    yield Step("slices", "It published these devices for claims", [slice_view(each) for each in slices])
+    yield TourStep("slices", "It published these devices for claims", [slice_view(each) for each in slices])
     devices = [device for each in slices for device in each["spec"].get("devices") or () if not device.get("taints")]
     kinds = {_text(device, "type") for device in devices}
     kind = next((kind for kind in KINDS if kind in kinds), None)
@@ -53,14 +53,14 @@ async def claim_tour(node: SandboxNode) -> AsyncIterator[Step]:
         yield await _islands(node, cluster)
 
 
-async def _one(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIterator[Step]:
+async def _one(node: SandboxNode, cluster: SandboxCluster, kind: str) -> AsyncIterator[TourStep]:
     """One device by a claim, and one by a device plugin where there is one."""
     async with _template(cluster, samples.template("tour-one", kind=kind)) as name:
         plugin = next((name for name, free in sorted(node.kubelet.allocatable().items()) if free), None)
         pod = await cluster.run(samples.pod("claim-1", name, {plugin: 1} if plugin else None))
         beside = f" beside one with {plugin} of the device plugin" if plugin else ""
         title = f"A pod has a container with a claim for {KINDS[kind]}{beside}, and they get"
-        yield Step("claim", title, outcome_view(pod))
+        yield TourStep("claim", title, outcome_view(pod))
         if pod.running and node.hardware is not None:
             async for step in _failure(node, cluster, node.hardware, pod):
                 yield step
@@ -68,10 +68,10 @@ async def _one(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIterator[
         await _end(node, cluster, "claim-1")
         left = sorted(path.name for path in node.cdi.glob(f"{DRIVER}-claim_*"))
         claims = [claim["metadata"]["name"] for claim in await cluster.claims()]
-        yield Step("released", "The pod ended; of its claim there is left", {"claims": claims, "specs": left})
+        yield TourStep("released", "The pod ended; of its claim there is left", {"claims": claims, "specs": left})
 
 
-async def _both_doors(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIterator[Step]:
+async def _both_doors(node: SandboxNode, cluster: SandboxCluster, kind: str) -> AsyncIterator[TourStep]:
     """Devices at both doors: what one has given is withdrawn from the other, and is back when it is free."""
     before = node.kubelet.allocatable()
     published = [device for device in await node.devices() if "published" in device]
@@ -85,13 +85,13 @@ async def _both_doors(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIt
         taints = await _until(lambda: _other_door(cluster), bool)
         await _until(lambda: _allocatable(node, resource), lambda count: count < before[resource])
         told = await node.agent.command("holds")
-        yield Step(
+        yield TourStep(
             "holds",
             "A pod took one device and a claim another: each is withheld from the other door",
             told.splitlines(),
         )
         seen = {"allocatable": {resource: node.kubelet.allocatable()[resource]}, "taints": taints}
-        yield Step("withdrawn", "What is left for others meanwhile", seen)
+        yield TourStep("withdrawn", "What is left for others meanwhile", seen)
         await node.over(pod.pod)
         await _end(node, cluster, "both-1")
         left = await _until(lambda: _allocatable(node, resource), lambda count: count == before[resource])
@@ -99,22 +99,24 @@ async def _both_doors(node: SandboxNode, cluster: Cluster, kind: str) -> AsyncIt
             "allocatable": {resource: left},
             "taints": await _until(lambda: _other_door(cluster), lambda found: not found),
         }
-        yield Step("offered_again", "Both ended, and all is offered at both doors again", seen)
+        yield TourStep("offered_again", "Both ended, and all is offered at both doors again", seen)
 
 
 async def _allocatable(node: SandboxNode, resource: str) -> int:
     return node.kubelet.allocatable().get(resource, 0)
 
 
-async def _pair(node: SandboxNode, cluster: Cluster) -> Step:
+async def _pair(node: SandboxNode, cluster: SandboxCluster) -> TourStep:
     """A GPU and a NIC below one PCIe switch."""
     async with _template(cluster, samples.pair("tour-pair", "gpu", "nic", "switch")) as name:
         pod = await cluster.run(samples.pod("pair-1", name))
         await _end(node, cluster, "pair-1")
-    return Step("claim_pair", "A pod asked for a GPU and a NIC that have a PCIe switch in common", outcome_view(pod))
+    return TourStep(
+        "claim_pair", "A pod asked for a GPU and a NIC that have a PCIe switch in common", outcome_view(pod)
+    )
 
 
-async def _islands(node: SandboxNode, cluster: Cluster) -> Step:
+async def _islands(node: SandboxNode, cluster: SandboxCluster) -> TourStep:
     """GPUs that belong together, and a claim for which nothing is left."""
     seen: list[Json] = []
     async with _template(cluster, samples.template("tour-island", ISLAND, match=f"cell{ISLAND}")) as name:
@@ -124,12 +126,12 @@ async def _islands(node: SandboxNode, cluster: Cluster) -> Step:
             running = pod.running
             seen.append(outcome_view(pod))
         await _end(node, cluster, *(str(each["pod"]) for each in seen))
-    return Step("islands", f"Pods asked for {ISLAND} GPUs that agree in cell{ISLAND}, until there were none", seen)
+    return TourStep("islands", f"Pods asked for {ISLAND} GPUs that agree in cell{ISLAND}, until there were none", seen)
 
 
 async def _failure(
-    node: SandboxNode, cluster: Cluster, hardware: RecordedHardware, pod: PodOutcome
-) -> AsyncIterator[Step]:
+    node: SandboxNode, cluster: SandboxCluster, hardware: RecordedHardware, pod: PodOutcome
+) -> AsyncIterator[TourStep]:
     """The device of a claim fails: its slice says so, and so does the pod's status."""
     device = next(iter(pod.claims.values()))[0].rpartition("/")[2]
     part = hardware.breakable([device])
@@ -140,19 +142,19 @@ async def _failure(
     taints = await _until(lambda: _taints(cluster), lambda found: device in found)
     health = await _until(lambda: _health(node, pod), lambda found: "Unhealthy" in str(found))
     title = f"{part} of the claim {_fault(part)}; no new claim gets it, and the pod's status says so"
-    yield Step("claim_failure", title, {"part": str(part), "taints": taints, "podStatus": health})
+    yield TourStep("claim_failure", title, {"part": str(part), "taints": taints, "podStatus": health})
     if part.gpu:
         told = await node.agent.command("health", "--faults")
-        yield Step("health", "What is known of it, and what ends it", told.splitlines())
+        yield TourStep("health", "What is known of it, and what ends it", told.splitlines())
     hardware.heal(part)
     await node.agent.rescan()
     taints = await _until(lambda: _taints(cluster), lambda found: device not in found)
     health = await _until(lambda: _health(node, pod), lambda found: "Unhealthy" not in str(found))
     seen = {"part": str(part), "taints": taints, "podStatus": health}
-    yield Step("claim_recovery", f"{part} is back, and its taint is gone", seen)
+    yield TourStep("claim_recovery", f"{part} is back, and its taint is gone", seen)
 
 
-async def _end(node: SandboxNode, cluster: Cluster, *pods: str) -> None:
+async def _end(node: SandboxNode, cluster: SandboxCluster, *pods: str) -> None:
     """End those pods; what they had is offered again then, so that the next step does not find it draining."""
     for pod in pods:
         await cluster.end(pod)
@@ -161,19 +163,19 @@ async def _end(node: SandboxNode, cluster: Cluster, *pods: str) -> None:
 
 
 @asynccontextmanager
-async def _template(cluster: Cluster, template: Json) -> AsyncIterator[str]:
+async def _template(cluster: SandboxCluster, template: Json) -> AsyncIterator[str]:
     """The name of the template, for as long as it is there."""
     await cluster.apply([template])
     yield template["metadata"]["name"]
     await cluster.remove(template)
 
 
-async def _other_door(cluster: Cluster) -> dict[str, list[str]]:
+async def _other_door(cluster: SandboxCluster) -> dict[str, list[str]]:
     """Taints of devices that somebody has through the plugin door."""
     return {name: taints for name, taints in (await _taints(cluster)).items() if "other-door" in str(taints)}
 
 
-async def _taints(cluster: Cluster) -> dict[str, list[str]]:
+async def _taints(cluster: SandboxCluster) -> dict[str, list[str]]:
     return tainted(await cluster.slices(DRIVER))
 
 
@@ -198,7 +200,7 @@ async def _until(look: Callable[[], Awaitable[T]], enough: Callable[[T], bool]) 
         await asyncio.sleep(0.05)
 
 
-def _fault(part: Part) -> str:
+def _fault(part: HardwarePart) -> str:
     return "fails" if part.gpu else "loses its link"
 
 

@@ -36,7 +36,7 @@ class NotPossible(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HardwarePart:
     """A GPU or NIC: its PCI address, what people call it, and the names that it is found by.
 
     ``port``: address of the function whose link it has, for a virtual function without an interface on the host.
@@ -68,7 +68,7 @@ class RecordedHardware:
         """Name of the recorded node."""
         return self._recording.name
 
-    def find(self, wanted: str) -> Part:
+    def find(self, wanted: str) -> HardwarePart:
         """The part with this PCI address or device name; a GPU also by index or UUID (its own or a MIG device's).
 
         A NIC also by the name of its interface or RDMA device. Raises NoSuchPart.
@@ -78,7 +78,7 @@ class RecordedHardware:
                 return part
         raise NoSuchPart(wanted, tuple(part.label for part in self.parts))
 
-    def breakable(self, names: Iterable[str]) -> Part | None:
+    def breakable(self, names: Iterable[str]) -> HardwarePart | None:
         """What can fail of these devices: a GPU, or the port that one has its link from; None for others."""
         for name in names:
             try:
@@ -89,7 +89,7 @@ class RecordedHardware:
                 continue
         return None
 
-    def fail(self, part: Part | int, error: str = LOST) -> None:
+    def fail(self, part: HardwarePart | int, error: str = LOST) -> None:
         """Break it: every call about an NVIDIA GPU fails with ``error``, another GPU loses its driver, a NIC its link.
 
         An int is the GPU of that index. Raises NotPossible for a NIC without a link of its own.
@@ -100,27 +100,27 @@ class RecordedHardware:
         self._errors[broken.address] = error
         self._set(broken, Damage.LOST if broken.gpu else Damage.DOWN)
 
-    def unplug(self, part: Part | int) -> None:
+    def unplug(self, part: HardwarePart | int) -> None:
         """Take it off the bus, a NIC along with its virtual functions."""
         self._set(self._part(part), Damage.GONE)
 
-    def take(self, part: Part) -> None:
+    def take(self, part: HardwarePart) -> None:
         """Move a NIC's interface out of the host's network namespace, as a pod does. Raises NotPossible for GPUs."""
         if part.gpu:
             raise NotPossible(f"{part} has no interface that a pod could take")
         self._set(part, Damage.TAKEN)
 
-    def heal(self, part: Part | int) -> None:
+    def heal(self, part: HardwarePart | int) -> None:
         """Whatever happened to it, it is as it was."""
         address = self._part(part).address
         self._damages.pop(address, None)
         self._errors.pop(address, None)
         self._write()
 
-    def _part(self, part: Part | int) -> Part:
+    def _part(self, part: HardwarePart | int) -> HardwarePart:
         return self.find(str(part)) if isinstance(part, int) else part
 
-    def _set(self, part: Part, damage: Damage) -> None:
+    def _set(self, part: HardwarePart, damage: Damage) -> None:
         self._damages[part.address] = damage
         self._write()
 
@@ -135,7 +135,7 @@ class RecordedHardware:
         write_whole(self.path, text.encode())
 
 
-def _parts(facts: NodeFacts) -> Iterator[Part]:
+def _parts(facts: NodeFacts) -> Iterator[HardwarePart]:
     """GPUs first, then NICs, each in the order of its driver or address."""
     for gpu in facts.nvml.gpus if facts.nvml is not None else ():
         address = pci_address(gpu.bus_id) or ""
@@ -153,12 +153,12 @@ def _is_amd_gpu(function: PciFunction) -> bool:
     return function.vendor == _AMD and function.class_code.startswith(("0x03", "0x12"))
 
 
-def _gpu(index: int, address: str, more: set[str | None]) -> Part:
+def _gpu(index: int, address: str, more: set[str | None]) -> HardwarePart:
     names = {str(index), f"GPU{index}", address, f"gpu-{address_label(address)}", *more}
-    return Part(address, str(index), True, frozenset(name for name in names if name))
+    return HardwarePart(address, str(index), True, frozenset(name for name in names if name))
 
 
-def _nic(function: PciFunction, facts: NodeFacts) -> Part:
+def _nic(function: PciFunction, facts: NodeFacts) -> HardwarePart:
     assert facts.sysfs is not None
     own = [each for each in facts.sysfs.interfaces if each.path == f"{function.path}/net/{each.name}"]
     # A representor is beside its port's own interface and stands for another function.
@@ -167,4 +167,4 @@ def _nic(function: PciFunction, facts: NodeFacts) -> Part:
     label = address_label(function.address)
     names = frozenset({function.address, f"nic-{label}", f"rdma-{label}", *ports, *rdma})
     port = function.physfn if not ports else None
-    return Part(function.address, ports[0] if ports else function.address, False, names, port)
+    return HardwarePart(function.address, ports[0] if ports else function.address, False, names, port)

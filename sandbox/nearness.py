@@ -8,7 +8,7 @@ from node.topology.model import Place
 from protos.agent.v1alpha1 import agent_pb2
 
 
-class Nearness:
+class DeviceDistances:
     """Distances between devices by the ids that they are offered under.
 
     The agent's topology has the last word, since an override file may have moved a device; virtual functions, which it

@@ -21,13 +21,13 @@ from google.protobuf.json_format import MessageToDict
 
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.apiserver.server import ApiServer
-from sandbox.cluster.client import Client, KubeletApi
-from sandbox.cluster.cluster import Cluster
+from sandbox.cluster.client import ClusterClient, KubeletApi
+from sandbox.cluster.cluster import SandboxCluster
 from sandbox.hardware import RecordedHardware
 from sandbox.kubelet.allocation import Order
-from sandbox.kubelet.dra.settings import DraSettings
+from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.kubelet import Kubelet
-from sandbox.kubelet.pods import Admission, Container, Pod
+from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
 from sandbox.process import AgentProcess
 
 NODE_NAME = "sandbox"
@@ -44,7 +44,7 @@ The first scan of 1,000 devices has taken 19 on two cores that had eight other n
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PodResult:
     """A pod that asked for devices: the verdict, and what its container would get (field names are the API's).
 
     ``asked``: how many of each resource.
@@ -52,7 +52,7 @@ class Given:
 
     pod: str
     asked: Mapping[str, int]
-    admission: Admission
+    admission: PodAdmitResult
     response: Mapping[str, object]
 
     @property
@@ -91,11 +91,11 @@ class SandboxNode:
         self.root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
         self.server = ApiServer() if cluster else None
         name = (flags or {}).get("--node-name", NODE_NAME)
-        client = Client(self.server.url) if self.server is not None else None
-        dra = DraSettings(KubeletApi(client, name) if client is not None else None)
+        client = ClusterClient(self.server.url) if self.server is not None else None
+        dra = DraManagerSettings(KubeletApi(client, name) if client is not None else None)
         self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval, order=order, dra=dra)
         self.cdi = self.root / "cdi"
-        self.cluster = Cluster(client, name, self.kubelet, [self.cdi]) if client is not None else None
+        self.cluster = SandboxCluster(client, name, self.kubelet, [self.cdi]) if client is not None else None
         try:
             self.hardware = RecordedHardware(recorded, self.root / "node.yaml") if recorded is not None else None
         except BaseException:
@@ -212,11 +212,11 @@ class SandboxNode:
         behind = [name for name, tainted in published.items() if tainted != (name in held)]
         return f"taints are not written yet: {', '.join(behind)}" if behind else ""
 
-    async def give(self, resource: str, count: int) -> Given:
+    async def give(self, resource: str, count: int) -> PodResult:
         """Admit a pod with one container that asks for ``count`` of ``resource``."""
         return await self.give_together({resource: count})
 
-    async def give_together(self, asked: Mapping[str, int]) -> Given:
+    async def give_together(self, asked: Mapping[str, int]) -> PodResult:
         """Admit a pod with one container that asks for so many of each resource."""
         name = f"pod-{next(self._pods)}"
         uid = self._uids[name] = self._bound(name, asked)
@@ -229,7 +229,7 @@ class SandboxNode:
             options = await self.kubelet.run_options(pod, "main")
             response = asdict(options) if options is not None else {}
             response = {key: value for key, value in response.items() if value}
-        return Given(pod.name, asked, admission, response)
+        return PodResult(pod.name, asked, admission, response)
 
     def end(self, pod: str) -> None:
         """End the pod of that name, so that its devices are free again."""

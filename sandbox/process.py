@@ -28,7 +28,7 @@ class AgentFailed(Exception):
         self.log = log
 
 
-class CommandFailed(Exception):
+class AgentCommandFailed(Exception):
     """A command of ostler's ended with an error; ``problem`` is what it wrote."""
 
     def __init__(self, command: str, problem: str) -> None:
@@ -116,13 +116,13 @@ class AgentProcess:
         return answer
 
     async def command(self, *words: str) -> str:
-        """What ``ostler WORDS`` says of it; raises ``CommandFailed``."""
+        """What ``ostler WORDS`` says of it; raises ``AgentCommandFailed``."""
         command = [sys.executable, "-m", "ostler", *words, "--socket", str(self._socket)]
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
         out, err = await process.communicate()
         if process.returncode:
-            raise CommandFailed(" ".join(words), err.decode(errors="replace").strip())
+            raise AgentCommandFailed(" ".join(words), err.decode(errors="replace").strip())
         return out.decode()
 
     async def slices(self) -> agent_pb2.ListSlicesResponse | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TourStep:
     """A step of the tour: a key for programs, a title for people, and what was seen."""
 
     key: str

@@ -16,10 +16,10 @@ from sandbox.brief import brief, offered
 from sandbox.claimprompt import HELP as CLAIM_HELP
 from sandbox.claimprompt import ClaimCommands
 from sandbox.cluster.views import slice_lines
-from sandbox.hardware import NoSuchPart, NotPossible, Part, RecordedHardware
+from sandbox.hardware import HardwarePart, NoSuchPart, NotPossible, RecordedHardware
 from sandbox.node import SandboxNode
-from sandbox.process import AgentFailed, CommandFailed
-from sandbox.step import Step
+from sandbox.process import AgentCommandFailed, AgentFailed
+from sandbox.step import TourStep
 from sandbox.tour import capacity, described
 from sandbox.yamltext import indented
 
@@ -46,7 +46,7 @@ HELP = f"""\
 """
 
 
-def show(step: Step, *, verbose: bool = False) -> None:
+def show(step: TourStep, *, verbose: bool = False) -> None:
     """Tell one step, in brief unless ``verbose``."""
     if not verbose:
         sys.stdout.write("\n".join(brief(step)) + "\n")
@@ -164,7 +164,7 @@ class Prompt:
         except (IndexError, ValueError):
             usage = next(line for line in HELP.splitlines() if line.split()[0] == words[0])
             sys.stdout.write(f"   usage: {usage.strip()}\n")
-        except (NoSuchPart, NotPossible, CommandFailed, AgentFailed, TimeoutError) as error:
+        except (NoSuchPart, NotPossible, AgentCommandFailed, AgentFailed, TimeoutError) as error:
             sys.stdout.write(f"   {error}\n")
         except grpc.aio.AioRpcError as error:
             sys.stdout.write(f"   the agent does not answer: {error.details()}; 'kill-agent' starts it again\n")
@@ -262,7 +262,7 @@ class Prompt:
     async def _heal(self, words: Sequence[str]) -> None:
         await self._change(words[0], RecordedHardware.heal)
 
-    async def _change(self, name: str, happens: Callable[[RecordedHardware, Part], None]) -> None:
+    async def _change(self, name: str, happens: Callable[[RecordedHardware, HardwarePart], None]) -> None:
         hardware = self._node.hardware
         if hardware is None:
             sys.stdout.write("   this machine's own hardware is not broken on purpose\n")

@@ -12,24 +12,24 @@ from google.protobuf.json_format import MessageToDict
 
 from sandbox.claimtour import claim_tour
 from sandbox.configuration import NIC_RESOURCES
-from sandbox.nearness import Nearness
-from sandbox.node import Given, SandboxNode
-from sandbox.step import Step
+from sandbox.nearness import DeviceDistances
+from sandbox.node import PodResult, SandboxNode
+from sandbox.step import TourStep
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel.com/i915")
 
 
-async def tour(node: SandboxNode) -> AsyncIterator[Step]:
+async def tour(node: SandboxNode) -> AsyncIterator[TourStep]:
     """Find, register, allocate, fail, heal, allocate together; then the same devices with claims, and who has what."""
     status = await node.registered()
     devices = await node.devices()
-    yield Step("devices", "The agent found these devices", devices)
+    yield TourStep("devices", "The agent found these devices", devices)
     if len((await node.agent.topology()).places) > 1:
         drawn = await node.agent.command("topology", "-o", "matrix")
-        yield Step("topology", "This is how near they are to each other", drawn.splitlines())
+        yield TourStep("topology", "This is how near they are to each other", drawn.splitlines())
     resources = [MessageToDict(item, preserving_proto_field_name=True) for item in status.resources]
-    yield Step("resources", "It registered these resources with the kubelet", resources)
-    yield Step("capacity", "The kubelet now offers", capacity(node))
+    yield TourStep("resources", "It registered these resources with the kubelet", resources)
+    yield TourStep("capacity", "The kubelet now offers", capacity(node))
     given = []
     for resource, count in sorted(node.kubelet.allocatable().items()):
         if count:
@@ -41,11 +41,13 @@ async def tour(node: SandboxNode) -> AsyncIterator[Step]:
         yield step
 
 
-async def _plugin_tour(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step]:
+async def _plugin_tour(node: SandboxNode, given: list[PodResult]) -> AsyncIterator[TourStep]:
     """What happens to pods with devices of the plugin door."""
-    yield Step("allocations", "Pods asked for devices, and their containers get", [described(each) for each in given])
+    yield TourStep(
+        "allocations", "Pods asked for devices, and their containers get", [described(each) for each in given]
+    )
     refused = await node.give(next(iter(given[0].asked)), 1000)
-    yield Step("refused", "A pod that asks for more than there is, is refused", described(refused))
+    yield TourStep("refused", "A pod that asks for more than there is, is refused", described(refused))
     if node.hardware is not None:
         async for step in _failures(node, given):
             yield step
@@ -55,7 +57,7 @@ async def _plugin_tour(node: SandboxNode, given: list[Given]) -> AsyncIterator[S
         yield step
 
 
-async def _pairs(node: SandboxNode) -> AsyncIterator[Step]:
+async def _pairs(node: SandboxNode) -> AsyncIterator[TourStep]:
     """Pods that ask for a GPU and a NIC: each NIC should be the one that is nearest to its GPU."""
     free = node.kubelet.allocatable()
     gpu = next((name for name in GPU_RESOURCES if free.get(name)), None)
@@ -65,16 +67,16 @@ async def _pairs(node: SandboxNode) -> AsyncIterator[Step]:
     pods = [await node.give_together({gpu: 1, nic: 1}) for _ in range(2)]
     served = [pod for pod in pods if pod.admission.admitted]
     if served:
-        near = Nearness(await node.agent.devices(), await node.agent.topology())
+        near = DeviceDistances(await node.agent.devices(), await node.agent.topology())
         seen = [
             {**described(pod), "proximity": near.between(pod.devices[gpu][0], pod.devices[nic][0])} for pod in served
         ]
-        yield Step("pairs", "Pods asked for a GPU and a NIC, and get the NIC that is near their GPU", seen)
+        yield TourStep("pairs", "Pods asked for a GPU and a NIC, and get the NIC that is near their GPU", seen)
     for pod in served:
         await node.over(pod.pod)
 
 
-async def _failures(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step]:
+async def _failures(node: SandboxNode, given: list[PodResult]) -> AsyncIterator[TourStep]:
     """A GPU falls off the bus and comes back, or a NIC loses its link; only its own devices are touched."""
     assert node.hardware is not None
     breakable = [(each, part) for each in given if (part := node.hardware.breakable(each.ids)) is not None]
@@ -87,7 +89,7 @@ async def _failures(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step
     node.hardware.fail(part)
     changes = list((await node.agent.rescan()).changes)
     lost = await _healthy_now(node, resource)
-    yield Step(
+    yield TourStep(
         "failure",
         f"{part} {what}; running pods keep it, no new pod gets it",
         {"part": str(part), "changes": changes, "allocatable_before": before, "allocatable": lost},
@@ -95,7 +97,7 @@ async def _failures(node: SandboxNode, given: list[Given]) -> AsyncIterator[Step
     node.hardware.heal(part)
     changes = list((await node.agent.rescan()).changes)
     healed = await _healthy_now(node, resource)
-    yield Step(
+    yield TourStep(
         "recovery",
         f"{part} is back, and so are its devices, without a restart",
         {"part": str(part), "changes": changes, "allocatable": healed},
@@ -119,7 +121,7 @@ def capacity(node: SandboxNode) -> dict[str, dict[str, int]]:
     }
 
 
-def described(given: Given) -> dict[str, object]:
+def described(given: PodResult) -> dict[str, object]:
     """A pod's fate as plain data."""
     facts: dict[str, object] = {"pod": given.pod, "asked": dict(given.asked)}
     if not given.admission.admitted:

@@ -11,16 +11,16 @@ from pathlib import Path
 import yaml
 
 from sandbox.apiserver.server import ApiServer
-from sandbox.cluster.client import Client, KubeletApi
-from sandbox.cluster.cluster import Cluster
-from sandbox.kubelet.dra.settings import DraSettings
+from sandbox.cluster.client import ClusterClient, KubeletApi
+from sandbox.cluster.cluster import SandboxCluster
+from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.kubelet import Kubelet
 
 HERE = Path(__file__).parent
 NODE = "workbench"
 
 
-async def published(cluster: Cluster, broken: int) -> None:
+async def published(cluster: SandboxCluster, broken: int) -> None:
     """Wait for the slices with so many broken LEDs, and show them."""
     while True:
         slices = await cluster.slices("led.example.com")
@@ -38,9 +38,9 @@ async def show(root: Path) -> None:
     board.write_text("led-0 red\nled-1 red\nled-2 green\n")
     cdi.mkdir()
     with ApiServer() as server:
-        client = Client(server.url)
-        kubelet = Kubelet(root / "kubelet", reconcile_interval=0.1, dra=DraSettings(KubeletApi(client, NODE)))
-        cluster = Cluster(client, NODE, kubelet, [cdi])
+        client = ClusterClient(server.url)
+        kubelet = Kubelet(root / "kubelet", reconcile_interval=0.1, dra=DraManagerSettings(KubeletApi(client, NODE)))
+        cluster = SandboxCluster(client, NODE, kubelet, [cdi])
         await cluster.start()
         async with kubelet:
             flags = {"--board": board, "--node": NODE, "--kubeconfig": server.kubeconfig(root / "kubeconfig")}

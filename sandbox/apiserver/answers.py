@@ -12,7 +12,7 @@ from sandbox.apiserver.objects import Change, Objects
 from sandbox.apiserver.pages import Pages
 from sandbox.apiserver.patches import MERGE, patched
 from sandbox.apiserver.refusals import (
-    Refusal,
+    StatusError,
     bad_request,
     conflict,
     expired,
@@ -21,14 +21,14 @@ from sandbox.apiserver.refusals import (
     too_large_version,
 )
 from sandbox.apiserver.routes import Route
-from sandbox.apiserver.selectors import Selector, selector
+from sandbox.apiserver.selectors import ListSelector, selector
 from sandbox.apiserver.translation import incoming, outgoing
 from sandbox.apiserver.watching import Watch, Watches
 from scheduling.api.validation.cause import forbidden, not_supported
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """`body`: an object, or a text; `stream`: events, in place of a body; None among them: nothing for now."""
 
     code: int = HTTPStatus.OK
@@ -38,14 +38,14 @@ class Answer:
 
 
 class Answers:
-    """All raise Refusal."""
+    """All raise StatusError."""
 
     def __init__(self, objects: Objects, watches: Watches) -> None:
         self._objects = objects
         self._watches = watches
         self.pages = Pages()
 
-    def answer(self, route: Route, body: object, content_type: str) -> Answer:
+    def answer(self, route: Route, body: object, content_type: str) -> Reply:
         """Carry out a request."""
         match route.verb:
             case "get":
@@ -54,7 +54,7 @@ class Answers:
             case "list":
                 return self._list(route)
             case "watch":
-                return Answer(stream=Watch(self._objects, route, self._chosen(route), self._watches))
+                return Reply(stream=Watch(self._objects, route, self._chosen(route), self._watches))
             case "create":
                 return self._bind(route, body) if route.part == "binding" else self._create(route, body)
             case "update":
@@ -67,10 +67,10 @@ class Answers:
                 return self._delete_all(route, body)
         raise not_allowed()
 
-    def _one(self, route: Route, resource: Object, code: int = HTTPStatus.OK) -> Answer:
-        return Answer(code, outgoing(route, resource))
+    def _one(self, route: Route, resource: Object, code: int = HTTPStatus.OK) -> Reply:
+        return Reply(code, outgoing(route, resource))
 
-    def _chosen(self, route: Route) -> Selector:
+    def _chosen(self, route: Route) -> ListSelector:
         return selector(route.kind, route.query.get("labelSelector", ""), route.query.get("fieldSelector", ""))
 
     def _check_version(self, route: Route) -> None:
@@ -83,7 +83,7 @@ class Answers:
             # The state of then is not kept; a server that has compacted its history says the same.
             raise expired("The resourceVersion for the provided list is too old.")
 
-    def _list(self, route: Route) -> Answer:
+    def _list(self, route: Route) -> Reply:
         token, chosen = route.query.get("continue", ""), self._chosen(route)
         self._check_version(route)
         if token:
@@ -96,47 +96,47 @@ class Answers:
             metadata["continue"] = rest
             if chosen.everything:
                 metadata["remainingItemCount"] = len(items) - len(page)
-        return Answer(body=self._listed(route, page, metadata))
+        return Reply(body=self._listed(route, page, metadata))
 
     def _listed(self, route: Route, items: list[Json], metadata: Json) -> Json:
         named = {"kind": f"{route.kind.name}List", "apiVersion": route.api_version, "metadata": metadata}
         return {**named, "items": [_without_kind(outgoing(route, each)) for each in items]}
 
-    def _create(self, route: Route, body: object) -> Answer:
+    def _create(self, route: Route, body: object) -> Reply:
         resource = incoming(route, body)
         new = self._objects.create(route.kind, route.namespace, resource, dry_run=_dry_run(route))
         return self._one(route, new, HTTPStatus.CREATED)
 
-    def _changed(self, route: Route, change: Change) -> Answer:
+    def _changed(self, route: Route, change: Change) -> Reply:
         new = self._objects.update(
             route.kind, route.namespace, route.name, change, part=route.part, dry_run=_dry_run(route)
         )
         return self._one(route, new)
 
-    def _patch(self, route: Route, body: object, content_type: str) -> Answer:
+    def _patch(self, route: Route, body: object, content_type: str) -> Reply:
         def change(stored: Object) -> Object:
             return incoming(route, patched(outgoing(route, stored), body, content_type))
 
         return self._changed(route, change)
 
-    def _delete(self, route: Route, body: object) -> Answer:
+    def _delete(self, route: Route, body: object) -> Reply:
         options, dry_run = _delete_options(route, body)
         last = self._objects.delete(route.kind, route.namespace, route.name, options, dry_run=dry_run)
         return self._one(route, last)
 
-    def _delete_all(self, route: Route, body: object) -> Answer:
+    def _delete_all(self, route: Route, body: object) -> Reply:
         options, dry_run = _delete_options(route, body)
         items, version = self._objects.list(route.kind, route.namespace, self._chosen(route))
         for each in items:
             own = each["metadata"]
             try:
                 self._objects.delete(route.kind, own.get("namespace", ""), own["name"], options, dry_run=dry_run)
-            except Refusal as refusal:
+            except StatusError as refusal:
                 if refusal.code != HTTPStatus.NOT_FOUND:  # somebody else was faster
                     raise
-        return Answer(body=self._listed(route, items, {"resourceVersion": str(version)}))
+        return Reply(body=self._listed(route, items, {"resourceVersion": str(version)}))
 
-    def _bind(self, route: Route, body: object) -> Answer:
+    def _bind(self, route: Route, body: object) -> Reply:
         target = body.get("target") if isinstance(body, dict) else None
         node = target.get("name") if isinstance(target, dict) else None
         if not node:
@@ -150,7 +150,7 @@ class Answers:
             return patched(pod, {"spec": {"nodeName": node}}, MERGE)
 
         self._objects.update(route.kind, route.namespace, route.name, change, dry_run=_dry_run(route))
-        return Answer(
+        return Reply(
             HTTPStatus.CREATED, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         )
 
@@ -165,7 +165,7 @@ def _without_kind(resource: Object) -> Json:
 
 
 def _match(route: Route) -> str:
-    """How a list's resource version is meant, empty where nothing is said. Raises Refusal (422)."""
+    """How a list's resource version is meant, empty where nothing is said. Raises StatusError (422)."""
     wanted = route.query.get("resourceVersionMatch", "")
     if not wanted or route.verb != "list":
         return ""

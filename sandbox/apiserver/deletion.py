@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.apiserver import refusals
-from sandbox.apiserver.kinds import Json, Kind, Object
+from sandbox.apiserver.kinds import Json, Object, ServedKind
 from scheduling.api.validation.cause import Cause, not_supported
 
 _DEFAULT_GRACE: Final = 30
@@ -28,7 +28,7 @@ class Deletion:
 
 
 def options_of(body: object) -> Json:
-    """Return the DeleteOptions of a request's body, None for no body. Raises Refusal (400, 422)."""
+    """Return the DeleteOptions of a request's body, None for no body. Raises StatusError (400, 422)."""
     options = {} if body is None else body
     for fault in _wrong_types(options):
         raise refusals.bad_request(f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: {fault}')
@@ -64,8 +64,8 @@ def _unknown(options: Object) -> Iterator[Cause]:
         yield not_supported("propagationPolicy", policy, _POLICIES)
 
 
-def decided(kind: Kind, resource: Object, options: Object) -> Deletion:
-    """Return what a deletion with DeleteOptions does. Raises Refusal (409)."""
+def decided(kind: ServedKind, resource: Object, options: Object) -> Deletion:
+    """Return what a deletion with DeleteOptions does. Raises StatusError (409)."""
     metadata = resource["metadata"]
     _check(kind, metadata, options.get("preconditions") or {})
     grace = _grace(kind, resource, options.get("gracePeriodSeconds"))
@@ -85,7 +85,7 @@ def over(resource: Object) -> bool:
     return "deletionTimestamp" in metadata and not kept
 
 
-def _grace(kind: Kind, resource: Object, asked: int | None) -> int:
+def _grace(kind: ServedKind, resource: Object, asked: int | None) -> int:
     """Only pods that a node has to end get time."""
     spec, phase = resource.get("spec", {}), resource.get("status", {}).get("phase")
     if kind.name != "Pod" or not spec.get("nodeName") or phase in _ENDED:
@@ -94,7 +94,7 @@ def _grace(kind: Kind, resource: Object, asked: int | None) -> int:
     return int(max(wanted, 1) if wanted < 0 else wanted)
 
 
-def _check(kind: Kind, metadata: Object, preconditions: Object) -> None:
+def _check(kind: ServedKind, metadata: Object, preconditions: Object) -> None:
     uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
     own_uid, own_version = metadata["uid"], metadata["resourceVersion"]
     if uid is not None and uid != own_uid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandbox.apiserver.kinds import RESOURCE_GROUP, Catalogue, Json, Kind
+from sandbox.apiserver.kinds import RESOURCE_GROUP, Catalogue, Json, ServedKind
 
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _PART_VERBS: Final = {"status": ["get", "patch", "update"], "binding": ["create"]}
@@ -50,7 +50,7 @@ def _resources(catalogue: Catalogue, group: str, version: str) -> Json | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": listed}
 
 
-def _entries(kind: Kind) -> list[Json]:
+def _entries(kind: ServedKind) -> list[Json]:
     whole: Json = {"name": kind.plural, "singularName": kind.name.lower(), "namespaced": kind.namespaced}
     entries = [whole | {"kind": kind.name, "verbs": _VERBS}]
     for part in kind.subresources:

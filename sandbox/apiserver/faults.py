@@ -18,7 +18,7 @@ KINDS: Final = ("status", "lost-response", "race", "close", "hang")
 
 
 @dataclass(slots=True)
-class Fault:
+class InjectedFault:
     """What goes wrong, and how often still. `count` -1: always; `hits`: how often it has."""
 
     verb: str
@@ -34,12 +34,12 @@ class Fault:
     hits: int = 0
 
 
-class Faults:
+class FaultInjector:
     """Those that wait for their request. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[Fault] = []
+        self._waiting: list[InjectedFault] = []
         self.lifted = threading.Event()
         """Set when requests that hang shall end."""
 
@@ -56,7 +56,7 @@ class Faults:
         resource: str | None = None,
         message: str = "injected",
         by: str = "",
-    ) -> Fault:
+    ) -> InjectedFault:
         """Let `skip` requests of `verb` pass, then spoil `count` (-1: all).
 
         `verb` "*": any; `resource`: plural of the kind, None: any; `then`: called before, without arguments;
@@ -65,7 +65,7 @@ class Faults:
         """
         if kind not in KINDS:
             raise ValueError(f"fault {kind!r} is unknown; use one of {', '.join(KINDS)}")
-        fault = Fault(verb, kind, status or 500, skip, count, then, retry_after, resource, message, by)
+        fault = InjectedFault(verb, kind, status or 500, skip, count, then, retry_after, resource, message, by)
         with self._lock:
             self._waiting.append(fault)
         return fault
@@ -81,7 +81,7 @@ class Faults:
         lifted, self.lifted = self.lifted, threading.Event()
         lifted.set()
 
-    def next(self, verb: str, resource: str, user_agent: str) -> Fault | None:
+    def next(self, verb: str, resource: str, user_agent: str) -> InjectedFault | None:
         """Return what goes wrong with this request, if anything."""
         with self._lock:
             for fault in self._waiting:

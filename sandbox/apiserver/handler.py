@@ -11,9 +11,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, Protocol
 
-from sandbox.apiserver.answers import Answer
+from sandbox.apiserver.answers import Reply
 from sandbox.apiserver.kinds import Json
-from sandbox.apiserver.refusals import Refusal, bad_request, not_allowed
+from sandbox.apiserver.refusals import StatusError, bad_request, not_allowed
 
 log = logging.getLogger("ostler.sandbox.apiserver")
 
@@ -25,11 +25,11 @@ class HangUp(Exception):
     """The connection ends here, without an answer."""
 
 
-class Exchange(Protocol):
+class RequestHandler(Protocol):
     """What stands behind the connection."""
 
-    def exchange(self, connection: Connection, body: object) -> Answer:
-        """Answer the request that the connection has read. Raises Refusal, HangUp."""
+    def exchange(self, connection: Connection, body: object) -> Reply:
+        """Answer the request that the connection has read. Raises StatusError, HangUp."""
 
 
 class Connection(BaseHTTPRequestHandler):
@@ -39,7 +39,7 @@ class Connection(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     connection: socket.socket
 
-    def __init__(self, connection: socket.socket, address: object, exchange: Exchange) -> None:
+    def __init__(self, connection: socket.socket, address: object, exchange: RequestHandler) -> None:
         self._exchange = exchange
         super().__init__(connection, address, None)  # type: ignore[arg-type]  # it needs no server of socketserver
 
@@ -74,15 +74,15 @@ class Connection(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         try:
             answer = self._exchange.exchange(self, self._body())
-        except Refusal as refusal:
+        except StatusError as refusal:
             retry = () if refusal.retry_after is None else (("Retry-After", str(refusal.retry_after)),)
-            answer = Answer(refusal.code, refusal.status(), headers=retry)
+            answer = Reply(refusal.code, refusal.status(), headers=retry)
         except (OSError, HangUp):
             raise
         except Exception as error:  # told to the client and to whoever reads the log, as a server does
             log.exception("a request could not be answered")
-            fault = Refusal(500, f"an error of the stand-in itself: {type(error).__name__}: {error}")
-            answer = Answer(fault.code, fault.status())
+            fault = StatusError(500, f"an error of the stand-in itself: {type(error).__name__}: {error}")
+            answer = Reply(fault.code, fault.status())
         if answer.stream is None:
             self._whole(answer)
             return
@@ -97,13 +97,13 @@ class Connection(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no request, in the server's own form; called by the parser."""
         self.close_connection = True
-        fault = not_allowed() if code == HTTPStatus.NOT_IMPLEMENTED else Refusal(code, message or explain or "")
-        self._whole(Answer(fault.code, fault.status()))
+        fault = not_allowed() if code == HTTPStatus.NOT_IMPLEMENTED else StatusError(code, message or explain or "")
+        self._whole(Reply(fault.code, fault.status()))
 
     def _body(self) -> object:
         if "Transfer-Encoding" in self.headers:
             self.close_connection = True
-            raise Refusal(HTTPStatus.LENGTH_REQUIRED, "a body must come in one piece, with its Content-Length")
+            raise StatusError(HTTPStatus.LENGTH_REQUIRED, "a body must come in one piece, with its Content-Length")
         written = self.headers.get("Content-Length") or "0"
         if not (written.isascii() and written.isdigit()):
             self.close_connection = True
@@ -112,7 +112,7 @@ class Connection(BaseHTTPRequestHandler):
         if length > LARGEST:
             self.close_connection = True
             self._discard(length)
-            raise Refusal(413, f"Request entity too large: limit is {LARGEST}")
+            raise StatusError(413, f"Request entity too large: limit is {LARGEST}")
         data = self.rfile.read(length)
         if len(data) < length:
             raise HangUp  # the client is gone, and what it meant to ask is not known
@@ -120,7 +120,7 @@ class Connection(BaseHTTPRequestHandler):
             return None
         if self.content_type not in ("", "application/json") and not self.content_type.endswith("+json"):
             text = "the body of the request was in an unknown format - accepted media types include: application/json"
-            raise Refusal(415, text)
+            raise StatusError(415, text)
         try:
             return json.loads(data.decode(errors="replace"), parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
@@ -132,7 +132,7 @@ class Connection(BaseHTTPRequestHandler):
         while rest > 0 and (piece := self.rfile.read1(min(rest, 1 << 16))):
             rest -= len(piece)
 
-    def _whole(self, answer: Answer) -> None:
+    def _whole(self, answer: Reply) -> None:
         is_text = isinstance(answer.body, str)
         data = answer.body.encode() if isinstance(answer.body, str) else encoded(answer.body)
         self.send_response(answer.code)

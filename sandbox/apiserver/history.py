@@ -10,7 +10,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.apiserver.kinds import Kind, Object
+from sandbox.apiserver.kinds import Object, ServedKind
 from sandbox.apiserver.refusals import expired
 
 _FIRST: Final = 990
@@ -18,12 +18,12 @@ _FIRST: Final = 990
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StoredChange:
     """`change`: ADDED, MODIFIED or DELETED; `new`: the object, of a deletion as it was with the deletion's version."""
 
     version: int
     change: str
-    kind: Kind
+    kind: ServedKind
     new: Object
     old: Object | None
 
@@ -35,7 +35,7 @@ class History:
         self.version = _FIRST
         """Of the last change."""
         self._most = most
-        self._events: list[Event] = []
+        self._events: list[StoredChange] = []
         self._floor = _FIRST
 
     def next(self) -> int:
@@ -43,7 +43,7 @@ class History:
         self.version += 1
         return self.version
 
-    def append(self, event: Event) -> None:
+    def append(self, event: StoredChange) -> None:
         """Write down the change."""
         self._events.append(event)
         if len(self._events) > 2 * self._most:
@@ -56,12 +56,12 @@ class History:
         self._floor = self.version
 
     def check(self, version: int) -> None:
-        """Raise Refusal (410) if not all that followed `version` is known."""
+        """Raise StatusError (410) if not all that followed `version` is known."""
         if version < self._floor:
             raise expired(f"too old resource version: {version} ({self._floor})")
 
-    def after(self, version: int, kind: Kind) -> list[Event]:
-        """The events of `kind` after a version. Raises Refusal (410)."""
+    def after(self, version: int, kind: ServedKind) -> list[StoredChange]:
+        """The events of `kind` after a version. Raises StatusError (410)."""
         self.check(version)
         if version >= self.version:
             return []

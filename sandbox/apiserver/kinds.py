@@ -29,7 +29,7 @@ def _paths(*names: str) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServedKind:
     """`plural`: as in paths; `name`: as in objects; `group`: "" for core; `versions`: those it exists in.
 
     `status`: has a status that is written by itself; `counts`: `metadata.generation` counts changes of the spec;
@@ -70,25 +70,29 @@ class Kind:
         return f"{self.group}/{version}" if self.group else version
 
 
-def _resource_kinds(minor: int) -> tuple[Kind, ...]:
+def _resource_kinds(minor: int) -> tuple[ServedKind, ...]:
     group = RESOURCE_GROUP
     slice_fields = _NAME | _paths("spec.driver", "spec.nodeName")
     if minor >= _POOL_SELECTOR_SINCE:
         slice_fields |= _paths("spec.pool.name")
     rules = ("v1", "v1beta2", "v1alpha3") if minor >= _TAINT_RULE_V1_SINCE else ("v1beta2", "v1alpha3")
     return (
-        Kind("resourceslices", "ResourceSlice", group, VERSIONS, counts=True, fields=slice_fields),
-        Kind("resourceclaims", "ResourceClaim", group, VERSIONS, namespaced=True, status=True, fields=_NAMESPACED),
-        Kind("resourceclaimtemplates", "ResourceClaimTemplate", group, VERSIONS, namespaced=True, fields=_NAMESPACED),
-        Kind("deviceclasses", "DeviceClass", group, VERSIONS, counts=True),
-        Kind("devicetaintrules", "DeviceTaintRule", group, rules, status=True, counts=True),
+        ServedKind("resourceslices", "ResourceSlice", group, VERSIONS, counts=True, fields=slice_fields),
+        ServedKind(
+            "resourceclaims", "ResourceClaim", group, VERSIONS, namespaced=True, status=True, fields=_NAMESPACED
+        ),
+        ServedKind(
+            "resourceclaimtemplates", "ResourceClaimTemplate", group, VERSIONS, namespaced=True, fields=_NAMESPACED
+        ),
+        ServedKind("deviceclasses", "DeviceClass", group, VERSIONS, counts=True),
+        ServedKind("devicetaintrules", "DeviceTaintRule", group, rules, status=True, counts=True),
     )
 
 
 _CORE: Final = (
-    Kind("nodes", "Node", status=True, fields=_NAME | _paths("spec.unschedulable")),
-    Kind("namespaces", "Namespace", status=True, fields=_NAME | _paths("status.phase")),
-    Kind(
+    ServedKind("nodes", "Node", status=True, fields=_NAME | _paths("spec.unschedulable")),
+    ServedKind("namespaces", "Namespace", status=True, fields=_NAME | _paths("status.phase")),
+    ServedKind(
         "pods",
         "Pod",
         namespaced=True,
@@ -98,7 +102,7 @@ _CORE: Final = (
             "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "status.phase"
         ),
     ),
-    Kind(
+    ServedKind(
         "events",
         "Event",
         namespaced=True,
@@ -132,15 +136,15 @@ class Catalogue:
                 text = f"{version!r} is no version of {RESOURCE_GROUP}; use some of {', '.join(sorted(possible))}"
                 raise ValueError(text)
 
-    def by_plural(self, plural: str) -> Kind:
+    def by_plural(self, plural: str) -> ServedKind:
         """The kind, served over HTTP or not. Raises KeyError."""
         return self._by_plural[plural]
 
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[ServedKind, ...]:
         """All kinds."""
         return tuple(self._by_plural.values())
 
-    def served(self, group: str, version: str) -> tuple[Kind, ...]:
+    def served(self, group: str, version: str) -> tuple[ServedKind, ...]:
         """Kinds of a group and version, none if it is not served."""
         if group == "" or version in self.versions:
             return tuple(kind for kind in self.kinds() if kind.group == group and version in kind.versions)

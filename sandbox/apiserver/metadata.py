@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Final
 
-from sandbox.apiserver.kinds import Json, Kind, Object
+from sandbox.apiserver.kinds import Json, Object, ServedKind
 
 GENERATED_FROM: Final = 58
 """Characters of generateName that go into a name: 63 less the random ones."""
@@ -29,7 +29,7 @@ _CLEARED: Final = (
 _KEPT: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-class Registrar:
+class MetadataWriter:
     """`clock`: seconds since the epoch."""
 
     def __init__(self, clock: Callable[[], float], random: Random) -> None:
@@ -47,7 +47,7 @@ class Registrar:
         prefix = str(metadata.get("generateName", "")).encode()[:GENERATED_FROM].decode(errors="ignore")
         return prefix + "".join(self._random.choices(_LETTERS, k=_RANDOM))
 
-    def born(self, kind: Kind, resource: Object, name: str, namespace: str) -> Json:
+    def born(self, kind: ServedKind, resource: Object, name: str, namespace: str) -> Json:
         """The object as it is stored first, but for its resource version."""
         own = {key: value for key, value in resource.get("metadata", {}).items() if key not in _CLEARED}
         own.pop("namespace", None)
@@ -58,7 +58,7 @@ class Registrar:
             own["generation"] = 1
         return {**resource, "metadata": own}
 
-    def changed(self, kind: Kind, new: Object, old: Object) -> Json:
+    def changed(self, kind: ServedKind, new: Object, old: Object) -> Json:
         """The object that takes the place of `old`, but for its resource version."""
         before = old["metadata"]
         own = {key: value for key, value in new.get("metadata", {}).items() if key not in _CLEARED}

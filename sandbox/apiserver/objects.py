@@ -12,24 +12,24 @@ from collections.abc import Callable
 from typing import Final
 
 from sandbox.apiserver import deletion, refusals
-from sandbox.apiserver.history import Event, History
-from sandbox.apiserver.judging import Judge
-from sandbox.apiserver.kinds import Catalogue, Json, Kind, Object
-from sandbox.apiserver.metadata import Registrar
-from sandbox.apiserver.selectors import Selector
+from sandbox.apiserver.history import History, StoredChange
+from sandbox.apiserver.judging import Strategy
+from sandbox.apiserver.kinds import Catalogue, Json, Object, ServedKind
+from sandbox.apiserver.metadata import MetadataWriter
+from sandbox.apiserver.selectors import ListSelector
 
 Change = Callable[[Object], Object]
 """From the object that is stored to the one that shall be."""
 _TRIES: Final = 8
 """For a generated name that is free, as the server makes."""
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
-_EVERYTHING: Final = Selector()
+_EVERYTHING: Final = ListSelector()
 
 
 class Objects:
     """Thread-safe. `changed` is notified after each change, and may be used to wait for one."""
 
-    def __init__(self, catalogue: Catalogue, judge: Judge, registrar: Registrar) -> None:
+    def __init__(self, catalogue: Catalogue, judge: Strategy, registrar: MetadataWriter) -> None:
         self.changed = threading.Condition(threading.RLock())
         self.catalogue = catalogue
         self.history = History()
@@ -37,23 +37,23 @@ class Objects:
         self._registrar = registrar
         self._stored: dict[str, dict[tuple[str, str], Json]] = {kind.plural: {} for kind in catalogue.kinds()}
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Json:
-        """Return the object. Raises Refusal (404)."""
+    def get(self, kind: ServedKind, namespace: str, name: str) -> Json:
+        """Return the object. Raises StatusError (404)."""
         with self.changed:
             found = self._stored[kind.plural].get((namespace, name))
         if found is None:
             raise refusals.not_found(kind, name)
         return found
 
-    def list(self, kind: Kind, namespace: str = "", chosen: Selector = _EVERYTHING) -> tuple[list[Json], int]:
+    def list(self, kind: ServedKind, namespace: str = "", chosen: ListSelector = _EVERYTHING) -> tuple[list[Json], int]:
         """Return the objects by namespace and name (namespace "": of all), and the version this is the state of."""
         with self.changed:
             stored, version = sorted(self._stored[kind.plural].items()), self.history.version
         found = [each for (space, _), each in stored if not namespace or space == namespace]
         return [each for each in found if chosen.everything or chosen.matches(kind, each)], version
 
-    def create(self, kind: Kind, namespace: str, resource: Object, *, dry_run: bool = False) -> Json:
-        """Store a new object. Raises Refusal."""
+    def create(self, kind: ServedKind, namespace: str, resource: Object, *, dry_run: bool = False) -> Json:
+        """Store a new object. Raises StatusError."""
         metadata = resource.get("metadata") or {}
         if metadata.get("resourceVersion"):
             raise refusals.internal("resourceVersion should not be set on objects to be created")
@@ -65,9 +65,9 @@ class Objects:
             return self._keep(kind, self._registrar.born(kind, new, name, namespace), None, dry_run)
 
     def update(
-        self, kind: Kind, namespace: str, name: str, change: Change, *, part: str = "", dry_run: bool = False
+        self, kind: ServedKind, namespace: str, name: str, change: Change, *, part: str = "", dry_run: bool = False
     ) -> Json:
-        """Put another object in the place of one. `part`: "status" for that alone. Raises Refusal."""
+        """Put another object in the place of one. `part`: "status" for that alone. Raises StatusError."""
         with self.changed:
             old = self.get(kind, namespace, name)
             wanted = change(old)
@@ -83,8 +83,8 @@ class Objects:
                 return _numbered(last, old["metadata"]["resourceVersion"])  # so the server answers
             return self._keep(kind, named, old, dry_run)
 
-    def delete(self, kind: Kind, namespace: str, name: str, options: Object, *, dry_run: bool = False) -> Json:
-        """Delete, or mark as deleted; return the object as it was last. Raises Refusal (404, 409)."""
+    def delete(self, kind: ServedKind, namespace: str, name: str, options: Object, *, dry_run: bool = False) -> Json:
+        """Delete, or mark as deleted; return the object as it was last. Raises StatusError (404, 409)."""
         with self.changed:
             old = self.get(kind, namespace, name)
             decided = deletion.decided(kind, old, options)
@@ -99,7 +99,7 @@ class Objects:
         labels = self._stored["namespaces"].get(("", namespace), {}).get("metadata", {}).get("labels", {})
         return bool(labels.get(_ADMIN_LABEL) == "true")
 
-    def _free_name(self, kind: Kind, namespace: str, metadata: Object) -> str:
+    def _free_name(self, kind: ServedKind, namespace: str, metadata: Object) -> str:
         name = ""
         for _ in range(_TRIES):
             name = self._registrar.name(metadata)
@@ -107,7 +107,7 @@ class Objects:
                 break
         return name
 
-    def _check_update(self, kind: Kind, old: Object, wanted: Object) -> None:
+    def _check_update(self, kind: ServedKind, old: Object, wanted: Object) -> None:
         """The object must be the one that was read: its version and its uid, where they are given."""
         own, asked = old["metadata"], wanted.get("metadata") or {}
         if asked.get("uid") and asked["uid"] != own["uid"]:
@@ -124,7 +124,7 @@ class Objects:
         if version and asked["resourceVersion"] != own["resourceVersion"]:
             raise refusals.modified(kind, own["name"])
 
-    def _keep(self, kind: Kind, new: Json, old: Json | None, dry_run: bool) -> Json:
+    def _keep(self, kind: ServedKind, new: Json, old: Json | None, dry_run: bool) -> Json:
         """Put a new value in its place, unless it says nothing new."""
         if old is not None and _numbered(new, old["metadata"]["resourceVersion"]) == old:
             return old
@@ -135,16 +135,16 @@ class Objects:
         self._stored[kind.plural][_key(stored)] = stored
         return stored
 
-    def _remove(self, kind: Kind, last: Json, old: Json, dry_run: bool) -> Json:
+    def _remove(self, kind: ServedKind, last: Json, old: Json, dry_run: bool) -> Json:
         if dry_run:
             return last
         del self._stored[kind.plural][_key(old)]
         return self._noted(kind, "DELETED", last, old)
 
-    def _noted(self, kind: Kind, change: str, new: Json, old: Json | None) -> Json:
+    def _noted(self, kind: ServedKind, change: str, new: Json, old: Json | None) -> Json:
         version = self.history.next()
         numbered = _numbered(new, str(version))
-        self.history.append(Event(version, change, kind, numbered, old))
+        self.history.append(StoredChange(version, change, kind, numbered, old))
         self.changed.notify_all()
         return numbered
 

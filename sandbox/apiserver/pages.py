@@ -26,7 +26,7 @@ class Pages:
         self._made = 0
 
     def rest(self, token: str) -> tuple[list[Json], int]:
-        """Return what the token stands for: objects and their version. Raises Refusal (400, 410)."""
+        """Return what the token stands for: objects and their version. Raises StatusError (400, 410)."""
         with self._lock:
             if not token.startswith(_MARK):
                 raise bad_request(f"invalid continue token: {token!r} is none of this server's")

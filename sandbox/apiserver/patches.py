@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from sandbox.apiserver.kinds import Object
-from sandbox.apiserver.refusals import Refusal, bad_request
+from sandbox.apiserver.refusals import StatusError, bad_request
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -19,11 +19,11 @@ KNOWN: Final = (JSON_PATCH, MERGE, STRATEGIC)
 
 
 def patched(resource: Object, patch: object, content_type: str = MERGE) -> Object:
-    """Return the object with the patch applied; the input stays. Raises Refusal (400, 415, 422)."""
+    """Return the object with the patch applied; the input stays. Raises StatusError (400, 415, 422)."""
     if content_type == JSON_PATCH:
         return _operated(resource, patch)
     if content_type not in (MERGE, STRATEGIC):
-        raise Refusal(415, f"415: Unsupported Media Type: use one of {', '.join(KNOWN)}", details={})
+        raise StatusError(415, f"415: Unsupported Media Type: use one of {', '.join(KNOWN)}", details={})
     if not isinstance(patch, dict):
         raise bad_request("a patch must be a JSON object")
     merged = _merged(resource, patch, by_type=content_type == STRATEGIC)
@@ -60,7 +60,7 @@ def _operated(resource: Object, patch: object) -> Object:
             _operate(changed, operation)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             text = f"the server rejected our request due to an error in our request: {operation!r} does not apply"
-            raise Refusal(422, text, details={}) from error
+            raise StatusError(422, text, details={}) from error
     return changed
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sandbox.apiserver import refusals
-from sandbox.apiserver.kinds import Json, Kind, Object
+from sandbox.apiserver.kinds import Json, Object, ServedKind
 from scheduling.api.labels import subdomain_faults
 from scheduling.api.validation.cause import Cause, each_invalid, required
 
@@ -23,8 +23,8 @@ _POD_DEFAULTS: Final = {
 }
 
 
-def created(kind: Kind, resource: Object) -> Json:
-    """Return the new object as it will be stored. Raises Refusal (400, 422)."""
+def created(kind: ServedKind, resource: Object) -> Json:
+    """Return the new object as it will be stored. Raises StatusError (400, 422)."""
     changed(kind, resource)
     if kind.name == "Pod":
         return {**resource, "spec": _POD_DEFAULTS | resource.get("spec", {}), "status": {"phase": "Pending"}}
@@ -33,8 +33,8 @@ def created(kind: Kind, resource: Object) -> Json:
     return dict(resource)
 
 
-def changed(kind: Kind, resource: Object) -> None:
-    """Judge an object that is to be stored. Raises Refusal (400, 422)."""
+def changed(kind: ServedKind, resource: Object) -> None:
+    """Judge an object that is to be stored. Raises StatusError (400, 422)."""
     for fault in _wrong_types(resource):
         raise refusals.unreadable(kind, "v1", fault)
     metadata = resource.get("metadata", {})

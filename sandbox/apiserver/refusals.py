@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-from sandbox.apiserver.kinds import Json, Kind
+from sandbox.apiserver.kinds import Json, ServedKind
 from scheduling.api.validation.cause import Cause
 
 REASONS: Final = {
@@ -32,7 +32,7 @@ REASONS: Final = {
 }
 
 
-class Refusal(Exception):
+class StatusError(Exception):
     """A request is refused. `code`: HTTP status; `reason`, `message`, `details`: of the Status object.
 
     `reason` None: the one that belongs to the code, "": none.
@@ -73,87 +73,87 @@ class Refusal(Exception):
         return body | {"code": self.code}
 
 
-def bad_request(message: str) -> Refusal:
+def bad_request(message: str) -> StatusError:
     """The request cannot be understood."""
-    return Refusal(HTTPStatus.BAD_REQUEST, message)
+    return StatusError(HTTPStatus.BAD_REQUEST, message)
 
 
-def unreadable(kind: Kind, version: str, fault: str) -> Refusal:
+def unreadable(kind: ServedKind, version: str, fault: str) -> StatusError:
     """The object in a request has a wrong type somewhere."""
     return bad_request(f'{kind.name} in version "{version}" cannot be handled as a {kind.name}: {fault}')
 
 
-def no_such_resource() -> Refusal:
+def no_such_resource() -> StatusError:
     """The path names a kind or part that is not served."""
-    return Refusal(HTTPStatus.NOT_FOUND, "the server could not find the requested resource", details={})
+    return StatusError(HTTPStatus.NOT_FOUND, "the server could not find the requested resource", details={})
 
 
-def not_found(kind: Kind, name: str) -> Refusal:
+def not_found(kind: ServedKind, name: str) -> StatusError:
     """There is no such object."""
-    return Refusal(HTTPStatus.NOT_FOUND, f'{kind.resource} "{name}" not found', details=_details(kind, name))
+    return StatusError(HTTPStatus.NOT_FOUND, f'{kind.resource} "{name}" not found', details=_details(kind, name))
 
 
-def not_allowed() -> Refusal:
+def not_allowed() -> StatusError:
     """The path does not know the method."""
     text = "the server does not allow this method on the requested resource"
-    return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, text, details={})
+    return StatusError(HTTPStatus.METHOD_NOT_ALLOWED, text, details={})
 
 
-def internal(message: str) -> Refusal:
+def internal(message: str) -> StatusError:
     """The server stumbles, as it does over numbers that are none; it then gives no reason."""
-    return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, message, reason="")
+    return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, message, reason="")
 
 
-def exists(kind: Kind, name: str) -> Refusal:
+def exists(kind: ServedKind, name: str) -> StatusError:
     """The name is taken."""
     text = f'{kind.resource} "{name}" already exists'
-    return Refusal(HTTPStatus.CONFLICT, text, reason="AlreadyExists", details=_details(kind, name))
+    return StatusError(HTTPStatus.CONFLICT, text, reason="AlreadyExists", details=_details(kind, name))
 
 
-def modified(kind: Kind, name: str) -> Refusal:
+def modified(kind: ServedKind, name: str) -> StatusError:
     """The object is not the one that was read before."""
     fault = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, fault)
 
 
-def conflict(kind: Kind, name: str, fault: str, resource: str = "") -> Refusal:
+def conflict(kind: ServedKind, name: str, fault: str, resource: str = "") -> StatusError:
     """The object's state forbids it."""
     text = f'Operation cannot be fulfilled on {resource or kind.resource} "{name}": {fault}'
     details = _details(kind, name) | ({"kind": resource.partition(".")[0]} if resource else {})
-    return Refusal(HTTPStatus.CONFLICT, text, details=details)
+    return StatusError(HTTPStatus.CONFLICT, text, details=details)
 
 
-def invalid(kind: Kind, name: str, causes: Iterable[Cause]) -> Refusal:
+def invalid(kind: ServedKind, name: str, causes: Iterable[Cause]) -> StatusError:
     """The object breaks rules."""
     return _invalid(name, {"group": kind.group, "kind": kind.name}, kind.qualified, causes)
 
 
-def invalid_options(kind: str, cause: Cause) -> Refusal:
+def invalid_options(kind: str, cause: Cause) -> StatusError:
     """A parameter breaks rules. `kind`: CreateOptions, ListOptions..."""
     return _invalid("", {"group": "meta.k8s.io", "kind": kind}, f"{kind}.meta.k8s.io", [cause])
 
 
-def _invalid(name: str, kind: Json, qualified: str, causes: Iterable[Cause]) -> Refusal:
+def _invalid(name: str, kind: Json, qualified: str, causes: Iterable[Cause]) -> StatusError:
     listed = list(causes)
     faults = [str(cause) for cause in listed]
     text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
     details: Json = {field: text for field, text in ({"name": name} | kind).items() if text}
     details["causes"] = [{"reason": each.reason, "message": each.message, "field": each.field} for each in listed]
-    return Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f'{qualified} "{name}" is invalid: {text}', details=details)
+    return StatusError(HTTPStatus.UNPROCESSABLE_ENTITY, f'{qualified} "{name}" is invalid: {text}', details=details)
 
 
-def expired(message: str) -> Refusal:
+def expired(message: str) -> StatusError:
     """The history that a request builds on is gone."""
-    return Refusal(HTTPStatus.GONE, message)
+    return StatusError(HTTPStatus.GONE, message)
 
 
-def too_large_version(wanted: int, current: int) -> Refusal:
+def too_large_version(wanted: int, current: int) -> StatusError:
     """A resource version that has not been yet, as after a restored backup."""
     details: Json = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
     text = f"Timeout: Too large resource version: {wanted}, current: {current}"
-    return Refusal(HTTPStatus.GATEWAY_TIMEOUT, text, details=details, retry_after=1)
+    return StatusError(HTTPStatus.GATEWAY_TIMEOUT, text, details=details, retry_after=1)
 
 
-def _details(kind: Kind, name: str) -> Json:
+def _details(kind: ServedKind, name: str) -> Json:
     group = {"group": kind.group} if kind.group else {}
     return {"name": name, **group, "kind": kind.plural}

@@ -13,7 +13,7 @@ _READS: Final = ("get", "list", "watch")
 
 
 @dataclass(slots=True)
-class Request:
+class LoggedRequest:
     """`code`: 0 while there is no answer; `injected`: the answer was made by a fault; `body`: as it was sent."""
 
     verb: str
@@ -39,9 +39,9 @@ class RequestLog:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._all: list[Request] = []
+        self._all: list[LoggedRequest] = []
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[LoggedRequest]:
         with self._changed:
             return iter(list(self._all))
 
@@ -49,18 +49,18 @@ class RequestLog:
         with self._changed:
             return len(self._all)
 
-    def begin(self, route: Route, body: object, user_agent: str) -> Request:
+    def begin(self, route: Route, body: object, user_agent: str) -> LoggedRequest:
         """Write down a request that has arrived."""
         kind = route.kind.plural
         query = dict(route.query)
-        asked = Request(route.verb, kind, route.part, route.version, route.namespace, route.name, query, body)
+        asked = LoggedRequest(route.verb, kind, route.part, route.version, route.namespace, route.name, query, body)
         asked.user_agent = user_agent
         with self._changed:
             self._all.append(asked)
             self._changed.notify_all()
         return asked
 
-    def end(self, asked: Request, code: int, *, injected: bool = False) -> None:
+    def end(self, asked: LoggedRequest, code: int, *, injected: bool = False) -> None:
         """Write down its answer."""
         with self._changed:
             asked.code, asked.injected = code, injected
@@ -71,15 +71,15 @@ class RequestLog:
         with self._changed:
             self._all.clear()
 
-    def of(self, verb: str | None = None, resource: str | None = None) -> list[Request]:
+    def of(self, verb: str | None = None, resource: str | None = None) -> list[LoggedRequest]:
         """Return the requests of a verb and resource; None: of any."""
         return [each for each in self if verb in (None, each.verb) and resource in (None, each.resource)]
 
-    def writes(self, resource: str | None = None) -> list[Request]:
+    def writes(self, resource: str | None = None) -> list[LoggedRequest]:
         """Return the requests for changes."""
         return [each for each in self.of(resource=resource) if each.write]
 
-    def wait(self, condition: Callable[[list[Request]], object], seconds: float = 10.0) -> bool:
+    def wait(self, condition: Callable[[list[LoggedRequest]], object], seconds: float = 10.0) -> bool:
         """Wait until the condition holds for the requests so far; tell whether it did in time."""
         with self._changed:
             return bool(self._changed.wait_for(lambda: condition(list(self._all)), seconds))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from sandbox.apiserver.kinds import Catalogue, Kind
+from sandbox.apiserver.kinds import Catalogue, ServedKind
 from sandbox.apiserver.refusals import bad_request, no_such_resource, not_allowed
 
 _OF_ONE: Final = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -29,7 +29,7 @@ class Route:
     """
 
     verb: str
-    kind: Kind
+    kind: ServedKind
     version: str
     namespace: str
     name: str
@@ -46,7 +46,7 @@ class Route:
         return name in self.query and self.query[name].lower() not in _FALSE
 
     def number(self, name: str) -> int | None:
-        """A number of the query, of 64 bits with its sign; None if it is not given. Raises Refusal (400)."""
+        """A number of the query, of 64 bits with its sign; None if it is not given. Raises StatusError (400)."""
         text = self.query.get(name, "")
         if not text:
             return None
@@ -63,7 +63,7 @@ def split(target: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def route(catalogue: Catalogue, method: str, parts: tuple[str, ...], query: Mapping[str, str]) -> Route | None:
-    """Return what is asked for; None where the path is not about objects. Raises Refusal (404, 405)."""
+    """Return what is asked for; None where the path is not about objects. Raises StatusError (404, 405)."""
     if parts[:1] == ("api",) and len(parts) > _CORE_PARTS:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[:1] == ("apis",) and len(parts) > _GROUP_PARTS:

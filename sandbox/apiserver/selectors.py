@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.apiserver.kinds import Kind, Object
+from sandbox.apiserver.kinds import Object, ServedKind
 from sandbox.apiserver.refusals import bad_request
 from scheduling.api.labels import label_value_faults
 
@@ -33,7 +33,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class ListSelector:
     """Which objects are meant: all conditions hold."""
 
     labels: tuple[Term, ...] = ()
@@ -44,7 +44,7 @@ class Selector:
         """Whether it leaves nothing out."""
         return not self.labels and not self.fields
 
-    def matches(self, kind: Kind, resource: Object) -> bool:
+    def matches(self, kind: ServedKind, resource: Object) -> bool:
         """Tell whether an object of `kind` is meant."""
         labels = resource.get("metadata", {}).get("labels") or {}
         return all(term.holds(labels.get(term.key)) for term in self.labels) and all(
@@ -52,9 +52,9 @@ class Selector:
         )
 
 
-def selector(kind: Kind, labels: str = "", fields: str = "") -> Selector:
-    """Read both texts. Raises Refusal (400) for what cannot be read, and for fields that cannot be selected by."""
-    return Selector(tuple(_label_terms(labels)), tuple(_field_terms(kind, fields)))
+def selector(kind: ServedKind, labels: str = "", fields: str = "") -> ListSelector:
+    """Read both texts. Raises StatusError (400) for what cannot be read, and for fields that cannot be selected by."""
+    return ListSelector(tuple(_label_terms(labels)), tuple(_field_terms(kind, fields)))
 
 
 def _label_terms(text: str) -> Iterator[Term]:
@@ -77,13 +77,13 @@ def _label_terms(text: str) -> Iterator[Term]:
 
 
 def _value(text: str) -> str:
-    """A label's value, as it may be; raises Refusal (400)."""
+    """A label's value, as it may be; raises StatusError (400)."""
     for fault in label_value_faults(text):
         raise bad_request(f"values: Invalid value: {text!r}: {fault}")
     return text
 
 
-def _field_terms(kind: Kind, text: str) -> Iterator[Term]:
+def _field_terms(kind: ServedKind, text: str) -> Iterator[Term]:
     for part in re.split(r"(?<!\\),", text):
         if not part:
             continue

@@ -15,17 +15,17 @@ from random import Random
 from typing import Final
 
 from sandbox.apiserver import refusals, routes
-from sandbox.apiserver.answers import Answer, Answers
+from sandbox.apiserver.answers import Answers, Reply
 from sandbox.apiserver.discovery import described
-from sandbox.apiserver.faults import Fault, Faults
+from sandbox.apiserver.faults import FaultInjector, InjectedFault
 from sandbox.apiserver.handler import Connection, HangUp
-from sandbox.apiserver.judging import Judge
+from sandbox.apiserver.judging import Strategy
 from sandbox.apiserver.kinds import RESOURCE_GROUP, VERSIONS, Catalogue
 from sandbox.apiserver.listener import Listener
-from sandbox.apiserver.metadata import Registrar
+from sandbox.apiserver.metadata import MetadataWriter
 from sandbox.apiserver.objects import Objects
-from sandbox.apiserver.refusals import Refusal
-from sandbox.apiserver.requestlog import Request, RequestLog
+from sandbox.apiserver.refusals import StatusError
+from sandbox.apiserver.requestlog import LoggedRequest, RequestLog
 from sandbox.apiserver.store import Store
 from sandbox.apiserver.watching import Watches
 from scheduling.api.validation.shapes import DEFAULT, Gates
@@ -57,7 +57,7 @@ class ApiServer:
         bookmarks: float = 60.0,
     ) -> None:
         catalogue = Catalogue(versions, minor)
-        self._objects = Objects(catalogue, Judge(gates), Registrar(clock, random or Random()))  # noqa: S311 - names
+        self._objects = Objects(catalogue, Strategy(gates), MetadataWriter(clock, random or Random()))  # noqa: S311 - names
         self._watches = Watches(bookmarks)
         self._answers = Answers(self._objects, self._watches)
         self._listener = Listener(lambda connection, address: Connection(connection, address, self))
@@ -65,7 +65,7 @@ class ApiServer:
         """The objects, for whoever acts beside the client that is tested."""
         self.requests = RequestLog()
         """What was asked over HTTP."""
-        self.faults = Faults()
+        self.faults = FaultInjector()
         """What shall go wrong."""
 
     @property
@@ -113,7 +113,7 @@ class ApiServer:
 
     def gates(self, gates: Gates) -> None:
         """Have other features from now on, as a server that was begun again; what is stored stays."""
-        self._objects.judge = Judge(gates)
+        self._objects.judge = Strategy(gates)
 
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server; return its path."""
@@ -130,8 +130,8 @@ class ApiServer:
         path.write_text(json.dumps(config, indent=2) + "\n")
         return path
 
-    def exchange(self, connection: Connection, body: object) -> Answer:
-        """Answer one request. Raises Refusal, HangUp."""
+    def exchange(self, connection: Connection, body: object) -> Reply:
+        """Answer one request. Raises StatusError, HangUp."""
         catalogue = self._objects.catalogue
         parts, query = routes.split(connection.path)
         route = routes.route(catalogue, connection.command, parts, query)
@@ -143,7 +143,7 @@ class ApiServer:
             if fault is not None:
                 self._spoil(fault, asked, connection)
             answer = self._answers.answer(route, body, connection.content_type)
-        except Refusal as refusal:
+        except StatusError as refusal:
             injected = fault is not None and fault.kind == "status"
             self.requests.end(asked, refusal.code, injected=injected)
             raise
@@ -152,21 +152,21 @@ class ApiServer:
             raise HangUp
         return answer
 
-    def _other(self, method: str, parts: tuple[str, ...]) -> Answer:
+    def _other(self, method: str, parts: tuple[str, ...]) -> Reply:
         """Answer what is not about objects."""
         catalogue = self._objects.catalogue
         found = described(catalogue, parts) if method == "GET" else None
         if found is not None:
-            return Answer(body=found)
+            return Reply(body=found)
         if parts[:1] == ("api",) or (parts[:2] == ("apis", RESOURCE_GROUP) and catalogue.versions):
             raise refusals.no_such_resource()
-        return Answer(404, "404 page not found\n")
+        return Reply(404, "404 page not found\n")
 
-    def _spoil(self, fault: Fault, asked: Request, connection: Connection) -> None:
+    def _spoil(self, fault: InjectedFault, asked: LoggedRequest, connection: Connection) -> None:
         if fault.then is not None:
             fault.then()
         if fault.kind == "status":
-            raise Refusal(fault.status, fault.message, retry_after=fault.retry_after)
+            raise StatusError(fault.status, fault.message, retry_after=fault.retry_after)
         if fault.kind in ("close", "hang"):
             lifted = self.faults.lifted
             while fault.kind == "hang" and not lifted.wait(_LOOK) and not connection.gone:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from sandbox.apiserver.kinds import Json, Kind, Object
+from sandbox.apiserver.kinds import Json, Object, ServedKind
 from sandbox.apiserver.objects import Objects
 from sandbox.apiserver.patches import MERGE, patched
 from sandbox.apiserver.selectors import selector
@@ -18,7 +18,7 @@ _DEFAULT_NAMESPACE = "default"
 class Store:
     """Thread-safe. Kinds are named by their plural, objects are in v1; `namespace` counts for namespaced kinds alone.
 
-    All raise Refusal where the server would refuse, and KeyError for an unknown plural.
+    All raise StatusError where the server would refuse, and KeyError for an unknown plural.
     """
 
     def __init__(self, objects: Objects) -> None:
@@ -74,14 +74,14 @@ class Store:
             self._objects.changed.wait_for(lambda: self.version > version, seconds)
             return self.version
 
-    def _kind(self, plural: str) -> Kind:
+    def _kind(self, plural: str) -> ServedKind:
         return self._objects.catalogue.by_plural(plural)
 
-    def _space(self, kind: Kind, namespace: str) -> str:
+    def _space(self, kind: ServedKind, namespace: str) -> str:
         return namespace if kind.namespaced else ""
 
 
-def _named(kind: Kind, resource: Object) -> Json:
+def _named(kind: ServedKind, resource: Object) -> Json:
     return {"metadata": {}, **_copy(resource), "apiVersion": kind.api_version("v1"), "kind": kind.name}
 
 

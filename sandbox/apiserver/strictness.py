@@ -15,7 +15,7 @@ from scheduling.api.validation.shapes import BY_KIND, ListOf, MapOf, Shape, Type
 
 
 def check_fields(route: Route, resource: Object) -> None:
-    """Raise Refusal (400) for fields of a v1 object that nobody knows, if the client wants to hear of them."""
+    """Raise StatusError (400) for fields of a v1 object that nobody knows, if the client wants to hear of them."""
     if route.query.get("fieldValidation") != "Strict":
         return
     found = [f'unknown field "{path}"' for path in unknown_fields(resource, BY_KIND[route.kind.name])]

@@ -10,7 +10,7 @@ from scheduling.api.versions import VersionError, from_v1, to_v1
 
 
 def incoming(route: Route, resource: object) -> Json:
-    """Return the object of a request in v1. Raises Refusal (400) for another kind, version, name or namespace."""
+    """Return the object of a request in v1. Raises StatusError (400) for another kind, version, name or namespace."""
     if not isinstance(resource, dict):
         raise unreadable(route.kind, route.version, "it must be a JSON object")
     kind, version = resource.get("kind") or route.kind.name, resource.get("apiVersion") or route.api_version

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.apiserver.history import Event
+from sandbox.apiserver.history import StoredChange
 from sandbox.apiserver.kinds import Json, Object
 from sandbox.apiserver.objects import Objects
-from sandbox.apiserver.refusals import Refusal, internal, invalid_options
+from sandbox.apiserver.refusals import StatusError, internal, invalid_options
 from sandbox.apiserver.routes import Route
-from sandbox.apiserver.selectors import Selector
+from sandbox.apiserver.selectors import ListSelector
 from sandbox.apiserver.translation import outgoing
 from scheduling.api.validation.cause import forbidden
 
@@ -43,13 +43,13 @@ class Watches:
 
     bookmarks: float = 60.0
     closed: int = 0
-    farewell: Refusal | None = None
+    farewell: StatusError | None = None
 
 
 class Watch:
-    """Make it, then iterate. Raises Refusal (422, 500) when made, for parameters that cannot be read."""
+    """Make it, then iterate. Raises StatusError (422, 500) when made, for parameters that cannot be read."""
 
-    def __init__(self, objects: Objects, route: Route, chosen: Selector, watches: Watches) -> None:
+    def __init__(self, objects: Objects, route: Route, chosen: ListSelector, watches: Watches) -> None:
         self._objects = objects
         self._route = route
         self._chosen = chosen
@@ -69,7 +69,7 @@ class Watch:
         """Yield events; None now and then, when there is time to see whether anybody listens."""
         try:
             yield from self._events()
-        except Refusal as refusal:
+        except StatusError as refusal:
             yield {"type": "ERROR", "object": refusal.status()}
 
     def _events(self) -> Iterator[Json | None]:
@@ -116,7 +116,7 @@ class Watch:
         told = (self._told(event) for event in events)
         return [each for each in told if each is not None], current
 
-    def _told(self, event: Event) -> Json | None:
+    def _told(self, event: StoredChange) -> Json | None:
         """The event as this watch sees it."""
         now = event.change != "DELETED" and self._meant(event.new)
         before = event.old is not None and self._meant(event.old)
@@ -144,7 +144,7 @@ class Watch:
 
 
 def _version(text: str) -> int:
-    """The resource version in the query, 0 for none; raises Refusal (500) in the words of a server."""
+    """The resource version in the query, 0 for none; raises StatusError (500) in the words of a server."""
     faults = ["invalid syntax"] if not _DIGITS.fullmatch(text) else []
     if not faults and len(text) > _DIGITS_MOST:
         faults.append("value out of range")

@@ -28,7 +28,7 @@ _VERSIONS = {"devicetaintrules": "v1beta2"}
 _NAMESPACE = "default"
 
 
-class Refused(ApiFailed):
+class RequestRefused(ApiFailed):
     """The API server's answer is an error: its status code, reason and message."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
@@ -37,10 +37,10 @@ class Refused(ApiFailed):
         self.reason = reason
 
 
-class Client:
+class ClusterClient:
     """Objects of the server at ``url``, by plural; those of resource.k8s.io in v1.
 
-    Every method raises ``Refused``, and ``ApiFailed`` when there is no answer. Namespaces are "default" unless given.
+    Every method raises ``RequestRefused``, and ``ApiFailed`` without an answer. The namespace is "default" unless given.
     """
 
     def __init__(self, url: str) -> None:
@@ -75,7 +75,7 @@ class Client:
         options = {"gracePeriodSeconds": 0} if at_once else {}
         try:
             await self._ask("DELETE", _path(plural, namespace, name), options)
-        except Refused as error:
+        except RequestRefused as error:
             if error.code != NOT_FOUND:
                 raise
 
@@ -104,7 +104,7 @@ class Client:
 class KubeletApi:
     """What the kubelet of the node ``node`` asks."""
 
-    def __init__(self, client: Client, node: str) -> None:
+    def __init__(self, client: ClusterClient, node: str) -> None:
         self._client = client
         self._node = node
 
@@ -139,5 +139,5 @@ def _answer(code: int, text: bytes) -> Json:
         body = {"message": f"an answer that is no object: {body!r}"}
         code = code if code >= 400 else 502
     if code >= 400:
-        raise Refused(code, str(body.get("reason", "")), str(body.get("message") or f"status {code}"))
+        raise RequestRefused(code, str(body.get("reason", "")), str(body.get("message") or f"status {code}"))
     return body

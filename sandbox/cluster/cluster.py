@@ -15,7 +15,7 @@ from typing import Any
 
 from sandbox.cluster.claimmaking import for_extended_resources, from_template
 from sandbox.cluster.classes import device_classes
-from sandbox.cluster.client import CONFLICT, Client, Refused
+from sandbox.cluster.client import CONFLICT, ClusterClient, RequestRefused
 from sandbox.cluster.manifests import check_shape, current, kubelet_pod
 from sandbox.cluster.scheduling import Unschedulable, allocate, allocation, released, reserved
 from sandbox.cluster.taints import evicted, with_rules
@@ -38,7 +38,7 @@ PLURALS = {
 }
 
 
-class NotServed(ValueError):
+class UnknownKind(ValueError):
     """A manifest's kind is none that the sandbox's cluster has."""
 
     def __init__(self, kind: str) -> None:
@@ -67,10 +67,10 @@ class PodOutcome:
         return self.phase == "Running"
 
 
-class Cluster:
+class SandboxCluster:
     """The control plane for ``node``, through ``client``; CDI specs are in ``cdi`` (folders in rising priority)."""
 
-    def __init__(self, client: Client, node: str, kubelet: Kubelet, cdi: Sequence[Path]) -> None:
+    def __init__(self, client: ClusterClient, node: str, kubelet: Kubelet, cdi: Sequence[Path]) -> None:
         self._client = client
         self._node = node
         self._kubelet = kubelet
@@ -83,17 +83,17 @@ class Cluster:
         for obj in (node, *device_classes()):
             try:
                 await self._client.create(PLURALS[str(obj["kind"])], obj)
-            except Refused as error:
+            except RequestRefused as error:
                 if error.code != CONFLICT:
                     raise
 
     async def apply(self, documents: Iterable[Object]) -> list[PodOutcome]:
-        """Create objects; pods are run. Raises ``NotServed``, ``ManifestError``, ``Refused``."""
+        """Create objects; pods are run. Raises ``UnknownKind``, ``ManifestError``, ``RequestRefused``."""
         outcomes = []
         for document in documents:
             plural = PLURALS.get(str(document.get("kind")))
             if plural is None:
-                raise NotServed(str(document.get("kind")))
+                raise UnknownKind(str(document.get("kind")))
             check_shape(document)
             if plural == "pods":
                 outcomes.append(await self.run(document))
@@ -107,7 +107,7 @@ class Cluster:
         await self._client.delete(PLURALS[document["kind"]], metadata["name"], metadata.get("namespace", "default"))
 
     async def run(self, manifest: Object) -> PodOutcome:
-        """Create a pod and take it as far as it comes; raises ``Refused`` when the API server does not take it."""
+        """Create a pod and take it as far as it comes; raises ``RequestRefused``."""
         pod = await self._client.create("pods", manifest)
         return await self._progress(pod)
 
@@ -197,7 +197,7 @@ class Cluster:
                 continue
             try:
                 found = await self._client.get("resourceclaimtemplates", template, namespace)
-            except Refused as error:
+            except RequestRefused as error:
                 raise Unschedulable(f"1 {error}") from error
             claim = await self._client.create("resourceclaims", from_template(pod, entry["name"], found))
             made.append({"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]})

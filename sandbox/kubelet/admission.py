@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sandbox.kubelet.allocation import Allocator
+from sandbox.kubelet.allocation import DeviceAllocator
 from sandbox.kubelet.devices import in_order
 from sandbox.kubelet.errors import KubeletError
-from sandbox.kubelet.pods import Admission, Affinity, Pod
-from sandbox.kubelet.records import Records
+from sandbox.kubelet.pods import Affinity, Pod, PodAdmitResult
+from sandbox.kubelet.records import PodDevices
 
 REASON = "UnexpectedAdmissionError"
 
 
-async def admit_pod(allocator: Allocator, records: Records, pod: Pod, affinity: Mapping[str, Affinity]) -> Admission:
+async def admit_pod(
+    allocator: DeviceAllocator, records: PodDevices, pod: Pod, affinity: Mapping[str, Affinity]
+) -> PodAdmitResult:
     """Allocate every container of ``pod``, which has to count as active already; ``affinity`` is per container."""
     for container in pod.in_start_order():
         try:
             await allocator.allocate(pod, container, affinity.get(container.name, Affinity()))
         except KubeletError as error:
-            return Admission(
+            return PodAdmitResult(
                 admitted=False,
                 devices=held(records, pod),
                 container=container.name,
@@ -30,10 +32,10 @@ async def admit_pod(allocator: Allocator, records: Records, pod: Pod, affinity: 
                 message=f"Allocate failed due to {error}, which is unexpected",
                 error=str(error),
             )
-    return Admission(admitted=True, devices=held(records, pod))
+    return PodAdmitResult(admitted=True, devices=held(records, pod))
 
 
-def held(records: Records, pod: Pod) -> dict[str, dict[str, tuple[str, ...]]]:
+def held(records: PodDevices, pod: Pod) -> dict[str, dict[str, tuple[str, ...]]]:
     """Container -> resource -> ids, for containers that hold something."""
     devices: dict[str, dict[str, tuple[str, ...]]] = {}
     for container in pod.containers:

@@ -14,23 +14,23 @@ from typing import Protocol
 
 from sandbox.kubelet.affinity import filter_by_affinity
 from sandbox.kubelet.devices import DeviceSet, in_order
-from sandbox.kubelet.endpoint import Endpoint
-from sandbox.kubelet.errors import AllocationError, KubeletError
+from sandbox.kubelet.endpoint import PluginEndpoint
+from sandbox.kubelet.errors import DeviceAllocationError, KubeletError
 from sandbox.kubelet.pods import Affinity, Container, Pod
-from sandbox.kubelet.records import Holder, Records, record_of
+from sandbox.kubelet.records import ContainerResource, PodDevices, record_of
 
 Order = Callable[[Iterable[str]], Sequence[str]]
 """Puts a container's resources into the order in which they are allocated."""
 
 
-class Node(Protocol):
+class AllocatedNode(Protocol):
     """What allocation has to know of the node."""
 
     def device_set(self, resource: str) -> DeviceSet | None:
         """The devices of a resource, None if its plugin never listed any or it was forgotten."""
         ...
 
-    def endpoint(self, resource: str) -> Endpoint | None:
+    def endpoint(self, resource: str) -> PluginEndpoint | None:
         """The plugin to ask."""
         ...
 
@@ -47,10 +47,12 @@ class Node(Protocol):
         ...
 
 
-class Allocator:
+class DeviceAllocator:
     """Allocates containers against ``node``, with what is held in ``records``; resources in the ``order`` given."""
 
-    def __init__(self, node: Node, records: Records, *, keep_known_holes: bool = False, order: Order = sorted) -> None:
+    def __init__(
+        self, node: AllocatedNode, records: PodDevices, *, keep_known_holes: bool = False, order: Order = sorted
+    ) -> None:
         self._node = node
         self._records = records
         self._keep_holes = keep_known_holes
@@ -64,7 +66,7 @@ class Allocator:
         return self._node.device_set(resource) is not None or resource in self._records.resources()
 
     async def allocate(self, pod: Pod, container: Container, affinity: Affinity) -> None:
-        """Give ``container`` all its devices; raises ``AllocationError`` or another ``KubeletError``.
+        """Give ``container`` all its devices; raises ``DeviceAllocationError`` or another ``KubeletError``.
 
         Later containers of the same pod may use what ordinary init containers had; sidecars and app containers keep
         theirs to themselves.
@@ -88,7 +90,7 @@ class Allocator:
             if not collected:
                 self._node.collect_garbage()
                 collected = True
-            holder = Holder(pod.uid, container.name, resource)
+            holder = ContainerResource(pod.uid, container.name, resource)
             written |= await self._allocate_resource(holder, quantity, affinity)
         if written:
             try:
@@ -96,7 +98,7 @@ class Allocator:
             except OSError as error:
                 raise KubeletError(f'failed to write checkpoint file "kubelet_internal_checkpoint": {error}') from error
 
-    async def _allocate_resource(self, holder: Holder, quantity: int, affinity: Affinity) -> bool:
+    async def _allocate_resource(self, holder: ContainerResource, quantity: int, affinity: Affinity) -> bool:
         """Choose and allocate; whether anything was given. The reservation never outlives this call."""
         self._records.reserve(holder)
         hole = False
@@ -109,11 +111,11 @@ class Allocator:
             hole = False
             endpoint = self._node.endpoint(holder.resource)
             if endpoint is None:
-                raise AllocationError(holder.resource, f"unknown Device Plugin {holder.resource}")
+                raise DeviceAllocationError(holder.resource, f"unknown Device Plugin {holder.resource}")
             response = await endpoint.allocate(in_order(ids))
             if not response.container_responses:
                 hole = self._keep_holes
-                raise AllocationError(
+                raise DeviceAllocationError(
                     holder.resource, f"no containers return in allocation response {str(response).strip()}"
                 )
             self._records.commit(holder, record_of(ids, choice.devices, response.container_responses[0]))
@@ -129,7 +131,9 @@ class Allocator:
 class _Choice:
     """The choice of ids for one holder; they are taken in the holder's reservation as they are chosen."""
 
-    def __init__(self, node: Node, records: Records, holder: Holder, required: int, affinity: Affinity) -> None:
+    def __init__(
+        self, node: AllocatedNode, records: PodDevices, holder: ContainerResource, required: int, affinity: Affinity
+    ) -> None:
         self._node = node
         self._records = records
         self._holder = holder
@@ -149,7 +153,7 @@ class _Choice:
         resource = self._holder.resource
         available = self.devices.healthy - self._records.taken(resource)
         if len(available) < self._needed:
-            raise AllocationError(
+            raise DeviceAllocationError(
                 resource,
                 f"requested number of devices unavailable for {resource}. "
                 f"Requested: {self._needed}, Available: {len(available)}",
@@ -166,7 +170,7 @@ class _Choice:
         preferred = await self._preferred(available)
         wanted = [device_id for device_id in preferred if device_id in available]
         if not (self._take(wanted) or self._take(found.unaligned) or self._take(found.no_affinity)):
-            raise AllocationError(
+            raise DeviceAllocationError(
                 resource,
                 "unexpectedly allocated less resources than required. "
                 f"Requested: {self._required}, Got: {len(self._taken)}",
@@ -178,7 +182,7 @@ class _Choice:
         resource, record = self._holder.resource, self._records.get(self._holder)
         held = frozenset() if record is None else record.ids
         if held and len(held) != self._required:
-            raise AllocationError(
+            raise DeviceAllocationError(
                 resource,
                 f'pod "{self._holder.pod_uid}" container "{self._holder.container}" changed request for resource '
                 f'"{resource}" from {len(held)} to {self._required}',
@@ -187,11 +191,13 @@ class _Choice:
             return True
         devices = self._node.device_set(resource)
         if devices is None:
-            raise AllocationError(resource, f"cannot allocate unregistered device {resource}")
+            raise DeviceAllocationError(resource, f"cannot allocate unregistered device {resource}")
         if not devices.healthy:
-            raise AllocationError(resource, f"no healthy devices present; cannot allocate unhealthy devices {resource}")
+            raise DeviceAllocationError(
+                resource, f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+            )
         if not held <= devices.healthy:
-            raise AllocationError(
+            raise DeviceAllocationError(
                 resource,
                 f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}",
             )
@@ -211,7 +217,7 @@ class _Choice:
     async def _preferred(self, available: Collection[str]) -> tuple[str, ...]:
         endpoint = self._node.endpoint(self._holder.resource)
         if endpoint is None:
-            raise AllocationError(
+            raise DeviceAllocationError(
                 self._holder.resource, f"endpoint not found in cache for a registered resource: {self._holder.resource}"
             )
         if endpoint.options is None or not endpoint.options.get_preferred_allocation_available:
@@ -220,6 +226,6 @@ class _Choice:
         try:
             return await endpoint.preferred(offered, in_order(self._taken), self._required)
         except KubeletError as error:
-            raise AllocationError(
+            raise DeviceAllocationError(
                 self._holder.resource, f"device plugin GetPreferredAllocation rpc failed with err: {error}"
             ) from error

@@ -17,7 +17,7 @@ from collections.abc import Coroutine
 from typing import Literal, Protocol
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.endpoint import Endpoint
+from sandbox.kubelet.endpoint import PluginEndpoint
 from sandbox.kubelet.errors import RegistrationError
 
 Generation = Literal["1.35", "1.36", "1.37"]
@@ -25,10 +25,10 @@ Generation = Literal["1.35", "1.36", "1.37"]
 Key = tuple[str, str]
 
 
-class Listener(Protocol):
+class PluginListener(Protocol):
     """Who learns of plugins that come, speak and go."""
 
-    def connected(self, endpoint: Endpoint) -> None:
+    def connected(self, endpoint: PluginEndpoint) -> None:
         """The plugin answered and is the one to ask from now on."""
         ...
 
@@ -36,7 +36,7 @@ class Listener(Protocol):
         """A ListAndWatch message arrived."""
         ...
 
-    def disconnected(self, endpoint: Endpoint, survivor: Endpoint | None) -> None:
+    def disconnected(self, endpoint: PluginEndpoint, survivor: PluginEndpoint | None) -> None:
         """The plugin is gone; ``survivor`` is another instance that takes its place."""
         ...
 
@@ -44,21 +44,21 @@ class Listener(Protocol):
 class Connections:
     """Client slots and the tasks that read the plugins' streams."""
 
-    def __init__(self, listener: Listener, generation: Generation, call_seconds: float | None) -> None:
+    def __init__(self, listener: PluginListener, generation: Generation, call_seconds: float | None) -> None:
         self._listener = listener
         self._per_socket = generation == "1.37"
         self._call_seconds = call_seconds
-        self._slots: dict[Key, Endpoint] = {}
-        self._streams: dict[Endpoint, asyncio.Task[None]] = {}
+        self._slots: dict[Key, PluginEndpoint] = {}
+        self._streams: dict[PluginEndpoint, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._abandoned: list[Endpoint] = []
+        self._abandoned: list[PluginEndpoint] = []
 
     async def connect(self, resource: str, socket: str, dial_seconds: float) -> None:
         """Connect a plugin and start to read its list; raises ``RegistrationError``."""
         key = self._key(resource, socket)
         if self._per_socket and key in self._slots:
             raise RegistrationError(f"device plugin already connected: {socket}")
-        endpoint = Endpoint(resource, socket, self._call_seconds)
+        endpoint = PluginEndpoint(resource, socket, self._call_seconds)
         self._slots[key] = endpoint
         try:
             await endpoint.connect(dial_seconds)
@@ -68,7 +68,7 @@ class Connections:
         self._listener.connected(endpoint)
         self._streams[endpoint] = asyncio.create_task(self._read(endpoint), name=f"list {resource} {socket}")
 
-    def connected(self, resource: str) -> tuple[Endpoint, ...]:
+    def connected(self, resource: str) -> tuple[PluginEndpoint, ...]:
         """Endpoints in the slots of a resource, in the order of connection."""
         return tuple(endpoint for endpoint in self._slots.values() if endpoint.resource == resource)
 
@@ -94,7 +94,7 @@ class Connections:
         while self._leaving:
             await asyncio.gather(*self._leaving)
 
-    async def _read(self, endpoint: Endpoint) -> None:
+    async def _read(self, endpoint: PluginEndpoint) -> None:
         async with contextlib.aclosing(endpoint.lists()) as lists:
             async for message in lists:
                 if endpoint not in self._streams:
@@ -110,7 +110,7 @@ class Connections:
             # Nobody closes its connection: calls go on until another plugin takes the resource.
             self._abandoned.append(endpoint)
 
-    def _drop(self, endpoint: Endpoint) -> None:
+    def _drop(self, endpoint: PluginEndpoint) -> None:
         """Empty the endpoint's slot, tell of its end and let its connection close."""
         self._slots.pop(self._key(endpoint.resource, endpoint.socket), None)
         others = [other for other in self.connected(endpoint.resource) if other in self._streams]
@@ -118,7 +118,7 @@ class Connections:
         task = self._streams.pop(endpoint, None)
         self._leave(self._end(endpoint, task))
 
-    async def _end(self, endpoint: Endpoint, task: asyncio.Task[None] | None) -> None:
+    async def _end(self, endpoint: PluginEndpoint, task: asyncio.Task[None] | None) -> None:
         await endpoint.close()
         if task is not None:
             task.cancel()

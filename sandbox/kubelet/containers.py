@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from sandbox.kubelet.allocation import Allocator
+from sandbox.kubelet.allocation import DeviceAllocator
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.devices import in_order
 from sandbox.kubelet.errors import ContainerStartError, KubeletError
 from sandbox.kubelet.pods import Affinity, Container, Pod
-from sandbox.kubelet.records import Holder
+from sandbox.kubelet.records import ContainerResource
 from sandbox.kubelet.runoptions import RunOptions, merge
 
 
 async def start_container(
-    manager: DeviceManager, allocator: Allocator, pod: Pod, container: Container, *, active: bool
+    manager: DeviceManager, allocator: DeviceAllocator, pod: Pod, container: Container, *, active: bool
 ) -> RunOptions | None:
     """The options of one start of a container, None if it holds nothing.
 
@@ -24,7 +24,7 @@ async def start_container(
     for resource, quantity in sorted(container.limits.items()):
         if not quantity or not allocator.is_device_resource(resource):
             continue
-        holder = Holder(pod.uid, container.name, resource)
+        holder = ContainerResource(pod.uid, container.name, resource)
         await _pre_start(manager, holder)
         late = late or (active and manager.records.get(holder) is None)
     if late:
@@ -33,7 +33,7 @@ async def start_container(
     return merge({resource: record.answer for resource, record in records.items()}) if records else None
 
 
-async def _pre_start(manager: DeviceManager, holder: Holder) -> None:
+async def _pre_start(manager: DeviceManager, holder: ContainerResource) -> None:
     endpoint = manager.endpoint(holder.resource)
     if endpoint is None:
         raise ContainerStartError(f"endpoint not found in cache for a registered resource: {holder.resource}")

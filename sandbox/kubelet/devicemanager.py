@@ -18,10 +18,10 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.checkpoint import CheckpointFile
 from sandbox.kubelet.connections import Connections, Generation
 from sandbox.kubelet.devices import DeviceSet, in_order
-from sandbox.kubelet.endpoint import Endpoint
-from sandbox.kubelet.events import Event, HealthChanged, ListReceived, PluginDeregistered
-from sandbox.kubelet.pods import Capacity, Pod
-from sandbox.kubelet.records import Records
+from sandbox.kubelet.endpoint import PluginEndpoint
+from sandbox.kubelet.events import HealthChanged, KubeletEvent, ListReceived, PluginDeregistered
+from sandbox.kubelet.pods import NodeCapacity, Pod
+from sandbox.kubelet.records import PodDevices
 from sandbox.kubelet.status import PodUpdates, pods_to_update
 
 log = logging.getLogger("ostler.sandbox.kubelet")
@@ -41,13 +41,13 @@ class DeviceManager:
         generation: Generation,
         clock: Callable[[], float],
         active_pods: Callable[[], Mapping[str, Pod]],
-        emit: Callable[[Event], None],
+        emit: Callable[[KubeletEvent], None],
         call_seconds: float | None = None,
     ) -> None:
         self.directory = directory
         self.generation = generation
         self.connections = Connections(self, generation, call_seconds)
-        self.records = Records()
+        self.records = PodDevices()
         self.updates = PodUpdates()
         self.sources_ready = True
         self.lists: Counter[str] = Counter()
@@ -57,7 +57,7 @@ class DeviceManager:
         self._emit = emit
         self._file = CheckpointFile(directory)
         self._devices: dict[str, DeviceSet] = {}
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints: dict[str, PluginEndpoint] = {}
         self._running: frozenset[tuple[str, str]] = frozenset()
 
     def recover(self, running: Collection[tuple[str, str]], *, sources_ready: bool) -> None:
@@ -79,9 +79,9 @@ class DeviceManager:
         self.records.restore(checkpoint)
         for resource in checkpoint.registered or {}:
             self._devices[resource] = DeviceSet()
-            self._endpoints[resource] = Endpoint.remembered(resource, self._clock())
+            self._endpoints[resource] = PluginEndpoint.remembered(resource, self._clock())
 
-    def connected(self, endpoint: Endpoint) -> None:
+    def connected(self, endpoint: PluginEndpoint) -> None:
         """A plugin is connected and is the one to ask; its devices come with its first list."""
         self._endpoints[endpoint.resource] = endpoint
 
@@ -100,7 +100,7 @@ class DeviceManager:
             if old is not None:
                 self._emit(HealthChanged(resource, device_id, old.health, now.known[device_id].health))
 
-    def disconnected(self, endpoint: Endpoint, survivor: Endpoint | None) -> None:
+    def disconnected(self, endpoint: PluginEndpoint, survivor: PluginEndpoint | None) -> None:
         """A plugin is gone; without a survivor its devices are unhealthy and the grace period starts."""
         resource = endpoint.resource
         current = self._endpoints.get(resource)
@@ -114,7 +114,7 @@ class DeviceManager:
                 self._devices[resource] = self._devices[resource].lost()
         self._emit(PluginDeregistered(resource, endpoint.socket, survivor is None))
 
-    def capacity(self) -> Capacity:
+    def capacity(self) -> NodeCapacity:
         """Capacity and allocatable per resource; forgets resources whose plugin has been gone for over 5 minutes."""
         capacity: dict[str, int] = {}
         allocatable: dict[str, int] = {}
@@ -131,7 +131,7 @@ class DeviceManager:
             allocatable[resource] = len(devices.healthy)
         if deleted:
             self._write_or_log()
-        return Capacity(capacity, allocatable, tuple(deleted))
+        return NodeCapacity(capacity, allocatable, tuple(deleted))
 
     def resources(self) -> tuple[str, ...]:
         """Resources that were listed or remembered and are not forgotten, sorted."""
@@ -141,7 +141,7 @@ class DeviceManager:
         """The devices of a resource, None if no list came yet or it was forgotten."""
         return self._devices.get(resource)
 
-    def endpoint(self, resource: str) -> Endpoint | None:
+    def endpoint(self, resource: str) -> PluginEndpoint | None:
         """The plugin to ask for a resource; it may have stopped."""
         return self._endpoints.get(resource)
 

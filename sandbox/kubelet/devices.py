@@ -17,7 +17,7 @@ HEALTHY = "Healthy"
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class PluginDevice:
     """One listed device; ``numa`` is None without a topology message and empty for one without nodes."""
 
     id: str
@@ -34,7 +34,7 @@ class Device:
 class DeviceSet:
     """All that is known of one resource's devices."""
 
-    known: Mapping[str, Device] = field(default_factory=dict)
+    known: Mapping[str, PluginDevice] = field(default_factory=dict)
     healthy: frozenset[str] = frozenset()
     unhealthy: frozenset[str] = frozenset()
 
@@ -42,7 +42,7 @@ class DeviceSet:
     def listed(cls, message: api_pb2.ListAndWatchResponse) -> DeviceSet:
         """What a ListAndWatch message says."""
         devices = [
-            Device(
+            PluginDevice(
                 device.ID,
                 device.health,
                 tuple(node.ID for node in device.topology.nodes) if device.HasField("topology") else None,

@@ -25,7 +25,7 @@ GRACE_SECONDS = 300.0
 """How long a resource stays known after its last plugin has gone."""
 
 
-class Endpoint:
+class PluginEndpoint:
     """A plugin's service for one resource, at ``socket``."""
 
     def __init__(self, resource: str, socket: str, call_seconds: float | None = None) -> None:
@@ -38,7 +38,7 @@ class Endpoint:
         self._plugin: api_pb2_grpc.DevicePluginStub | None = None
 
     @classmethod
-    def remembered(cls, resource: str, now: float) -> Endpoint:
+    def remembered(cls, resource: str, now: float) -> PluginEndpoint:
         """The stopped endpoint of a resource that only a checkpoint knows."""
         endpoint = cls(resource, "")
         endpoint.stopped_at = now

@@ -10,7 +10,7 @@ class KubeletError(Exception):
     """Base of everything the embedded kubelet raises on purpose."""
 
 
-class AllocationError(KubeletError):
+class DeviceAllocationError(KubeletError):
     """A container cannot get what it asks for; ``resource`` is the one that failed."""
 
     def __init__(self, resource: str, message: str) -> None:

@@ -95,7 +95,7 @@ class PodWarning:
     message: str
 
 
-Event = (
+KubeletEvent = (
     PluginRegistered
     | RegistrationFailed
     | PluginDeregistered
@@ -112,11 +112,11 @@ class EventStream:
 
     def __init__(self, feed: EventFeed) -> None:
         self._feed = feed
-        self._events: deque[Event] = deque(maxlen=KEPT)
+        self._events: deque[KubeletEvent] = deque(maxlen=KEPT)
         self._wake = asyncio.Event()
         self._closed = False
 
-    def put(self, event: Event) -> None:
+    def put(self, event: KubeletEvent) -> None:
         """Add an event."""
         self._events.append(event)
         self._wake.set()
@@ -130,7 +130,7 @@ class EventStream:
     def __aiter__(self) -> EventStream:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> KubeletEvent:
         while not self._events:
             if self._closed:
                 raise StopAsyncIteration
@@ -143,17 +143,17 @@ class EventFeed:
     """Hands every event to all callbacks and streams, in the order they happen."""
 
     def __init__(self) -> None:
-        self._callbacks: list[Callable[[Event], None]] = []
+        self._callbacks: list[Callable[[KubeletEvent], None]] = []
         self._streams: list[EventStream] = []
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: KubeletEvent) -> None:
         """Tell everybody."""
         for callback in tuple(self._callbacks):
             callback(event)
         for stream in self._streams:
             stream.put(event)
 
-    def subscribe(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+    def subscribe(self, callback: Callable[[KubeletEvent], None]) -> Callable[[], None]:
         """Call ``callback`` with every event from now on; returns what ends that."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)

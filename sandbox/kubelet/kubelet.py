@@ -21,16 +21,16 @@ from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.containers import start_container
 from sandbox.kubelet.devicemanager import DeviceManager
-from sandbox.kubelet.devices import Device, in_order
+from sandbox.kubelet.devices import PluginDevice, in_order
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.containers import ResourceHealth, allocated_resources, cdi_devices
 from sandbox.kubelet.dra.manager import DraManager, PrepareError
-from sandbox.kubelet.dra.settings import DraSettings
+from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
-from sandbox.kubelet.events import Event, EventFeed, EventStream, PodWarning
-from sandbox.kubelet.pods import Admission, Affinity, Capacity, Pod
+from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
+from sandbox.kubelet.pods import Affinity, NodeCapacity, Pod, PodAdmitResult
 from sandbox.kubelet.runoptions import RunOptions
-from sandbox.kubelet.session import Session, Settings
+from sandbox.kubelet.session import KubeletSession, KubeletSettings
 
 
 class Kubelet:
@@ -59,9 +59,9 @@ class Kubelet:
         dial_timeout: float = DIAL_SECONDS,
         keep_known_holes: bool = False,
         order: Order = sorted,
-        dra: DraSettings = DraSettings(),  # noqa: B008 - a frozen value
+        dra: DraManagerSettings = DraManagerSettings(),  # noqa: B008 - a frozen value
     ) -> None:
-        self.settings = Settings(
+        self.settings = KubeletSettings(
             root,
             root / "device-plugins" if device_plugin_dir is None else device_plugin_dir,
             generation,
@@ -76,7 +76,7 @@ class Kubelet:
         )
         self._feed = EventFeed()
         self._pods: dict[str, Pod] = {}
-        self._session: Session | None = None
+        self._session: KubeletSession | None = None
         self._admitting = asyncio.Lock()
 
     async def __aenter__(self) -> Kubelet:
@@ -103,7 +103,7 @@ class Kubelet:
         if self._session is not None:
             raise KubeletError("the kubelet is already running; stop it first")
         self._pods.update((pod.uid, pod) for pod in pods)
-        session = Session(self.settings, self._active, self._feed.emit)
+        session = KubeletSession(self.settings, self._active, self._feed.emit)
         await session.open(running, sources_ready=sources_ready)
         self._session = session
 
@@ -112,7 +112,7 @@ class Kubelet:
         await self._close_session()
         self._feed.close()
 
-    async def restart(self, running: Iterable[Pod] | None = None, *, reboot: bool = False) -> dict[str, Admission]:
+    async def restart(self, running: Iterable[Pod] | None = None, *, reboot: bool = False) -> dict[str, PodAdmitResult]:
         """Stop, start on the same checkpoint and admit ``running`` again (None: all active pods); UID -> verdict.
 
         Containers of those pods but ordinary init containers are reported as running, so their devices are kept
@@ -128,7 +128,7 @@ class Kubelet:
         self.set_sources_ready(ready=True)
         return verdicts
 
-    async def admit(self, pod: Pod, affinity: Mapping[str, Affinity] | Affinity | None = None) -> Admission:
+    async def admit(self, pod: Pod, affinity: Mapping[str, Affinity] | Affinity | None = None) -> PodAdmitResult:
         """Admit ``pod`` and allocate its devices; a refused pod is not active afterwards.
 
         ``affinity`` is the NUMA hint of every container, or of each by name.
@@ -198,7 +198,7 @@ class Kubelet:
         """Active pods."""
         return tuple(self._pods.values())
 
-    def capacity(self) -> Capacity:
+    def capacity(self) -> NodeCapacity:
         """Capacity and allocatable; forgets resources whose plugins have been gone for over 5 minutes."""
         return self._running.manager.capacity()
 
@@ -210,7 +210,7 @@ class Kubelet:
         """Resources that were listed or are remembered, sorted."""
         return self._running.manager.resources()
 
-    def devices(self, resource: str) -> tuple[Device, ...]:
+    def devices(self, resource: str) -> tuple[PluginDevice, ...]:
         """What is known of a resource's devices, in natural order of ids; after its plugin's end none is healthy."""
         devices = self._running.manager.device_set(resource)
         if devices is None:
@@ -219,7 +219,7 @@ class Kubelet:
         return tuple(
             device
             if device.id in devices.healthy or not device.healthy
-            else Device(device.id, "Unhealthy", device.numa)
+            else PluginDevice(device.id, "Unhealthy", device.numa)
             for device in known
         )
 
@@ -271,7 +271,7 @@ class Kubelet:
         """A stream of what happens from now on; close it after use."""
         return self._feed.stream()
 
-    def on_event(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+    def on_event(self, callback: Callable[[KubeletEvent], None]) -> Callable[[], None]:
         """Call ``callback`` with what happens from now on; returns what ends that."""
         return self._feed.subscribe(callback)
 
@@ -301,7 +301,7 @@ class Kubelet:
             await session.close()
 
     @property
-    def _running(self) -> Session:
+    def _running(self) -> KubeletSession:
         if self._session is None:
             raise KubeletError("the kubelet is not running; start it first")
         return self._session

@@ -94,7 +94,7 @@ class Affinity:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class PodAdmitResult:
     """The verdict over a pod.
 
     ``devices`` is container -> resource -> ids, for the containers allocated so far. When refused, ``reason`` and
@@ -110,7 +110,7 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class NodeCapacity:
     """Capacity and allocatable per resource, and the resources that were forgotten by this very look."""
 
     capacity: Mapping[str, int]

@@ -17,11 +17,11 @@ from google.protobuf.message import DecodeError
 from node.kubelet.checkpoint import NO_NUMA, Checkpoint, Entry
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet, in_order
-from sandbox.kubelet.errors import AllocationError
+from sandbox.kubelet.errors import DeviceAllocationError
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Holder:
+class ContainerResource:
     """One container's share of one resource."""
 
     pod_uid: str
@@ -30,7 +30,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AllocationRecord:
     """What a holder has: ids by NUMA node (an id on several is in each bucket) and the plugin's answer."""
 
     buckets: Mapping[int, tuple[str, ...]]
@@ -51,28 +51,28 @@ class Record:
         return nodes
 
 
-def record_of(ids: Collection[str], devices: DeviceSet, answer: api_pb2.ContainerAllocateResponse) -> Record:
+def record_of(ids: Collection[str], devices: DeviceSet, answer: api_pb2.ContainerAllocateResponse) -> AllocationRecord:
     """The record of ``ids`` with the topology that ``devices`` knows."""
     buckets: dict[int, list[str]] = {}
     for device_id in in_order(ids):
         for node in devices.numa_of(device_id) or (NO_NUMA,):
             buckets.setdefault(node, []).append(device_id)
-    return Record({node: tuple(bucket) for node, bucket in buckets.items()}, answer)
+    return AllocationRecord({node: tuple(bucket) for node, bucket in buckets.items()}, answer)
 
 
-class Records:
+class PodDevices:
     """All holders of the node."""
 
     def __init__(self) -> None:
-        self._committed: dict[Holder, Record] = {}
-        self._reserved: dict[Holder, set[str]] = {}
+        self._committed: dict[ContainerResource, AllocationRecord] = {}
+        self._reserved: dict[ContainerResource, set[str]] = {}
         self._kept: dict[str, set[str]] = {}
 
-    def get(self, holder: Holder) -> Record | None:
+    def get(self, holder: ContainerResource) -> AllocationRecord | None:
         """The committed record of a holder."""
         return self._committed.get(holder)
 
-    def of_container(self, pod_uid: str, container: str) -> dict[str, Record]:
+    def of_container(self, pod_uid: str, container: str) -> dict[str, AllocationRecord]:
         """Resource -> committed record of one container, sorted by resource."""
         return {
             holder.resource: record
@@ -107,25 +107,25 @@ class Records:
         held = {holder.resource for holder in (*self._committed, *self._reserved)}
         return frozenset(held | {resource for resource, ids in self._kept.items() if ids})
 
-    def reserve(self, holder: Holder) -> None:
-        """Open a reservation; raises ``AllocationError`` while another one of the same holder is open."""
+    def reserve(self, holder: ContainerResource) -> None:
+        """Open a reservation; raises ``DeviceAllocationError`` while another one of the same holder is open."""
         if holder in self._reserved:
-            raise AllocationError(
+            raise DeviceAllocationError(
                 holder.resource,
                 f"pod {holder.pod_uid} container {holder.container} is already being given {holder.resource}",
             )
         self._reserved[holder] = set()
 
-    def take(self, holder: Holder, ids: Iterable[str]) -> None:
+    def take(self, holder: ContainerResource, ids: Iterable[str]) -> None:
         """Add ids to an open reservation."""
         self._reserved[holder].update(ids)
 
-    def commit(self, holder: Holder, record: Record) -> None:
+    def commit(self, holder: ContainerResource, record: AllocationRecord) -> None:
         """Turn a reservation into a record."""
         del self._reserved[holder]
         self._committed[holder] = record
 
-    def release(self, holder: Holder, *, keep: bool = False) -> None:
+    def release(self, holder: ContainerResource, *, keep: bool = False) -> None:
         """Give a reservation up; with ``keep`` its ids stay taken until ``rebuild``. Without one: nothing to do."""
         ids = self._reserved.pop(holder, set())
         if keep:
@@ -152,7 +152,7 @@ class Records:
             except DecodeError:
                 continue
             buckets = {node: ids or () for node, ids in (entry.devices or {}).items()}
-            self._committed[Holder(pod_uid, container, resource)] = Record(buckets, answer)
+            self._committed[ContainerResource(pod_uid, container, resource)] = AllocationRecord(buckets, answer)
 
     def entries(self) -> tuple[Entry, ...] | None:
         """Committed records for the checkpoint; None when there are none, which a kubelet writes as null."""

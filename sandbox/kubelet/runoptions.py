@@ -14,7 +14,7 @@ from protos.deviceplugin.v1beta1 import api_pb2
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceNode:
+class DeviceInfo:
     """A device node: path on the host and in the container, permissions of ``r``, ``w``, ``m``."""
 
     host_path: str
@@ -51,7 +51,7 @@ class RunOptions:
 
     envs: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
-    devices: tuple[DeviceNode, ...] = ()
+    devices: tuple[DeviceInfo, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
     conflicts: tuple[OptionConflict, ...] = ()
@@ -62,7 +62,7 @@ def merge(answers: Mapping[str, api_pb2.ContainerAllocateResponse]) -> RunOption
     envs: dict[str, str] = {}
     annotations: dict[str, str] = {}
     mounts: dict[str, Mount] = {}
-    devices: dict[str, DeviceNode] = {}
+    devices: dict[str, DeviceInfo] = {}
     cdi: dict[str, None] = {}
     conflicts: list[OptionConflict] = []
     for resource in sorted(answers):
@@ -71,7 +71,7 @@ def merge(answers: Mapping[str, api_pb2.ContainerAllocateResponse]) -> RunOption
             if envs.setdefault(name, value) != value:
                 conflicts.append(OptionConflict("env", name, envs[name], value, resource))
         for spec in answer.devices:
-            device = DeviceNode(spec.host_path, spec.container_path, spec.permissions)
+            device = DeviceInfo(spec.host_path, spec.container_path, spec.permissions)
             kept = devices.setdefault(spec.container_path, device)
             if kept != device:
                 conflicts.append(OptionConflict("device", spec.container_path, _node(kept), _node(device), resource))
@@ -87,7 +87,7 @@ def merge(answers: Mapping[str, api_pb2.ContainerAllocateResponse]) -> RunOption
     return RunOptions(envs, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(cdi), tuple(conflicts))
 
 
-def _node(device: DeviceNode) -> str:
+def _node(device: DeviceInfo) -> str:
     return f"{device.host_path} ({device.permissions})"
 
 

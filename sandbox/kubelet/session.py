@@ -18,14 +18,14 @@ import grpc.aio
 
 from protos.deviceplugin.v1beta1 import api_pb2_grpc as device_plugin
 from protos.podresources.v1 import api_pb2_grpc as pod_resources
-from sandbox.kubelet.allocation import Allocator, Order
+from sandbox.kubelet.allocation import DeviceAllocator, Order
 from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.manager import DraManager
-from sandbox.kubelet.dra.settings import DraSettings
+from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
-from sandbox.kubelet.events import Door, Event, PluginRegistered, RegistrationFailed
+from sandbox.kubelet.events import Door, KubeletEvent, PluginRegistered, RegistrationFailed
 from sandbox.kubelet.podresources import PodResourcesService
 from sandbox.kubelet.pods import Pod
 from sandbox.kubelet.registration import (
@@ -38,7 +38,7 @@ from sandbox.kubelet.watcher import PluginHandler, PluginWatcher
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KubeletSettings:
     """How a kubelet is set up; the fields are those of ``Kubelet``."""
 
     root: Path
@@ -51,7 +51,7 @@ class Settings:
     dial_timeout: float
     keep_known_holes: bool
     order: Order
-    dra: DraSettings
+    dra: DraManagerSettings
 
     @property
     def registry_dir(self) -> Path:
@@ -64,11 +64,14 @@ class Settings:
         return self.root / "pod-resources" / SOCKET_NAME
 
 
-class Session:
+class KubeletSession:
     """Everything that lives from one start to the stop."""
 
     def __init__(
-        self, settings: Settings, active_pods: Callable[[], Mapping[str, Pod]], emit: Callable[[Event], None]
+        self,
+        settings: KubeletSettings,
+        active_pods: Callable[[], Mapping[str, Pod]],
+        emit: Callable[[KubeletEvent], None],
     ) -> None:
         settings.device_plugin_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         settings.root.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -83,7 +86,7 @@ class Session:
             emit=emit,
             call_seconds=settings.call_timeout,
         )
-        self.allocator = Allocator(
+        self.allocator = DeviceAllocator(
             self.manager, self.manager.records, keep_known_holes=settings.keep_known_holes, order=settings.order
         )
         self.dra = DraManager(
@@ -168,7 +171,7 @@ class Session:
 class DevicePluginHandler:
     """What the plugin watcher does with device plugins."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: KubeletSession) -> None:
         self._session = session
 
     def validate(self, name: str, socket: str, versions: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from sandbox.kubelet.devices import DeviceSet
 from sandbox.kubelet.pods import Pod
-from sandbox.kubelet.records import Records
+from sandbox.kubelet.records import PodDevices
 
 QUEUE: Final = 100
 
@@ -38,7 +38,7 @@ class PodUpdates:
 
 
 def pods_to_update(
-    records: Records, resource: str, before: DeviceSet, now: DeviceSet, *, scoped: bool
+    records: PodDevices, resource: str, before: DeviceSet, now: DeviceSet, *, scoped: bool
 ) -> frozenset[str]:
     """UIDs of pods that hold a device whose health changed or that is new.
 
@@ -50,7 +50,7 @@ def pods_to_update(
 
 
 def allocated_resources_status(
-    pod: Pod, records: Records, devices: Callable[[str], DeviceSet | None]
+    pod: Pod, records: PodDevices, devices: Callable[[str], DeviceSet | None]
 ) -> dict[str, dict[str, dict[str, str]]]:
     """App container -> resource -> id -> ``Healthy`` or ``Unhealthy``; an id that is not listed counts as healthy."""
     status: dict[str, dict[str, dict[str, str]]] = {}
@@ -67,7 +67,7 @@ def allocated_resources_status(
     return status
 
 
-def raised_allocatable(records: Records, pod_uid: str, allocatable: Mapping[str, int]) -> dict[str, int]:
+def raised_allocatable(records: PodDevices, pod_uid: str, allocatable: Mapping[str, int]) -> dict[str, int]:
     """A node's allocatable, raised to what is in use if the pod holds anything, so that a placed pod passes again."""
     raised = dict(allocatable)
     if pod_uid in records.pods():

@@ -48,7 +48,7 @@ class PluginHandler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredPlugin:
     """A plugin that counts as registered."""
 
     stamp: Stamp
@@ -57,7 +57,7 @@ class Registered:
     socket: str
 
 
-class Backoff:
+class OperationBackoff:
     """When an operation may start again: 500 ms after the first failure, then twice that, at most 122 s."""
 
     def __init__(self, first: float = FIRST_BACKOFF, last: float = LAST_BACKOFF) -> None:
@@ -93,15 +93,15 @@ class PluginWatcher:
         generation: Generation,
         interval: float = 1.0,
         failed: Callable[[str, str, str], None] = lambda _name, _path, _message: None,
-        backoff: Backoff | None = None,
+        backoff: OperationBackoff | None = None,
     ) -> None:
-        self.registered: dict[str, Registered] = {}
+        self.registered: dict[str, RegisteredPlugin] = {}
         self._folder = RegistryFolder(directory)
         self._handlers = handlers
         self._undo_failures = generation != "1.35"
         self._interval = interval
         self._failed = failed
-        self._backoff = Backoff() if backoff is None else backoff
+        self._backoff = OperationBackoff() if backoff is None else backoff
         self._desired: dict[str, Stamp] = {}
         self._operations: dict[str, asyncio.Task[None]] = {}
 
@@ -152,7 +152,7 @@ class PluginWatcher:
         finally:
             del self._operations[path]
 
-    async def _deregister(self, path: str, plugin: Registered) -> None:
+    async def _deregister(self, path: str, plugin: RegisteredPlugin) -> None:
         self.registered.pop(path, None)
         handler = self._handlers.get(plugin.type)
         if handler is not None:
@@ -193,7 +193,7 @@ class PluginWatcher:
         except RegistrationError as error:
             await self._refuse(plugin, f"RegisterPlugin error -- plugin validation failed with err: {error}", error)
         # Before the handler is called, so that the socket's removal during the call leads to a deregistration.
-        self.registered[path] = Registered(stamp, info.type, info.name, socket)
+        self.registered[path] = RegisteredPlugin(stamp, info.type, info.name, socket)
         try:
             await handler.register(info.name, socket, versions)
         except RegistrationError as error:

@@ -11,9 +11,9 @@ import pytest
 
 from protos.dra.v1 import api_pb2
 from sandbox.apiserver.server import ApiServer
-from sandbox.cluster.client import Client, KubeletApi
-from sandbox.cluster.cluster import Cluster
-from sandbox.kubelet.dra.settings import DraSettings
+from sandbox.cluster.client import ClusterClient, KubeletApi
+from sandbox.cluster.cluster import SandboxCluster
+from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.kubelet import Kubelet
 from tests.sandbox.kubelet.scripted_plugin import ScriptedPlugin, devices, register
 from tests.sandbox.kubelet_dra.driver import FakeDriver, Script
@@ -30,13 +30,13 @@ class Box:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.server = ApiServer()
-        self.client = Client(self.server.url)
+        self.client = ClusterClient(self.server.url)
         api = KubeletApi(self.client, NODE)
-        settings = DraSettings(api, wipe_retries=(), health_retry_seconds=0.05)
+        settings = DraManagerSettings(api, wipe_retries=(), health_retry_seconds=0.05)
         self.kubelet = Kubelet(root / "kubelet", reconcile_interval=0.05, dra=settings)
         self.cdi = root / "cdi"
         self.cdi.mkdir()
-        self.cluster = Cluster(self.client, NODE, self.kubelet, [self.cdi])
+        self.cluster = SandboxCluster(self.client, NODE, self.kubelet, [self.cdi])
         self.driver = FakeDriver(root / "kubelet", name=DRIVER, script=Script(devices=self._prepare))
         self._plugins: list[ScriptedPlugin] = []
 

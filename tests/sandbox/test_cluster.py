@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.cluster.cluster import NotServed
+from sandbox.cluster.cluster import UnknownKind
 from sandbox.cluster.manifests import ManifestError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.kubelet.events import PodWarning
@@ -239,7 +239,7 @@ async def test_server_that_is_down_is_told(box: Box) -> None:
 
 
 async def test_unknown_kind_is_told_with_the_known_ones(box: Box) -> None:
-    with pytest.raises(NotServed) as raised:
+    with pytest.raises(UnknownKind) as raised:
         await box.cluster.apply([{"kind": "Deployment"}])
     assert str(raised.value) == (
         "no kind 'Deployment' here; there are DeviceClass, DeviceTaintRule, Namespace, Node, Pod, "

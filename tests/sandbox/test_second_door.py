@@ -11,7 +11,7 @@ import pytest
 from sandbox.claimtour import claim_tour
 from sandbox.cluster import samples
 from sandbox.cluster.classes import DRIVER
-from sandbox.cluster.cluster import Cluster
+from sandbox.cluster.cluster import SandboxCluster
 from sandbox.cluster.views import tainted
 from sandbox.configuration import configuration
 from sandbox.node import SandboxNode
@@ -27,7 +27,7 @@ async def box() -> AsyncIterator[SandboxNode]:
         yield box
 
 
-def cluster_of(box: SandboxNode) -> Cluster:
+def cluster_of(box: SandboxNode) -> SandboxCluster:
     assert box.cluster is not None
     return box.cluster
 

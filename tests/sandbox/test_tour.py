@@ -15,7 +15,7 @@ from node.inventory.recordings.source import read
 from sandbox.brief import MOST, WIDTH, brief
 from sandbox.configuration import configuration
 from sandbox.nodes import names, path
-from sandbox.step import Step
+from sandbox.step import TourStep
 
 
 @pytest.mark.parametrize("name", names())
@@ -69,11 +69,11 @@ def test_verbose_shows_all_of_a_step_and_the_commands() -> None:
 
 
 def test_a_step_that_is_long_or_unknown_is_cut_to_its_first_lines() -> None:
-    lines = brief(Step("new", "Something new", {f"fact-{number}": number for number in range(20)}))
+    lines = brief(TourStep("new", "Something new", {f"fact-{number}": number for number in range(20)}))
     assert (lines[0], len(lines)) == ("== Something new", MOST + 1)
     assert lines[1:2] == ["   fact-0: 0"]
     assert lines[-1] == f"   ... ({20 - MOST + 1} more)"
-    assert brief(Step("devices", "Found", [])) == ["== Found", "   none"]
+    assert brief(TourStep("devices", "Found", [])) == ["== Found", "   none"]
 
 
 @cache

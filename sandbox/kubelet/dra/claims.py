@@ -20,7 +20,7 @@ from sandbox.kubelet.statefiles import write_state
 
 
 @dataclass(slots=True)
-class ClaimInfo:
+class CachedClaim:
     """One claim; ``drivers`` holds the devices of each driver in the order of its answers."""
 
     uid: str
@@ -46,7 +46,7 @@ class ClaimCache:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
-        self._claims: dict[tuple[str, str], ClaimInfo] = {}
+        self._claims: dict[tuple[str, str], CachedClaim] = {}
         try:
             if not self._path.exists():
                 self.write()
@@ -59,11 +59,11 @@ class ClaimCache:
         for entry in state.claims or ():
             self.add(_restored(entry))
 
-    def get(self, namespace: str, name: str) -> ClaimInfo | None:
+    def get(self, namespace: str, name: str) -> CachedClaim | None:
         """The claim of that name."""
         return self._claims.get((namespace, name))
 
-    def add(self, claim: ClaimInfo) -> None:
+    def add(self, claim: CachedClaim) -> None:
         """Know a claim from now on."""
         self._claims[claim.namespace, claim.name] = claim
 
@@ -71,7 +71,7 @@ class ClaimCache:
         """Forget a claim; an unknown one is no error."""
         self._claims.pop((namespace, name), None)
 
-    def all(self) -> tuple[ClaimInfo, ...]:
+    def all(self) -> tuple[CachedClaim, ...]:
         """All claims in the order in which they became known."""
         return tuple(self._claims.values())
 
@@ -80,17 +80,17 @@ class ClaimCache:
         entries = tuple(_entry(claim) for claim in self._claims.values())
         write_state(self._path, dra_state.encode(DraState(entries)), durable=True)
 
-    def of_pods_but(self, active: Iterable[str]) -> dict[str, list[ClaimInfo]]:
+    def of_pods_but(self, active: Iterable[str]) -> dict[str, list[CachedClaim]]:
         """The claims of every pod that is not in ``active``, by pod UID."""
         known = set(active)
-        found: dict[str, list[ClaimInfo]] = {}
+        found: dict[str, list[CachedClaim]] = {}
         for claim in self._claims.values():
             for pod in sorted(claim.pods - known):
                 found.setdefault(pod, []).append(claim)
         return found
 
 
-def claim_of(claim: Object) -> ClaimInfo:
+def claim_of(claim: Object) -> CachedClaim:
     """What is known of a claim of the API before it is prepared; raises ``KubeletError`` unless it is allocated."""
     metadata = claim["metadata"]
     allocation = claim.get("status", {}).get("allocation")
@@ -98,14 +98,14 @@ def claim_of(claim: Object) -> ClaimInfo:
         raise KubeletError(f"ResourceClaim {metadata['name']}: not allocated")
     results = allocation.get("devices", {}).get("results") or ()
     drivers: dict[str, list[DeviceState]] = {result["driver"]: [] for result in results}
-    return ClaimInfo(metadata["uid"], metadata["name"], metadata["namespace"], drivers=drivers)
+    return CachedClaim(metadata["uid"], metadata["name"], metadata["namespace"], drivers=drivers)
 
 
-def _restored(entry: dra_state.ClaimInfo) -> ClaimInfo:
+def _restored(entry: dra_state.ClaimInfo) -> CachedClaim:
     drivers = {driver: list(devices or ()) for driver, devices in (entry.drivers or {}).items()}
-    return ClaimInfo(entry.uid, entry.name, entry.namespace, set(entry.pods or ()), drivers)
+    return CachedClaim(entry.uid, entry.name, entry.namespace, set(entry.pods or ()), drivers)
 
 
-def _entry(claim: ClaimInfo) -> dra_state.ClaimInfo:
+def _entry(claim: CachedClaim) -> dra_state.ClaimInfo:
     drivers = {driver: tuple(devices) or None for driver, devices in claim.drivers.items()}
     return dra_state.ClaimInfo(claim.uid, claim.name, claim.namespace, tuple(sorted(claim.pods)), drivers)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from protos.podresources.v1 import api_pb2
-from sandbox.kubelet.dra.claims import ClaimCache, ClaimInfo
+from sandbox.kubelet.dra.claims import CachedClaim, ClaimCache
 from sandbox.kubelet.dra.health import HealthCache
 from sandbox.kubelet.dra.manager import claim_name
 from sandbox.kubelet.errors import ContainerStartError, KubeletError
@@ -92,7 +92,7 @@ def _names(pod: Pod, container: Container) -> list[str]:
     return names
 
 
-def _dynamic_resource(claim: ClaimInfo) -> api_pb2.DynamicResource:
+def _dynamic_resource(claim: CachedClaim) -> api_pb2.DynamicResource:
     resources: list[api_pb2.ClaimResource] = []
     for driver, devices in claim.drivers.items():
         names: list[str] = []
@@ -110,7 +110,7 @@ def _dynamic_resource(claim: ClaimInfo) -> api_pb2.DynamicResource:
     return api_pb2.DynamicResource(claim_name=claim.name, claim_namespace=claim.namespace, claim_resources=resources)
 
 
-def _healths(health: HealthCache, claim: ClaimInfo, request: str) -> list[ResourceHealth]:
+def _healths(health: HealthCache, claim: CachedClaim, request: str) -> list[ResourceHealth]:
     wanted = request.partition("/")[0]
     found = []
     for driver, devices in claim.drivers.items():

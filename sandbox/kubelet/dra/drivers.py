@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.dra.instance import HealthListener, Instance
 from sandbox.kubelet.dra.services import chosen, health_service
-from sandbox.kubelet.dra.settings import DraSettings
+from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.dra.wiping import Wiping
 from sandbox.kubelet.errors import KubeletError, RegistrationError
-from sandbox.kubelet.events import DriverConnection, Event, PluginDeregistered, PluginRegistered
+from sandbox.kubelet.events import DriverConnection, KubeletEvent, PluginDeregistered, PluginRegistered
 
 
 class DriverMissingError(KubeletError):
@@ -31,10 +31,10 @@ class Drivers:
 
     def __init__(
         self,
-        settings: DraSettings,
+        settings: DraManagerSettings,
         generation: Generation,
         listener: HealthListener,
-        emit: Callable[[Event], None],
+        emit: Callable[[KubeletEvent], None],
     ) -> None:
         self.wiping = Wiping(settings)
         self._settings = settings

@@ -33,7 +33,7 @@ DeviceKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceHealth:
+class ReportedHealth:
     """The health of a device as a pod's status shows it: Healthy, Unhealthy or Unknown, and the driver's words."""
 
     health: str = UNKNOWN
@@ -57,12 +57,12 @@ class HealthCache:
         for driver, devices in state.items():
             self._drivers[driver] = {(device.pool, device.device): device for device in devices}
 
-    def of(self, driver: str, pool: str, device: str) -> DeviceHealth:
+    def of(self, driver: str, pool: str, device: str) -> ReportedHealth:
         """The health of a device now."""
         entry = self._drivers.get(driver, {}).get((pool, device))
         if entry is None or self._stale(entry):
-            return DeviceHealth()
-        return DeviceHealth(entry.health, entry.message)
+            return ReportedHealth()
+        return ReportedHealth(entry.health, entry.message)
 
     def report(self, driver: str, report: HealthReport) -> frozenset[DeviceKey]:
         """Take over a report; the devices whose health, message or timeout changed, and those that turned stale."""

@@ -16,13 +16,13 @@ from pathlib import Path
 from node.kubelet.dra_state import DeviceState
 from protos.dra.v1 import api_pb2
 from sandbox.kubelet.connections import Generation
-from sandbox.kubelet.dra.claims import ClaimCache, ClaimInfo, claim_of
+from sandbox.kubelet.dra.claims import CachedClaim, ClaimCache, claim_of
 from sandbox.kubelet.dra.drivers import Drivers
 from sandbox.kubelet.dra.health import HealthCache
 from sandbox.kubelet.dra.instance import HealthReport, Instance
-from sandbox.kubelet.dra.settings import ApiFailed, DraSettings, Object
+from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings, Object
 from sandbox.kubelet.errors import KubeletError, PluginError
-from sandbox.kubelet.events import DriverHealth, Event
+from sandbox.kubelet.events import DriverHealth, KubeletEvent
 from sandbox.kubelet.pods import Pod, PodClaim
 from sandbox.kubelet.status import PodUpdates
 
@@ -46,12 +46,12 @@ class DraManager:
     def __init__(
         self,
         folder: Path,
-        settings: DraSettings,
+        settings: DraManagerSettings,
         *,
         generation: Generation,
         active_pods: Callable[[], Mapping[str, Pod]],
         sources_ready: Callable[[], bool],
-        emit: Callable[[Event], None],
+        emit: Callable[[KubeletEvent], None],
     ) -> None:
         self.claims = ClaimCache(folder)
         self.health = HealthCache(folder, settings.now)
@@ -110,7 +110,7 @@ class DraManager:
 
     async def _prepare(self, pod: Pod) -> None:
         wanted = [await self._wanted(pod, claim) for claim in pod_claims(pod)]
-        pending: dict[str, ClaimInfo] = {}
+        pending: dict[str, CachedClaim] = {}
         batches: dict[Instance, list[api_pb2.Claim]] = {}
         for each in wanted:
             if each is None:
@@ -130,7 +130,7 @@ class DraManager:
             claim.prepared = True
         self._write("checkpoint ResourceClaim state")
 
-    async def _wanted(self, pod: Pod, pod_claim: PodClaim) -> tuple[ClaimInfo, dict[str, Instance]] | None:
+    async def _wanted(self, pod: Pod, pod_claim: PodClaim) -> tuple[CachedClaim, dict[str, Instance]] | None:
         """A claim of the pod as the API has it, and the drivers to ask, without changing anything."""
         name = claim_name(pod, pod_claim)
         if name is None:
@@ -145,7 +145,7 @@ class DraManager:
         claim = claim_of(obj)
         return claim, {driver: self.drivers.get(driver) for driver in claim.drivers}
 
-    def _attach(self, pod: Pod, claim: ClaimInfo) -> ClaimInfo:
+    def _attach(self, pod: Pod, claim: CachedClaim) -> CachedClaim:
         """Write down that the pod uses the claim, before any driver is asked."""
         known = self.claims.get(claim.namespace, claim.name)
         if known is None:
@@ -161,7 +161,7 @@ class DraManager:
         return known
 
     async def _prepare_with(
-        self, instance: Instance, claims: list[api_pb2.Claim], pending: Mapping[str, ClaimInfo]
+        self, instance: Instance, claims: list[api_pb2.Claim], pending: Mapping[str, CachedClaim]
     ) -> None:
         call = "NodePrepareResources"
         try:
@@ -180,7 +180,7 @@ class DraManager:
         _check_complete(call, claims, len(response.claims))
 
     async def _unprepare(self, pod_uid: str, namespace: str, names: Iterable[str]) -> None:
-        ending: list[ClaimInfo] = []
+        ending: list[CachedClaim] = []
         for name in names:
             known = self.claims.get(namespace, name)
             if known is None or (self._guarded and pod_uid not in known.pods):
@@ -224,7 +224,7 @@ class DraManager:
                     await self._release(pod_uid, claims)
             await asyncio.sleep(self._settings.reconcile_seconds)
 
-    async def _release(self, pod_uid: str, claims: list[ClaimInfo]) -> None:
+    async def _release(self, pod_uid: str, claims: list[CachedClaim]) -> None:
         try:
             await self._unprepare(pod_uid, claims[0].namespace, [claim.name for claim in claims])
         except KubeletError as error:
@@ -274,7 +274,7 @@ def _check_complete(call: str, claims: list[api_pb2.Claim], answered: int) -> No
         raise KubeletError(f"{call} skipped {len(claims) - answered} ResourceClaims")
 
 
-def _request(claim: ClaimInfo) -> api_pb2.Claim:
+def _request(claim: CachedClaim) -> api_pb2.Claim:
     return api_pb2.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name)
 
 

@@ -44,7 +44,7 @@ class Api(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DraSettings:
+class DraManagerSettings:
     """How the DRA manager is set up. Without ``api`` no claim can be prepared and no slice is deleted.
 
     ``now``: seconds since the epoch, for the ages of health reports.

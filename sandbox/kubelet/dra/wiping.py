@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from sandbox.kubelet.dra.settings import ApiFailed, DraSettings
+from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
@@ -17,7 +17,7 @@ log = logging.getLogger("ostler.sandbox.kubelet")
 class Wiping:
     """The timers, and the deletions under way; without an API server it does nothing."""
 
-    def __init__(self, settings: DraSettings) -> None:
+    def __init__(self, settings: DraManagerSettings) -> None:
         self._settings = settings
         self._tasks: dict[str | None, asyncio.Task[None]] = {}
         self.wiped: list[str | None] = []

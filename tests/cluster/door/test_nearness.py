@@ -8,7 +8,7 @@ from random import Random
 from google.protobuf import json_format
 
 from protos.agent.v1alpha1 import agent_pb2
-from sandbox.nearness import Nearness
+from sandbox.nearness import DeviceDistances
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
 from tests.cluster.rig.api import Api
@@ -22,10 +22,10 @@ CHURN = 8
 """Rounds in which some pods end and as many start."""
 
 
-def nearness(agent: NodeAgent) -> Nearness:
+def nearness(agent: NodeAgent) -> DeviceDistances:
     """Distances by the devices' own paths; nothing has moved them."""
     devices = json_format.ParseDict(agent.ask("devices"), agent_pb2.ListDevicesResponse(), ignore_unknown_fields=True)
-    return Nearness(devices, agent_pb2.GetTopologyResponse())
+    return DeviceDistances(devices, agent_pb2.GetTopologyResponse())
 
 
 def test_pods_one_after_the_other_get_each_a_gpu_and_the_nic_beside_it(

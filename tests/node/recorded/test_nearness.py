@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protos.agent.v1alpha1 import agent_pb2
-from sandbox.nearness import Nearness
+from sandbox.nearness import DeviceDistances
 
 ROOT = "pci0000:15/0000:15:01.0/0000:16:00.0"
 
@@ -42,7 +42,7 @@ PLACES = agent_pb2.GetTopologyResponse(
 def test_devices_are_as_near_as_their_places(first: str, second: str, proximity: str) -> None:
     listed = agent_pb2.ListDevicesResponse(devices=[GPU, MIG, NEAR, FAR])
 
-    assert Nearness(listed, PLACES).between(f"id-{first}", f"id-{second}") == proximity
+    assert DeviceDistances(listed, PLACES).between(f"id-{first}", f"id-{second}") == proximity
 
 
 def test_an_override_of_the_agents_has_the_last_word() -> None:
@@ -53,4 +53,4 @@ def test_an_override_of_the_agents_has_the_last_word() -> None:
     )
     listed = agent_pb2.ListDevicesResponse(devices=[GPU, FAR])
 
-    assert Nearness(listed, moved).between("id-gpu", "id-far") == "PIX"
+    assert DeviceDistances(listed, moved).between("id-gpu", "id-far") == "PIX"

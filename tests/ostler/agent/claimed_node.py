@@ -13,7 +13,7 @@ from protos.agent.v1alpha1 import agent_pb2
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster import samples
 from sandbox.cluster.classes import DRIVER
-from sandbox.cluster.cluster import Cluster, PodOutcome
+from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.kubelet.pods import Pod
 from sandbox.node import NODE_NAME, SandboxNode
 from sandbox.nodes import path
@@ -60,7 +60,7 @@ class ClaimedNode(SandboxNode):
         return self.server
 
     @property
-    def control(self) -> Cluster:
+    def control(self) -> SandboxCluster:
         """Its control plane."""
         assert self.cluster is not None
         return self.cluster

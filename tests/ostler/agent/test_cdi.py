@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.cdi_specs import CdiSpecSource
-from sandbox.kubelet.events import Event, ListReceived
+from sandbox.kubelet.events import KubeletEvent, ListReceived
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.process import AgentProcess
@@ -55,7 +55,7 @@ async def test_spec_is_there_before_the_list_is_shown_and_a_pods_names_resolve_i
     box = node(flags)
     seen: list[bool] = []
 
-    def look(event: Event) -> None:
+    def look(event: KubeletEvent) -> None:
         if isinstance(event, ListReceived):
             seen.append((box.root / "cdi" / GPU_FILE).is_file())
 

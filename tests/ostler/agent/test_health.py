@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.process import CommandFailed
+from sandbox.process import AgentCommandFailed
 from tests.node.nvml import stub
 from tests.node.nvml.stub.injected import HW_THERMAL, InjectedNvml
 from tests.ostler.agent.sick_node import BOTH, GPU, SickNode
@@ -124,7 +124,7 @@ async def test_what_nvml_tells_reaches_everybody_and_ends_without_a_restart(box:
 
 async def _cleared(box: SickNode) -> bool:
     """Only once a look has found it well can it be cleared, and nothing but that makes it healthy."""
-    with contextlib.suppress(CommandFailed):
+    with contextlib.suppress(AgentCommandFailed):
         await box.agent.command("health", "clear", box.name(SICK))
     return bool((await box.health())[box.name(SICK)]["state"] == "healthy")
 
@@ -253,7 +253,7 @@ async def test_half_of_the_gpus_lost_at_once_evict_nobody_until_somebody_says_so
             "they evict",
         )
         assert not await box.eviction_limits()
-        with pytest.raises(CommandFailed, match="no eviction limit holds for kind gpu"):
+        with pytest.raises(AgentCommandFailed, match="no eviction limit holds for kind gpu"):
             await box.agent.command("health", "release-eviction-limit", "gpu")
 
 
@@ -303,7 +303,7 @@ async def test_a_word_that_says_healthy_overrules_an_xid(box: SickNode) -> None:
     await box.agent.command("health", "clear", device)
     # What happened is forgotten with the word.
     assert (await box.health())[device]["state"] == "healthy"
-    with pytest.raises(CommandFailed, match="nothing is held against"):
+    with pytest.raises(AgentCommandFailed, match="nothing is held against"):
         await box.agent.command("health", "clear", device)
 
 

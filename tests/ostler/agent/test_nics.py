@@ -16,8 +16,8 @@ import pytest
 from node.inventory.cdi_specs import CdiSpecSource
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.configuration import configuration
-from sandbox.nearness import Nearness
-from sandbox.node import Given, SandboxNode
+from sandbox.nearness import DeviceDistances
+from sandbox.node import PodResult, SandboxNode
 from sandbox.nodes import path
 
 VF = "example.com/vf"
@@ -51,13 +51,13 @@ def ids(box: SandboxNode, resource: str) -> list[str]:
     return sorted(device.id for device in box.kubelet.devices(resource))
 
 
-def paths(given: Given) -> list[str]:
+def paths(given: PodResult) -> list[str]:
     nodes = given.response["devices"]
     assert isinstance(nodes, tuple)
     return sorted(each["container_path"] for each in nodes)
 
 
-def environment(given: Given) -> dict[str, str]:
+def environment(given: PodResult) -> dict[str, str]:
     found = given.response["envs"]
     assert isinstance(found, dict)
     return found
@@ -203,7 +203,7 @@ async def test_pods_with_a_gpu_and_a_nic_get_them_side_by_side_in_whichever_orde
     text = configuration(mig=False)
     async with SandboxNode(path("h100-sxm-8"), configuration=text, reconcile_interval=0.05, order=any_order) as box:
         await box.registered()
-        near = Nearness(await box.agent.devices(), await box.agent.topology())
+        near = DeviceDistances(await box.agent.devices(), await box.agent.topology())
         running, seen = list[str](), list[str]()
         for _ in range(32):
             if len(running) == 8:
@@ -220,7 +220,7 @@ async def test_killed_at_any_moment_with_nics_and_mig_nothing_is_given_twice() -
     chance = random.Random(4)
     async with node(configuration(mig=True), "a100-mig-4") as box:
         before = {item.name: item.devices for item in (await box.registered()).resources}
-        held: dict[str, Given] = {}
+        held: dict[str, PodResult] = {}
         for _ in range(12):
             given = await box.give_together({MIG: 1, RDMA: 1})
             if given.admission.admitted:

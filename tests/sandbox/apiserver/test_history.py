@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.apiserver.history import Event, History
+from sandbox.apiserver.history import History, StoredChange
 from sandbox.apiserver.kinds import Catalogue
-from sandbox.apiserver.refusals import Refusal
+from sandbox.apiserver.refusals import StatusError
 
 NODES = Catalogue().by_plural("nodes")
 PODS = Catalogue().by_plural("pods")
@@ -16,7 +16,7 @@ def filled(count: int, most: int) -> History:
     history = History(most)
     for number in range(count):
         kind = PODS if number % 2 else NODES
-        history.append(Event(history.next(), "ADDED", kind, {}, None))
+        history.append(StoredChange(history.next(), "ADDED", kind, {}, None))
     return history
 
 
@@ -32,7 +32,7 @@ def test_long_history_forgets_its_beginning() -> None:
     history = filled(21, 10)
     kept = history.after(1001, NODES) + history.after(1001, PODS)
     assert len(kept) == 10
-    with pytest.raises(Refusal, match=r"too old resource version: 1000 \(1001\)") as caught:
+    with pytest.raises(StatusError, match=r"too old resource version: 1000 \(1001\)") as caught:
         history.after(1000, NODES)
     assert caught.value.code == 410
 
@@ -41,7 +41,7 @@ def test_forgetting_leaves_what_comes() -> None:
     history = filled(3, 10)
     history.forget()
     assert history.after(history.version, NODES) == []
-    with pytest.raises(Refusal):
+    with pytest.raises(StatusError):
         history.check(history.version - 1)
-    history.append(Event(history.next(), "ADDED", NODES, {}, None))
+    history.append(StoredChange(history.next(), "ADDED", NODES, {}, None))
     assert len(history.after(993, NODES)) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox.apiserver.kinds import Catalogue
 from sandbox.apiserver.pages import Pages
-from sandbox.apiserver.refusals import Refusal
+from sandbox.apiserver.refusals import StatusError
 from sandbox.apiserver.selectors import selector
 from sandbox.apiserver.server import ApiServer
 from tests.sandbox.apiserver.web import RESOURCES, SLICES, ask, claim_of, slice_of
@@ -87,7 +87,7 @@ def test_label_selector_chooses(server: ApiServer, labels: str, found: list[str]
 
 @pytest.mark.parametrize(("labels", "fields"), [("a b", ""), ("=", ""), ("a in 1", ""), ("", "spec.driver")])
 def test_unreadable_selector_is_refused(labels: str, fields: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(StatusError) as caught:
         selector(Catalogue().by_plural("resourceslices"), labels, fields)
     assert caught.value.code == 400
 
@@ -135,6 +135,6 @@ def test_number_that_is_none_is_refused(server: ApiServer) -> None:
 def test_oldest_rest_of_a_list_is_forgotten() -> None:
     pages = Pages()
     tokens = [pages.cut([{"number": number}, {}], 1, 1)[1] for number in range(101)]
-    with pytest.raises(Refusal, match="too old"):
+    with pytest.raises(StatusError, match="too old"):
         pages.rest(tokens[0])
     assert pages.rest(tokens[1]) == ([{}], 1)

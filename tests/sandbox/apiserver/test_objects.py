@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.apiserver.refusals import Refusal
+from sandbox.apiserver.refusals import StatusError
 from sandbox.apiserver.server import ApiServer
 from tests.sandbox.apiserver.web import CLAIMS, MERGE, NODES, PODS, RESOURCES, SLICES, ask, claim_of, slice_of
 
@@ -253,7 +253,7 @@ def test_store_hands_out_copies(server: ApiServer) -> None:
 
 
 def test_store_refuses_as_the_server_does(server: ApiServer) -> None:
-    with pytest.raises(Refusal, match="not found") as caught:
+    with pytest.raises(StatusError, match="not found") as caught:
         server.store.get("resourceslices", "s")
     assert caught.value.code == 404
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.apiserver.patches import JSON_PATCH, STRATEGIC, patched
-from sandbox.apiserver.refusals import Refusal
+from sandbox.apiserver.refusals import StatusError
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from tests.sandbox.apiserver.web import NODES, RESOURCES, SLICES, Reply, ask, slice_of, watching
 
@@ -232,7 +232,7 @@ def test_json_patch_is_applied() -> None:
     ]
     assert patched(before, patch, JSON_PATCH) == {"a": [2, 3], "b~/c": {"d": 2}, "e": 5}
     assert before == {"a": [1, 2], "b~/c": {"d": 1}}
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(StatusError) as caught:
         patched(before, [{"op": "remove", "path": "/nothing"}], JSON_PATCH)
     assert caught.value.code == 422
 
@@ -245,6 +245,6 @@ def test_strategic_patch_merges_conditions_by_type() -> None:
 
 
 def test_apply_is_refused_rather_than_guessed_at() -> None:
-    with pytest.raises(Refusal, match="Unsupported Media Type") as caught:
+    with pytest.raises(StatusError, match="Unsupported Media Type") as caught:
         patched({}, {}, "application/apply-patch+yaml")
     assert caught.value.code == 415

@@ -12,10 +12,10 @@ import grpc.aio
 import pytest
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.errors import AllocationError, ContainerStartError
+from sandbox.kubelet.errors import ContainerStartError, DeviceAllocationError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
-from sandbox.kubelet.records import Holder, Records
+from sandbox.kubelet.records import ContainerResource, PodDevices
 from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
 from tests.sandbox.kubelet.scripted_plugin import Script, device, devices, register
 from tests.waiting import eventually
@@ -257,9 +257,9 @@ async def test_checkpoint_that_cannot_be_written_refuses_the_pod(node: Node) -> 
 
 
 def test_second_reservation_of_one_holder_is_refused() -> None:
-    records, holder = Records(), Holder("p1", "c", GPU)
+    records, holder = PodDevices(), ContainerResource("p1", "c", GPU)
     records.reserve(holder)
-    with pytest.raises(AllocationError, match=r"pod p1 container c is already being given a\.example/gpu"):
+    with pytest.raises(DeviceAllocationError, match=r"pod p1 container c is already being given a\.example/gpu"):
         records.reserve(holder)
 
 

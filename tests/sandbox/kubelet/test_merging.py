@@ -10,7 +10,7 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.affinity import Alignment, filter_by_affinity
 from sandbox.kubelet.devices import DeviceSet, in_order
 from sandbox.kubelet.pods import Affinity
-from sandbox.kubelet.runoptions import DeviceNode, OptionConflict, RunOptions, merge
+from sandbox.kubelet.runoptions import DeviceInfo, OptionConflict, RunOptions, merge
 from tests.sandbox.kubelet.scripted_plugin import device
 
 _SPREAD = DeviceSet.listed(
@@ -69,7 +69,7 @@ def test_first_answer_wins_and_each_conflict_is_reported() -> None:
     )
     options = merge({"b.example/x": second, "a.example/x": first})
     assert options.envs == {"A": "1", "SAME": "x"}
-    assert options.devices == (DeviceNode("/dev/h0", "/dev/d", "r"),)
+    assert options.devices == (DeviceInfo("/dev/h0", "/dev/d", "r"),)
     assert options.cdi_devices == ("v/c=1", "v/c=2")
     assert options.conflicts == (
         OptionConflict("env", "A", "1", "2", "b.example/x"),

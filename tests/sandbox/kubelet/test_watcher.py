@@ -14,7 +14,7 @@ from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.dialling import plugin_channel, ready, registry_channel
 from sandbox.kubelet.events import RegistrationFailed
 from sandbox.kubelet.registry import RegistryFolder
-from sandbox.kubelet.watcher import Backoff
+from sandbox.kubelet.watcher import OperationBackoff
 from tests.sandbox.kubelet.conftest import GPU, Node, pod
 from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices
 from tests.waiting import eventually
@@ -215,7 +215,7 @@ async def test_until_1_35_an_error_answer_to_the_notification_is_only_logged(
 
 
 def test_backoff_doubles_up_to_its_limit_and_a_success_resets_it() -> None:
-    backoff = Backoff()
+    backoff = OperationBackoff()
     now, waits = 0.0, []
     for _ in range(10):
         backoff.failed("p", now)

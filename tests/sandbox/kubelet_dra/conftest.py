@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from protos.dra.v1 import api_pb2
-from sandbox.kubelet.dra.settings import ApiFailed, DraSettings
-from sandbox.kubelet.events import Event
+from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings
+from sandbox.kubelet.events import KubeletEvent
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, Pod, PodClaim
 from tests.sandbox.kubelet_dra.driver import NAME, FakeDriver, Script
@@ -87,13 +87,13 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.api = Table()
-        self.events: list[Event] = []
+        self.events: list[KubeletEvent] = []
         self._kubelets: list[Kubelet] = []
         self._drivers: list[FakeDriver] = []
 
     async def kubelet(self, dra: Mapping[str, Any] | None = None, **settings: Any) -> Kubelet:
         """A running kubelet that reconciles every 50 ms."""
-        manager = replace(DraSettings(api=self.api, health_retry_seconds=0.05), **(dra or {}))
+        manager = replace(DraManagerSettings(api=self.api, health_retry_seconds=0.05), **(dra or {}))
         kubelet = Kubelet(self.root, **{"reconcile_interval": 0.05, "dra": manager, **settings})
         kubelet.on_event(self.events.append)
         self._kubelets.append(kubelet)
