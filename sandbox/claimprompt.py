@@ -18,7 +18,7 @@ from sandbox.cluster.views import claim_view, outcome_view, slice_lines, slice_v
 from sandbox.kubelet.dra.manager import UnprepareError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.node import SandboxNode
-from sandbox.yamltext import indented
+from sandbox.steps import indented
 
 HELP = """\
   slices [DEVICE]          what is published for claims, of one device all that there is

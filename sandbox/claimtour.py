@@ -13,12 +13,12 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from sandbox.cluster import samples
-from sandbox.cluster.classes import DRIVER
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
+from sandbox.cluster.samples import DRIVER
 from sandbox.cluster.views import outcome_view, slice_view, tainted
 from sandbox.hardware import HardwarePart, RecordedHardware
 from sandbox.node import SandboxNode
-from sandbox.step import TourStep
+from sandbox.steps import TourStep
 
 T = TypeVar("T")
 Json = dict[str, Any]

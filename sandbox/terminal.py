@@ -12,16 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import grpc.aio
 
 from protos.agent.v1alpha1 import agent_pb2
-from sandbox.brief import brief, offered
 from sandbox.claimprompt import HELP as CLAIM_HELP
 from sandbox.claimprompt import ClaimCommands
 from sandbox.cluster.views import slice_lines
 from sandbox.hardware import HardwarePart, NoSuchPart, NotPossible, RecordedHardware
 from sandbox.node import SandboxNode
 from sandbox.process import AgentCommandFailed, AgentFailed
-from sandbox.step import TourStep
+from sandbox.steps import TourStep, brief, indented, offered
 from sandbox.tour import capacity, described
-from sandbox.yamltext import indented
 
 HELP = f"""\
   devices                  what the agent sees

@@ -1,16 +1,22 @@
-"""From what is asked to the answer: verbs on objects, in the version of the request."""
+"""Carries out a routed request: verbs on objects, in the version of the request, and long lists page by page.
+
+What ``limit`` leaves out of a list is kept as it was until the client asks for it. The real server keeps only the
+resource version and reads the old state from etcd.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Final
 
-from sandbox.apiserver.deletion import options_of
+from sandbox.apiserver.bodies import MERGE, incoming, outgoing, patched
 from sandbox.apiserver.kinds import Json, Object
+from sandbox.apiserver.lifecycle import options_of
 from sandbox.apiserver.objects import Change, Objects
-from sandbox.apiserver.pages import Pages
-from sandbox.apiserver.patches import MERGE, patched
 from sandbox.apiserver.refusals import (
     StatusError,
     bad_request,
@@ -20,11 +26,15 @@ from sandbox.apiserver.refusals import (
     not_allowed,
     too_large_version,
 )
-from sandbox.apiserver.routes import Route
-from sandbox.apiserver.selectors import ListSelector, selector
-from sandbox.apiserver.translation import incoming, outgoing
+from sandbox.apiserver.routes import ListSelector, Route, selector
 from sandbox.apiserver.watching import Watch, Watches
 from scheduling.api.validation.cause import forbidden, not_supported
+
+_MATCHES = ("Exact", "NotOlderThan")
+_OPTIONS = {"create": "CreateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}
+_MARK: Final = "rest-"
+_MOST: Final = 100
+"""Rests that are remembered; the oldest is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +165,6 @@ class Answers:
         )
 
 
-_MATCHES = ("Exact", "NotOlderThan")
-_OPTIONS = {"create": "CreateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}
-
-
 def _without_kind(resource: Object) -> Json:
     """As the server writes the items of a list: what they are, the list says."""
     return {key: value for key, value in resource.items() if key not in ("kind", "apiVersion")}
@@ -192,3 +198,38 @@ def _delete_options(route: Route, body: object) -> tuple[Json, bool]:
     grace = route.number("gracePeriodSeconds")
     dry_run = _dry_run(route) or bool(options.get("dryRun"))
     return (options if grace is None else {**options, "gracePeriodSeconds": grace}), dry_run
+
+
+class Pages:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rests: OrderedDict[str, tuple[list[Json], int]] = OrderedDict()
+        self._made = 0
+
+    def rest(self, token: str) -> tuple[list[Json], int]:
+        """Return what the token stands for: objects and their version. Raises StatusError (400, 410)."""
+        with self._lock:
+            if not token.startswith(_MARK):
+                raise bad_request(f"invalid continue token: {token!r} is none of this server's")
+            if token not in self._rests:
+                raise expired("The provided continue parameter is too old to display a consistent list result.")
+            return self._rests[token]
+
+    def cut(self, items: list[Json], version: int, limit: int | None) -> tuple[list[Json], str]:
+        """Return the first page, and the token for the rest ("" if there is none)."""
+        if limit is None or limit <= 0 or len(items) <= limit:
+            return items, ""
+        with self._lock:
+            self._made += 1
+            token = f"{_MARK}{version}-{self._made}"
+            self._rests[token] = (items[limit:], version)
+            if len(self._rests) > _MOST:
+                self._rests.popitem(last=False)
+        return items[:limit], token
+
+    def forget(self) -> None:
+        """Let no token count any more."""
+        with self._lock:
+            self._rests.clear()

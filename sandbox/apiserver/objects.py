@@ -1,22 +1,27 @@
-"""The stored objects, and what may be done to them: the server without its HTTP.
+"""The stored objects, what may be done to them, and the history of their changes: the server without its HTTP.
 
 Invariants: a stored object is a value that nobody changes; a change puts another in its place, under one lock, with the
 next resource version, and writes one event. A change that changes nothing has neither. All objects are in their v1.
 Callers receive the stored values themselves and must treat them as read-only; `store` hands out copies.
+
+A resource version is the number of a change, over all kinds; a number is never used twice, and events never change.
+Old events are forgotten, as etcd compacts them: a watch that resumes from before them has to list anew.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from sandbox.apiserver import deletion, refusals
-from sandbox.apiserver.history import History, StoredChange
-from sandbox.apiserver.judging import Strategy
+from sandbox.apiserver import lifecycle, refusals
 from sandbox.apiserver.kinds import Catalogue, Json, Object, ServedKind
-from sandbox.apiserver.metadata import MetadataWriter
-from sandbox.apiserver.selectors import ListSelector
+from sandbox.apiserver.lifecycle import MetadataWriter
+from sandbox.apiserver.refusals import expired
+from sandbox.apiserver.routes import ListSelector
+from sandbox.apiserver.strategy import Strategy
 
 Change = Callable[[Object], Object]
 """From the object that is stored to the one that shall be."""
@@ -24,6 +29,8 @@ _TRIES: Final = 8
 """For a generated name that is free, as the server makes."""
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 _EVERYTHING: Final = ListSelector()
+_FIRST: Final = 990
+"""Just below a power of ten, so that whoever compares resource versions as texts is found out early."""
 
 
 class Objects:
@@ -78,7 +85,7 @@ class Objects:
             else:
                 new = self.judge.updated(kind, wanted, old, now=self._registrar.now(), admin=admin)
             named = self._registrar.changed(kind, new, old)
-            if deletion.over(named):
+            if lifecycle.over(named):
                 last = self._remove(kind, named, old, dry_run)
                 return _numbered(last, old["metadata"]["resourceVersion"])  # so the server answers
             return self._keep(kind, named, old, dry_run)
@@ -87,7 +94,7 @@ class Objects:
         """Delete, or mark as deleted; return the object as it was last. Raises StatusError (404, 409)."""
         with self.changed:
             old = self.get(kind, namespace, name)
-            decided = deletion.decided(kind, old, options)
+            decided = lifecycle.decided(kind, old, options)
             last = old
             if decided.grace is not None:
                 mark = {"deletionTimestamp": self._registrar.now(decided.grace)}
@@ -156,3 +163,55 @@ def _numbered(resource: Object, version: str) -> Json:
 def _key(resource: Object) -> tuple[str, str]:
     metadata = resource["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChange:
+    """`change`: ADDED, MODIFIED or DELETED; `new`: the object, of a deletion as it was with the deletion's version."""
+
+    version: int
+    change: str
+    kind: ServedKind
+    new: Object
+    old: Object | None
+
+
+class History:
+    """Not locked: `Objects` does that. `most`: events that are kept at least."""
+
+    def __init__(self, most: int = 100_000) -> None:
+        self.version = _FIRST
+        """Of the last change."""
+        self._most = most
+        self._events: list[StoredChange] = []
+        self._floor = _FIRST
+
+    def next(self) -> int:
+        """The number of the change that is now made."""
+        self.version += 1
+        return self.version
+
+    def append(self, event: StoredChange) -> None:
+        """Write down the change."""
+        self._events.append(event)
+        if len(self._events) > 2 * self._most:
+            self._floor = self._events[-self._most - 1].version
+            del self._events[: -self._most]
+
+    def forget(self) -> None:
+        """Compact: nothing before now can be resumed from."""
+        self._events.clear()
+        self._floor = self.version
+
+    def check(self, version: int) -> None:
+        """Raise StatusError (410) if not all that followed `version` is known."""
+        if version < self._floor:
+            raise expired(f"too old resource version: {version} ({self._floor})")
+
+    def after(self, version: int, kind: ServedKind) -> list[StoredChange]:
+        """The events of `kind` after a version. Raises StatusError (410)."""
+        self.check(version)
+        if version >= self.version:
+            return []
+        begin = bisect_right(self._events, version, key=lambda event: event.version)
+        return [event for event in self._events[begin:] if event.kind is kind]

@@ -16,17 +16,16 @@ from typing import Final
 
 from sandbox.apiserver import refusals, routes
 from sandbox.apiserver.answers import Answers, Reply
-from sandbox.apiserver.discovery import described
+from sandbox.apiserver.connections import Connection, HangUp, Listener
 from sandbox.apiserver.faults import FaultInjector, InjectedFault
-from sandbox.apiserver.handler import Connection, HangUp
-from sandbox.apiserver.judging import Strategy
 from sandbox.apiserver.kinds import RESOURCE_GROUP, VERSIONS, Catalogue
-from sandbox.apiserver.listener import Listener
-from sandbox.apiserver.metadata import MetadataWriter
+from sandbox.apiserver.lifecycle import MetadataWriter
 from sandbox.apiserver.objects import Objects
 from sandbox.apiserver.refusals import StatusError
 from sandbox.apiserver.requestlog import LoggedRequest, RequestLog
+from sandbox.apiserver.routes import described
 from sandbox.apiserver.store import Store
+from sandbox.apiserver.strategy import Strategy
 from sandbox.apiserver.watching import Watches
 from scheduling.api.validation.shapes import DEFAULT, Gates
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 
+from sandbox.apiserver.bodies import MERGE, patched
 from sandbox.apiserver.kinds import Json, Object, ServedKind
 from sandbox.apiserver.objects import Objects
-from sandbox.apiserver.patches import MERGE, patched
-from sandbox.apiserver.selectors import selector
+from sandbox.apiserver.routes import selector
 
 _DEFAULT_NAMESPACE = "default"
 

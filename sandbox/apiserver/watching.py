@@ -14,13 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.apiserver.history import StoredChange
+from sandbox.apiserver.bodies import outgoing
 from sandbox.apiserver.kinds import Json, Object
-from sandbox.apiserver.objects import Objects
+from sandbox.apiserver.objects import Objects, StoredChange
 from sandbox.apiserver.refusals import StatusError, internal, invalid_options
-from sandbox.apiserver.routes import Route
-from sandbox.apiserver.selectors import ListSelector
-from sandbox.apiserver.translation import outgoing
+from sandbox.apiserver.routes import ListSelector, Route
 from scheduling.api.validation.cause import forbidden
 
 _LOOK: Final = 0.5

@@ -40,7 +40,7 @@ class RequestRefused(ApiFailed):
 class ClusterClient:
     """Objects of the server at ``url``, by plural; those of resource.k8s.io in v1.
 
-    Every method raises ``RequestRefused``, and ``ApiFailed`` without an answer. The namespace is "default" unless given.
+    Every method raises ``RequestRefused``, and ``ApiFailed`` without an answer. Namespace: "default" unless given.
     """
 
     def __init__(self, url: str) -> None:

@@ -13,12 +13,20 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sandbox.cluster.claimmaking import for_extended_resources, from_template
-from sandbox.cluster.classes import device_classes
 from sandbox.cluster.client import CONFLICT, ClusterClient, RequestRefused
+from sandbox.cluster.controllers import (
+    Unschedulable,
+    allocate,
+    allocation,
+    evicted,
+    for_extended_resources,
+    from_template,
+    released,
+    reserved,
+    with_rules,
+)
 from sandbox.cluster.manifests import check_shape, current, kubelet_pod
-from sandbox.cluster.scheduling import Unschedulable, allocate, allocation, released, reserved
-from sandbox.cluster.taints import evicted, with_rules
+from sandbox.cluster.samples import device_classes
 from sandbox.injection import InjectionError, inject
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.kubelet import Kubelet

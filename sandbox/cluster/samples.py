@@ -1,16 +1,15 @@
-"""Manifests that the sandbox makes up for whoever does not bring any: a pod, and a template for its claim. Pure."""
+"""Manifests that the sandbox makes up: DeviceClasses as the chart makes them, a pod, a template for its claim. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from sandbox.cluster.classes import DRIVER
-
 Json = dict[str, Any]
 
 ENTRY = "devices"
 """The name of the claim in its pod."""
+DRIVER = "ostler.dev"
 
 
 def template(name: str, count: int = 1, *, match: str = "", kind: str = "gpu") -> Json:
@@ -58,3 +57,21 @@ def pod(name: str, template_name: str, limits: Mapping[str, int] | None = None) 
 
 def _container(name: str, resources: Json) -> Json:
     return {"name": name, "image": "registry.k8s.io/pause:3.10", "resources": resources}
+
+
+def device_classes(driver: str = DRIVER) -> list[dict[str, Any]]:
+    """One class for each sort of device."""
+    own = f"device.attributes['{driver}']"
+    asked = {name: f"{own}.type == '{name}'" for name in ("gpu", "mig", "partition")}
+    asked["nic"] = f"{own}.type in ['nic', 'rdma']"
+    asked["rdma"] = f"({own}.type == 'rdma' || {own}.?rdma.orValue(false))"
+    return [_device_class(driver, name, expression) for name, expression in asked.items()]
+
+
+def _device_class(driver: str, name: str, expression: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": f"{name}.{driver}"},
+        "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}' && {expression}"}}]},
+    }

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sandbox.cluster.cluster import PodOutcome
-from sandbox.cluster.scheduling import allocation
-from sandbox.cluster.taints import shown
+from sandbox.cluster.controllers import allocation, shown
 
 Json = dict[str, Any]
 Object = Mapping[str, Any]

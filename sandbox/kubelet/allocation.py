@@ -1,23 +1,24 @@
-"""Which devices a container gets, and the calls that make it so: the kubelet's allocation, step by step.
+"""Which devices a container gets, and the plugin calls that make it so: the kubelet's allocation, step by step.
 
 One container is allocated at a time, as in the kubelet's admission, so a hanging plugin holds up every other one.
-Ids are reserved as soon as they are chosen and given back on any error; a released kubelet forgets to give them back
-in some cases, which ``keep_known_holes`` reproduces. Order is natural order wherever a kubelet's is random; that of a
-container's resources may be given.
+Ids are reserved as soon as they are chosen and given back after any error; released kubelets forget to give them back
+in some cases, which ``keep_known_holes`` reproduces. Ids are taken in natural order wherever a kubelet's order is
+random; the caller may give the order of a container's resources.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from sandbox.kubelet.affinity import filter_by_affinity
+from node.kubelet.checkpoint import NO_NUMA
 from sandbox.kubelet.devices import DeviceSet, in_order
-from sandbox.kubelet.endpoint import PluginEndpoint
 from sandbox.kubelet.errors import DeviceAllocationError, KubeletError
+from sandbox.kubelet.plugin_clients import PluginEndpoint
+from sandbox.kubelet.pod_devices import ContainerResource, PodDevices, record_of
 from sandbox.kubelet.pods import Affinity, Container, Pod
-from sandbox.kubelet.records import ContainerResource, PodDevices, record_of
 
 Order = Callable[[Iterable[str]], Sequence[str]]
 """Puts a container's resources into the order in which they are allocated."""
@@ -229,3 +230,35 @@ class _Choice:
             raise DeviceAllocationError(
                 self._holder.resource, f"device plugin GetPreferredAllocation rpc failed with err: {error}"
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Free ids by how well they fit; every id is in exactly one list, each list in order of preference."""
+
+    aligned: tuple[str, ...] = ()
+    unaligned: tuple[str, ...] = ()
+    no_affinity: tuple[str, ...] = ()
+
+
+def filter_by_affinity(devices: DeviceSet, available: Iterable[str], affinity: Affinity) -> Alignment:
+    """Sort ``available`` into those on the affinity's nodes, elsewhere, and without a node (kubelet 1.36).
+
+    Nodes are visited those of the mask first, then the others, small ones first; an id on several nodes goes where it
+    is met first. Without a mask, or if no device of the resource has a node, nothing is aligned.
+    """
+    if affinity.nodes is None or not any(device.numa for device in devices.known.values()):
+        return Alignment(no_affinity=tuple(in_order(available)))
+    buckets: dict[int, list[str]] = {}
+    for device_id in in_order(available):
+        for node in devices.numa_of(device_id) or (NO_NUMA,):
+            buckets.setdefault(node, []).append(device_id)
+    mask = affinity.nodes
+    order = sorted(buckets, key=lambda node: (node == NO_NUMA, node not in mask, len(buckets[node]), node))
+    lists: dict[str, list[str]] = {"aligned": [], "unaligned": [], "no_affinity": []}
+    seen: set[str] = set()
+    for node in order:
+        kind = "no_affinity" if node == NO_NUMA else "aligned" if node in mask else "unaligned"
+        lists[kind] += [device_id for device_id in buckets[node] if device_id not in seen]
+        seen.update(buckets[node])
+    return Alignment(*(tuple(lists[kind]) for kind in ("aligned", "unaligned", "no_affinity")))

@@ -4,6 +4,8 @@ One instance lives from one start of the kubelet to its stop; everything that su
 Invariants: the checkpoint is written after every list, after every allocation that gave something and when a resource
 is forgotten, never else; a plugin's end is final until it registers again. All state changes happen on the loop
 without waiting in between, so no lock guards them.
+
+The functions below the manager compute what the node reports of devices in use. They are pure.
 """
 
 from __future__ import annotations
@@ -12,19 +14,19 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Final
 
 from node.kubelet.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.checkpoint import CheckpointFile
-from sandbox.kubelet.connections import Connections, Generation
 from sandbox.kubelet.devices import DeviceSet, in_order
-from sandbox.kubelet.endpoint import PluginEndpoint
 from sandbox.kubelet.events import HealthChanged, KubeletEvent, ListReceived, PluginDeregistered
+from sandbox.kubelet.plugin_clients import Connections, Generation, PluginEndpoint
+from sandbox.kubelet.pod_devices import PodDevices
 from sandbox.kubelet.pods import NodeCapacity, Pod
-from sandbox.kubelet.records import PodDevices
-from sandbox.kubelet.status import PodUpdates, pods_to_update
+from sandbox.kubelet.state_files import CheckpointFile
 
 log = logging.getLogger("ostler.sandbox.kubelet")
+QUEUE: Final = 100
 
 
 class DeviceManager:
@@ -168,3 +170,64 @@ class DeviceManager:
             self.write_checkpoint()
         except OSError as error:
             log.warning("writing checkpoint failed", extra={"path": str(self._file.path), "error": str(error)})
+
+
+class PodUpdates:
+    """Pods (by UID) that hold a device whose health changed, one entry per ListAndWatch message; at most ``QUEUE``."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[str, ...]] = []
+        self.dropped = 0
+
+    def note(self, pod_uids: frozenset[str]) -> None:
+        """Add the pods of one message."""
+        if not pod_uids:
+            return
+        if len(self._queue) >= QUEUE:
+            self.dropped += 1
+            return
+        self._queue.append(tuple(sorted(pod_uids)))
+
+    def drain(self) -> tuple[tuple[str, ...], ...]:
+        """What was noted since the last call."""
+        queue, self._queue = tuple(self._queue), []
+        return queue
+
+
+def pods_to_update(
+    records: PodDevices, resource: str, before: DeviceSet, now: DeviceSet, *, scoped: bool
+) -> frozenset[str]:
+    """UIDs of pods that hold a device whose health changed or that is new.
+
+    Kubelets up to 1.36 look for the id in all resources and stop at the first pod (``scoped`` false), so an equal id of
+    another resource can hide the right pod.
+    """
+    found = (records.pod_with(device_id, resource if scoped else None) for device_id in now.changed_since(before))
+    return frozenset(uid for uid in found if uid is not None)
+
+
+def allocated_resources_status(
+    pod: Pod, records: PodDevices, devices: Callable[[str], DeviceSet | None]
+) -> dict[str, dict[str, dict[str, str]]]:
+    """App container -> resource -> id -> ``Healthy`` or ``Unhealthy``; an id that is not listed counts as healthy."""
+    status: dict[str, dict[str, dict[str, str]]] = {}
+    for container in pod.containers:
+        if container.kind != "app":
+            continue
+        for resource, record in records.of_container(pod.uid, container.name).items():
+            listed = devices(resource)
+            known = {} if listed is None else listed.known
+            status.setdefault(container.name, {})[resource] = {
+                device_id: "Healthy" if device_id not in known or known[device_id].healthy else "Unhealthy"
+                for device_id in record.numa
+            }
+    return status
+
+
+def raised_allocatable(records: PodDevices, pod_uid: str, allocatable: Mapping[str, int]) -> dict[str, int]:
+    """A node's allocatable, raised to what is in use if the pod holds anything, so that a placed pod passes again."""
+    raised = dict(allocatable)
+    if pod_uid in records.pods():
+        for resource in records.resources():
+            raised[resource] = max(raised.get(resource, 0), len(records.taken(resource)))
+    return raised

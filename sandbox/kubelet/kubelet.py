@@ -16,20 +16,19 @@ from pathlib import Path
 from types import TracebackType
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.admission import admit_pod
+from sandbox.kubelet.admission import admit_pod, start_container
 from sandbox.kubelet.allocation import Order
-from sandbox.kubelet.connections import Generation
-from sandbox.kubelet.containers import start_container
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.devices import PluginDevice, in_order
 from sandbox.kubelet.dialling import DIAL_SECONDS
-from sandbox.kubelet.dra.containers import ResourceHealth, allocated_resources, cdi_devices
+from sandbox.kubelet.dra.claims import ResourceHealth, allocated_resources, cdi_devices
 from sandbox.kubelet.dra.manager import DraManager, PrepareError
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import EventFeed, EventStream, KubeletEvent, PodWarning
+from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.pod_devices import RunOptions
 from sandbox.kubelet.pods import Affinity, NodeCapacity, Pod, PodAdmitResult
-from sandbox.kubelet.runoptions import RunOptions
 from sandbox.kubelet.session import KubeletSession, KubeletSettings
 
 

@@ -15,8 +15,7 @@ import grpc.aio
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.devices import in_order
-from sandbox.kubelet.dra.claims import ClaimCache
-from sandbox.kubelet.dra.containers import dynamic_resources
+from sandbox.kubelet.dra.claims import ClaimCache, dynamic_resources
 from sandbox.kubelet.pods import Container, Pod
 
 Request = TypeVar("Request")

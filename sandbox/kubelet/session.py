@@ -19,13 +19,14 @@ import grpc.aio
 from protos.deviceplugin.v1beta1 import api_pb2_grpc as device_plugin
 from protos.podresources.v1 import api_pb2_grpc as pod_resources
 from sandbox.kubelet.allocation import DeviceAllocator, Order
-from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.devicemanager import DeviceManager
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.manager import DraManager
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.events import Door, KubeletEvent, PluginRegistered, RegistrationFailed
+from sandbox.kubelet.plugin_clients import Generation
+from sandbox.kubelet.plugin_watcher import PluginHandler, PluginWatcher
 from sandbox.kubelet.podresources import PodResourcesService
 from sandbox.kubelet.pods import Pod
 from sandbox.kubelet.registration import (
@@ -34,7 +35,6 @@ from sandbox.kubelet.registration import (
     check_plugin,
     remove_sockets,
 )
-from sandbox.kubelet.watcher import PluginHandler, PluginWatcher
 
 
 @dataclass(frozen=True, slots=True)

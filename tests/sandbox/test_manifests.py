@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.cluster.classes import DRIVER, device_classes
 from sandbox.cluster.manifests import ManifestError, check_shape, current
+from sandbox.cluster.samples import DRIVER, device_classes
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

@@ -10,8 +10,8 @@ import pytest
 
 from sandbox.claimtour import claim_tour
 from sandbox.cluster import samples
-from sandbox.cluster.classes import DRIVER
 from sandbox.cluster.cluster import SandboxCluster
+from sandbox.cluster.samples import DRIVER
 from sandbox.cluster.views import tainted
 from sandbox.configuration import configuration
 from sandbox.node import SandboxNode

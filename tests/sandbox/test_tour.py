@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from node.inventory.recordings.source import read
-from sandbox.brief import MOST, WIDTH, brief
 from sandbox.configuration import configuration
 from sandbox.nodes import names, path
-from sandbox.step import TourStep
+from sandbox.steps import MOST, WIDTH, TourStep, brief
 
 
 @pytest.mark.parametrize("name", names())

@@ -1,21 +1,26 @@
-"""The DRA drivers that are registered: what the plugin watcher does with plugins of type DRAPlugin.
+"""The DRA drivers that are registered, and the deletion of the ResourceSlices of those that are away.
 
-A driver may have several instances, told apart by their endpoints. The one to ask is the newest that is connected,
-else the newest; nothing sticks a claim to an instance.
+``Drivers`` handles plugins of type DRAPlugin for the plugin watcher. A driver may have several instances, told apart by
+their endpoints. The kubelet asks the newest that is connected, else the newest; nothing binds a claim to an instance.
+
+A kubelet deletes all slices of its node when it starts, and a driver's when no instance of it was connected for too
+long. A timer keeps its due time until the driver is connected again. Attempts that fail are repeated a few times and
+then given up silently, as in kubelets.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 
-from sandbox.kubelet.connections import Generation
-from sandbox.kubelet.dra.instance import HealthListener, Instance
-from sandbox.kubelet.dra.services import chosen, health_service
-from sandbox.kubelet.dra.settings import DraManagerSettings
-from sandbox.kubelet.dra.wiping import Wiping
+from sandbox.kubelet.dra.instance import HealthListener, Instance, chosen, health_service
+from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings
 from sandbox.kubelet.errors import KubeletError, RegistrationError
 from sandbox.kubelet.events import DriverConnection, KubeletEvent, PluginDeregistered, PluginRegistered
+from sandbox.kubelet.plugin_clients import Generation
+
+log = logging.getLogger("ostler.sandbox.kubelet")
 
 
 class DriverMissingError(KubeletError):
@@ -113,3 +118,56 @@ class Drivers:
             self.wiping.present(driver)
         else:
             self.wiping.absent(driver)
+
+
+class Wiping:
+    """The timers, and the deletions under way; without an API server it does nothing."""
+
+    def __init__(self, settings: DraManagerSettings) -> None:
+        self._settings = settings
+        self._tasks: dict[str | None, asyncio.Task[None]] = {}
+        self.wiped: list[str | None] = []
+        """Drivers whose slices were deleted since the start, in this order; None for all at the start."""
+
+    def start(self) -> None:
+        """Delete the slices of all drivers, since none is there yet."""
+        self._schedule(None, 0.0)
+
+    def absent(self, driver: str) -> None:
+        """No instance of the driver is connected; a timer that runs goes on."""
+        self._schedule(driver, self._settings.wiping_seconds)
+
+    def present(self, driver: str) -> None:
+        """An instance is connected: its timer ends."""
+        task = self._tasks.pop(driver, None)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End everything."""
+        tasks, self._tasks = tuple(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _schedule(self, driver: str | None, seconds: float) -> None:
+        running = self._tasks.get(driver)
+        if self._settings.api is None or (running is not None and not running.done()):
+            return
+        self._tasks[driver] = asyncio.create_task(self._wipe(driver, seconds), name=f"wipe {driver or 'all'}")
+
+    async def _wipe(self, driver: str | None, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        for pause in (*self._settings.wipe_retries, None):
+            try:
+                assert self._settings.api is not None
+                await self._settings.api.delete_slices(driver)
+            except ApiFailed as error:
+                log.info("deleting ResourceSlices failed", extra={"driver": driver or "", "error": str(error)})
+                if pause is None:
+                    return
+                await asyncio.sleep(pause)
+            else:
+                self.wiped.append(driver)
+                return

@@ -17,7 +17,7 @@ from node.kubelet import dra_state
 from node.kubelet.dra_state import HEALTH_FILE_NAME, DraStateError
 from node.opening import KUBELET_STATE, read_regular
 from sandbox.kubelet.dra.instance import HealthReport
-from sandbox.kubelet.statefiles import write_state
+from sandbox.kubelet.state_files import write_state
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 

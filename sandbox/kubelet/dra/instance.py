@@ -1,15 +1,16 @@
-"""One registered instance of a DRA driver: its connection, its calls and its health stream.
+"""One registered instance of a DRA driver: the services it offers, its connection, its calls and its health stream.
 
 The connection is made at once and kept up, because "connected" decides which instance is asked and whether the
 driver's slices may stay; an endpoint where nobody listens is registered all the same, as in kubelets. v1beta1 and v1
-have the same messages but for the share id, so the older one is asked in the newer one's words.
+have the same messages but for the share id, so requests to the older service are built from those of the newer one.
+The texts of refusals are a kubelet's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Protocol
 
 import grpc
@@ -23,12 +24,17 @@ from protos.drahealth.v1 import api_pb2_grpc as health_v1_grpc
 from protos.drahealth.v1alpha1 import api_pb2 as health_v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as health_v1alpha1_grpc
 from sandbox.kubelet.dialling import answer, plugin_channel
-from sandbox.kubelet.dra.services import HEALTH_V1, V1BETA1
-from sandbox.kubelet.errors import PluginError
+from sandbox.kubelet.errors import PluginError, RegistrationError
+from sandbox.kubelet.plugin_clients import Generation
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
 HealthReport = health_v1.NodeWatchResourcesResponse | health_v1alpha1.NodeWatchResourcesResponse
+V1 = "v1.DRAPlugin"
+V1BETA1 = "v1beta1.DRAPlugin"
+KNOWN = (V1, V1BETA1)
+HEALTH_V1 = "v1.DRAResourceHealth"
+HEALTH_V1ALPHA1 = "v1alpha1.DRAResourceHealth"
 
 
 class HealthListener(Protocol):
@@ -153,3 +159,34 @@ class Instance:
 
 def _beta(claim: api_pb2.Claim) -> beta.Claim:
     return beta.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name)
+
+
+def chosen(driver: str, endpoint: str, services: Sequence[str]) -> str:
+    """The first service of the driver's list that the kubelet knows; raises ``RegistrationError``."""
+    where = f"invalid supported gRPC versions of DRA driver plugin {driver} at endpoint {endpoint}"
+    if not services:
+        raise RegistrationError(f"{where}: empty list of supported gRPC services (aka supported versions)")
+    for service in services:
+        if service in KNOWN:
+            return service
+    raise RegistrationError(
+        f"{where}: none of services supported by the plugin ({_quoted(services)}) "
+        f"are supported by the kubelet ({_quoted(KNOWN)})"
+    )
+
+
+def health_service(generation: Generation, services: Sequence[str]) -> str | None:
+    """The health service to watch, None for none.
+
+    1.36 has only v1alpha1 and tries it whatever the driver lists; 1.37 chooses from the list; in 1.35 it is switched
+    off by default.
+    """
+    if generation == "1.35":
+        return None
+    if generation == "1.36":
+        return HEALTH_V1ALPHA1
+    return next((service for service in (HEALTH_V1, HEALTH_V1ALPHA1) if service in services), None)
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return "[" + " ".join(f'"{word}"' for word in words) + "]"

@@ -15,16 +15,16 @@ from pathlib import Path
 
 from node.kubelet.dra_state import DeviceState
 from protos.dra.v1 import api_pb2
-from sandbox.kubelet.connections import Generation
-from sandbox.kubelet.dra.claims import CachedClaim, ClaimCache, claim_of
+from sandbox.kubelet.devicemanager import PodUpdates
+from sandbox.kubelet.dra.claims import CachedClaim, ClaimCache, claim_name, claim_of, pod_claims
 from sandbox.kubelet.dra.drivers import Drivers
 from sandbox.kubelet.dra.health import HealthCache
 from sandbox.kubelet.dra.instance import HealthReport, Instance
 from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings, Object
 from sandbox.kubelet.errors import KubeletError, PluginError
 from sandbox.kubelet.events import DriverHealth, KubeletEvent
+from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import Pod, PodClaim
-from sandbox.kubelet.status import PodUpdates
 
 log = logging.getLogger("ostler.sandbox.kubelet")
 
@@ -229,20 +229,6 @@ class DraManager:
             await self._unprepare(pod_uid, claims[0].namespace, [claim.name for claim in claims])
         except KubeletError as error:
             log.info("unpreparing failed, it is tried again", extra={"pod": pod_uid, "error": str(error)})
-
-
-def pod_claims(pod: Pod) -> tuple[PodClaim, ...]:
-    """The pod's claims, and at last the one for its extended resources."""
-    if pod.extended_claim is None:
-        return pod.claims
-    return (*pod.claims, PodClaim("", pod.extended_claim.claim))
-
-
-def claim_name(pod: Pod, claim: PodClaim) -> str | None:
-    """The name of the ResourceClaim, None when the pod needs none; raises ``KubeletError`` while it is not made."""
-    if claim.claim == "":
-        raise KubeletError(f'pod "{pod.namespace}/{pod.name}": ResourceClaim not created yet')
-    return claim.claim
 
 
 def _check_belongs(pod: Pod, pod_claim: PodClaim, claim: Object) -> None:

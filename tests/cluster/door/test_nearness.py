@@ -8,7 +8,7 @@ from random import Random
 from google.protobuf import json_format
 
 from protos.agent.v1alpha1 import agent_pb2
-from sandbox.nearness import DeviceDistances
+from sandbox.tour import DeviceDistances
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
 from tests.cluster.rig.api import Api

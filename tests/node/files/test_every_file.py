@@ -43,7 +43,7 @@ PARSERS = {
     "ostler/explain/documents.py": "builds with a stack of its own; JSON's depth is checked",
     "ostler/doctor/nvml_answer.py": "the answer of a process that it started itself",
     "sandbox/apiserver/store.py": "copies an object that it has",
-    "sandbox/apiserver/handler.py": "the sandbox's own API server; what it cannot decode it refuses",
+    "sandbox/apiserver/connections.py": "the sandbox's own API server; what it cannot decode it refuses",
     "sandbox/cluster/client.py": "answers of the sandbox's own API server",
     "systemd/release.py": "this repository's pyproject.toml",
 }

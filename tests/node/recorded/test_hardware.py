@@ -12,8 +12,7 @@ from node.inventory.facts import NodeFacts, SysfsFacts
 from node.inventory.net_facts import NetworkFacts
 from node.inventory.recordings.source import read
 from sandbox import nodes
-from sandbox.damage import Damage, damaged
-from sandbox.hardware import NoSuchPart, NotPossible, RecordedHardware
+from sandbox.hardware import Damage, NoSuchPart, NotPossible, RecordedHardware, damaged
 
 
 class Box(RecordedHardware):

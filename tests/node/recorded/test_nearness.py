@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protos.agent.v1alpha1 import agent_pb2
-from sandbox.nearness import DeviceDistances
+from sandbox.tour import DeviceDistances
 
 ROOT = "pci0000:15/0000:15:01.0/0000:16:00.0"
 

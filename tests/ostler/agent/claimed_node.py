@@ -12,8 +12,8 @@ from google.protobuf.json_format import MessageToDict
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster import samples
-from sandbox.cluster.classes import DRIVER
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
+from sandbox.cluster.samples import DRIVER
 from sandbox.kubelet.pods import Pod
 from sandbox.node import NODE_NAME, SandboxNode
 from sandbox.nodes import path

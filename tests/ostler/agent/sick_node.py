@@ -16,7 +16,7 @@ from typing import Any
 from node.inventory.facts import NvmlFacts
 from node.inventory.recordings.source import read
 from sandbox.apiserver.server import ApiServer
-from sandbox.cluster.classes import DRIVER
+from sandbox.cluster.samples import DRIVER
 from sandbox.node import NODE_NAME, SandboxNode
 from sandbox.nodes import path
 from tests.node.nvml.stub.injected import RECOVERY_ACTION, InjectedNvml

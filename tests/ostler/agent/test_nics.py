@@ -16,9 +16,9 @@ import pytest
 from node.inventory.cdi_specs import CdiSpecSource
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.configuration import configuration
-from sandbox.nearness import DeviceDistances
 from sandbox.node import PodResult, SandboxNode
 from sandbox.nodes import path
+from sandbox.tour import DeviceDistances
 
 VF = "example.com/vf"
 DPDK = "example.com/dpdk"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.apiserver.history import History, StoredChange
 from sandbox.apiserver.kinds import Catalogue
+from sandbox.apiserver.objects import History, StoredChange
 from sandbox.apiserver.refusals import StatusError
 
 NODES = Catalogue().by_plural("nodes")

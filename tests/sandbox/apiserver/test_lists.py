@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sandbox.apiserver.answers import Pages
 from sandbox.apiserver.kinds import Catalogue
-from sandbox.apiserver.pages import Pages
 from sandbox.apiserver.refusals import StatusError
-from sandbox.apiserver.selectors import selector
+from sandbox.apiserver.routes import selector
 from sandbox.apiserver.server import ApiServer
 from tests.sandbox.apiserver.web import RESOURCES, SLICES, ask, claim_of, slice_of
 

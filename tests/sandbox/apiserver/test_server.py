@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.apiserver.patches import JSON_PATCH, STRATEGIC, patched
+from sandbox.apiserver.bodies import JSON_PATCH, STRATEGIC, patched
 from sandbox.apiserver.refusals import StatusError
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from tests.sandbox.apiserver.web import NODES, RESOURCES, SLICES, Reply, ask, slice_of, watching

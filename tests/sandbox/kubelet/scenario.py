@@ -12,12 +12,12 @@ from typing import Any
 
 from node.kubelet.checkpoint import FILE_NAME, CheckpointError, decode
 from protos.deviceplugin.v1beta1 import api_pb2
+from sandbox.kubelet.devicemanager import allocated_resources_status, raised_allocatable
 from sandbox.kubelet.errors import KubeletError, RegistrationError
 from sandbox.kubelet.kubelet import Kubelet
+from sandbox.kubelet.pod_devices import RunOptions
 from sandbox.kubelet.pods import Affinity, Container, Pod
 from sandbox.kubelet.registration import check_plugin
-from sandbox.kubelet.runoptions import RunOptions
-from sandbox.kubelet.status import allocated_resources_status, raised_allocatable
 from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, device, register
 from tests.waiting import eventually
 

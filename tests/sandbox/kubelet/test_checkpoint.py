@@ -21,7 +21,7 @@ from node.kubelet.checkpoint import (
     decode,
     encode,
 )
-from sandbox.kubelet.checkpoint import CheckpointFile
+from sandbox.kubelet.state_files import CheckpointFile
 from tests.recorded_cases import cases_in, files_in
 
 _FOLDER = Path(__file__).parents[2] / "vectors" / "kubelet"

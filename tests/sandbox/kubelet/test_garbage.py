@@ -14,8 +14,8 @@ import pytest
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.errors import ContainerStartError, DeviceAllocationError
 from sandbox.kubelet.kubelet import Kubelet
+from sandbox.kubelet.pod_devices import ContainerResource, PodDevices
 from sandbox.kubelet.pods import Container, Pod
-from sandbox.kubelet.records import ContainerResource, PodDevices
 from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
 from tests.sandbox.kubelet.scripted_plugin import Script, device, devices, register
 from tests.waiting import eventually

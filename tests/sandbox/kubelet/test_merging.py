@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.affinity import Alignment, filter_by_affinity
+from sandbox.kubelet.allocation import Alignment, filter_by_affinity
 from sandbox.kubelet.devices import DeviceSet, in_order
+from sandbox.kubelet.pod_devices import DeviceInfo, OptionConflict, RunOptions, merge
 from sandbox.kubelet.pods import Affinity
-from sandbox.kubelet.runoptions import DeviceInfo, OptionConflict, RunOptions, merge
 from tests.sandbox.kubelet.scripted_plugin import device
 
 _SPREAD = DeviceSet.listed(

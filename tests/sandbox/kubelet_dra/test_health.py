@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from sandbox.kubelet.connections import Generation
-from sandbox.kubelet.dra.containers import ResourceHealth
+from sandbox.kubelet.dra.claims import ResourceHealth
 from sandbox.kubelet.events import DriverHealth
 from sandbox.kubelet.kubelet import Kubelet
+from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import Container, Pod
 from tests.sandbox.kubelet_dra.conftest import POOL, Node, claim, pod, uses
 from tests.sandbox.kubelet_dra.driver import NAME, SERVICES, FakeDriver, Script

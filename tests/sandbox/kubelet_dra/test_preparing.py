@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.dra.manager import PrepareError, UnprepareError
 from sandbox.kubelet.errors import ContainerStartError
 from sandbox.kubelet.events import PodWarning
 from sandbox.kubelet.kubelet import Kubelet
+from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
 from tests.sandbox.kubelet_dra.conftest import Node, claim, pod, uses
 from tests.sandbox.kubelet_dra.driver import NAME, FakeDriver, Script

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.events import RegistrationFailed
+from sandbox.kubelet.plugin_clients import Generation
 from tests.sandbox.kubelet_dra.conftest import Node, claim, pod
 from tests.sandbox.kubelet_dra.driver import NAME, FakeDriver, Script
 from tests.waiting import eventually

@@ -4,31 +4,80 @@ A reconciler compares what is there (path and stamp) with what is registered, on
 is gone or was created anew, then it registers what is missing. Operations on one path never overlap and back off after
 failures; those of different paths run side by side. A plugin counts as registered from before its handler is called,
 so that a removal meanwhile is seen; whether a failure takes that back depends on the kubelet's generation.
+
+The folder is listed instead of watched: inode and modification time tell a new socket under an old name from the old
+one (not the change time, because a chmod creates nothing). The price: a socket that is renamed away counts as removed,
+which a real kubelet does not notice, and two changes between two looks are seen as one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, Protocol
 
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
-from sandbox.kubelet.connections import Generation
 from sandbox.kubelet.dialling import DIAL_SECONDS, answer, ready, registry_channel
 from sandbox.kubelet.errors import KubeletError, PluginError, RegistrationError
-from sandbox.kubelet.registry import RegistryFolder, Stamp
+from sandbox.kubelet.plugin_clients import Generation
 
 log = logging.getLogger("ostler.sandbox.kubelet")
-
 GET_INFO_SECONDS = 1.0
 NOTIFY_SECONDS = 5.0
 POLL_SECONDS = 0.1
 FIRST_BACKOFF = 0.5
 LAST_BACKOFF = 122.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Tells one socket from its successor at the same path."""
+
+    device: int
+    inode: int
+    modified_ns: int
+
+
+class RegistryFolder:
+    """The folder; the first look walks into hidden folders too, later ones only into those of the first look."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._hidden: set[str] | None = None
+
+    def sockets(self) -> dict[str, Stamp]:
+        """Path -> stamp of every socket at any depth whose name is not hidden."""
+        hidden: set[str] = set()
+        found = dict(self._walk(self._root, hidden))
+        if self._hidden is None:
+            self._hidden = hidden
+        return found
+
+    def _walk(self, directory: Path, hidden: set[str]) -> Iterator[tuple[str, Stamp]]:
+        try:
+            entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
+        except OSError:
+            return  # Gone between two looks, or not readable: nothing is there.
+        for entry in entries:
+            try:
+                status = entry.stat()
+            except OSError:
+                continue  # Gone, or a dangling link.
+            concealed = entry.name.startswith(".")
+            if stat.S_ISDIR(status.st_mode) and not entry.is_symlink():
+                if concealed and self._hidden is not None and entry.path not in self._hidden:
+                    continue
+                if concealed:
+                    hidden.add(entry.path)
+                yield from self._walk(Path(entry.path), hidden)
+            elif stat.S_ISSOCK(status.st_mode) and not concealed:
+                yield entry.path, Stamp(status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
 class PluginHandler(Protocol):

@@ -1,4 +1,8 @@
-"""One connection: HTTP/1.1 requests of the standard library's parser, answered one after the other."""
+"""The server's port and its connections: HTTP/1.1 requests of the standard library's parser, answered one by one.
+
+The port is the server's for as long as it lives, also while it is down: a second socket is bound to it and never
+listens, so that connections are refused and no other process can take the port before the server is up again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import json
 import logging
 import select
 import socket
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final, Protocol
@@ -19,6 +25,10 @@ log = logging.getLogger("ostler.sandbox.apiserver")
 
 LARGEST: Final = 3 << 20
 """Bytes of a request's body, as the server's limit."""
+_HOST: Final = "127.0.0.1"
+_QUEUE: Final = 512
+_PATIENCE: Final = 5.0
+"""Seconds for a connection's thread to end once its socket is shut."""
 
 
 class HangUp(Exception):
@@ -170,3 +180,75 @@ def _no_number(text: str) -> object:
 def encoded(body: Any) -> bytes:
     """Return JSON as the server writes it."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+class Listener:
+    """`serve` is called with each connection, in a thread of its own."""
+
+    def __init__(self, serve: Callable[[socket.socket, object], object]) -> None:
+        self._serve = serve
+        self._holder = _bound(0)
+        self.port: int = self._holder.getsockname()[1]
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._listening: socket.socket | None = None
+        self._accepting: threading.Thread | None = None
+
+    def up(self) -> None:
+        """Listen."""
+        if self._listening is None:
+            self._listening = _bound(self.port)
+            self._listening.listen(_QUEUE)
+            self._accepting = threading.Thread(target=self._accept, args=(self._listening,), daemon=True)
+            self._accepting.start()
+
+    def down(self) -> None:
+        """Refuse connections, and end those there are."""
+        if self._listening is None or self._accepting is None:
+            return
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join(_PATIENCE)
+        self._listening.close()
+        self._listening = self._accepting = None
+        with self._lock:
+            ending = list(self._open.items())
+        for connection, _ in ending:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for _, thread in ending:
+            if thread is not threading.current_thread():  # a fault may take the server down
+                thread.join(_PATIENCE)
+
+    def close(self) -> None:
+        """Give the port back."""
+        self.down()
+        self._holder.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = listening.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._converse, args=(connection, address), daemon=True)
+            with self._lock:
+                self._open[connection] = thread
+            thread.start()
+
+    def _converse(self, connection: socket.socket, address: object) -> None:
+        try:
+            self._serve(connection, address)
+        except OSError:
+            pass  # broken by the client, who knows
+        finally:
+            with self._lock:
+                del self._open[connection]
+            connection.close()
+
+
+def _bound(port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((_HOST, port))
+    return bound

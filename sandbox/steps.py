@@ -1,7 +1,7 @@
-"""The tour in brief: of each step the few lines that tell what happened, so that all of it is on two screens.
+"""The steps of the tour as values, and as the few lines on a terminal that tell what happened.
 
-What is left out is in the same step's data, for ``--verbose`` and for ``--once``. Invariant: no line is wider than
-``WIDTH``, and a step whose data nobody described here is its first lines.
+What the lines leave out is in the step's data, for ``--verbose`` and for ``--once``. Invariants: the whole tour fits on
+two screens, no line is wider than ``WIDTH``, and a step without a description of its own shows its first lines.
 """
 
 from __future__ import annotations
@@ -10,15 +10,44 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sandbox.step import TourStep
-from sandbox.yamltext import indented
+import yaml
 
 WIDTH = 100
 MOST = 8
 """Lines of one step at most."""
 Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TourStep:
+    """A step of the tour: a key for programs, a title for people, and what was seen."""
+
+    key: str
+    title: str
+    seen: object
+
+
+def indented(seen: object) -> str:
+    """Lines that begin with three blanks and end with a line feed."""
+    plain = _plain(seen)
+    text: str = yaml.safe_dump(plain, sort_keys=False, width=110) if not _is_empty(plain) else "nothing"
+    return "".join(f"   {line}\n" for line in text.splitlines())
+
+
+def _is_empty(seen: object) -> bool:
+    return isinstance(seen, (Mapping, list, tuple)) and not seen
+
+
+def _plain(seen: object) -> object:
+    """Without tuples, empty values and mappings that YAML does not know."""
+    if isinstance(seen, Mapping):
+        return {key: _plain(value) for key, value in seen.items() if not _is_empty(value)}
+    if isinstance(seen, (list, tuple)):
+        return [_plain(item) for item in seen]
+    return seen
 
 
 def brief(step: TourStep) -> list[str]:

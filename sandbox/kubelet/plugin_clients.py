@@ -1,0 +1,236 @@
+"""The kubelet's clients of device plugins: one endpoint per connected plugin, and the slots that endpoints sit in.
+
+Calls after an endpoint's stop fail locally and never reach the plugin; its channel is closed whichever way the plugin
+goes. ListAndWatch has no deadline; ``call_seconds`` bounds the other calls (None as in real kubelets, where a hanging
+Allocate blocks every admission of the node), and PreStartContainer has 30 s.
+
+Up to kubelet 1.36 there is one slot per resource name, and a second instance overwrites the slot of the first without
+closing it. When the first one's stream ends, the clean-up disconnects whatever is in the slot by then: the second. A
+failed second registration empties the slot, so the kubelet never notices the end of the first and goes on asking it.
+Both are reproduced, because plugins have to live with them. From 1.37 on there is one slot per socket: instances
+coexist, each message of any of them replaces the list, the one that connected last is asked to allocate, and only the
+end of the last one makes the devices unhealthy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from typing import Literal, Protocol
+
+import grpc
+import grpc.aio
+
+from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from sandbox.kubelet.dialling import answer, plugin_channel, ready
+from sandbox.kubelet.errors import EndpointStoppedError, PluginError, RegistrationError
+
+log = logging.getLogger("ostler.sandbox.kubelet")
+
+PRE_START_SECONDS = 30.0
+
+GRACE_SECONDS = 300.0
+"""How long a resource stays known after its last plugin has gone."""
+Generation = Literal["1.35", "1.36", "1.37"]
+Key = tuple[str, str]
+
+
+class PluginEndpoint:
+    """A plugin's service for one resource, at ``socket``."""
+
+    def __init__(self, resource: str, socket: str, call_seconds: float | None = None) -> None:
+        self.resource = resource
+        self.socket = socket
+        self.options: api_pb2.DevicePluginOptions | None = None
+        self.stopped_at: float | None = None
+        self._call_seconds = call_seconds
+        self._channel: grpc.aio.Channel | None = None
+        self._plugin: api_pb2_grpc.DevicePluginStub | None = None
+
+    @classmethod
+    def remembered(cls, resource: str, now: float) -> PluginEndpoint:
+        """The stopped endpoint of a resource that only a checkpoint knows."""
+        endpoint = cls(resource, "")
+        endpoint.stopped_at = now
+        return endpoint
+
+    async def connect(self, dial_seconds: float) -> None:
+        """Dial and ask for the options; raises ``RegistrationError`` and leaves nothing open then."""
+        self._channel = plugin_channel(self.socket)
+        try:
+            if not await ready(self._channel, dial_seconds):
+                raise RegistrationError("failed to dial device plugin: context deadline exceeded")
+            self._plugin = api_pb2_grpc.DevicePluginStub(self._channel)
+            call = self._plugin.GetDevicePluginOptions(api_pb2.Empty(), timeout=self._call_seconds)
+            self.options = await answer(call)
+        except PluginError as error:
+            await self.close()
+            raise RegistrationError(f"failed to get device plugin options: {error}") from error
+        except BaseException:  # Whoever awaits learns of it; this only closes the channel first.
+            await self.close()
+            raise
+
+    async def lists(self) -> AsyncGenerator[api_pb2.ListAndWatchResponse]:
+        """The messages of ListAndWatch until the stream ends, for whatever reason."""
+        if self._plugin is None:
+            return
+        try:
+            async for message in self._plugin.ListAndWatch(api_pb2.Empty()):
+                if message is None:  # What gRPC gives for bytes that are no such message.
+                    log.warning("ListAndWatch sent bytes that are no message", extra={"resource": self.resource})
+                    return
+                yield message
+        except grpc.aio.AioRpcError as error:
+            log.info("ListAndWatch ended", extra={"resource": self.resource, "error": str(PluginError.of(error))})
+
+    async def close(self) -> None:
+        """Close the connection; calls in flight fail."""
+        channel, self._channel, self._plugin = self._channel, None, None
+        if channel is not None:
+            await channel.close()
+
+    def stop(self, now: float) -> None:
+        """Note the time of the plugin's end; from now on every call fails."""
+        self.stopped_at = now
+
+    def expired(self, now: float) -> bool:
+        """Whether the plugin has been gone for longer than the grace period."""
+        return self.stopped_at is not None and now - self.stopped_at > GRACE_SECONDS
+
+    async def preferred(self, available: Sequence[str], must_include: Sequence[str], size: int) -> tuple[str, ...]:
+        """The plugin's preference, empty if it has none; raises ``PluginError`` or ``EndpointStoppedError``."""
+        request = api_pb2.PreferredAllocationRequest(
+            container_requests=[
+                api_pb2.ContainerPreferredAllocationRequest(
+                    available_deviceIDs=available, must_include_deviceIDs=must_include, allocation_size=size
+                )
+            ]
+        )
+        response = await answer(self._client().GetPreferredAllocation(request, timeout=self._call_seconds))
+        return tuple(response.container_responses[0].deviceIDs) if response.container_responses else ()
+
+    async def allocate(self, ids: Sequence[str]) -> api_pb2.AllocateResponse:
+        """Ask for ``ids`` in one container request; raises ``PluginError`` or ``EndpointStoppedError``."""
+        request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids)])
+        return await answer(self._client().Allocate(request, timeout=self._call_seconds))
+
+    async def pre_start(self, ids: Sequence[str]) -> None:
+        """Tell that a container with ``ids`` is about to start; raises ``PluginError`` or ``EndpointStoppedError``."""
+        request = api_pb2.PreStartContainerRequest(devices_ids=ids)
+        seconds = PRE_START_SECONDS if self._call_seconds is None else min(PRE_START_SECONDS, self._call_seconds)
+        await answer(self._client().PreStartContainer(request, timeout=seconds))
+
+    def _client(self) -> api_pb2_grpc.DevicePluginStub:
+        if self.stopped_at is not None or self._plugin is None:
+            raise EndpointStoppedError(self.resource, self.socket)
+        return self._plugin
+
+
+class PluginListener(Protocol):
+    """Who learns of plugins that come, speak and go."""
+
+    def connected(self, endpoint: PluginEndpoint) -> None:
+        """The plugin answered and is the one to ask from now on."""
+        ...
+
+    def received(self, resource: str, message: api_pb2.ListAndWatchResponse) -> None:
+        """A ListAndWatch message arrived."""
+        ...
+
+    def disconnected(self, endpoint: PluginEndpoint, survivor: PluginEndpoint | None) -> None:
+        """The plugin is gone; ``survivor`` is another instance that takes its place."""
+        ...
+
+
+class Connections:
+    """Client slots and the tasks that read the plugins' streams."""
+
+    def __init__(self, listener: PluginListener, generation: Generation, call_seconds: float | None) -> None:
+        self._listener = listener
+        self._per_socket = generation == "1.37"
+        self._call_seconds = call_seconds
+        self._slots: dict[Key, PluginEndpoint] = {}
+        self._streams: dict[PluginEndpoint, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._abandoned: list[PluginEndpoint] = []
+
+    async def connect(self, resource: str, socket: str, dial_seconds: float) -> None:
+        """Connect a plugin and start to read its list; raises ``RegistrationError``."""
+        key = self._key(resource, socket)
+        if self._per_socket and key in self._slots:
+            raise RegistrationError(f"device plugin already connected: {socket}")
+        endpoint = PluginEndpoint(resource, socket, self._call_seconds)
+        self._slots[key] = endpoint
+        try:
+            await endpoint.connect(dial_seconds)
+        except BaseException:  # Whoever awaits learns of it; the slot is emptied first, whoever sits there by now.
+            self._slots.pop(key, None)
+            raise
+        self._listener.connected(endpoint)
+        self._streams[endpoint] = asyncio.create_task(self._read(endpoint), name=f"list {resource} {socket}")
+
+    def connected(self, resource: str) -> tuple[PluginEndpoint, ...]:
+        """Endpoints in the slots of a resource, in the order of connection."""
+        return tuple(endpoint for endpoint in self._slots.values() if endpoint.resource == resource)
+
+    def streams(self, resource: str) -> int:
+        """Open ListAndWatch streams of a resource, those without a slot included."""
+        return sum(endpoint.resource == resource for endpoint in self._streams)
+
+    def disconnect(self, resource: str, socket: str) -> None:
+        """Disconnect what is in the slot; up to 1.36 only the resource counts. An empty slot: nothing to do."""
+        endpoint = self._slots.get(self._key(resource, socket))
+        if endpoint is not None:
+            self._drop(endpoint)
+
+    async def close(self) -> None:
+        """Disconnect every plugin, those without a slot included, and wait until all connections are closed."""
+        for endpoint in tuple(self._slots.values()):
+            self._drop(endpoint)
+        for endpoint, task in tuple(self._streams.items()):
+            del self._streams[endpoint]
+            self._leave(self._end(endpoint, task))
+        while self._abandoned:
+            self._leave(self._abandoned.pop().close())
+        while self._leaving:
+            await asyncio.gather(*self._leaving)
+
+    async def _read(self, endpoint: PluginEndpoint) -> None:
+        async with contextlib.aclosing(endpoint.lists()) as lists:
+            async for message in lists:
+                if endpoint not in self._streams:
+                    return  # Disconnected meanwhile; what was still on its way no longer counts.
+                self._listener.received(endpoint.resource, message)
+        if self._streams.pop(endpoint, None) is None:
+            return
+        # By slot and not by instance: this is where a kubelet up to 1.36 hits the wrong one.
+        occupant = self._slots.get(self._key(endpoint.resource, endpoint.socket))
+        if occupant is not None:
+            self._drop(occupant)
+        if occupant is not endpoint:
+            # Nobody closes its connection: calls go on until another plugin takes the resource.
+            self._abandoned.append(endpoint)
+
+    def _drop(self, endpoint: PluginEndpoint) -> None:
+        """Empty the endpoint's slot, tell of its end and let its connection close."""
+        self._slots.pop(self._key(endpoint.resource, endpoint.socket), None)
+        others = [other for other in self.connected(endpoint.resource) if other in self._streams]
+        self._listener.disconnected(endpoint, others[-1] if others else None)
+        task = self._streams.pop(endpoint, None)
+        self._leave(self._end(endpoint, task))
+
+    async def _end(self, endpoint: PluginEndpoint, task: asyncio.Task[None] | None) -> None:
+        await endpoint.close()
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def _leave(self, closing: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(closing)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _key(self, resource: str, socket: str) -> Key:
+        return (resource, socket if self._per_socket else "")
