@@ -1,22 +1,174 @@
-"""A gRPC server on one Unix socket, with what every socket of the agent has: health, reflection, safe permissions.
+"""A gRPC server on one Unix socket, with what all sockets of the agent have: health, reflection, bounds for callers.
 
-The services themselves belong to the doors and the process; this is only their common ground. Reflection lets grpcurl
-work without .proto files; it is loaded at the first reflection call, because its memory (0.8 MB) and start-up time are
-paid by every node and it is used by people only.
+Reflection lets grpcurl work without .proto files; it is loaded at the first reflection call, because every node would
+pay its memory (0.8 MB) and start-up time, and only people use it.
+
+Bounds: gRPC takes in a message of many MiB for every call that waits for one, before it compares the length with any
+limit, so a hundred calls that never finish their request are more than a node can spare. ``Intake`` therefore reads a
+call only while it has one of few places, and for no longer than it takes to send a request over a Unix socket. Until
+then its sender has 64 KiB of flow control, which gRPC must not raise by measuring the connection. A client that sends
+its request at once, as the kubelet does, has its place for some microseconds. ``Limits`` bounds connections, calls on
+all of them, and the bytes of a whole message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from node.intake import ORDINARY, Intake, Limits
 from node.sockets import PlacedSocket, SocketError
+from node.values import Value, value
+
+READ_AT_ONCE = 2
+"""Calls of one socket whose request is read at the same time."""
+DIRECT = 2
+"""Calls at once that gRPC reads by itself, 0.1 ms sooner: an Allocate where nobody attacks. Each may stay for ever."""
+READ_WITHIN = 2.0
+"""Seconds for which a call may keep the place; it is cancelled then."""
+STREAMS = 2
+"""Calls at once that send any number of messages: only reflection does, for people."""
+HANDSHAKE = 5_000
+"""Milliseconds until a connection must have begun to speak HTTP/2."""
+METADATA = 16 << 10
+"""Bytes of a call's metadata; the kubelet sends some hundred."""
+
+Handler: TypeAlias = Any
+"""gRPC's description of a method, whose attributes its types do not know."""
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+@value
+class Limits(Value):
+    """Of one socket: bytes of a request, calls at once, and connections at once."""
+
+    message: int = 1 << 20
+    calls: int = 32
+    connections: int = 32
+
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """Channel arguments of a server; one that an older gRPC does not know is without effect there."""
+        return (
+            ("grpc.max_receive_message_length", self.message),
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.max_concurrent_streams", self.calls),
+            ("grpc.max_allowed_incoming_connections", self.connections),
+            ("grpc.max_metadata_size", METADATA),
+            ("grpc.absolute_max_metadata_size", METADATA),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE),
+        )
+
+
+ORDINARY = Limits()
+
+
+class Intake(grpc.GenericRpcHandler):
+    """Stands between a server and its handlers: lets few calls at a time send, and refuses those beyond ``calls``.
+
+    Servicers are added to it as to a server. It is no interceptor, which costs every call 50 us.
+    """
+
+    def __init__(self, calls: int) -> None:
+        self._free = calls
+        self._direct = DIRECT
+        self._places = asyncio.Semaphore(READ_AT_ONCE)
+        self._streams = asyncio.Semaphore(STREAMS)
+        self._handlers: list[grpc.GenericRpcHandler] = []
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Have these answer, too; what generated code calls of a server."""
+        self._handlers += handlers
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
+        """Nothing: generated code of newer versions adds a service in both ways."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """The call's handler, which reads its request within the bounds; None where nobody has the method."""
+        found: Iterator[Handler | None] = (each.service(handler_call_details) for each in self._handlers)
+        handler = next((each for each in found if each is not None), None)
+        task = asyncio.current_task()
+        if handler is None or task is None:
+            return handler
+        if self._free <= 0:
+            return _REFUSED
+        self._free -= 1
+        if self._direct and handler.unary_unary is not None:
+            self._direct -= 1
+            task.add_done_callback(self._direct_ended)
+            return handler
+        task.add_done_callback(self._ended)
+        return self._bounded(handler)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._free += 1
+
+    def _direct_ended(self, task: asyncio.Task[Any]) -> None:
+        self._free += 1
+        self._direct += 1
+
+    def _bounded(self, handler: Handler) -> Handler:
+        """The same handler for gRPC as one of streams, whose messages are read only when they are asked for."""
+        codecs = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        made: Handler
+        if handler.request_streaming:
+            inner = handler.stream_stream or handler.stream_unary
+
+            async def stream(requests: object, context: Context) -> None:
+                async with self._streams:
+                    await _answer(inner(requests, context), context)
+
+            made = grpc.stream_stream_rpc_method_handler(stream, **codecs)
+        elif handler.response_streaming:
+
+            async def answers(_: object, context: Context) -> None:
+                await _answer(handler.unary_stream(await self._request(context), context), context)
+
+            made = grpc.stream_stream_rpc_method_handler(answers, **codecs)
+        else:
+
+            async def answer(_: object, context: Context) -> object:
+                return await handler.unary_unary(await self._request(context), context)
+
+            made = grpc.stream_unary_rpc_method_handler(answer, **codecs)
+        return made
+
+    async def _request(self, context: Context) -> object:
+        """The one request of a call; ends the call where it does not come in time."""
+        async with self._places:
+            try:
+                async with asyncio.timeout(READ_WITHIN):
+                    request = await context.read()
+            except TimeoutError:
+                problem = f"no whole request within {READ_WITHIN:g} s"
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, problem)
+        if request is grpc.aio.EOF:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
+        return request
+
+
+async def _answer(answers: Any, context: Context) -> None:
+    """Send what a handler of streams says, which yields its messages or writes them itself."""
+    if hasattr(answers, "__aiter__"):
+        async for message in answers:
+            await context.write(message)
+    else:
+        await answers
+
+
+async def _refuse(_: object, context: Context) -> None:
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls at once on this socket; try again later")
+
+
+# As if any number of requests came: then none is read before the answer.
+_REFUSED: Handler = grpc.stream_unary_rpc_method_handler(_refuse)
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),

@@ -23,8 +23,7 @@ from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.retention import is_gone
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext
-from node.names import explain_resource_name
-from node.rules import Door, Doors, Rule, offered_id, rule_for
+from node.rules import Door, Doors, Rule, explain_resource_name, offered_id, rule_for
 from node.values import Value, replace, value
 
 

@@ -5,8 +5,8 @@ and a link leads to another file. So a file is looked at before it is opened and
 waiting, must be a regular file, and is read only up to a limit that its reader names.
 
 Links: files that ostler or the kubelet writes are replaced by a rename and are never links, so a link there is refused.
-Files that people name (``node.given``) may be links, since every file of a mounted ConfigMap is one; what the link
-leads to must be a regular file. Every refusal is an ``OSError`` whose ``strerror`` says what is there.
+Files that people name (``node.given``) may be links, since every file of a mounted ConfigMap is one; the
+target of the link must be a regular file. Every refusal is an ``OSError`` whose ``strerror`` says what is there.
 
 ``kube/files.py`` has the same for the leaf ``kube``, which imports nothing of ours.
 """
@@ -119,3 +119,11 @@ def _check(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), "something unknown")
         raise NotRegular(path, kind)
+
+
+def boot_id(proc: Path = Path("/proc")) -> str:
+    """The kernel's id of this boot, empty where it cannot be read: then boots cannot be told apart."""
+    try:
+        return read_kernel_text(proc / "sys/kernel/random/boot_id").strip()
+    except OSError:
+        return ""

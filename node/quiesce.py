@@ -13,8 +13,8 @@ import os
 import threading
 from pathlib import Path
 
-from node.boot import boot_id
 from node.files import FileError, JsonValue, read_record, write_record
+from node.opening import boot_id
 
 log = logging.getLogger("ostler.quiesce")
 

@@ -1,8 +1,15 @@
-"""Which devices are offered, through which door, under which resource name.
+"""Which devices are offered, through which door, under which extended resource name.
 
 Rules are frozen values and their predicates are pure; only the configuration makes them. The first rule that matches a
 device decides, so a device belongs to at most one resource. A resource name may hold ``{profile}``, filled in with the
 MIG profile of each device (``+`` becomes ``.``), so that one rule serves every profile.
+
+NIC selectors are those of the SR-IOV network device plugin. They read a device's attributes, whose names are those in
+``node.inventory.nics.attributes``. A physical function is named in ``interfaces`` and ``roots`` without a range; a
+range picks virtual functions and subfunctions by their numbers.
+
+A resource name that the kubelet refuses shows only as a failed registration on the node, long after the configuration
+was written. So configuration and sandbox ask the kubelet's own rule for names here (``explain_resource_name``).
 """
 
 from __future__ import annotations
@@ -15,7 +22,6 @@ from functools import lru_cache
 
 from node.edits.options import EditOptions
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
-from node.nic_selector import NicSelector
 from node.values import Value, value
 from node.vendor_ids import vendor_id
 
@@ -180,3 +186,132 @@ def rule_for(device: Device, rules: Iterable[Rule]) -> Rule | None:
 def offered_id(rule: Rule, device: Device) -> str:
     """The id under which the device is offered by this rule."""
     return device.name if rule.ids is DeviceIds.NAME else vendor_id(device)
+
+
+MAX_DOMAIN = 244
+"""Characters of a resource's domain: 253 of a DNS subdomain less the ``requests.`` that quotas put in front."""
+
+MAX_NAME = 63
+"""Characters of the part behind the slash."""
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+# The length of a single label is not checked by the kubelet either.
+_DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+
+
+def is_extended_resource_name(name: str) -> bool:
+    """Whether a kubelet accepts ``name`` as the resource of a device plugin (kubelet 1.36 behaviour)."""
+    return explain_resource_name(name) is None
+
+
+def explain_resource_name(name: str) -> str | None:
+    """Why a kubelet refuses ``name`` as the resource of a device plugin, as a sentence with the fix; None if it does
+    not refuse it.
+    """
+    reason = _reason(name)
+    return None if reason is None else f"resource name {name!r} {reason}"
+
+
+def _reason(name: str) -> str | None:
+    domain, slash, rest = name.partition("/")
+    if not slash:
+        return "has no domain; write it as domain/name, for example example.com/gpu"
+    if "kubernetes.io/" in name:
+        return "contains 'kubernetes.io/', which is kept for Kubernetes itself; use a domain of your own"
+    if name.startswith("requests."):
+        return "starts with 'requests.', which is kept for quotas; use a domain of your own"
+    if "/" in rest:
+        return "has more than one '/'; write it as domain/name"
+    if len(domain) > MAX_DOMAIN:
+        return f"has a domain of {len(domain)} characters; {MAX_DOMAIN} are allowed"
+    if not re.fullmatch(_DOMAIN, domain):
+        return (
+            f"has the domain {domain!r}, which is no DNS name; use lower-case letters, digits, '-' and '.', "
+            "each part starting and ending with a letter or digit"
+        )
+    if len(rest) > MAX_NAME:
+        return f"has {len(rest)} characters behind the '/'; {MAX_NAME} are allowed"
+    if not re.fullmatch(_NAME, rest):
+        return (
+            f"has {rest!r} behind the '/'; use letters, digits, '-', '_' and '.', "
+            "starting and ending with a letter or digit"
+        )
+    return None
+
+
+@value
+class FunctionRange(Value):
+    """Functions below a physical one: ``root`` is its interface's name or PCI address.
+
+    ``numbers``: inclusive ranges of virtual functions; empty for the physical function and all its virtual ones.
+    """
+
+    root: str
+    numbers: tuple[tuple[int, int], ...] = ()
+
+    def holds(self, root: str, number: int | None) -> bool:
+        """Whether the function with this number (None: the physical one) below ``root`` is meant."""
+        if root != self.root:
+            return False
+        return not self.numbers or (number is not None and any(low <= number <= high for low, high in self.numbers))
+
+
+@value
+class NicSelector(Value):
+    """Picks NICs: every field that is set must match, a field with several values matches any of them.
+
+    ``vendors`` and ``devices`` are PCI ids in four hexadecimal digits (``15b3``, ``101e``); ``functions`` out of
+    ``pf``, ``vf``, ``sf``, where a function without SR-IOV counts as physical; ``link_types`` out of ``ethernet``,
+    ``infiniband``; ``pkeys`` as sysfs writes them (``0x7fff``).
+    """
+
+    vendors: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    interfaces: tuple[FunctionRange, ...] = ()
+    roots: tuple[FunctionRange, ...] = ()
+    link_types: tuple[str, ...] = ()
+    rdma: bool | None = None
+    acpi_indexes: tuple[int, ...] = ()
+    pkeys: tuple[str, ...] = ()
+
+    def matches(self, device: Device) -> bool:
+        """Whether the device is a NIC that is meant."""
+        if device.kind not in NIC_KINDS:
+            return False
+        index = _number(device)
+        return (
+            (not self.vendors or device.text("pciVendor") in self.vendors)
+            and (not self.devices or device.text("pciDevice") in self.devices)
+            and (not self.functions or (device.text("sriovFunction") or "pf") in self.functions)
+            and (not self.interfaces or _any(self.interfaces, device.text("pfName"), index))
+            and (not self.roots or _any(self.roots, device.text("pfPciAddress"), index))
+            and (not self.link_types or device.text("linkType") in self.link_types)
+            and (self.rdma is None or bool(device.attribute("rdma")) is self.rdma)
+            and (not self.acpi_indexes or device.attribute("acpiIndex") in self.acpi_indexes)
+            and (not self.pkeys or device.text("pKey") in self.pkeys)
+        )
+
+    def names(self, device: Device) -> bool:
+        """Whether the device is meant by its interface's name or its own PCI address, and not by a wider fact.
+
+        The name of a physical function with virtual ones means those, unless ``functions`` says ``pf`` and no other.
+        """
+        if not self.matches(device) or device.text("sriovFunction") in ("vf", "sf"):
+            return False
+        if device.attribute("sriovVfs") and self.functions != ("pf",):
+            return False
+        return any(each.root == device.text("pfName") for each in self.interfaces) or any(
+            each.root == device.pci_address for each in self.roots
+        )
+
+
+def _number(device: Device) -> int | None:
+    """The number of a virtual function or subfunction, None for a physical one."""
+    number = device.attribute("sfNumber" if device.text("sriovFunction") == "sf" else "vfIndex")
+    return number if isinstance(number, int) else None
+
+
+def _any(ranges: tuple[FunctionRange, ...], root: str, number: int | None) -> bool:
+    return any(each.holds(root, number) for each in ranges)

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from node.events import EventSink, EventType
 from node.sockets import is_answered
-from plugin.backoff import Backoff
-from plugin.foreign import foreign_sockets, sockets_of_others
-from plugin.kubelet import KubeletFolders
-from plugin.kubelet_view import KubeletView
+from plugin.kubelet import KubeletFolders, KubeletView
 from plugin.listing import Listing
 from plugin.observer import Observer
-from plugin.slot_ownership import Loss
+from plugin.registration import Backoff
+from plugin.slot_ownership import Loss, foreign_sockets, sockets_of_others
 
 log = logging.getLogger("ostler.registration")
 

@@ -21,16 +21,14 @@ from node.events import EventSink, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
-from plugin.admission import Admission, AdmitAll
-from plugin.kubelet import KubeletFolders
-from plugin.kubelet_view import KubeletView, Pace
+from plugin.kubelet import KubeletFolders, KubeletView, Pace
 from plugin.listing import Listing, TooLarge
 from plugin.observer import Observer
 from plugin.preferred import PlacementMap
 from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
 from plugin.registration import Predecessors, RegistrationState, RegistrationStatus
-from plugin.servicer import DevicePluginServicer, Render
+from plugin.servicer import Admission, AdmitAll, DevicePluginServicer, Render
 
 if TYPE_CHECKING:
     from node.ledger.events import AllocatableRead

@@ -1,4 +1,4 @@
-"""What the container that is being admitted has been given so far: its GPUs and NICs are chosen near each other.
+"""Pairs the GPUs and NICs of one container: remembers what it was given, and guesses which GPUs it will get.
 
 The kubelet never says which container a call is for, and takes the resources of a container in random order. But it
 admits one container at a time, and asks once for each of its resources: so a resource that is given once more begins
@@ -6,15 +6,21 @@ another container, and so does one that is asked for after a pause. Everything i
 guess where containers of different kinds follow each other within the pause: one with GPUs alone and then one whose
 NICs come first look like one container. Then devices are near the wrong ones, and nothing worse comes of it. Certainty
 needs a DRA claim for both. Nothing is stored: after a restart nothing is recent.
+
+Where a container's NICs are asked for first, its GPUs are guessed (``ExpectedGpus``): those that would be preferred for
+as many GPUs as NICs, among the GPUs that are free as far as this process knows. A GPU is free if this process has not
+given it, or the kubelet has named it as available since, or has named NICs of the same container as available. Pods end
+without a word, so this errs towards held; the kubelet's next question corrects it. The choice of the GPUs themselves
+does not rely on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from node.topology.model import Place
 from node.values import Value, value
-from plugin.expected import ExpectedGpus
+from plugin.preferred import Preference
 
 PAUSE = 1.0
 """Seconds without a grant after which a container is over.
@@ -69,3 +75,62 @@ class RecentGrants:
     def _over(self, resource: str) -> bool:
         """Whether a call for this resource is another container's than the newest grant was for."""
         return resource in self._grants or self._clock() >= self._until
+
+
+MOST = 4096
+"""GPUs that are remembered as held; instances of GPUs that are divided anew again and again have ever new ids."""
+
+
+class ExpectedGpus:
+    """What is known of the GPUs of all resources of a door."""
+
+    def __init__(self) -> None:
+        self._preferences: dict[str, Preference] = {}
+        self._asked = ""
+        # By the GPU's id the ids of NICs that its container has, too.
+        self._held: dict[str, set[str]] = {}
+
+    def offered(self, resource: str, preference: Preference) -> None:
+        """A resource has these devices now."""
+        if preference.gpus:
+            self._preferences[resource] = preference
+        else:
+            self.withdrawn(resource)
+
+    def withdrawn(self, resource: str) -> None:
+        """A resource is not offered any more."""
+        self._preferences.pop(resource, None)
+
+    def given(self, resource: str, gpus: Iterable[str], nics: Iterable[str]) -> None:
+        """A container got GPUs by these ids of this resource, and has these NICs."""
+        self._asked = resource
+        for id_ in gpus:
+            self._held.pop(id_, None)
+            self._held[id_] = set(nics)
+        while len(self._held) > MOST:
+            del self._held[next(iter(self._held))]
+
+    def joined(self, gpus: Iterable[str], nics: Collection[str]) -> None:
+        """A container with these GPUs got these NICs."""
+        for id_ in gpus:
+            if id_ in self._held:
+                self._held[id_].update(nics)
+
+    def free(self, ids: Collection[str]) -> None:
+        """The kubelet has named these GPUs, or these NICs, as available: nobody holds them, or what goes with them."""
+        named = set(ids)
+        for id_ in [id_ for id_, nics in self._held.items() if id_ in named or not named.isdisjoint(nics)]:
+            del self._held[id_]
+
+    def gpus(self, count: int, near: Sequence[Place]) -> tuple[Place, ...]:
+        """Where ``count`` GPUs, or fewer where there are not as many, will probably be; ``near``: NICs given before.
+
+        Of several resources it is the one that was given last. Where no GPU is thought to be free, any may be.
+        """
+        resource = self._asked if self._asked in self._preferences else min(self._preferences, default="")
+        if not resource:
+            return ()
+        preference = self._preferences[resource]
+        free = [id_ for id_ in preference.gpus if id_ not in self._held]
+        chosen = preference.prefer(free or preference.gpus, (), count, near)
+        return tuple({(place := preference.gpus[id_]).name: place for id_ in chosen}.values())

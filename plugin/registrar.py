@@ -20,13 +20,11 @@ from pathlib import Path
 from node.clocks import SELDOM, until_tick
 from node.events import EventSink, EventType
 from node.sockets import SocketError, is_answered
-from plugin.backoff import Backoff
 from plugin.conflict import Conflict
-from plugin.kubelet import KubeletFolders, RegisterRefused, RegistrationPath, register
-from plugin.kubelet_view import KubeletView, Pace
+from plugin.kubelet import KubeletFolders, KubeletView, Pace, RegisterRefused, RegistrationPath, register
 from plugin.listing import Listing
 from plugin.observer import Observer
-from plugin.registration import Memory, RegistrationState, RegistrationStatus
+from plugin.registration import Backoff, Memory, RegistrationState, RegistrationStatus
 from plugin.servicer import OPTIONS, DevicePluginServicer
 from plugin.serving import Serving
 from plugin.slot_ownership import Loss, SlotOwnership

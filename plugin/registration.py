@@ -1,4 +1,4 @@
-"""Where a resource's registration stands, what its registrar remembers, and the names of its sockets."""
+"""Where a resource's registration stands: its state, the registrar's memory, socket names, and how it backs off."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
@@ -86,3 +87,23 @@ class Predecessors:
         return tuple(
             path for path in self._paths if path.name == _name(resource, self._directory, path.stem.rpartition("-")[2])
         )
+
+
+class Backoff:
+    """Delays in seconds: ``first``, doubled each time up to ``limit``, each cut by up to a quarter at random."""
+
+    def __init__(self, first: float, limit: float, random: Callable[[], float]) -> None:
+        self._first = first
+        self._limit = limit
+        self._random = random
+        self._next = first
+
+    def delay(self) -> float:
+        """The next delay."""
+        delay = self._next
+        self._next = min(self._next * 2, self._limit)
+        return delay * (1 - self._random() / 4)
+
+    def reset(self) -> None:
+        """Start over after a success."""
+        self._next = self._first

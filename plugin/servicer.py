@@ -2,12 +2,13 @@
 
 No call touches NVML, disk or network, none waits for another, and none keeps state but the memory of what was handed
 out, which is a hint and no more: the kubelet repeats Allocate for pods it refused later, and tells nobody when a pod
-ends. The exceptions are an Allocate for what a pod has by all that is known, or may have because nothing is: then the
-kubelet is asked; one for what a pod had whose containers have not ended: then these are waited for, for seconds at
-most; and one that comes before it was read which pod got what was given out last: then the kubelet's file is.
+ends. Allocate waits in three cases (see ``Admission``): for the kubelet's record, where a pod has the device as far as
+is known, or nothing is known; for containers of an ended pod that had the device, some seconds at most; and for the
+kubelet's checkpoint, where nobody has read yet which pod got the devices that were given out last.
 
-Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error
-refuses a pod for good, so only requests that name devices that cannot be given are refused.
+Faults become gRPC status codes in ``_answered`` and nowhere else. What the kubelet sees as an error refuses a pod for
+good, so only requests that name devices that cannot be given are refused. An answer says the same as the container's
+edits, field by field; hooks have no place in it and need CDI.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
+from node.edits.allocation import container_edits
+from node.edits.model import ContainerEdits
+from node.edits.options import ListStrategy
 from node.ledger.ledger import HeldError
-from node.offer import OfferedDevice
+from node.offer import OfferedDevice, ResourceOffer
 from node.topology.model import Place
-from plugin.admission import Admission, AdmitAll
-from plugin.errors import BadDevices, CallError, DeviceTaken, NoDevices
 from plugin.listing import Listing
 from plugin.observer import Observer
 from plugin.preferred import PlacementMap, Preference
@@ -41,6 +43,81 @@ Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
 """Makes one container's answer of its devices, in the order of the request; pure."""
 OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
 """What Register announces and GetDevicePluginOptions answers: old kubelets read the one, new ones the other."""
+
+
+class CallError(Exception):
+    """A call that cannot be answered; subclasses say why in fields and in words."""
+
+    code = grpc.StatusCode.INTERNAL
+
+
+class BadDevices(CallError):
+    """Ids that cannot be given: ``unknown``, ``duplicated``, and ``unhealthy`` with the reason of each."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+    def __init__(
+        self, resource: str, unknown: tuple[str, ...], duplicated: tuple[str, ...], unhealthy: Mapping[str, str]
+    ) -> None:
+        parts = []
+        if unknown:
+            parts.append(f"unknown device ids {', '.join(unknown)}")
+        if duplicated:
+            parts.append(f"device ids named more than once {', '.join(duplicated)}")
+        if unhealthy:
+            parts.append("unhealthy devices " + ", ".join(f"{id_} ({why})" for id_, why in unhealthy.items()))
+        super().__init__(f"{resource}: {'; '.join(parts)}")
+        self.resource = resource
+        self.unknown = unknown
+        self.duplicated = duplicated
+        self.unhealthy = dict(unhealthy)
+
+
+class DeviceTaken(CallError):
+    """A device that somebody else has, through the other door or with what it overlaps: ``why`` says who."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+    def __init__(self, resource: str, why: str) -> None:
+        super().__init__(f"{resource}: {why}")
+        self.resource = resource
+        self.why = why
+
+
+class NoDevices(CallError):
+    """A request that names no device at all."""
+
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+    def __init__(self, resource: str) -> None:
+        super().__init__(f"{resource}: the request names no device")
+        self.resource = resource
+
+
+class Admission(Protocol):
+    """Whoever knows who has which device."""
+
+    def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
+        """What has to be waited for before these are given out; None, mostly, where nothing speaks against them.
+
+        It raises ``HeldError`` if the kubelet has one of them on record for another pod, or if containers of a pod that
+        had one of them do not end in time.
+        """
+        ...
+
+    def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """Enter devices of a resource that are given out now, all or none; raises ``HeldError``. Does not wait."""
+        ...
+
+
+class AdmitAll:
+    """For a door that nobody shares its devices with."""
+
+    def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """Nothing is."""
+
+    def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """They may always be given out."""
 
 
 class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
@@ -205,3 +282,39 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         fault = str(error)
         log.warning("call refused", extra={"resource": self._listing.resource, "method": method, "reason": fault})
         return error.code, fault
+
+
+def answer(edits: ContainerEdits) -> api_pb2.ContainerAllocateResponse:
+    """The message that says the same as ``edits``."""
+    message = api_pb2.ContainerAllocateResponse(
+        envs=dict(edits.env),
+        annotations=dict(edits.annotations),
+        cdi_devices=[api_pb2.CDIDevice(name=name) for name in edits.cdi_devices],
+    )
+    # Added in place, which costs half of what handing over lists of them does.
+    for mount in edits.mounts:
+        message.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
+    nodes = message.devices
+    for node in edits.nodes:
+        nodes.add(container_path=node.path, host_path=node.host_path, permissions=node.permissions)
+    return message
+
+
+def random_uuid() -> str:
+    """A random UUID; its module is loaded by the strategy that needs it, cdi-annotations alone."""
+    import uuid
+
+    return str(uuid.uuid4())
+
+
+def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> Render:
+    """The function that makes one container's answer of its devices, by the resource's name and its rule's options."""
+    resource, options = offer.resource, offer.rule.edits
+    annotated = ListStrategy.CDI_ANNOTATIONS in options.strategies
+    own = {item.device.name: item.edits for item in offer.devices if item.edits is not None}
+
+    def render(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
+        given = [(item.id, item.device) for item in devices]
+        return answer(container_edits(resource, given, options, unique() if annotated else "", own))
+
+    return render

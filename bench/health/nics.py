@@ -21,8 +21,8 @@ from pathlib import Path
 
 from bench.health.agents import Hardware
 from bench.kubelet import WITHIN, NothingCame
+from node.inventory.network.netlink import RouteSocket, group_mask
 from node.inventory.network.rtnetlink import NEWLINK, parse_link
-from node.netlink import RouteSocket, group_mask
 
 PRELOAD = "libumockdev-preload.so.0"
 ROOT = "/sys/devices/pci0000:80"

@@ -37,7 +37,7 @@ from node.edits.nvidia_cdi import device_edits as nvidia_device_edits
 from node.edits.nvidia_cdi import node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, DeviceNode, Host, NodeRole
-from node.ledger.overlap import wholes_of
+from node.ledger.ledger import wholes_of
 from node.offer import Cause
 from node.values import Value, replace, value
 

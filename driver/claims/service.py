@@ -30,8 +30,7 @@ from driver.claims.status import ClaimStatus, Failures
 from driver.devices.view import DoorView
 from node.clocks import chance
 from node.events import EventSink
-from node.ledger.ledger import HeldError, Ledger
-from node.ledger.overlap import wholes_of
+from node.ledger.ledger import HeldError, Ledger, wholes_of
 from node.rules import Door
 from node.values import replace
 

@@ -22,8 +22,7 @@ from driver.claims.model import ClaimError
 from driver.door.claim_calls import ClaimCalls, Context, Method, Operation, Outcome
 from driver.door.health_stream import TIMEOUT, HealthReports, Report
 from driver.door.registration import PLUGIN_TYPE, DoorOptions, age, claim_socket, registration_socket, unique
-from node.endpoint import Endpoint
-from node.intake import Limits
+from node.endpoint import Endpoint, Limits
 from node.kubelet import watcher_service
 from node.sockets import make_private_directory
 from protos.dra.v1 import api_pb2 as dra_v1

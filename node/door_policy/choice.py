@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from node.names import explain_resource_name
-from node.rules import PROFILE, Doors
+from node.rules import PROFILE, Doors, explain_resource_name
 from node.values import Value, value
 
 LABEL = "ostler.dev/door"

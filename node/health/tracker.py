@@ -24,7 +24,7 @@ from node.health.telling import HealthChange
 from node.health.track import end_by_reset, mark_of, note_resets
 from node.inventory.model import AttributeValue, Device, DeviceKind, Snapshot, sorted_attributes
 from node.inventory.retention import is_gone
-from node.ledger.overlap import wholes_of
+from node.ledger.ledger import wholes_of
 from node.values import Value, replace, value
 
 _LINK_TROUBLES = frozenset({Trouble.CARRIER, Trouble.PORT})

@@ -22,10 +22,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from node.inventory.model import Device, Snapshot
-from node.ledger.ledger import Hold, HoldState, plugin_owner
+from node.ledger.ledger import Hold, HoldState, plugin_owner, wholes_of
 from node.ledger.naming import DeviceIndex
-from node.ledger.overlap import wholes_of
-from node.ledger.reading import Holding, Reading
+from node.ledger.reader import Holding, Reading
 from node.ledger.tenants import Tenancy
 from node.rules import Door
 from node.values import Record, Value, quick, record, value

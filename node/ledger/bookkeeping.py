@@ -16,18 +16,14 @@ from node.events import EventBus, EventSink, EventType
 from node.inventory.model import Snapshot
 from node.ledger.allocations import KubeletAllocations, PodsKnown
 from node.ledger.containers import NodeContainers, PodContainers
-from node.ledger.events import AllocatableRead, HoldsChanged
+from node.ledger.events import AllocatableRead, HoldsChanged, HoldsObserver
 from node.ledger.keeper import HoldKeeper
-from node.ledger.ledger import HeldError, Hold, HoldState, Ledger
+from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, wholes_of
 from node.ledger.loop import HoldsLoop, Pace
-from node.ledger.observer import HoldsObserver
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
-from node.ledger.overlap import wholes_of
-from node.ledger.pending_release import PendingRelease
-from node.ledger.process_check import ProcessCheck
+from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import UNSEEN, ComputeProcesses, sees_processes
-from node.ledger.reader import KubeletLook, KubeletSource
-from node.ledger.reading import Reading
+from node.ledger.reader import KubeletLook, KubeletSource, Reading
 from node.ledger.releases import STEP, Releases, remembered
 from node.ledger.tenants import Tenants
 from node.offer import Offer, OfferedDevice
@@ -126,9 +122,10 @@ class Bookkeeping:
         self._running = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """The kubelet's record, where a pod has one of these by what is known, or nothing is; see ``plugin.admission``.
+        """What has to be waited for before these are given out; see ``plugin.servicer.Admission``.
 
-        By whatever id: a device may have had another resource or another id when the pod got it.
+        The kubelet's record is looked up by every id of the device: it may have had another resource or another id when
+        the pod got it.
 
         A pod that came before may have ended a moment ago, or the kubelet may have forgotten that it has given the
         device: its map of allocated ids is made anew by anybody's question what pods have, without what is being
@@ -191,7 +188,7 @@ class Bookkeeping:
         raise error
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Have the plugin door give these out; raises HeldError. See ``plugin.admission.Admission``."""
+        """Have the plugin door give these out; raises HeldError. See ``plugin.servicer.Admission``."""
         try:
             self.keeper.allocate(resource, devices)
         except HeldError as error:

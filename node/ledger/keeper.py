@@ -22,11 +22,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from node.inventory.model import Device, Snapshot
 from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown, PodsKnown
 from node.ledger.events import ClaimRefused, HoldsChanged, ReleasesAdvanced, ReleasesPending
-from node.ledger.ledger import HeldError, Hold, HoldsReleased, HoldState, Ledger, draining_owner, plugin_owner
+from node.ledger.ledger import (
+    HeldError,
+    Hold,
+    HoldsReleased,
+    HoldState,
+    Ledger,
+    draining_owner,
+    plugin_owner,
+    wholes_of,
+)
 from node.ledger.offer_context import OfferContext, by_place
-from node.ledger.overlap import wholes_of
-from node.ledger.pending_release import PendingRelease
-from node.ledger.reading import Holding, Reading
+from node.ledger.process_check import PendingRelease
+from node.ledger.reader import Holding, Reading
 from node.ledger.releases import refusal
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice

@@ -1,14 +1,16 @@
 """Who holds which device, through which door: the one place that gives devices out and takes them back.
 
-Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet says that pods
-have, the claims that are prepared or about to be, and devices on which a process was left. Invariants: two holds that
-exclude each other are never both taken, and where the world has them both all the same (``restore``), neither is
-forgotten; taking is all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing
-here waits, so no lock is needed, and of two that want a device one is first.
+Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet lists for pods,
+claims that are prepared or about to be, and devices that are pending release. Invariants: two holds that exclude each
+other are never both taken, and where the world has them both all the same (``restate``), neither is forgotten; taking
+is all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing here waits, so no
+lock is needed, and of two that want a device one is first.
 
-A device that is part of another (a MIG device of its GPU, a virtual function of its NIC) excludes the whole, not its
-siblings. What a device is part of is written into its hold, because the inventory forgets devices that are gone while
-somebody still holds them.
+A device that is part of another (a MIG device of its GPU, a virtual function or subfunction of its NIC) excludes the
+whole, not its siblings. What a device is part of is written into its hold, because the inventory forgets devices that
+are gone while somebody still holds them. It is known from the device alone (``wholes_of``), also where nobody offers or
+sees the whole any more. An AMD compute partition is beside the first one, which has the GPU's name, and not a part of
+it: their nodes differ.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from node.events import EventBus
+from node.inventory.model import NIC_KINDS, Device, DeviceKind
+from node.inventory.pci import address_label
 from node.rules import Door
 from node.values import Value, quick, value
 
@@ -264,3 +268,15 @@ class Ledger:
             given_back = tuple([hold for hold in before if hold.device not in kept])
             if given_back:
                 self.bus.publish(HoldsReleased(given_back))
+
+
+def wholes_of(device: Device) -> tuple[str, ...]:
+    """Names of the devices that this one is a part of; some of them may not exist."""
+    if device.kind is DeviceKind.MIG:
+        return (device.parent,) if device.parent else ()
+    if device.text("sriovFunction") in ("vf", "sf"):
+        address = device.text("pfPciAddress")
+        # Which kind of NIC its function is is not told here; only one of the two names can exist.
+        kinds = NIC_KINDS if device.kind in NIC_KINDS else (device.kind,)
+        return tuple(f"{kind}-{address_label(address)}" for kind in kinds) if address else ()
+    return ()

@@ -18,9 +18,8 @@ import logging
 from collections.abc import Callable
 
 from node.events import EventSink, EventType
-from node.ledger.observer import HoldsObserver, Outcome, Silent
-from node.ledger.reader import KubeletReader
-from node.ledger.reading import Reading
+from node.ledger.events import HoldsObserver, Outcome, Silent
+from node.ledger.reader import KubeletReader, Reading
 from node.values import Value, value
 
 log = logging.getLogger("ostler.holds")

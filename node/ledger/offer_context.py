@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from node.inventory.model import Device
-from node.ledger.ledger import Hold, HoldState, excludes
-from node.ledger.overlap import wholes_of
+from node.ledger.ledger import Hold, HoldState, excludes, wholes_of
 from node.rules import Door
 from node.values import Value, value
 

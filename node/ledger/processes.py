@@ -1,7 +1,7 @@
-"""Processes on devices: who can tell them, when they can be seen, and which of them may stay.
+"""Processes on devices: who can see them, and which of them may stay.
 
-Pids mean something only in the node's own PID namespace; elsewhere a driver tells of no process, which would look like
-a free device. So whether they can be seen is decided before anybody asks.
+A PID means something only in the node's own PID namespace; elsewhere a driver reports no process, which would look like
+a free device. So whether processes can be seen is decided before anybody asks.
 """
 
 from __future__ import annotations
@@ -72,3 +72,15 @@ def ignored(name: str, patterns: Iterable[str]) -> bool:
         return False
     cut = len(short.encode()) == _SHOWN
     return any(matches_pattern(pattern, short) or (cut and pattern.startswith(short)) for pattern in patterns)
+
+
+DAEMONS = (
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-server",
+    "nvidia-cuda-mps-control",
+    "nv-hostengine",
+    "dcgm-exporter",
+    "nv-fabricmanager",
+    "nvidia-imex",
+)
+"""NVIDIA's own, which are on a GPU that nobody uses; names as patterns with ``*``."""

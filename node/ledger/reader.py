@@ -1,9 +1,12 @@
 """One look at the kubelet: what its pod resources API and its device checkpoint say, as one ``Reading``.
 
 Both have to be asked: the API lists sidecars and app containers of active pods, the checkpoint alone knows ordinary
-init containers, and it may name pods that ended since it was last written. A part that cannot be had is None with its
-fault in words, never empty; a checkpoint that is not there is empty if its folder is, as the kubelet sees it. The
+init containers, and it may name pods that ended since it was last written. A part that cannot be read is None with its
+fault in words, never empty; a checkpoint that is not there is empty if its folder exists, as the kubelet sees it. The
 checkpoint is replaced as a whole by a rename, so it is read (in a thread) only when it is another file than before.
+
+Ids are the kubelet's, of any resource and plugin, since another plugin may have given out the same hardware; which
+device an id means is decided against the devices of the moment (``node.ledger.naming``).
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ import grpc.aio
 from node.clocks import Clocks
 from node.inventory.live.passing import in_passing
 from node.kubelet.podresources import OPTIONS, TIMEOUT, PodResourcesRefused, ids_by_resource, readable, socket_below
-from node.ledger.reading import Holding, Reading
 from node.opening import KUBELET_STATE, content, opened
 from node.sockets import FileId, is_socket
+from node.values import Value, value
 
 if TYPE_CHECKING:
     from protos.podresources.v1 import api_pb2, api_pb2_grpc
+
 
 log = logging.getLogger("ostler.holds")
 
@@ -42,6 +46,42 @@ LOOKED_UP_WITHIN = 1.0
 """Seconds for which an Allocate waits for what the kubelet has on record."""
 AGAIN = 0.05
 """Seconds until a kubelet that had too many questions is asked again."""
+
+
+@value
+class Holding(Value):
+    """An id that a container has through the plugin door.
+
+    ``pod``: ``namespace/name``, empty where only the UID is known (the checkpoint); ``uid``: empty where only the name
+    is (podresources).
+    """
+
+    resource: str
+    id: str
+    container: str
+    pod: str = ""
+    uid: str = ""
+
+
+@value
+class Reading(Value):
+    """One look at the kubelet, begun at a time of the monotonic clock; it says nothing of what came after that.
+
+    ``listed``: podresources; ``recorded``: the checkpoint; ``allocatable``: resource and id of every device that the
+    kubelet counts as healthy. Each is None where it could not be read, and ``faults`` says why in words.
+    """
+
+    began: float
+    listed: tuple[Holding, ...] | None = None
+    recorded: tuple[Holding, ...] | None = None
+    allocatable: frozenset[tuple[str, str]] | None = None
+    faults: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything could be read."""
+        return None not in (self.listed, self.recorded, self.allocatable)
+
 
 Holdings = tuple[Holding, ...]
 Id = tuple[str, str]

@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from node.boot import boot_id
 from node.events import EventType
 from node.inventory.diff import Diff
 from node.inventory.identity import IdentityStore
@@ -27,6 +26,7 @@ from node.inventory.model import Snapshot
 from node.inventory.source import Source
 from node.lock import FolderLock
 from node.offer import Offer
+from node.opening import boot_id
 from node.quiesce import Quiesce
 from node.sockets import PREFIX, is_socket, remove_dead
 from node.values import replace

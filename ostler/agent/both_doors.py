@@ -23,8 +23,8 @@ from ostler.agent.publisher import Publisher
 from ostler.agent.sources import compute_processes
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics, HoldsMetrics
-from plugin.answer import renderer
 from plugin.door import PluginDoor, ResourceStatus
+from plugin.servicer import renderer
 
 if TYPE_CHECKING:
     from node.ledger.bookkeeping import Bookkeeping
@@ -167,11 +167,11 @@ class BothDoors:
         return None if self.second is None else self.second.figures()
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """See ``plugin.admission.Admission``."""
+        """See ``plugin.servicer.Admission``."""
         return self._opened_books().doubted(resource, devices)
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """See ``plugin.admission.Admission``."""
+        """See ``plugin.servicer.Admission``."""
         self._opened_books().allocate(resource, devices)
 
     def _kubelet_changed(self) -> None:

@@ -30,17 +30,16 @@ from driver.publishing.publisher import SlicePublisher, controller_maker
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
 from driver.resource_api.async_client import AsyncResourceApi
-from node.boot import boot_id
 from node.door_policy.acting import Acting, effective
 from node.door_policy.taint_support import Taints
 from node.events import EventSink, EventType
 from node.inventory.model import Device, Snapshot
 from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.events import ClaimRefused, HoldsChanged
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.ledger import Hold, HoldState, wholes_of
 from node.ledger.offer_context import OfferContext
-from node.ledger.overlap import wholes_of
 from node.offer import Cause, Offer
+from node.opening import boot_id
 from node.rules import Door, Doors, Rule
 from node.values import replace
 from ostler.admin.dra import ClaimView, DraStatus, SlicesView

@@ -6,7 +6,7 @@ told to end while a standby waits ends in two steps. First everything that decid
 CDI specs, the agent's socket, probes), and the instance lock falls free: from here on the standby is the active one and
 its ledger the only one. Then the kubelet's calls are answered until it has changed over: from memory, for the devices
 of the last list. Nothing is written and nothing new is decided in this time; a device that fails in it is the
-successor's to tell, within a second. How the kubelet is made to change over is the door's (``plugin.slot``).
+successor's to tell, within a second. How the kubelet is made to change over is the door's (``plugin.serving``).
 
 An agent with another state folder that serves the same kubelet is waited for as well: it hands over to nobody of ours,
 and the devices go with it until this one has registered.

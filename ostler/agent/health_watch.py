@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from node.boot import boot_id
 from node.events import EventSink
 from node.inventory.model import Snapshot, SourceStatus
 from node.inventory.source import Source
+from node.opening import boot_id
 from node.rules import offers_nics
 from node.values import Value, value
 from ostler.agent.loading import load

@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TypeVar
 
-from node.nic_selector import FunctionRange, NicSelector
-from node.rules import PROFILE, Doors, Selector, matches_pattern
+from node.rules import PROFILE, Doors, FunctionRange, NicSelector, Selector, matches_pattern
 from ostler.config.document import shown
 from ostler.config.errors import ConfigError
 from ostler.config.notes import Note, NoteKind

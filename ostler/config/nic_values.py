@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from node.nic_selector import FunctionRange
+from node.rules import FunctionRange
 from ostler.config.addresses import parse_address, spelling
 from ostler.config.document import Meaning, Scalar, clipped, shown
 from ostler.config.scalars import BadValue, JsonObject, ScalarType

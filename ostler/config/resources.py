@@ -12,8 +12,7 @@ from dataclasses import fields
 
 from node.edits.options import EditOptions
 from node.inventory.model import NIC_KINDS, DeviceKind
-from node.names import explain_resource_name
-from node.rules import PROFILE, Rule, Selector
+from node.rules import PROFILE, Rule, Selector, explain_resource_name
 from node.values import Value, value
 from ostler.config import device_fields, option_fields, schema
 from ostler.config.document import clipped, shown

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from driver.names import Peer, TaintEffect
-from node.ledger.daemons import DAEMONS
+from node.ledger.processes import DAEMONS
 from node.rules import DeviceIds, Doors
 from ostler.config.device_fields import DEVICES
 from ostler.config.health_fields import HEALTH

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable
 
 from node.inventory.model import NIC_KINDS, DeviceKind
-from node.nic_selector import FunctionRange, NicSelector
-from node.rules import Selector
+from node.rules import FunctionRange, NicSelector, Selector
 from node.values import replace
 from ostler.config import device_fields
 from ostler.config.device_fields import NicFunction, Vendor

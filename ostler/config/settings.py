@@ -12,7 +12,7 @@ from pathlib import Path
 
 from driver.names import Peer, TaintEffect
 from node.health.policy import Policy
-from node.ledger.daemons import DAEMONS
+from node.ledger.processes import DAEMONS
 from node.rules import Rule
 from node.topology.model import PlaceOverride
 from node.values import Value, value

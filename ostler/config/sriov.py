@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import cast
 
 from node.inventory.model import NIC_KINDS
-from node.nic_selector import FunctionRange
+from node.rules import FunctionRange
 from ostler.config import device_fields, document, option_fields, schema
 from ostler.config.device_fields import LinkType, NicFunction
 from ostler.config.document import Mapping, Meaning, Node, Refused, Scalar, clipped, shown

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import cast
 
-from node.nic_selector import FunctionRange
+from node.rules import FunctionRange
 from ostler.config.errors import Origin
 from ostler.config.section import AnyField, Field, ListOf, Section, Values
 

@@ -58,7 +58,7 @@ def _uevents(view: NodeView) -> Finding:
 
 def _rtnetlink(view: NodeView) -> Finding:
     from node.inventory.network.host import KernelTables
-    from node.netlink import NetlinkError
+    from node.inventory.network.netlink import NetlinkError
 
     if view.recorded:
         return skipped(RECORDED)

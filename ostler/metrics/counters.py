@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from node.health.state import HealthState
 from node.inventory.diff import Diff
 from node.inventory.model import Snapshot, SourceState, SourceStatus
-from node.ledger.observer import Outcome
+from node.ledger.events import Outcome
 from node.metrics import Counter, Gauge, Histogram
 from node.rules import Door
 from node.sockets import FileId

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from node.names import is_extended_resource_name
+from node.rules import is_extended_resource_name
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.errors import KubeletError, RegistrationError

@@ -30,10 +30,10 @@ from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import CdiSettings, InventorySettings, KubeletSettings, Settings
 from ostler.metrics.counters import HoldsMetrics
-from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent as SilentPlugin
+from plugin.servicer import renderer
 from tests.events import Told
 from tests.model import hardware
 from tests.model.api import Api
@@ -167,11 +167,11 @@ class Agent:
         return self.settings.rules
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """See ``plugin.admission.Taking``."""
+        """See ``plugin.servicer.Admission``."""
         return self.books.doubted(resource, devices)
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """See ``plugin.admission.Taking``."""
+        """See ``plugin.servicer.Admission``."""
         self.books.allocate(resource, devices)
 
     def _changed(self) -> None:

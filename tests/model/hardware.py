@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from node.inventory.model import Device, DeviceKind, Snapshot, sorted_attributes
-from node.ledger.overlap import wholes_of
+from node.ledger.ledger import wholes_of
 from node.ledger.processes import Process
 from node.rules import Doors, Rule, Selector, rule_for
 from node.vendor_ids import vendor_id

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from node.ledger.reading import Holding, Reading
+from node.ledger.reader import Holding, Reading
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.model.calls import CallFailed, Context, answered
 from tests.model.claim_manager import RETRY, SLOWEST, ClaimManager, Plugin

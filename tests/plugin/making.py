@@ -13,8 +13,7 @@ from node.inventory.model import Device, DeviceKind
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
 from plugin.door import PluginDoor
-from plugin.kubelet import KubeletFolders, RegistrationPath
-from plugin.kubelet_view import Pace
+from plugin.kubelet import KubeletFolders, Pace, RegistrationPath
 from plugin.observer import Observer, Silent
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2

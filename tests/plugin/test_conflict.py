@@ -14,8 +14,7 @@ import pytest
 from ostler.metrics.counters import PluginMetrics
 from plugin.conflict import Conflict
 from plugin.door import PluginDoor
-from plugin.kubelet import RegistrationPath
-from plugin.kubelet_view import Answer, KubeletView, Pace
+from plugin.kubelet import Answer, KubeletView, Pace, RegistrationPath
 from plugin.listing import Listing
 from plugin.observer import Silent
 from plugin.slot_ownership import Loss

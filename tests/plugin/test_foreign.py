@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ostler.metrics.counters import PluginMetrics
-from plugin.foreign import foreign_sockets, newcomers_with, sockets_of_others
 from plugin.kubelet import RegistrationPath
+from plugin.slot_ownership import foreign_sockets, newcomers_with, sockets_of_others
 from protos.deviceplugin.v1beta1 import api_pb2
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from sandbox.kubelet.kubelet import Kubelet

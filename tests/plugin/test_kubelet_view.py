@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids, ids_by_resource, socket_below
-from plugin.kubelet_view import KubeletView, Pace
+from plugin.kubelet import KubeletView, Pace
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from tests.background import background
 from tests.waiting import eventually

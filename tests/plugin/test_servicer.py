@@ -13,10 +13,9 @@ import pytest
 from node.endpoint import Endpoint
 from node.offer import OfferedDevice
 from ostler.metrics.counters import PluginMetrics
-from plugin.admission import AdmitAll
 from plugin.listing import Listing
 from plugin.recent import RecentGrants
-from plugin.servicer import DevicePluginServicer
+from plugin.servicer import AdmitAll, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.plugin.making import offered, render
 from tests.waiting import eventually

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugin.kubelet_view import Answer, KubeletView, Pace
+from plugin.kubelet import Answer, KubeletView, Pace
 from plugin.listing import Listing
 from plugin.slot_ownership import Loss, SlotOwnership, difference
 from tests.plugin.making import folders, offered

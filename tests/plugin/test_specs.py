@@ -17,9 +17,8 @@ from node.inventory.identity import Identities
 from node.inventory.model import Device, NodeRole, Snapshot
 from node.inventory.recordings.source import read
 from node.ledger.offer_context import NOTHING_HELD
-from node.nic_selector import NicSelector
 from node.offer import OfferedDevice, offer
-from node.rules import DeviceIds, Door, Rule, Selector
+from node.rules import DeviceIds, Door, NicSelector, Rule, Selector
 from plugin.specs import desired_specs
 from sandbox import nodes
 from tests.node.edits.making import gpu, lacking, mig, node, without

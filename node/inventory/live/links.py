@@ -17,6 +17,7 @@ from typing import Protocol
 
 from node.inventory.live.passing import in_passing
 from node.inventory.network.host import is_host_link
+from node.inventory.network.netlink import RouteSocket, group_mask
 from node.inventory.network.rtnetlink import (
     DELADDR,
     DELLINK,
@@ -33,7 +34,6 @@ from node.inventory.network.rtnetlink import (
     parse_default_routes,
     parse_link,
 )
-from node.netlink import RouteSocket, group_mask
 
 log = logging.getLogger("ostler.live")
 

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from node.inventory.facts import NodeFacts
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
 from node.inventory.network.ethtool import DriverInfo, driver_info
+from node.inventory.network.netlink import NetlinkError, RouteSocket
 from node.inventory.network.rtnetlink import (
     Address,
     DefaultRoute,
@@ -24,7 +25,6 @@ from node.inventory.network.rtnetlink import (
     dump_default_routes,
     dump_links,
 )
-from node.netlink import NetlinkError, RouteSocket
 
 _Row = TypeVar("_Row")
 

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping
 
-from node.netlink import Attributes, NetlinkError, RouteSocket, attribute, attributes
+from node.inventory.network.netlink import Attributes, NetlinkError, RouteSocket, attribute, attributes
 from node.values import Value, value
 
 NEWLINK, DELLINK, GETLINK = 16, 17, 18

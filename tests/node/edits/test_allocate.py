@@ -16,7 +16,7 @@ from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import Device, DeviceKind, NodeRole
 from node.offer import OfferedDevice, ResourceOffer
 from node.rules import DeviceIds, Rule, offered_id
-from plugin.answer import answer, renderer
+from plugin.servicer import answer, renderer
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.node.edits.making import gpu, lacking, mig, node, without
 

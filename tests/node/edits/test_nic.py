@@ -15,11 +15,10 @@ from node.edits.model import ContainerEdits, NodeEdit
 from node.edits.nic import variable
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.model import Device, NodeRole
-from node.names import is_extended_resource_name
 from node.offer import OfferedDevice, ResourceOffer
-from node.rules import Rule
+from node.rules import Rule, is_extended_resource_name
 from node.vendor_ids import vendor_id
-from plugin.answer import renderer
+from plugin.servicer import renderer
 from tests.node.edits.making import lacking as without_files
 from tests.node.edits.making import without
 from tests.node.edits.others import further_port, nic, rdma, subfunction, uio, vfio

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from node.inventory.model import Device
 from node.ledger.allocations import Grant
-from node.ledger.overlap import wholes_of
-from node.ledger.reading import Holding, Reading
+from node.ledger.ledger import wholes_of
+from node.ledger.reader import Holding, Reading
 
 GPU = "nvidia.com/gpu"
 

@@ -6,8 +6,7 @@ import pytest
 
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.ledger.allocations import Grant, KubeletAllocations, NobodyKnown
-from node.ledger.ledger import HoldState
-from node.ledger.overlap import wholes_of
+from node.ledger.ledger import HoldState, wholes_of
 from node.rules import Door
 from tests.node.holds.making import GPU, Pods, grant, reading
 from tests.node.offer.making import gpu, mig, snapshot

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from node.ledger.allocations import APART, KubeletAllocations
-from node.ledger.reading import Holding, Reading
+from node.ledger.reader import Holding, Reading
 from tests.node.holds.making import GPU, Pods, grant
 from tests.node.offer.making import gpu, snapshot
 

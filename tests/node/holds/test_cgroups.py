@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.ledger.cgroups import AGAIN, PodCgroups
+from node.ledger.containers import AGAIN, PodCgroups
 
 UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 STATIC = "0123456789abcdef0123456789abcdef"

@@ -12,9 +12,9 @@ from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.keeper import HoldKeeper
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger
-from node.ledger.pending_release import PendingRelease
+from node.ledger.process_check import PendingRelease
 from node.ledger.processes import Process
-from node.ledger.reading import Holding, Reading
+from node.ledger.reader import Holding, Reading
 from node.offer import OfferedDevice
 from node.rules import Door, Doors, Rule, Selector
 

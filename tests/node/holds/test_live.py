@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from node.ledger.allocations import KubeletAllocations, NobodyKnown
+from node.ledger.events import Outcome, Silent
 from node.ledger.ledger import HoldState
 from node.ledger.loop import HoldsLoop
-from node.ledger.observer import Outcome, Silent
 from node.ledger.reader import KubeletLook
 from ostler.agent.edges import Edges
 from sandbox.kubelet.pods import Container, Pod

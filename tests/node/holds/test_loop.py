@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from node.events import EventType
+from node.ledger.events import Outcome, Silent
 from node.ledger.loop import Faults, HoldsLoop, Pace
-from node.ledger.observer import Outcome, Silent
-from node.ledger.reader import KubeletReader
-from node.ledger.reading import Reading
+from node.ledger.reader import KubeletReader, Reading
 from tests.events import Told
 from tests.node.holds.making import reading
 from tests.virtual_time import beside, now

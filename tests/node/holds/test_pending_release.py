@@ -8,9 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import Hold, HoldState
-from node.ledger.overlap import wholes_of
-from node.ledger.pending_release import SLOW, PendingRelease
+from node.ledger.ledger import Hold, HoldState, wholes_of
+from node.ledger.process_check import SLOW, PendingRelease
 from node.ledger.processes import Process
 from node.rules import Door
 from tests.node.offer.making import gpu, mig

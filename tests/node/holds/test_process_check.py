@@ -12,10 +12,8 @@ import pytest
 
 from node.events import EventBus, EventType
 from node.inventory.model import Device
-from node.ledger.events import ReleasesAdvanced, ReleasesPending
-from node.ledger.observer import Silent
-from node.ledger.pending_release import PendingRelease
-from node.ledger.process_check import ProcessCheck
+from node.ledger.events import ReleasesAdvanced, ReleasesPending, Silent
+from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import Process
 from tests.background import background
 from tests.events import Told

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.model import Device, DeviceKind
-from node.ledger.daemons import DAEMONS
-from node.ledger.processes import Process, has_processes, ignored, program, sees_processes
+from node.ledger.processes import DAEMONS, Process, has_processes, ignored, program, sees_processes
 from tests.node.offer.making import gpu, mig
 
 

@@ -19,8 +19,7 @@ from node.kubelet.checkpoint import Checkpoint, Entry, encode
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids
 from node.ledger.allocations import KubeletAllocations, NobodyKnown
 from node.ledger.ledger import HoldState
-from node.ledger.reader import CheckpointFault, KubeletLook, read_checkpoint
-from node.ledger.reading import Holding
+from node.ledger.reader import CheckpointFault, Holding, KubeletLook, read_checkpoint
 from node.opening import KUBELET_STATE
 from ostler.agent.edges import Edges
 from protos.podresources.v1 import api_pb2, api_pb2_grpc

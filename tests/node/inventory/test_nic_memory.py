@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from node.boot import boot_id
 from node.files import JsonValue, read_record, write_record
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import SCHEMA, Identities, IdentityStore
@@ -16,7 +15,8 @@ from node.inventory.model import Snapshot
 from node.inventory.net_facts import HostLink, NetworkFacts
 from node.inventory.nics.devices import network_status
 from node.inventory.scan import Scanner
-from node.nic_selector import FunctionRange, NicSelector
+from node.opening import boot_id
+from node.rules import FunctionRange, NicSelector
 from tests.node.inventory.nic_making import (
     attributes,
     interface,

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from node.inventory.model import Device, DeviceKind, sorted_attributes
-from node.ledger.ledger import Hold, excludes
-from node.ledger.overlap import wholes_of
+from node.ledger.ledger import Hold, excludes, wholes_of
 from node.rules import Door
 from tests.node.offer.making import gpu, mig
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import Hold, HoldState, draining_owner, plugin_owner
+from node.ledger.ledger import Hold, HoldState, draining_owner, plugin_owner, wholes_of
 from node.ledger.offer_context import OfferContext, by_place
-from node.ledger.overlap import wholes_of
 from node.offer import Cause, Offer, OfferedDevice, offer
 from node.rules import Door, Doors, Rule, Selector
 from node.values import replace

@@ -6,9 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from node.inventory.model import Device, DeviceKind
-from node.ledger.ledger import HoldState
+from node.ledger.ledger import HoldState, wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
-from node.ledger.overlap import wholes_of
 from node.offer import OfferedDevice, offer
 from node.rules import Door, Doors, Rule, rule_for
 from tests.node.offer.doors import ALL, claim, draining, items, pod, rule

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from node.inventory.model import Device
-from node.nic_selector import FunctionRange, NicSelector
+from node.rules import FunctionRange, NicSelector
 from tests.node.edits.making import gpu
 from tests.node.edits.others import nic
 

@@ -13,9 +13,8 @@ from node.edits.options import EditOptions, ListStrategy
 from node.inventory.model import Device, DeviceKind, Host, Snapshot
 from node.ledger.ledger import Hold
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
-from node.nic_selector import FunctionRange, NicSelector
 from node.offer import Offer, offer
-from node.rules import Door, Rule, Selector
+from node.rules import Door, FunctionRange, NicSelector, Rule, Selector
 from tests.node.edits.making import gpu, lacking
 from tests.node.edits.others import further_port, intel, nic, rdma, subfunction, vfio
 

@@ -17,9 +17,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from node import intake
-from node.endpoint import Endpoint
-from node.intake import Limits
+from node import endpoint as endpoint_module
+from node.endpoint import Endpoint, Limits
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 SERVICE = "v1beta1.DevicePlugin"
@@ -140,7 +139,7 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from tests.node.sockets.test_intake import _endpoint
-from node.intake import Limits
+from node.endpoint import Limits
 
 async def main():
     endpoint = _endpoint(Path(sys.argv[1]), Limits())
@@ -194,7 +193,7 @@ async def test_many_connections_with_many_calls_and_huge_requests_cost_bounded_m
 async def test_a_request_that_never_ends_is_ended_and_the_next_is_served(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "READ_WITHIN", 0.2)
+    monkeypatch.setattr(endpoint_module, "READ_WITHIN", 0.2)
     async with _served(short_dir) as (path, channel):
         hostile = Hostile(path, 3, 100_000)
         await asyncio.to_thread(hostile.attack, 0.1)

@@ -12,7 +12,7 @@ from node.ledger.events import AllocatableRead, HoldsChanged
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.ledger.processes import Process
-from node.ledger.reading import Holding, Reading
+from node.ledger.reader import Holding, Reading
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors, Rule, Selector
 from ostler.agent.both_doors import open_books

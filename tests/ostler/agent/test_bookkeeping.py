@@ -9,7 +9,7 @@ import pytest
 from node.ledger.bookkeeping import ALONE
 from node.ledger.events import HoldsChanged
 from node.ledger.processes import Process
-from node.ledger.reading import Holding
+from node.ledger.reader import Holding
 from tests.ostler.agent.books import GPU, LATER, PLUGIN, Desk, gpu, offered, play, shown
 from tests.virtual_time import START, beside, now
 

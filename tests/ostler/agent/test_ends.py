@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node.ledger.reading import Reading
+from node.ledger.reader import Reading
 from node.lock import InstanceLock
 from sandbox.kubelet.kubelet import Kubelet
 from tests.ostler.agent.here import agent

@@ -10,7 +10,7 @@ import pytest
 from node.inventory.model import Device, Snapshot
 from node.ledger.events import HoldsChanged
 from node.ledger.ledger import HoldState
-from node.ledger.reading import Holding
+from node.ledger.reader import Holding
 from node.offer import Cause
 from node.rules import Door, Doors, Rule
 from node.values import replace

@@ -10,7 +10,7 @@ import pytest
 
 from node.files import read_record, write_record
 from node.ledger.ledger import HeldError, Hold, HoldState
-from node.ledger.reading import Holding
+from node.ledger.reader import Holding
 from node.ledger.releases import FILE_NAME, SCHEMA, SLOW, STEP
 from node.ledger.tenants import WAIT
 from node.rules import Door, Rule

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from node.inventory.model import DeviceKind, SourceState, SourceStatus
-from node.nic_selector import NicSelector
-from node.rules import Rule, Selector
+from node.rules import NicSelector, Rule, Selector
 from ostler.admin.status import in_view_of
 
 SOURCES = (

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node.inventory.model import Attribute, Device, DeviceKind
-from node.nic_selector import FunctionRange, NicSelector
-from node.rules import Rule, Selector, rule_for
+from node.rules import FunctionRange, NicSelector, Rule, Selector, rule_for
 from ostler.config.conflicts import check_together
 from ostler.config.errors import ConfigError, Origin
 from ostler.config.resources import PlacedRule

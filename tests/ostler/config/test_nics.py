@@ -6,8 +6,7 @@ import pytest
 
 from node.edits.options import EditOptions, ListStrategy
 from node.inventory.model import NIC_KINDS, Attribute, AttributeValue, Device, DeviceKind
-from node.nic_selector import FunctionRange, NicSelector
-from node.rules import Rule, Selector
+from node.rules import FunctionRange, NicSelector, Rule, Selector
 from ostler.config.load import load, load_bytes
 from ostler.config.selection import ACCELERATORS
 from tests.ostler.config.samples import FOLDER

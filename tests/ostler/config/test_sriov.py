@@ -9,8 +9,7 @@ import pytest
 
 from node.edits.options import EditOptions, ListStrategy
 from node.inventory.model import NIC_KINDS
-from node.nic_selector import FunctionRange, NicSelector
-from node.rules import Rule, Selector
+from node.rules import FunctionRange, NicSelector, Rule, Selector
 from ostler.config.load import Loaded, SourceFormat, load
 from ostler.config.notes import NoteKind
 from tests.ostler.config.samples import FOLDER, GOOD_SRIOV

@@ -13,7 +13,7 @@ from driver.publishing.withdrawal import Withdrawal
 from node.inventory.model import Device, Snapshot
 from node.ledger.events import HoldsChanged
 from node.ledger.processes import Process
-from node.ledger.reading import Holding, Reading
+from node.ledger.reader import Holding, Reading
 from node.rules import Door, Doors, Rule
 from node.values import replace
 from ostler.agent.both_doors import open_books
@@ -29,10 +29,10 @@ from ostler.config.settings import (
     Settings,
 )
 from ostler.metrics.counters import HoldsMetrics
-from plugin.answer import renderer
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent
+from plugin.servicer import renderer
 from sandbox.apiserver.server import ApiServer
 from scheduling.api.validation.shapes import DEFAULT, Gates
 from tests.driver.node_watch.making import NODE

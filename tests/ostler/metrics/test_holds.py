@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from node.ledger.events import HoldsObserver, Outcome
 from node.ledger.ledger import Hold, HoldState
-from node.ledger.observer import HoldsObserver, Outcome
 from node.metrics import metrics_of
 from node.rules import Door
 from ostler.admin.holds import DeviceHolds, HoldsReport, HoldsStatus

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from node.names import explain_resource_name, is_extended_resource_name
+from node.rules import explain_resource_name, is_extended_resource_name
 from tests.recorded_cases import cases_in
 
 _FILE = Path(__file__).parents[2] / "vectors" / "kubelet" / "resource_names.jsonl"
