@@ -27,26 +27,21 @@ T = TypeVar("T")
 SLICES, CLAIMS = "resourceslices", "resourceclaims"
 _SLICE, _CLAIM = "ResourceSlice", "ResourceClaim"
 
-_ASKED: Fields = {"selectors": False, "*": True}
+_ASKED: Fields = {"name": True, "deviceClassName": True}
 CLAIM_FIELDS: Fields = {
     "metadata": {
-        "managedFields": False,
-        "labels": False,
+        **dict.fromkeys(("name", "namespace", "uid", "resourceVersion"), True),
         "annotations": {"resource.kubernetes.io/pod-claim-name": True},
-        "*": True,
     },
-    "spec": {
-        "devices": {
-            "requests": {"exactly": _ASKED, "firstAvailable": _ASKED, "selectors": False, "*": True},
-            "config": False,
-            "*": True,
-        }
-    },
+    "spec": {"devices": {"requests": {**_ASKED, "exactly": _ASKED, "firstAvailable": _ASKED}}},
     "*": True,
 }
-"""What is kept of a claim: without labels, other annotations, and the selectors and configurations that users write,
-which are nearly all of a large claim. Those that count stand in its allocation. Whoever writes its status back changes
-none of these, since the server takes the status alone."""
+"""What is kept of a claim: who it is, the names of its requests and classes, and its status.
+
+Users write the rest, of which 1.4 MB can be 18 MB of values (250,000 finalizers, or quantities of a request). What
+counts of it is in the allocation. Whoever writes a claim's status back changes none of it, since the server takes the
+status alone.
+"""
 
 
 class ApiClient(Asks, Protocol):

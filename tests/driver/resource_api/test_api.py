@@ -283,6 +283,34 @@ def test_paths_for_people_leave_the_version_open_until_it_is_known(api: Resource
     assert slices.path == "/apis/resource.k8s.io/v1/resourceslices"
 
 
+def test_of_a_claim_nothing_is_kept_of_which_its_author_may_write_any_number(words: Scripted) -> None:
+    many = range(20_000)
+    claim = json.dumps(
+        {
+            "metadata": {
+                "name": "c",
+                "uid": "u",
+                "finalizers": [f"a/{n}" for n in many],
+                "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": str(n)} for n in many],
+            },
+            "spec": {
+                "devices": {
+                    "requests": [{"name": "gpu", "exactly": {"capacity": {"requests": {f"c{n}": "1" for n in many}}}}],
+                    "constraints": [{"matchAttribute": f"a.b/c{n}"} for n in many],
+                }
+            },
+        }
+    ).encode()
+    serving = Upgrading(words, "v1").answer
+    words.respond = lambda asked: Answer(body=claim) if asked.path.endswith("/c") else serving(asked)
+    read = ResourceApi(client_of(words.url)).claim("team", "c")
+    assert read is not None
+    assert (read["metadata"], read["spec"]) == (
+        {"name": "c", "uid": "u"},
+        {"devices": {"requests": [{"name": "gpu", "exactly": {}}]}},
+    )
+
+
 @pytest.mark.parametrize("levels", [1500, 100_000])
 def test_of_a_claim_what_users_write_into_it_is_not_read_and_its_parameters_to_a_bounded_depth(
     words: Scripted, levels: int
