@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from node.inventory.nvidia import vendor as nvidia
+
 
 class Peer(StrEnum):
     """A driver by its name, which is at the same time the domain of its attributes."""
 
-    NVIDIA = "gpu.nvidia.com"
+    NVIDIA = nvidia.DRA_DRIVER
     DRANET = "dra.net"
     SRIOV = "sriovnetwork.k8snetworkplumbingwg.io"
 

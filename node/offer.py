@@ -19,8 +19,7 @@ from node.edits.fitness import unfit
 from node.edits.options import EditOptions
 from node.health.signal import Trouble
 from node.health.state import HealthState
-from node.inventory.model import Device, DeviceKind, Snapshot
-from node.inventory.retention import is_gone
+from node.inventory.model import Device, DeviceKind, Snapshot, is_gone
 from node.ledger.ledger import Hold, HoldState
 from node.ledger.offer_context import OfferContext
 from node.rules import Door, Doors, Rule, explain_resource_name, offered_id, rule_for

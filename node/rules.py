@@ -22,8 +22,8 @@ from functools import lru_cache
 
 from node.edits.options import EditOptions
 from node.inventory.model import NIC_KINDS, Device, DeviceKind
+from node.inventory.vendors import vendor_id
 from node.values import Value, value
-from node.vendor_ids import vendor_id
 
 PROFILE = "{profile}"
 

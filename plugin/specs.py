@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from node.cdi.spec import CdiDevice, Spec
 from node.edits.allocation import lacking, spec_edits
-from node.edits.families import Family, cdi_kind, family_of
+from node.edits.families import cdi_kind
 from node.edits.model import ContainerEdits
 from node.edits.nvidia import (
     CHANNEL,
@@ -25,6 +25,8 @@ from node.edits.nvidia import (
 from node.edits.nvidia_cdi import device_edits, node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, NodeRole, Snapshot
+from node.inventory.vendor import Family
+from node.inventory.vendors import family_of
 from node.offer import Offer, ResourceOffer
 from node.values import replace
 

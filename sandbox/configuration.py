@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from node.inventory.model import DeviceKind
+from node.inventory.vendors import VENDORS
+
 Rule = dict[str, object]
 
 RDMA = "ostler.dev/rdma"
@@ -20,9 +23,6 @@ NIC = "ostler.dev/nic"
 """All other NICs."""
 NIC_RESOURCES = (RDMA, ROCE, NIC)
 """Best for a GPU first."""
-
-_NVIDIA: Rule = {"kind": "gpu", "vendor": "nvidia"}
-_AMD: Rule = {"kind": ["gpu", "partition"], "vendor": "amd"}
 
 
 def configuration(*, mig: bool, topology: Path | None = None, both: bool = False) -> str:
@@ -43,15 +43,20 @@ def configuration(*, mig: bool, topology: Path | None = None, both: bool = False
 
 
 def _gpus(*, mig: bool) -> list[Rule]:
-    rules = [_rule("nvidia.com/gpu", {**_NVIDIA, **({"migEnabled": False} if mig else {})})]
-    if mig:
-        rules.append(_rule("nvidia.com/mig-{profile}", {**_NVIDIA, "kind": "mig", "wholeInstances": True}))
-    return [
-        *rules,
-        _rule("amd.com/gpu", _AMD),
-        _rule("gpu.intel.com/i915", {"kind": "gpu", "vendor": "intel", "drivers": ["i915"]}),
-        _rule("gpu.intel.com/xe", {"kind": "gpu", "vendor": "intel", "drivers": ["xe"]}),
-    ]
+    rules = []
+    for vendor in VENDORS:
+        for resource in vendor.resources:
+            kinds = resource.kinds
+            selected: Rule = {"kind": list(kinds) if len(kinds) > 1 else kinds[0], "vendor": vendor.name}
+            if resource.drivers:
+                selected["drivers"] = list(resource.drivers)
+            if DeviceKind.MIG in kinds:
+                selected["wholeInstances"] = True
+            elif mig and DeviceKind.MIG in vendor.kinds:
+                selected["migEnabled"] = False
+            if mig or DeviceKind.MIG not in kinds:
+                rules.append(_rule(resource.name, selected))
+    return rules
 
 
 def _nics() -> list[Rule]:

@@ -15,14 +15,16 @@ from enum import StrEnum
 from pathlib import Path
 
 from node.files import write_whole
-from node.inventory.amd_facts import KfdNode
 from node.inventory.facts import GpuFacts, NodeFacts, NvmlFacts, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice
+from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.pci import address_label, pci_address
 from node.inventory.recordings.source import dump, read
+from node.inventory.vendors import VENDORS
 
 _NETWORK = "0x02"
-_AMD = "0x1002"
+_DISPLAY, _ACCELERATOR = "0x03", "0x12"
+_WITHOUT_NVML = frozenset(vendor.pci_vendor for vendor in VENDORS if vendor.source != "nvml")
 _REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:vf|sf)[0-9]+")
 LOST = "GPU_IS_LOST"
 """NVML's error for a GPU that fell off the bus."""
@@ -148,15 +150,15 @@ def _parts(facts: NodeFacts) -> Iterator[HardwarePart]:
         migs = {mig.uuid for mig in gpu.mig_devices}
         yield _gpu(gpu.index, address, {gpu.uuid, *migs})
     functions = facts.sysfs.pci if facts.sysfs is not None else ()
-    for index, function in enumerate(each for each in functions if _is_amd_gpu(each)):
+    for index, function in enumerate(each for each in functions if _is_gpu(each)):
         yield _gpu(index, function.address, set())
     for function in functions:
         if function.class_code.startswith(_NETWORK):
             yield _nic(function, facts)
 
 
-def _is_amd_gpu(function: PciFunction) -> bool:
-    return function.vendor == _AMD and function.class_code.startswith(("0x03", "0x12"))
+def _is_gpu(function: PciFunction) -> bool:
+    return function.vendor in _WITHOUT_NVML and function.class_code.startswith((_DISPLAY, _ACCELERATOR))
 
 
 def _gpu(index: int, address: str, more: set[str | None]) -> HardwarePart:
@@ -234,7 +236,7 @@ def _sysfs(sysfs: SysfsFacts, damages: Mapping[str, Damage]) -> tuple[SysfsFacts
     kept = tuple(each for each in sysfs.interfaces if not _below(each.path, absent))
     lost = frozenset(each.name for each in sysfs.interfaces) - frozenset(each.name for each in kept)
     functions = tuple(_function(each, state.get(each.path)) for each in sysfs.pci if each.path not in gone)
-    addresses = {function.address for function in functions}
+    addresses = frozenset(function.address for function in functions)
     changed = replace(
         sysfs,
         pci=functions,
@@ -245,27 +247,10 @@ def _sysfs(sysfs: SysfsFacts, damages: Mapping[str, Damage]) -> tuple[SysfsFacts
             if not _below(each.path, gone)
         ),
         subfunctions=tuple(each for each in sysfs.subfunctions if not _below(each.path, gone)),
-        amd_gpus=tuple(each for each in sysfs.amd_gpus if each.address in addresses),
     )
-    return _without_kfd(changed, addresses) if sysfs.kfd else changed, lost
-
-
-def _without_kfd(sysfs: SysfsFacts, addresses: set[str]) -> SysfsFacts:
-    """Without the compute nodes and partitions of GPUs that are gone, and without links to them."""
-    gone = {node.node: f"renderD{node.render_minor}" for node in sysfs.kfd if _address(node) not in addresses}
-    nodes = tuple(
-        replace(node, links=tuple(link for link in node.links if link.to not in gone))
-        for node in sysfs.kfd
-        if node.node not in gone
-    )
-    partitions = tuple(each for each in sysfs.amd_partitions if not set(each.drm) & set(gone.values()))
-    return replace(sysfs, kfd=nodes, amd_partitions=partitions)
-
-
-def _address(node: KfdNode) -> str:
-    """Bus, device and function are in the low 16 bits of KFD's location."""
-    bus, device, function = node.location_id >> 8 & 0xFF, node.location_id >> 3 & 0x1F, node.location_id & 7
-    return f"{node.domain:04x}:{bus:02x}:{device:02x}.{function}"
+    for vendor in VENDORS:
+        changed = vendor.without_absent(changed, addresses)
+    return changed, lost
 
 
 def _below(path: str, functions: set[str]) -> bool:
@@ -274,7 +259,7 @@ def _below(path: str, functions: set[str]) -> bool:
 
 def _function(function: PciFunction, damage: Damage | None) -> PciFunction:
     """A GPU of another vendor has no library that says it is lost: its driver lets go of it."""
-    if damage is Damage.LOST and function.driver != "nvidia":
+    if damage is Damage.LOST and function.driver not in NVIDIA.drivers:
         return replace(function, driver=None, drm=())
     return function
 

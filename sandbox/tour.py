@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Mapping
 
 from google.protobuf.json_format import MessageToDict
 
+from node.inventory.model import DeviceKind
 from node.inventory.places import bridges_above
+from node.inventory.vendors import VENDORS
 from node.topology.distance import proximity
 from node.topology.model import Place
 from protos.agent.v1alpha1 import agent_pb2
@@ -19,7 +21,9 @@ from sandbox.configuration import NIC_RESOURCES
 from sandbox.node import PodResult, SandboxNode
 from sandbox.steps import TourStep
 
-GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/xe", "gpu.intel.com/i915")
+GPU_RESOURCES = tuple(
+    resource.name for vendor in VENDORS for resource in vendor.resources if DeviceKind.GPU in resource.kinds
+)
 
 
 async def tour(node: SandboxNode) -> AsyncIterator[TourStep]:

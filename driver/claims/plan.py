@@ -15,7 +15,8 @@ Containers get everything by CDI; a rule's list strategies concern the plugin do
   changes nothing: a path in a container is taken once, and the hooks can be repeated. They are not repeated for every
   GPU, because a container's start waits for each hook.
 - A container can have several claims, and CDI lets the last one set a variable. So no variable has two meanings: a
-  NIC's own is named after the device, that of all NICs of a request after claim and request.
+  NIC's own is named after the device, that of all NICs of a request after claim and request. Variables whose names a
+  vendor of GPUs has fixed name the devices of one request: a container with several such requests has the last one's.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ from driver.names import TaintEffect
 from driver.parameters.options import device_options
 from kube.bodies import text_at
 from node.edits import nic, nvidia
-from node.edits.allocation import spec_edits
-from node.edits.families import Family, family_of
+from node.edits.allocation import spec_edits, vendor_environment
 from node.edits.fitness import unfit
 from node.edits.model import ContainerEdits
 from node.edits.nvidia_cdi import device_edits as nvidia_device_edits
 from node.edits.nvidia_cdi import node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, DeviceNode, Host, NodeRole
+from node.inventory.vendor import Family
+from node.inventory.vendors import family_of
 from node.ledger.ledger import wholes_of
 from node.offer import Cause
 from node.values import Value, replace, value
@@ -206,10 +208,11 @@ def _edits(item: GivenDevice, given: Sequence[GivenDevice], host: Host, claim: s
     if family is Family.NVIDIA:
         return _nvidia(device, options, host, first=first)
     edits = spec_edits(device, options)
+    together = [other for other in given if other.request == item.request and family_of(other.device) is family]
     if family is Family.NIC:
-        together = [other for other in given if other.request == item.request and family_of(other.device) is family]
-        edits = replace(edits, env=_nic_variables(item, together, claim))
-    return ClaimEdits(edits=edits)
+        return ClaimEdits(edits=replace(edits, env=_nic_variables(item, together, claim)))
+    own = [other.device for other in together if other.device.vendor == device.vendor]
+    return ClaimEdits(edits=replace(edits, env=vendor_environment(own)))
 
 
 def _nvidia(device: Device, options: EditOptions, host: Host, *, first: bool) -> ClaimEdits:

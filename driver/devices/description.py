@@ -24,6 +24,8 @@ from driver.devices.view import DraDevice, taints
 from driver.names import Peer
 from kube.bodies import Json, JsonObject
 from node.inventory.model import NIC_KINDS, AttributeValue, Device, Version
+from node.inventory.nvidia.vendor import NVIDIA
+from node.inventory.vendors import vendor_of
 from node.values import Value, value
 
 
@@ -236,7 +238,7 @@ def peer_facts(peer: Peer, offered: DraDevice) -> list[Fact]:
 def is_of(peer: Peer, device: Device) -> bool:
     """Whether this peer would publish the device."""
     if peer is Peer.NVIDIA:
-        return device.vendor == "nvidia" and device.kind not in NIC_KINDS
+        return vendor_of(device) is NVIDIA
     return device.kind in NIC_KINDS and (peer is Peer.DRANET or device.text("sriovFunction") == "vf")
 
 

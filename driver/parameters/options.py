@@ -25,11 +25,12 @@ from driver.claims.model import AllocatedConfig, AllocatedDevice, Allocation, Cl
 from driver.devices.view import DoorView, DraDevice
 from driver.parameters.decoding import DEVICE_KINDS, Config, GpuConfig, NicConfig, ParameterError, decode, kind_for
 from driver.parameters.peers import check_served, concerns
-from node.edits.families import Family, family_of
 from node.edits.nic import NEEDED_FOR_RDMA, TUN, VHOST_NET
 from node.edits.nvidia import CHANNEL, FEATURES, feature_nodes, missing_channels
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, Host, NodeRole
+from node.inventory.vendor import Family
+from node.inventory.vendors import family_of
 from node.values import replace
 
 DeviceKey = tuple[str, str, str]

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from node.edits import graphics, nic
-from node.edits.families import Family, cdi_kind, family_of
+from node.edits.families import cdi_kind
 from node.edits.model import ContainerEdits, NodeEdit
 from node.edits.nvidia import allocate_edits
 from node.edits.options import EditOptions, ListStrategy
 from node.inventory.model import Device, DeviceNode, NodeRole
+from node.inventory.vendor import Environment, Family
+from node.inventory.vendors import family_of, vendor_of
 
 _ALIKE: Mapping[str, EditOptions] = MappingProxyType({})
 """No device has options of its own."""
@@ -45,6 +47,16 @@ def container_edits(
     return _together(allocate_edits(ours, options, unique), edits) if ours else edits
 
 
+def vendor_environment(devices: Iterable[Device]) -> Environment:
+    """The variables that vendors of GPUs name, each for all of its own devices; none for NICs and for NVIDIA's."""
+    found: dict[str, list[Device]] = {}
+    for device in devices:
+        if family_of(device) is Family.NODES:
+            found.setdefault(device.vendor, []).append(device)
+    chosen = ((vendor_of(own[0]), own) for own in found.values())
+    return tuple(pair for vendor, own in chosen if vendor is not None for pair in vendor.environment(own))
+
+
 def spec_edits(device: Device, options: EditOptions) -> ContainerEdits:
     """What the CDI spec says of a device that is not NVIDIA's; empty if it needs nothing, and then has no CDI name."""
     return ContainerEdits(nodes=_node_edits([(device, options)]))
@@ -64,9 +76,10 @@ def _by_nodes(
     resource: str, devices: Sequence[tuple[Device, EditOptions]], options: EditOptions, unique: str
 ) -> ContainerEdits:
     nics = [pair for pair in devices if family_of(pair[0]) is Family.NIC]
+    variables = vendor_environment([device for device, _ in devices])
     names = tuple(name for pair in devices if (name := cdi_name(*pair))) if options.uses_cdi else ()
     return ContainerEdits(
-        env=nic.environment(resource, nics) if nics else (),
+        env=(*(nic.environment(resource, nics) if nics else ()), *variables),
         nodes=_node_edits(devices) if options.gives_device_specs else (),
         annotations=options.annotations(f"ostler_{unique}", names),
         cdi_devices=names if ListStrategy.CDI_CRI in options.strategies else (),

@@ -7,11 +7,12 @@ snapshot is decided here.
 from __future__ import annotations
 
 from node.edits.allocation import cdi_name, lacking
-from node.edits.families import Family, family_of
 from node.edits.nvidia import cdi_names as nvidia_names
 from node.edits.nvidia import missing_channels, undescribed
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, Host
+from node.inventory.vendor import Family
+from node.inventory.vendors import family_of
 
 
 def unfit(id_: str, device: Device, options: EditOptions, host: Host) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from node.edits.options import EditOptions
 from node.inventory.model import Device, DeviceNode, NodeRole
-from node.vendor_ids import vendor_id
+from node.inventory.vendors import vendor_id
 
 VFIO = "/dev/vfio/"
 VFIO_CONTROL = "/dev/vfio/vfio"

@@ -16,8 +16,7 @@ from node.health.signal import Condition, HealthEvent, Instance, Look, Trouble, 
 from node.health.state import Action, Health, HealthState, Recovery
 from node.health.track import Track
 from node.health.xids import meaning
-from node.inventory.model import Device, DeviceKind
-from node.inventory.retention import is_gone
+from node.inventory.model import Device, DeviceKind, is_gone
 from node.values import Value, replace, value
 
 SCAN = "scan"

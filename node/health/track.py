@@ -26,8 +26,8 @@ from collections.abc import Iterable
 from node.health.policy import HealthPace
 from node.health.signal import Instance, Trouble
 from node.health.state import Action, Recovery
-from node.inventory.model import Device, Snapshot, SourceState
-from node.inventory.retention import is_gone
+from node.inventory.model import Device, Snapshot, SourceState, is_gone
+from node.inventory.vendors import vendor_of
 from node.values import Record, record
 
 
@@ -182,14 +182,14 @@ def is_away(device: Device, snapshot: Snapshot) -> bool:
     """Whether nothing of the device's former state can last."""
     if is_gone(device) or device.health.cause in _AWAY:
         return True
+    vendor = vendor_of(device)
     # Waiting: its module is not there, or somebody had it let go of.
-    waiting = any(
-        source.name == "nvml"
+    return vendor is not None and any(
+        source.name == vendor.source
         and source.state is SourceState.WAITING
         and not any(each in source.detail for each in _NO_PROOF)
         for source in snapshot.sources
     )
-    return device.vendor == "nvidia" and waiting
 
 
 def mark_of(device: Device | None, snapshot: Snapshot) -> str:

@@ -22,8 +22,7 @@ from node.health.signal import HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
 from node.health.telling import HealthChange
 from node.health.track import end_by_reset, mark_of, note_resets
-from node.inventory.model import AttributeValue, Device, DeviceKind, Snapshot, sorted_attributes
-from node.inventory.retention import is_gone
+from node.inventory.model import AttributeValue, Device, DeviceKind, Snapshot, is_gone, sorted_attributes
 from node.ledger.ledger import wholes_of
 from node.values import Value, replace, value
 

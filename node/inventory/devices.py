@@ -1,30 +1,25 @@
 """From raw facts to devices, host and source states: the one place where all vendors come together.
 
-Pure and total: the same facts and identities give the same value, live or recorded, and no facts make it raise. A
-vendor is a file beside this one with a function that makes its devices, which is listed here.
+Pure and total: the same facts and identities give the same value, live or recorded, and no facts make it raise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 
-from node.inventory.amd import amd_devices
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import Identities
-from node.inventory.intel import intel_devices
 from node.inventory.model import Device, Host, SourceState, SourceStatus
 from node.inventory.nics.devices import network_status, nic_devices
-from node.inventory.nvidia.devices import nvidia_devices, nvidia_status
-
-# Those whose ids are told by a driver or found in an interface that a pod may have need what is remembered.
-_REMEMBERED: tuple[Callable[[NodeFacts, Identities], Iterable[Device]], ...] = (nvidia_devices, nic_devices)
-_PLAIN: tuple[Callable[[NodeFacts], Iterable[Device]], ...] = (amd_devices, intel_devices)
+from node.inventory.nvidia.devices import nvidia_status
+from node.inventory.vendor import Vendor
+from node.inventory.vendors import VENDORS
 
 
-def devices_of(facts: NodeFacts, identities: Identities) -> tuple[Device, ...]:
+def devices_of(facts: NodeFacts, identities: Identities, vendors: Sequence[Vendor] = VENDORS) -> tuple[Device, ...]:
     """All devices, sorted by name; names are unique, because they hold kind and PCI address."""
-    found = [device for make in _REMEMBERED for device in make(facts, identities)]
-    found += [device for make in _PLAIN for device in make(facts)]
+    found = [device for vendor in vendors for device in vendor.devices(facts, identities)]
+    found += nic_devices(facts, identities)
     return tuple(sorted(found, key=lambda device: device.name))
 
 

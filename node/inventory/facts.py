@@ -8,7 +8,7 @@ recorded nodes alike.
 
 from __future__ import annotations
 
-from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdNode
+from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdNode
 from node.inventory.net_facts import NetInterface, NetworkFacts, RdmaDevice, SubFunction
 from node.values import Value, value
 
@@ -193,6 +193,31 @@ class CapabilityFile(Value):
 
 
 @value
+class DriverText(Value):
+    """A file in a PCI function's folder that its driver made, by its name there, and the text in it."""
+
+    name: str
+    text: str
+
+
+@value
+class AcceleratorFacts(Value):
+    """What the driver of an accelerator shows of a PCI function besides what all functions have.
+
+    ``nodes`` are its entries of /sys/class/accel (``accel0``, ``accel_controlD0``); ``texts`` those files that the
+    accelerator's vendor has read.
+    """
+
+    address: str
+    nodes: tuple[str, ...] = ()
+    texts: tuple[DriverText, ...] = ()
+
+    def text(self, name: str) -> str | None:
+        """The text of a file, None where there is none."""
+        return next((each.text for each in self.texts if each.name == name), None)
+
+
+@value
 class SysfsFacts(Value):
     """What the kernel shows in /sys, /dev and /proc; ``nvidia_module_version`` of the loaded kernel module.
 
@@ -211,6 +236,7 @@ class SysfsFacts(Value):
     amd_gpus: tuple[AmdGpu, ...] = ()
     amd_partitions: tuple[AmdPartition, ...] = ()
     kfd: tuple[KfdNode, ...] = ()
+    accelerators: tuple[AcceleratorFacts, ...] = ()
     rdma_exclusive: bool | None = None
     errors: tuple[str, ...] = ()
 

@@ -18,10 +18,9 @@ from pathlib import Path
 
 from node.files import FileError, JsonValue, RecordSchemaUnknown, read_record, write_record
 from node.inventory.facts import NodeFacts
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import Device, DeviceKind, is_gone
 from node.inventory.nics.memory import RememberedNic, lasting, nics_from_data, nics_to_data
 from node.inventory.nics.parts import learned_nics
-from node.inventory.retention import is_gone
 from node.values import Value, value
 
 log = logging.getLogger("ostler.inventory")

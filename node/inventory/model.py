@@ -163,6 +163,15 @@ class Device(Value):
         return tuple(node for node in self.nodes if node.role in roles)
 
 
+GONE = "gone from "
+"""How the reason of a device begins that is only shown because it was there not long ago."""
+
+
+def is_gone(device: Device) -> bool:
+    """Whether the device is only shown because it was there not long ago."""
+    return not device.health.usable and device.health.reason.startswith(GONE)
+
+
 class SourceState(StrEnum):
     """How a source fared at its last read."""
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from node.inventory.model import NIC_KINDS, Device, DeviceKind
-from node.inventory.retention import is_gone
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, is_gone
 from node.topology.model import Place
 
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")

@@ -25,23 +25,17 @@ from collections.abc import Iterable
 from node.health.signal import Trouble
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.facts import PciFunction, SysfsFacts
-from node.inventory.model import NIC_KINDS, Device, DeviceKind
+from node.inventory.model import GONE, NIC_KINDS, Device, DeviceKind, is_gone
+from node.inventory.vendors import vendor_id
 from node.values import replace
-from node.vendor_ids import vendor_id
 
 KEPT_SECONDS = 3600.0
 """How long a device that is gone is shown."""
 
 _KEPT_AT_MOST = 1024
 """Devices that are gone; the ones that went last are shown. A message to the kubelet has its limit (4 MiB)."""
-_GONE = "gone from "
 _PARTS = (DeviceKind.MIG, DeviceKind.PARTITION)
 _MOMENTARY = frozenset({"inPod", "linkUp", "operState", "rdmaPortState"})
-
-
-def is_gone(device: Device) -> bool:
-    """Whether the device is only shown because it was there not long ago."""
-    return not device.health.usable and device.health.reason.startswith(_GONE)
 
 
 def retained(
@@ -138,7 +132,7 @@ def _gone(device: Device, functions: dict[str, PciFunction], sysfs: SysfsFacts |
             where = "its physical function; the virtual function was taken down"
         else:
             where, cause = "the PCI bus; it was removed or does not answer", Trouble.LOST.value
-    return Health(state, f"{_GONE}{where}", recovery=Recovery.AUTOMATIC, cause=cause)
+    return Health(state, f"{GONE}{where}", recovery=Recovery.AUTOMATIC, cause=cause)
 
 
 def _taken_down(device: Device, functions: dict[str, PciFunction]) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole
 from node.inventory.pci import pci_address
-from node.vendor_ids import vendor_id
+from node.inventory.vendors import vendor_id
 
 _UUID = r"((?:gpu|mig)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:[^0-9a-f].*)?"
 _ADDRESS = r"([0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?:[^0-9a-f].*)?"

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from node.inventory.model import Device, DeviceKind
+from node.inventory.model import Device
+from node.inventory.vendors import vendor_of
 from node.rules import matches_pattern
 from node.values import Value, value
 
@@ -57,7 +58,8 @@ UNSEEN = (
 
 def has_processes(device: Device) -> bool:
     """Whether a compute process can be on a device of this kind, and its driver may tell."""
-    return device.vendor == "nvidia" and device.kind in (DeviceKind.GPU, DeviceKind.MIG)
+    vendor = vendor_of(device)
+    return vendor is not None and vendor.source == "nvml"
 
 
 def program(name: str) -> str:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from node.rules import Rule
 from ostler.config import device_fields, option_fields, schema
 from ostler.config.default_rules import Rename, nvidia_rules, renamed_rules
-from ostler.config.device_fields import Vendor
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
 from ostler.config.load import Read, SourceFormat, load_bytes, read_document
 from ostler.config.notes import Note, NoteKind
@@ -129,7 +128,7 @@ def _resource(rule: Rule, origin: Origin) -> Values:
     resource.put(schema.UNIFORM, rule.uniform, silent)
     selected = rule.selector
     devices.put(device_fields.KINDS, selected.kinds, silent)
-    devices.put(device_fields.VENDORS, tuple(Vendor(vendor) for vendor in selected.vendors), silent)
+    devices.put(device_fields.VENDOR, selected.vendors, silent)
     devices.put(device_fields.PRODUCTS, selected.products, silent)
     devices.put(device_fields.PROFILES, selected.profiles, silent)
     devices.put(device_fields.MIG_ENABLED, selected.mig_enabled, silent)

@@ -6,7 +6,9 @@ A node's network is its administrator's to give away, so NICs need a resource of
 from __future__ import annotations
 
 from node.inventory.model import DeviceKind
-from node.rules import PROFILE, Rule, Selector
+from node.inventory.nvidia.vendor import NVIDIA
+from node.inventory.vendors import VENDORS
+from node.rules import Rule, Selector
 from node.values import Value, value
 from ostler.config import option_fields
 from ostler.config.errors import ConfigError, Origin
@@ -15,17 +17,9 @@ from ostler.config.resources import PlacedRule, check_name
 from ostler.config.section import Values
 from ostler.config.settings import MigStrategy
 
-GPU_RESOURCE = "nvidia.com/gpu"
-MIG_RESOURCE = f"nvidia.com/mig-{PROFILE}"
+GPU_RESOURCE, MIG_RESOURCE = (resource.name for resource in NVIDIA.resources)
 
-NVIDIA_GPUS = Selector(kinds=(DeviceKind.GPU,), vendors=("nvidia",))
-
-OTHER_GPUS = (
-    ("amd.com/gpu", Selector(kinds=(DeviceKind.GPU, DeviceKind.PARTITION), vendors=("amd",))),
-    ("gpu.intel.com/i915", Selector(kinds=(DeviceKind.GPU,), vendors=("intel",), drivers=("i915",))),
-    ("gpu.intel.com/xe", Selector(kinds=(DeviceKind.GPU,), vendors=("intel",), drivers=("xe",))),
-)
-"""Resource names of the plugins of AMD and Intel, and their devices; Intel's are named by driver."""
+NVIDIA_GPUS = Selector(kinds=(DeviceKind.GPU,), vendors=(NVIDIA.name,))
 
 
 @value
@@ -41,9 +35,9 @@ class Rename(Value):
 
 def nvidia_rules(strategy: MigStrategy, defaults: Values, roots: Roots) -> tuple[Rule, ...]:
     """What a MIG strategy offers when no resources are given (NVIDIA's device plugin, strategies of the same names)."""
-    plain = Selector(kinds=(DeviceKind.GPU,), vendors=("nvidia",), mig_enabled=False)
-    migs = Selector(kinds=(DeviceKind.MIG,), vendors=("nvidia",))
-    whole = Selector(kinds=(DeviceKind.MIG,), vendors=("nvidia",), whole_instances=True)
+    plain = Selector(kinds=(DeviceKind.GPU,), vendors=(NVIDIA.name,), mig_enabled=False)
+    migs = Selector(kinds=(DeviceKind.MIG,), vendors=(NVIDIA.name,))
+    whole = Selector(kinds=(DeviceKind.MIG,), vendors=(NVIDIA.name,), whole_instances=True)
     named = {
         MigStrategy.NONE: ((GPU_RESOURCE, NVIDIA_GPUS),),
         MigStrategy.MIXED: ((GPU_RESOURCE, plain), (MIG_RESOURCE, whole)),
@@ -54,8 +48,13 @@ def nvidia_rules(strategy: MigStrategy, defaults: Values, roots: Roots) -> tuple
 
 
 def other_rules(defaults: Values, roots: Roots) -> tuple[Rule, ...]:
-    """GPUs of AMD and Intel."""
-    return tuple(_rule(name, selected, defaults, roots) for name, selected in OTHER_GPUS)
+    """What the plugins of all other vendors offer."""
+    return tuple(
+        _rule(each.name, Selector(kinds=each.kinds, vendors=(vendor.name,), drivers=each.drivers), defaults, roots)
+        for vendor in VENDORS
+        if vendor is not NVIDIA
+        for each in vendor.resources
+    )
 
 
 def renamed_rules(
@@ -66,12 +65,12 @@ def renamed_rules(
     for rename in renames:
         if rename.kind is DeviceKind.GPU:
             mig_enabled = None if strategy is MigStrategy.NONE else False
-            selected = Selector((rename.kind,), ("nvidia",), products=(rename.pattern,), mig_enabled=mig_enabled)
+            selected = Selector((rename.kind,), (NVIDIA.name,), products=(rename.pattern,), mig_enabled=mig_enabled)
         elif strategy is MigStrategy.NONE:
             continue
         else:
             whole = strategy is MigStrategy.MIXED
-            selected = Selector((rename.kind,), ("nvidia",), profiles=(rename.pattern,), whole_instances=whole)
+            selected = Selector((rename.kind,), (NVIDIA.name,), profiles=(rename.pattern,), whole_instances=whole)
         rule = _rule(rename.resource, selected, defaults, roots, uniform=strategy is MigStrategy.SINGLE)
         if check_name(rule, rename.name, problems):
             placed.append(PlacedRule(rule, rename.origin, rename.name))

@@ -8,27 +8,15 @@ from __future__ import annotations
 from enum import StrEnum
 
 from node.inventory.model import DeviceKind
+from node.inventory.nics.attributes import NIC_VENDORS
+from node.inventory.vendors import VENDORS
 from ostler.config.nic_values import DriverName, Functions, PartitionKey, PciId, RootFunctions
 from ostler.config.patterns import NamePattern, Pattern, PciPattern, ProfilePattern, UuidPattern
 from ostler.config.scalars import Boolean, Choice, Integer
 from ostler.config.section import Field, ListOf, Section, section
 
-
-class Vendor(StrEnum):
-    """Vendors whose devices are found and served; a NIC of any other one is selected by ``pciVendors``."""
-
-    NVIDIA = "nvidia"
-    AMD = "amd"
-    INTEL = "intel"
-    MELLANOX = "mellanox"
-    BROADCOM = "broadcom"
-    AMAZON = "amazon"
-    GOOGLE = "google"
-    REDHAT = "redhat"
-    CHELSIO = "chelsio"
-    MARVELL = "marvell"
-    CISCO = "cisco"
-    HUAWEI = "huawei"
+VENDOR_NAMES = tuple(dict.fromkeys((*(vendor.name for vendor in VENDORS), *NIC_VENDORS.values())))
+"""Vendors whose devices are found and served; a NIC of any other one is selected by ``pciVendors``."""
 
 
 class NicFunction(StrEnum):
@@ -47,7 +35,7 @@ class LinkType(StrEnum):
 
 
 KINDS = Field("kind", ListOf(Choice(DeviceKind), fewest=1, single=True), (), "Kinds of device.")
-VENDORS = Field("vendor", ListOf(Choice(Vendor), fewest=1, single=True), (), "Vendors.")
+VENDOR = Field("vendor", ListOf(Choice(VENDOR_NAMES), fewest=1, single=True), (), "Vendors.")
 PRODUCTS = Field(
     "product",
     ListOf(Pattern(), fewest=1, single=True),
@@ -115,7 +103,7 @@ DEVICES = section(
     "devices",
     Section(
         KINDS,
-        VENDORS,
+        VENDOR,
         PRODUCTS,
         PROFILES,
         UUIDS,

@@ -128,7 +128,7 @@ def _takes(field: AnyField) -> str:
     item = kind.item if isinstance(kind, ListOf) else kind
     words = field.type.accepts
     if isinstance(item, Choice):
-        words = words.replace(item.accepts, ", ".join(f"`{word.value}`" for word in item.words))
+        words = words.replace(item.accepts, ", ".join(f"`{word}`" for word in item.words))
     return words
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable
-from enum import StrEnum
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -20,7 +19,7 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 JsonObject = dict[str, Json]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-E = TypeVar("E", bound=StrEnum)
+E = TypeVar("E", bound=str)
 
 SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 """What domains, node names and most names of objects look like; how long each may be, its field says."""
@@ -113,10 +112,10 @@ def expect_scalar(node: Node, example: str) -> Scalar:
 class Choice(ScalarType[E]):
     """One of a few words. ``later``: words that will be allowed, and are refused with a sentence of their own."""
 
-    def __init__(self, words: type[E] | Iterable[E], later: dict[str, str] | None = None) -> None:
-        self.words = tuple(words)
+    def __init__(self, words: Iterable[E], later: dict[str, str] | None = None) -> None:
+        self.words: tuple[E, ...] = tuple(words)
         self.later = later or {}
-        self.example = self.words[0].value
+        self.example = str(self.words[0])
 
     def from_scalar(self, scalar: Scalar) -> E:
         """See ``ScalarType``: whatever it is, the allowed words are the answer."""
@@ -125,7 +124,7 @@ class Choice(ScalarType[E]):
     def from_text(self, text: str) -> E:
         """See ``ValueType``."""
         for word in self.words:
-            if word.value == text:
+            if word == text:
                 return word
         if text in self.later:
             raise BadValue(self.later[text], f"allowed: {self.accepts}")
@@ -133,12 +132,12 @@ class Choice(ScalarType[E]):
 
     def schema(self) -> JsonObject:
         """See ``ValueType``."""
-        return {"enum": [word.value for word in self.words]}
+        return {"enum": [str(word) for word in self.words]}
 
     @property
     def accepts(self) -> str:
         """See ``ValueType``."""
-        return ", ".join(word.value for word in self.words)
+        return ", ".join(self.words)
 
 
 class Boolean(ScalarType[bool]):

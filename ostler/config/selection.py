@@ -10,39 +10,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from node.inventory.amd.vendor import AMD
 from node.inventory.model import NIC_KINDS, DeviceKind
+from node.inventory.nics.attributes import NIC_VENDORS
+from node.inventory.nvidia.vendor import NVIDIA
+from node.inventory.vendors import VENDORS
 from node.rules import FunctionRange, NicSelector, Selector
 from node.values import replace
 from ostler.config import device_fields
-from ostler.config.device_fields import NicFunction, Vendor
+from ostler.config.device_fields import NicFunction
 from ostler.config.errors import ConfigError
 from ostler.config.section import AnyField, Values
 
 ACCELERATORS = (DeviceKind.GPU, DeviceKind.MIG, DeviceKind.PARTITION)
 
-GPU_DRIVERS = ("amdgpu", "i915", "xe", "nvidia")
+GPU_DRIVERS = tuple(driver for vendor in VENDORS for driver in vendor.drivers)
 
+_PCI_VENDORS = {
+    name: tuple(sorted(digits for digits, vendor in NIC_VENDORS.items() if vendor == name))
+    for name in NIC_VENDORS.values()
+}
+"""PCI vendor ids of NICs by the vendor's name."""
 _VENDOR_KINDS = {
-    Vendor.NVIDIA: (DeviceKind.GPU, DeviceKind.MIG),
-    Vendor.AMD: (DeviceKind.GPU, DeviceKind.PARTITION, *NIC_KINDS),
-    Vendor.INTEL: (DeviceKind.GPU, *NIC_KINDS),
+    vendor.name: (*vendor.kinds, *(NIC_KINDS if vendor.name in _PCI_VENDORS else ())) for vendor in VENDORS
 }
 """Kinds of device that a vendor's are; NICs alone where it is not listed."""
 
-_PCI_VENDORS = {
-    "amd": ("1022", "1dd8"),
-    "intel": ("8086",),
-    "mellanox": ("15b3",),
-    "broadcom": ("14e4",),
-    "amazon": ("1d0f",),
-    "google": ("1ae0",),
-    "redhat": ("1af4",),
-    "chelsio": ("1425",),
-    "marvell": ("1077", "177d"),
-    "cisco": ("1137",),
-    "huawei": ("19e5",),
-}
-"""PCI vendor ids of NICs by the vendor's name."""
 
 _USERSPACE_DRIVERS = ("vfio-pci", "uio_pci_generic", "igb_uio", "pci-stub")
 _PARTITION_MODE = r"[sdtqc]px.*"
@@ -53,7 +46,7 @@ def selector(devices: Values) -> Selector:
     """The selector that a ``devices`` section describes."""
     return Selector(
         kinds=_kinds(devices)[0],
-        vendors=tuple(vendor.value for vendor in devices[device_fields.VENDORS]),
+        vendors=devices[device_fields.VENDOR],
         products=devices[device_fields.PRODUCTS],
         profiles=devices[device_fields.PROFILES],
         uuids=devices[device_fields.UUIDS],
@@ -110,12 +103,12 @@ def _nic_sign(devices: Values) -> str:
     if fact:
         return fact
     vendors, drivers, names = (
-        devices[device_fields.VENDORS],
+        devices[device_fields.VENDOR],
         devices[device_fields.DRIVERS],
         devices[device_fields.NAMES],
     )
     if vendors and not any(vendor in _VENDOR_KINDS for vendor in vendors):
-        return device_fields.VENDORS.key
+        return device_fields.VENDOR.key
     if drivers and not any(driver in GPU_DRIVERS for driver in drivers):
         return device_fields.DRIVERS.key
     if names and all(name.startswith(("nic-", "rdma-")) for name in names):
@@ -127,13 +120,14 @@ def serves_nvidia(selected: Selector) -> bool:
     """Whether the selector can match devices of NVIDIA."""
     kinds, vendors = selected.kinds, selected.vendors
     of_kind = not kinds or DeviceKind.GPU in kinds or DeviceKind.MIG in kinds
-    return of_kind and (not vendors or Vendor.NVIDIA in vendors) and not selected.drivers and selected.nic is None
+    return of_kind and (not vendors or NVIDIA.name in vendors) and not selected.drivers and selected.nic is None
 
 
 def serves_nics(selected: Selector) -> bool:
     """Whether the selector can match NICs."""
     of_kind = not selected.kinds or any(kind in NIC_KINDS for kind in selected.kinds)
-    return of_kind and selected.vendors != (Vendor.NVIDIA,)
+    vendors = selected.vendors
+    return of_kind and (not vendors or any(NIC_KINDS[0] in _VENDOR_KINDS.get(each, NIC_KINDS) for each in vendors))
 
 
 def check_selection(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
@@ -166,16 +160,18 @@ def _check_gpu_facts(selected: Selector, devices: Values, problems: list[ConfigE
             problems.append(
                 devices.place(device_fields.MIG_ENABLED).error(problem, "remove it, or select kind gpu alone")
             )
-    if "nvidia" in selected.drivers:
-        place = devices.place(device_fields.DRIVERS)
-        problems.append(place.error("is nvidia, which no device says of itself", "write 'vendor: nvidia' instead"))
+    for driver in NVIDIA.drivers:
+        if driver in selected.drivers:
+            place = devices.place(device_fields.DRIVERS)
+            fix = f"write 'vendor: {NVIDIA.name}' instead"
+            problems.append(place.error(f"is {driver}, which no device says of itself", fix))
 
 
 def _profile_kinds(selected: Selector) -> tuple[tuple[DeviceKind, ...], str]:
     """Kinds that can have one of the profiles, and what to call them: AMD's GPUs have some, too."""
     if all(re.fullmatch(_MIG_PROFILE, profile) for profile in selected.profiles):
         return (DeviceKind.MIG,), "MIG devices"
-    amd = not selected.vendors or Vendor.AMD in selected.vendors
+    amd = not selected.vendors or AMD.name in selected.vendors
     partitioned = (DeviceKind.GPU, DeviceKind.PARTITION) if amd else ()
     if all(re.fullmatch(_PARTITION_MODE, profile) for profile in selected.profiles):
         return partitioned, "AMD's GPUs and partitions"
@@ -197,11 +193,11 @@ def _check_nic_facts(selected: Selector, devices: Values, problems: list[ConfigE
 
 
 def _check_vendors(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
-    place = devices.place(device_fields.VENDORS)
-    for vendor in devices[device_fields.VENDORS]:
+    place = devices.place(device_fields.VENDOR)
+    for vendor in devices[device_fields.VENDOR]:
         if selected.kinds and not any(kind in _VENDOR_KINDS.get(vendor, NIC_KINDS) for kind in selected.kinds):
             fix = "remove it, or give it a resource of its own"
-            if vendor is Vendor.NVIDIA and serves_nics(replace(selected, vendors=())):
+            if vendor == NVIDIA.name and serves_nics(replace(selected, vendors=())):
                 fix = "write mellanox for ConnectX and BlueField, or remove it"
             problem = f"is {vendor}, which has no device of kind {_listed(selected.kinds)}"
             problems.append(place.error(problem, fix))

@@ -1,43 +1,61 @@
-"""Checks of drivers of GPUs: NVIDIA's, and AMD's."""
+"""Checks of drivers of GPUs: NVIDIA's by checks of its own, those of vendors that say how by one that fits all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from node.inventory.facts import DeviceFile, PciFunction
+from node.inventory.facts import PciFunction, SysfsFacts
+from node.inventory.vendor import DriverCheck, Vendor
+from node.inventory.vendors import VENDORS
 from ostler.doctor import nvidia_driver, nvidia_files, nvidia_runtime, nvml
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.node import NodeView
 from ostler.doctor.nvidia_driver import RECORDED
 from ostler.doctor.verdict import Finding, failed, ok, several, skipped, warning
 
-AMD = "0x1002"
-_KFD = "/dev/kfd"
 
-
-def judge_amd(gpus: Sequence[PciFunction], files: Sequence[DeviceFile]) -> Finding:
-    """Whether AMD GPUs can compute: bound to amdgpu, with /dev/kfd and a render node each."""
+def judge_driver(vendor: Vendor, gpus: Sequence[PciFunction], sysfs: SysfsFacts) -> Finding:
+    """Whether a vendor's GPUs can compute: bound to its driver, with the device files that it makes."""
+    title, drivers, check = vendor.title, " or ".join(vendor.drivers), vendor.check
+    assert check is not None
     if not gpus:
-        return skipped("no AMD GPU on the PCI bus")
-    usable = [gpu for gpu in gpus if gpu.driver == "amdgpu"]
+        return skipped(f"no {title} GPU on the PCI bus")
+    usable = [gpu for gpu in gpus if gpu.driver in vendor.drivers]
     if not usable:
         if all(gpu.driver == "vfio-pci" for gpu in gpus):
-            return skipped("every AMD GPU is bound to vfio-pci")
-        return failed(f"{len(gpus)} AMD GPUs, none bound to amdgpu", "install the driver and run 'modprobe amdgpu'")
-    if not any(file.path == _KFD for file in files):
-        fix = "see 'dmesg' for kfd; the kernel needs HSA_AMD, and the pod /dev"
-        return failed(f"{_KFD} is missing: ROCm finds no GPU", fix)
-    blind = [gpu.address for gpu in usable if not any(name.startswith("renderD") for name in gpu.drm)]
+            return skipped(f"every {title} GPU is bound to vfio-pci")
+        fix = f"install the driver and run 'modprobe {vendor.drivers[0]}'"
+        return failed(f"{len(gpus)} {title} GPUs, none bound to {drivers}", fix)
+    if check.control and not any(file.path == check.control for file in sysfs.device_files):
+        effect, fix = check.without_control
+        return failed(f"{check.control} is missing: {effect}", fix)
+    nodes = {each.address: each.nodes for each in sysfs.accelerators}
+    blind = [
+        gpu.address
+        for gpu in usable
+        if not any(name.startswith(check.node) for name in (*gpu.drm, *nodes.get(gpu.address, ())))
+    ]
     if blind:
-        return warning(f"no render node for {several(blind)}", "see 'dmesg' for amdgpu; initialising the GPU failed")
-    return ok(f"{len(usable)} AMD GPUs are bound to amdgpu, {_KFD} is there")
+        fix = f"see 'dmesg' for {vendor.drivers[0]}; initialising the GPU failed"
+        return warning(f"no {check.node_name} for {several(blind)}", fix)
+    there = f", {check.control} is there" if check.control else ""
+    return ok(f"{len(usable)} {title} GPUs are bound to {drivers}{there}")
 
 
-def _amd(view: NodeView) -> Finding:
-    if view.recorded:
-        return skipped(RECORDED)
-    sysfs = view.facts().sysfs
-    return judge_amd(view.gpu_functions(AMD), sysfs.device_files if sysfs is not None else ())
+def _check(vendor: Vendor, check: DriverCheck) -> Check:
+    def examine(view: NodeView) -> Finding:
+        if view.recorded:
+            return skipped(RECORDED)
+        return judge_driver(vendor, view.gpu_functions(vendor.pci_vendor), view.facts().sysfs or SysfsFacts())
+
+    drivers = " or ".join(vendor.drivers)
+    needed = f"`{check.control}` and {check.node_name}s" if check.control else f"an {check.node_name}"
+    return Check(
+        f"{vendor.name}-driver",
+        f"{vendor.title} GPUs are bound to {drivers}, with {needed}",
+        f"Run `modprobe {vendor.drivers[0]}`; see `dmesg`",
+        examine,
+    )
 
 
 SUBJECT = Subject(
@@ -47,11 +65,6 @@ SUBJECT = Subject(
         *nvml.CHECKS,
         *nvidia_files.CHECKS,
         nvidia_runtime.CHECK,
-        Check(
-            "amd-driver",
-            "AMD GPUs are bound to amdgpu, with `/dev/kfd` and render nodes",
-            "Run `modprobe amdgpu`; see `dmesg`",
-            _amd,
-        ),
+        *(_check(vendor, vendor.check) for vendor in VENDORS if vendor.check is not None),
     ),
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 
+from node.inventory.vendors import VENDORS
 from node.rules import PROFILE, matches_pattern
 from node.sockets import PREFIX, is_answered, is_socket
 from ostler.doctor.check import Check
@@ -25,7 +26,7 @@ from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 TIMEOUT = 2.0
 """Seconds that every plugin gets, all at the same time."""
 
-_DRIVERS = {"gpu.nvidia.com": "nvidia.com/", "gpu.amd.com": "amd.com/", "gpu.intel.com": "gpu.intel.com/"}
+_DRIVERS = {vendor.dra_driver: tuple({resource.domain for resource in vendor.resources}) for vendor in VENDORS}
 """DRA drivers of the makers of GPUs, and how the resources begin under which we offer the same GPUs."""
 
 
@@ -60,7 +61,7 @@ def judge(
             findings.append(
                 failed(found, "remove the other plugin (its DaemonSet), or give ours another resource name")
             )
-        elif socket.type == "DRAPlugin" and any(name.startswith(_DRIVERS.get(socket.name, "/")) for name in wanted):
+        elif socket.type == "DRAPlugin" and any(name.startswith(_DRIVERS.get(socket.name, ())) for name in wanted):
             found = f"{socket.path} offers the same devices through DRA ({socket.name}): they are given out twice"
             findings.append(failed(found, "let only one of both offer them: remove the driver, or our rule"))
         elif not socket.type and (guess := _guessed(file, wanted)):

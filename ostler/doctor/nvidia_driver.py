@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from node.inventory.facts import PciFunction
+from node.inventory.nvidia.vendor import NVIDIA
 from ostler.doctor.check import Check
 from ostler.doctor.node import NodeView
 from ostler.doctor.verdict import Finding, failed, joined, ok, several, skipped, warning
 
-VENDOR = "0x10de"
+VENDOR = NVIDIA.pci_vendor
 NO_GPU = "no NVIDIA GPU on the PCI bus"
 RECORDED = "a recorded node is replayed, this machine's hardware does not matter"
 _OURS = ("nvidia", "vfio-pci", "nvgrace_gpu_vfio_pci")

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 
+from node.inventory.nvidia.vendor import NVIDIA
+from node.inventory.vendors import VENDORS
 from node.topology.distance import link_count
 from node.topology.model import Place, Topology
 from node.values import Value, value
@@ -58,8 +60,7 @@ class Scene(Value):
     @property
     def link_word(self) -> str:
         """What the GPUs' links are called."""
-        amd = any(self.caption(gpu).vendor == "amd" for gpu in self.gpus)
-        return "XGMI" if amd else "NVLink"
+        return self._link[0]
 
     def links_in_words(self, count: int | str) -> str:
         """A number of links: ``18 NVLinks``, ``1 XGMI link``."""
@@ -69,7 +70,13 @@ class Scene(Value):
     @property
     def link_sign(self) -> str:
         """What stands before their number in a matrix."""
-        return "XG" if self.link_word == "XGMI" else "NV"
+        return self._link[1]
+
+    @property
+    def _link(self) -> tuple[str, str]:
+        """The name of the GPUs' links and its two letters, as their vendor has them; NVIDIA's for unknown vendors."""
+        names = {self.caption(gpu).vendor for gpu in self.gpus}
+        return next((each.link for each in VENDORS if each.link and each.name in names), NVIDIA.link or ("link", "L"))
 
 
 _NOTHING = Caption()
@@ -84,13 +91,18 @@ def _gpu_caption(device: agent_pb2.Device) -> Caption:
     texts = {item.name: item.string_value for item in device.attributes if item.HasField("string_value")}
     well = device.health.state == "healthy" if device.health.state else None
     return Caption(
-        title=texts.get("productName", "").removeprefix("NVIDIA ").removeprefix("AMD "),
+        title=_without_vendor(texts.get("productName", "")),
         state="" if well else device.health.state,
         well=well,
         remark=texts.get("profile", ""),
         host_use=device.host_use,
         vendor=device.vendor,
     )
+
+
+def _without_vendor(product: str) -> str:
+    titles = (f"{vendor.title} " for vendor in VENDORS)
+    return next((product.removeprefix(title) for title in titles if product.startswith(title)), product)
 
 
 def _nic_caption(device: agent_pb2.Device) -> Caption:

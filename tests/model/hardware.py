@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from node.inventory.model import Device, DeviceKind, Snapshot, sorted_attributes
+from node.inventory.vendors import vendor_id
 from node.ledger.ledger import wholes_of
 from node.ledger.processes import Process
 from node.rules import Doors, Rule, Selector, rule_for
-from node.vendor_ids import vendor_id
 from tests.node.offer import making
 
 WHOLE_GPUS = tuple(making.gpu(number) for number in range(4))

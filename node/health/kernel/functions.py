@@ -22,8 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from node.health.signal import Condition, Trouble
-from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole
-from node.inventory.retention import is_gone
+from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole, is_gone
 from node.values import Value, value
 
 _PARTS = (DeviceKind.MIG, DeviceKind.PARTITION)

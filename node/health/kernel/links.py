@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from node.health.signal import Condition, Trouble
-from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole, Snapshot
-from node.inventory.retention import is_gone
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, NodeRole, Snapshot, is_gone
 from node.rules import Rule, rule_for
 from node.values import Value, value
 

@@ -103,6 +103,7 @@ class LiveHardware:
                 signatures.mig_instances(str(proc)),
                 signatures.nvidia_module(str(sys), str(proc)),
                 signatures.compute_partitions(str(sys)),
+                signatures.watched_files(str(sys)),
                 signatures.device_files(str(dev_root).rstrip("/")),
             ),
             (

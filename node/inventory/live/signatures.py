@@ -10,27 +10,19 @@ state of an InfiniBand port is asked of its firmware), so they belong into a thr
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
+from node.inventory.pci import ADDRESS
+from node.inventory.sysfs.device_files import DEVICE_FOLDERS
 from node.inventory.sysfs.small_file import KeptFile, Unreadable, inode_of, read_text
+from node.inventory.vendors import VENDORS
 
 T = TypeVar("T")
 
 Signature = Callable[[bool], Hashable]
 """Called with whether hardware may have come or gone."""
 
-_DEVICE_FOLDERS = (
-    ("dev", re.compile(r"nvidia.*|kfd|gdrdrv|vhost-net|uio[0-9]+|iommu")),
-    ("dev/dri", None),
-    ("dev/infiniband", None),
-    ("dev/net", None),
-    ("dev/nvidia-caps", None),
-    ("dev/nvidia-caps-imex-channels", None),
-    ("dev/vfio", None),
-    ("dev/vfio/devices", None),
-)
 _HARDWARE_FOLDERS = (
     "bus/pci/devices",
     "bus/auxiliary/devices",
@@ -39,8 +31,10 @@ _HARDWARE_FOLDERS = (
     "class/infiniband_verbs",
     "class/net",
     "class/vfio",
+    *(folder for vendor in VENDORS for folder in vendor.class_folders),
 )
-_DRIVERS = ("nvidia", "amdgpu", "i915", "xe", "vfio-pci", "mlx5_core", "mlx4_core", "ice", "iavf", "bnxt_en")
+_NIC_DRIVERS = ("vfio-pci", "mlx5_core", "mlx4_core", "ice", "iavf", "bnxt_en")
+_DRIVERS = (*(driver for vendor in VENDORS for driver in vendor.drivers), *_NIC_DRIVERS)
 
 
 def infiniband_ports(sys: str) -> Signature:
@@ -122,9 +116,36 @@ def compute_partitions(sys: str) -> Signature:
     return read
 
 
+def watched_files(sys: str) -> Signature:
+    """Files of bound functions that change without an event (``watched_files`` of a vendor), by their texts.
+
+    Which functions there are is looked at when hardware may have come.
+    """
+    wanted = [(driver, vendor.watched_files) for vendor in VENDORS if vendor.watched_files for driver in vendor.drivers]
+    known: dict[str, tuple[int, tuple[KeptFile, ...]]] = {}
+
+    def read(fresh: bool) -> Hashable:
+        if fresh:
+            found = {
+                f"{folder}/{name}": (inode, names)
+                for driver, names in wanted
+                for folder in (f"{sys}/bus/pci/drivers/{driver}",)
+                for name, inode in _inodes(folder).items()
+                if ADDRESS.fullmatch(name)
+            }
+            for path in known.keys() - found.keys():
+                del known[path]
+            for path, (inode, names) in sorted(found.items()):
+                if path not in known or known[path][0] != inode:
+                    known[path] = (inode, tuple(KeptFile(f"{path}/{name}") for name in names))
+        return tuple([file.read() for _, files in known.values() for file in files])
+
+    return read
+
+
 def device_files(dev_root: str) -> Signature:
     """Device files that devices need, by name and inode; listed again only when their folder was written to."""
-    folders = [(f"{dev_root}/{folder}", wanted) for folder, wanted in _DEVICE_FOLDERS]
+    folders = [(f"{dev_root}/{folder}", wanted) for folder, wanted in DEVICE_FOLDERS]
     # A folder that is missing cannot have come while nothing was written to those that are there.
     there: dict[str, tuple[int, int]] = {}
     files: dict[str, frozenset[tuple[str, int]]] = {}
@@ -140,7 +161,7 @@ def device_files(dev_root: str) -> Signature:
                     continue
                 written[path] = now
                 items = _inodes(path).items()
-                found[path] = frozenset(item for item in items if _matches(wanted, item[0]))
+                found[path] = frozenset(item for item in items if wanted.fullmatch(item[0]))
             listings += found != files
             there, files = written, found
         return listings
@@ -184,10 +205,6 @@ def _infiniband_states(device: str) -> tuple[KeptFile, ...]:
     ports = sorted(_names(f"{device}/ports"))
     infiniband = (port for port in ports if _text(f"{device}/ports/{port}/link_layer") == "InfiniBand")
     return tuple(KeptFile(f"{device}/ports/{port}/state") for port in infiniband)
-
-
-def _matches(wanted: re.Pattern[str] | None, name: str) -> bool:
-    return wanted is None or wanted.fullmatch(name) is not None
 
 
 def _names(folder: str) -> frozenset[str]:

@@ -6,6 +6,7 @@ import os
 import re
 
 from node.inventory.sysfs.small_file import inode_of
+from node.inventory.vendors import VENDORS
 from node.values import Value, value
 
 SUBSYSTEMS = (
@@ -20,16 +21,16 @@ SUBSYSTEMS = (
     "vfio-dev",
     "uio",
     "drm",
-    "kfd",
     "misc",
     "module",
+    *(subsystem for vendor in VENDORS for subsystem in vendor.subsystems),
 )
 """What is listened to; the kernel drops the rest before it reaches the agent where events come from udev."""
 
 _VIRTUAL = "/devices/virtual/"
 _MISC = frozenset({"rdma_cm", "tun", "vfio", "vhost-net"})
 _MODULE = re.compile(
-    r"nvidia.*|gdrdrv|amdgpu|i915|xe|habanalabs|"  # accelerators
+    "|".join(vendor.modules for vendor in VENDORS) + "|"
     r"mlx[45]_.*|ib_.*|rdma_.*|irdma|bnxt_.*|efa|erdma|ionic.*|qed.*|"  # RDMA and the NICs that have it
     r"ice|iavf|i40e|ixgbe.*|igb.*|igc|e1000e?|ena|gve|mana.*|virtio_net|cxgb4.*|enic|sfc|hns.*|hinic.*|rvu_.*|octeon_.*|"
     r"vfio.*|uio.*|vhost.*|tun"  # user-space drivers

@@ -12,7 +12,7 @@ from node.inventory.nics.link import link_type, link_up, port_state, rate_gbps
 from node.inventory.nics.parts import NicPart, NicPort
 from node.inventory.pci import pci_digits, standard_attributes
 
-_VENDORS = {
+NIC_VENDORS = {
     "15b3": "mellanox",
     "8086": "intel",
     "14e4": "broadcom",
@@ -27,12 +27,13 @@ _VENDORS = {
     "1137": "cisco",
     "19e5": "huawei",
 }
+"""Names of NICs' vendors by their PCI ids."""
 
 
 def nic_vendor(pci_vendor: str) -> str:
     """The vendor's name for sysfs' text (``0x15b3`` gives ``mellanox``), else the four digits."""
     digits = pci_digits(pci_vendor)
-    return _VENDORS.get(digits, digits)
+    return NIC_VENDORS.get(digits, digits)
 
 
 def function_attributes(part: NicPart, physical: NicPart | None) -> Pairs:

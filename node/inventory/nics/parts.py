@@ -123,6 +123,7 @@ class _Below:
     def __init__(self, sysfs: SysfsFacts) -> None:
         # A function whose place in the tree is unknown has no path, and owns nothing.
         owners = {function.path for function in sysfs.pci if function.path}
+        self.accelerators = frozenset(each.address for each in sysfs.accelerators)
         self.subfunctions: dict[str, list[SubFunction]] = defaultdict(list)
         for each in sorted(sysfs.subfunctions, key=lambda each: (each.name, each.path)):
             owner = _owner(each.path, owners)
@@ -154,8 +155,11 @@ def _owner(path: str, owners: set[str]) -> str | None:
 
 
 def _may_be_rdma_adapter(function: PciFunction, below: _Below, memory: RememberedNic | None) -> bool:
-    """Whether a function of another class than network's has an RDMA device, or had one that may be in a pod."""
-    if (base_class(function) or 0) >> 8 == DISPLAY_CLASS:
+    """Whether a function of another class than network's has an RDMA device, or had one that may be in a pod.
+
+    The RDMA device of an accelerator is the accelerator's own way to its peers, and is given out with it.
+    """
+    if (base_class(function) or 0) >> 8 == DISPLAY_CLASS or function.address in below.accelerators:
         return False
     return function.path in below.rdma or (memory is not None and bool(memory.rdma))
 

@@ -18,7 +18,7 @@ from node.values import Value, value
 NOT_LISTED = "NOT_LISTED"
 """Error of a GPU that is on the PCI bus with its driver bound, and that NVML does not list."""
 
-_VENDOR = "0x10de"
+PCI_VENDOR = "0x10de"
 _DRIVER = "nvidia"
 _HOST_VGPU = 3
 
@@ -39,7 +39,7 @@ class LocatedGpu(Value):
 
 def nvidia_functions(sysfs: SysfsFacts | None) -> tuple[PciFunction, ...]:
     """NVIDIA's display functions on the PCI bus, whatever driver they have, by address."""
-    found = (function for function in (sysfs.pci if sysfs is not None else ()) if function.vendor.lower() == _VENDOR)
+    found = (function for function in (sysfs.pci if sysfs is not None else ()) if function.vendor.lower() == PCI_VENDOR)
     return tuple(sorted((each for each in found if display_mode(each)), key=lambda each: each.address))
 
 

@@ -9,22 +9,33 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from typing import Protocol
 
 from node.inventory.facts import DeviceFile
 from node.inventory.sysfs.small_file import entries, printable
+from node.inventory.vendor import Vendor
+from node.inventory.vendors import VENDORS
 
-_ANY = re.compile(r".+")
-_FOLDERS = (
-    ("dev", re.compile(r"nvidia.*|kfd|gdrdrv|uio[0-9]+|vhost-net|iommu")),
-    ("dev/dri", _ANY),
-    ("dev/infiniband", re.compile(r"(?:uverbs|umad|issm)[0-9]+|rdma_cm")),
-    ("dev/net", re.compile(r"tun")),
-    ("dev/nvidia-caps", _ANY),
-    ("dev/nvidia-caps-imex-channels", _ANY),
-    ("dev/vfio", re.compile(r"vfio|(?:noiommu-)?[0-9]+")),
-    ("dev/vfio/devices", re.compile(r"(?:noiommu-)?vfio[0-9]+")),
+_SHARED = (
+    ("dev", "uio[0-9]+|vhost-net|iommu"),
+    ("dev/dri", ".+"),
+    ("dev/infiniband", "(?:uverbs|umad|issm)[0-9]+|rdma_cm"),
+    ("dev/net", "tun"),
+    ("dev/vfio", "vfio|(?:noiommu-)?[0-9]+"),
+    ("dev/vfio/devices", "(?:noiommu-)?vfio[0-9]+"),
 )
+
+
+def _folders(vendors: Iterable[Vendor]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    wanted: dict[str, list[str]] = {}
+    for folder, names in (*_SHARED, *(each for vendor in vendors for each in vendor.device_files)):
+        wanted.setdefault(folder, []).append(names)
+    return tuple((folder, re.compile("|".join(names))) for folder, names in sorted(wanted.items()))
+
+
+DEVICE_FOLDERS = _folders(VENDORS)
+"""Folders below the device root, and the names of the files in them that matter."""
 
 
 class StatDevice(Protocol):
@@ -54,7 +65,7 @@ def device_files(root: str, stat_device: StatDevice, errors: list[str]) -> tuple
     """Device files below ``root``/dev, by their paths inside the root, sorted; what failed is a line in ``errors``."""
     base = root.rstrip("/")
     found = []
-    for folder, names in _FOLDERS:
+    for folder, names in DEVICE_FOLDERS:
         for entry in entries(f"{base}/{folder}", errors, absent_is_fine=folder != "dev"):
             if not names.fullmatch(entry.name):
                 continue

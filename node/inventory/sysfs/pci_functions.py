@@ -16,6 +16,7 @@ import re
 from collections.abc import Set as AbstractSet
 
 from node.inventory.facts import PciFunction
+from node.inventory.nvidia.location import PCI_VENDOR
 from node.inventory.pci import ADDRESS
 from node.inventory.sysfs.folder import OPTIONAL, Stamp, SysfsFolder, stamp
 from node.inventory.sysfs.small_file import entries
@@ -26,7 +27,6 @@ _DRM = re.compile(r"(?:card|renderD)[0-9]+")
 _VFIO = re.compile(r"vfio[0-9]+")
 _UIO = re.compile(r"uio[0-9]+")
 _VIRTFN = re.compile(r"virtfn[0-9]{1,5}")
-_NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x03", "0x12")
 """Display controllers and processing accelerators."""
 _NETWORK_CLASS = "0x02"
@@ -109,7 +109,7 @@ class PciFunctions:
 
 def _dull_class(code: str, vendor: str | None) -> bool:
     if code.startswith(_NVSWITCH):
-        return vendor != _NVIDIA
+        return vendor != PCI_VENDOR
     return not code.startswith((*_DISPLAY_CLASSES, _NETWORK_CLASS))
 
 

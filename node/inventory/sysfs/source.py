@@ -13,14 +13,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from node.inventory.facts import NodeFacts, SysfsFacts
-from node.inventory.sysfs.amd import amd_gpus, amd_partitions, kfd_nodes
 from node.inventory.sysfs.device_files import StatDevice, device_files, stat_device
 from node.inventory.sysfs.net_interfaces import NetInterfaces
-from node.inventory.sysfs.nvidia_proc import capabilities, module_version
 from node.inventory.sysfs.pci_functions import PciFunctions, function_of
 from node.inventory.sysfs.rdma_devices import RdmaDevices
 from node.inventory.sysfs.rdma_mode import rdma_exclusive
 from node.inventory.sysfs.subfunctions import SubFunctions
+from node.inventory.vendors import VENDORS
+from node.values import replace
 
 
 class SysfsSource:
@@ -49,26 +49,21 @@ class SysfsSource:
         self._subfunctions = SubFunctions(self._sys)
 
     def read(self) -> NodeFacts:
-        """PCI functions and what is below them, device files, capabilities and the kernel module's version."""
+        """PCI functions and what is below them, device files, and what each vendor's drivers show besides."""
         errors: list[str] = []
         rdma = self._rdma.read(errors)
         pci = self._functions.read({function_of(device.path) for device in rdma}, errors)
-        return NodeFacts(
-            sysfs=SysfsFacts(
-                pci=pci,
-                device_files=device_files(self._dev_root, self._stat, errors),
-                nvidia_capabilities=capabilities(self._proc, errors),
-                nvidia_module_version=module_version(self._sys, self._proc, errors),
-                interfaces=self._interfaces.read(errors),
-                rdma=rdma,
-                subfunctions=self._subfunctions.read(errors),
-                amd_gpus=amd_gpus(self._sys, pci, errors),
-                amd_partitions=amd_partitions(self._sys, errors),
-                kfd=kfd_nodes(self._sys, errors),
-                rdma_exclusive=rdma_exclusive(self._sys, errors) if rdma else None,
-                errors=tuple(errors),
-            )
+        sysfs = SysfsFacts(
+            pci=pci,
+            device_files=device_files(self._dev_root, self._stat, errors),
+            interfaces=self._interfaces.read(errors),
+            rdma=rdma,
+            subfunctions=self._subfunctions.read(errors),
+            rdma_exclusive=rdma_exclusive(self._sys, errors) if rdma else None,
         )
+        for vendor in VENDORS:
+            sysfs = vendor.read_sysfs(sysfs, self._sys, self._proc, errors)
+        return NodeFacts(sysfs=replace(sysfs, errors=tuple(errors)))
 
     def close(self) -> None:
         """Forget what was seen."""

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from driver.devices.view import DraDevice, door_view
+from node.inventory.model import is_gone
 from node.inventory.places import place_of
-from node.inventory.retention import is_gone
 from node.topology.distance import proximity
 from node.topology.model import Cell, Proximity
 from node.topology.packing import CellTree

@@ -11,7 +11,7 @@ from node.edits.model import ContainerEdits, NodeEdit
 from node.edits.nvidia import allocate_edits
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.model import Device, NodeRole
-from node.vendor_ids import vendor_id
+from node.inventory.vendors import vendor_id
 from tests.node.edits.making import FEATURES, gpu, mig, node, without
 from tests.node.edits.making import lacking as without_files
 from tests.node.edits.others import amd, intel, partition, rdma, vfio

@@ -15,9 +15,9 @@ from node.edits.model import ContainerEdits, NodeEdit
 from node.edits.nic import variable
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.model import Device, NodeRole
+from node.inventory.vendors import vendor_id
 from node.offer import OfferedDevice, ResourceOffer
 from node.rules import Rule, is_extended_resource_name
-from node.vendor_ids import vendor_id
 from plugin.servicer import renderer
 from tests.node.edits.making import lacking as without_files
 from tests.node.edits.making import without

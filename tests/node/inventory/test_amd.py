@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from node.health.state import HealthState
-from node.inventory.amd import amd_devices
-from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdLink, KfdNode
+from node.inventory.amd.devices import amd_devices
+from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdLink, KfdNode
 from node.inventory.facts import DeviceFile, NodeFacts, PciFunction, SysfsFacts
 from node.inventory.model import Device, DeviceKind, NodeRole, PeerLink
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from node.inventory.facts import DeviceFile, NodeFacts, PciFunction, SysfsFacts
-from node.inventory.intel import intel_devices
+from node.inventory.intel.vendor import intel_devices
 from node.inventory.model import Device, NodeRole
 
 FLEX = PciFunction(

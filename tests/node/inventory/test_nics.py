@@ -106,8 +106,8 @@ def test_infiniband_controller_is_an_rdma_device() -> None:
 
 
 def test_function_of_another_class_with_an_rdma_device_is_an_rdma_device() -> None:
-    other = nic(class_code="0x120000", vendor="0x1da3")
-    assert only(nics(other, rdma=(rdma(other, "hbl_0"),))).name == "rdma-0000-86-00-0"
+    other = nic(class_code="0x120000", vendor="0x1ded")
+    assert only(nics(other, rdma=(rdma(other, "erdma_0"),))).name == "rdma-0000-86-00-0"
     assert seen(nics(other)) == {}
 
 

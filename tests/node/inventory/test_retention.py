@@ -11,8 +11,8 @@ from node.health.state import Health, HealthState
 from node.inventory.devices import devices_of
 from node.inventory.facts import GpuFacts, NodeFacts, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
-from node.inventory.model import Device, DeviceKind, Snapshot
-from node.inventory.retention import KEPT_SECONDS, is_gone, retained
+from node.inventory.model import Device, DeviceKind, Snapshot, is_gone
+from node.inventory.retention import KEPT_SECONDS, retained
 from node.ledger.offer_context import NOTHING_HELD
 from node.offer import offer
 from node.rules import Door, Rule, Selector

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.inventory.model import Device, DeviceKind
+from node.inventory.vendors import vendor_id
 from node.rules import (
     DeviceIds,
     Rule,
@@ -15,7 +16,6 @@ from node.rules import (
     product_names,
     rule_for,
 )
-from node.vendor_ids import vendor_id
 from tests.node.offer.making import gpu, mig
 
 

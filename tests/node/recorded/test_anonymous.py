@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from hypothesis import given, settings
 
-from node.inventory.amd_facts import KfdNode
+from node.inventory.amd.facts import KfdNode
 from node.inventory.devices import devices_of
 from node.inventory.facts import (
     CallError,

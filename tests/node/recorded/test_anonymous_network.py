@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.inventory.amd_facts import AmdGpu, KfdNode
+from node.inventory.amd.facts import AmdGpu, KfdNode
 from node.inventory.facts import NodeFacts, SysfsFacts
 from node.inventory.net_facts import (
     HostAddress,

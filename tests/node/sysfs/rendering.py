@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from node.inventory.amd_facts import AmdGpu, KfdNode
+from node.inventory.amd.facts import AmdGpu, KfdNode
 from node.inventory.facts import DeviceFile, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice, SubFunction
 from node.inventory.sysfs.source import SysfsSource

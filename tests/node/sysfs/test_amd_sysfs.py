@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdLink, KfdNode
+from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdLink, KfdNode
+from node.inventory.amd.sysfs import amd_gpus, amd_partitions, kfd_nodes
 from node.inventory.facts import PciFunction
-from node.inventory.sysfs.amd import amd_gpus, amd_partitions, kfd_nodes
 
 ADDRESS = "0000:0c:00.0"
 GPU = PciFunction(ADDRESS, f"pci0000:00/{ADDRESS}", "0x120000", "0x1002", "0x74a1", driver="amdgpu")

@@ -87,6 +87,7 @@ def test_without_a_file_there_are_the_defaults() -> None:
         "amd.com/gpu",
         "gpu.intel.com/i915",
         "gpu.intel.com/xe",
+        "habana.ai/gaudi",
     ]
 
 

@@ -37,6 +37,7 @@ OTHERS = (
     Rule("amd.com/gpu", Selector((GPU, PARTITION), ("amd",))),
     Rule("gpu.intel.com/i915", Selector((GPU,), ("intel",), drivers=("i915",))),
     Rule("gpu.intel.com/xe", Selector((GPU,), ("intel",), drivers=("xe",))),
+    Rule("habana.ai/gaudi", Selector((GPU,), ("habana",))),
 )
 HEADER = "apiVersion: ostler.dev/v1alpha1\nkind: Config\n"
 

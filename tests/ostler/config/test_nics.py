@@ -148,7 +148,7 @@ def test_defaults_for_nvidia_do_not_break_the_default_rules_of_others() -> None:
     flags = {"--device-list-strategy": "volume-mounts,cdi-cri", "--cdi-mode": "full", "--cdi-hook": "/usr/bin/hook"}
     nvidia, *others = load(None, {**flags, "--nvidia-driver-root": "/run/nvidia"}, {}).settings.rules
     assert nvidia.edits.hook == "/usr/bin/hook"
-    assert [other.edits for other in others] == [EditOptions((ListStrategy.CDI_CRI,))] * 3
+    assert [other.edits for other in others] == [EditOptions((ListStrategy.CDI_CRI,))] * 4
 
 
 def test_nics_are_no_default() -> None:

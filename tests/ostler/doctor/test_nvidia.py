@@ -7,21 +7,23 @@ from pathlib import Path
 import pytest
 
 from node.edits.options import ListStrategy
-from node.inventory.facts import DeviceFile, PciFunction
+from node.inventory.amd import vendor
+from node.inventory.facts import AcceleratorFacts, DeviceFile, PciFunction, SysfsFacts
+from node.inventory.habana.vendor import HABANA
 from node.values import replace
 from ostler.doctor.container_runtime import Runtime
-from ostler.doctor.drivers import judge_amd
+from ostler.doctor.drivers import judge_driver
 from ostler.doctor.node import NodeView
 from ostler.doctor.nvidia_driver import judge_binding, judge_module, judge_nouveau
 from ostler.doctor.nvidia_files import Expected, Found, expected_files, judge_files, judge_links
 from ostler.doctor.nvidia_runtime import RuntimeOptions, judge
-from ostler.doctor.verdict import Verdict
+from ostler.doctor.verdict import Finding, Verdict
 from tests.node.sysfs.tree import H100, Tree
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
 GPU = PciFunction("0000:1b:00.0", "pci0000:15/0000:1b:00.0", "0x030200", "0x10de", "0x2330", driver="nvidia")
 RECORDED = ("nvidia-module", "nvidia-binding", "nouveau", "nvml", "nvidia-versions", "nvidia-device-files",
-            "nvidia-char-links", "nvidia-runtime", "amd-driver", "uevents", "rtnetlink")  # fmt: skip
+            "nvidia-char-links", "nvidia-runtime", "amd-driver", "habana-driver", "uevents", "rtnetlink")  # fmt: skip
 
 
 def gpu_node(root: Path, *, driver: str | None = "nvidia", module: bool = True) -> tuple[Tree, NodeView]:
@@ -225,6 +227,10 @@ AMD = PciFunction(
 KFD = DeviceFile("/dev/kfd", "c", 234, 0)
 
 
+def judge_amd(gpus: list[PciFunction], files: list[DeviceFile]) -> Finding:
+    return judge_driver(vendor.AMD, gpus, SysfsFacts(device_files=tuple(files)))
+
+
 def test_amd_gpus_with_kfd_are_well() -> None:
     says(judge_amd([AMD], [KFD]), Verdict.OK, "1 AMD GPUs are bound to amdgpu")
 
@@ -234,6 +240,18 @@ def test_amd_gpus_without_driver_kfd_or_render_node_are_told() -> None:
     says(judge_amd([AMD], []), Verdict.FAILED, "/dev/kfd is missing", "see 'dmesg' for kfd")
     says(judge_amd([replace(AMD, drm=("card0",))], [KFD]), Verdict.WARNING, "no render node for 0000:c1:00.0", "dmesg")
     says(judge_amd([replace(AMD, driver="vfio-pci")], []), Verdict.SKIPPED, "every AMD GPU is bound to vfio-pci")
+
+
+GAUDI = PciFunction("0000:33:00.0", "pci0000:30/0000:33:00.0", "0x120000", "0x1da3", "0x1020", driver="habanalabs")
+
+
+def test_gaudi_cards_need_their_driver_and_its_entries_in_sysfs() -> None:
+    known = SysfsFacts(accelerators=(AcceleratorFacts(GAUDI.address, ("accel0",)),))
+    bare = [replace(GAUDI, driver=None)]
+    says(judge_driver(HABANA, [GAUDI], known), Verdict.OK, "1 Intel Gaudi GPUs are bound to habanalabs")
+    says(judge_driver(HABANA, bare, known), Verdict.FAILED, "none bound to habanalabs", "modprobe habanalabs")
+    says(judge_driver(HABANA, [GAUDI], SysfsFacts()), Verdict.WARNING, "no entry in /sys/class/accel", "dmesg")
+    says(judge_driver(HABANA, [], known), Verdict.SKIPPED, "no Intel Gaudi GPU")
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -7,18 +7,20 @@ decides from the same attributes as for NICs.
 
 from __future__ import annotations
 
+import re
+
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.drm_nodes import DrmNodes
 from node.inventory.facts import NodeFacts, PciFunction
-from node.inventory.model import AttributeValue, Device, DeviceKind, sorted_attributes
+from node.inventory.model import AttributeValue, Device, DeviceKind, NodeRole, sorted_attributes
 from node.inventory.pci import address_label, base_class, display_mode, numa_node, standard_attributes
+from node.inventory.vendor import Vendor, VendorResource
 
-VENDOR = "intel"
-
-_INTEL = "0x8086"
+_PCI_VENDOR = "0x8086"
 _OTHER_DISPLAY = 0x0380
 """Data centre GPUs have no display and are of this class."""
 _DRIVERS = ("i915", "xe")
+_CARD = re.compile(r"/dev/dri/(card\d+)")
 
 
 def intel_devices(facts: NodeFacts) -> list[Device]:
@@ -26,11 +28,14 @@ def intel_devices(facts: NodeFacts) -> list[Device]:
     if facts.sysfs is None:
         return []
     nodes = DrmNodes(facts.sysfs)
-    return [_device(function, nodes) for function in facts.sysfs.pci if function.vendor == _INTEL and _is_gpu(function)]
+    return [
+        _device(function, nodes) for function in facts.sysfs.pci if function.vendor == _PCI_VENDOR and _is_gpu(function)
+    ]
 
 
 def _is_gpu(function: PciFunction) -> bool:
-    return display_mode(function) is not None or base_class(function) == _OTHER_DISPLAY
+    of_class = display_mode(function) is not None or base_class(function) == _OTHER_DISPLAY
+    return of_class and function.vendor == _PCI_VENDOR
 
 
 def _device(function: PciFunction, drm: DrmNodes) -> Device:
@@ -39,7 +44,7 @@ def _device(function: PciFunction, drm: DrmNodes) -> Device:
     return Device(
         name=f"gpu-{address_label(function.address)}",
         kind=DeviceKind.GPU,
-        vendor=VENDOR,
+        vendor="intel",
         index=cards[0] if cards else None,
         pci_address=function.address,
         numa_node=numa_node(function),
@@ -68,3 +73,23 @@ def _undriven(function: PciFunction) -> Health:
     found = f"the driver {function.driver} is bound to it" if function.driver else "no driver is bound to it"
     reason = f"{found}, it needs {' or '.join(_DRIVERS)}"
     return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC)
+
+
+def _id_of(device: Device) -> str | None:
+    """``card0-0``, as Intel's plugin counts shares."""
+    cards = (_CARD.fullmatch(node.path) for node in device.nodes_of(NodeRole.DEVICE))
+    return next((f"{card[1]}-0" for card in cards if card is not None), None)
+
+
+INTEL = Vendor(
+    name="intel",
+    title="Intel",
+    pci_vendor=_PCI_VENDOR,
+    drivers=_DRIVERS,
+    devices=lambda facts, _: intel_devices(facts),
+    resources=tuple(VendorResource(f"gpu.intel.com/{driver}", drivers=(driver,)) for driver in _DRIVERS),
+    dra_driver="gpu.intel.com",
+    cdi_class="intel-gpu",
+    id_of=_id_of,
+    modules="|".join(_DRIVERS),
+)

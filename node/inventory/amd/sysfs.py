@@ -10,11 +10,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdLink, KfdNode
+from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdLink, KfdNode
 from node.inventory.facts import PciFunction
 from node.inventory.sysfs.small_file import Unreadable, entries, read_text
 
-AMD = "0x1002"
+PCI_VENDOR = "0x1002"
 
 _DRM = r"(?:card|renderD)[0-9]+"
 _PARTITION = r"amdgpu_xcp_?[0-9]+"
@@ -27,7 +27,7 @@ def amd_gpus(sys: str, functions: Iterable[PciFunction], errors: list[str]) -> t
     return tuple(
         _gpu(f"{sys}/bus/pci/devices/{function.address}", function.address, errors)
         for function in functions
-        if function.vendor == AMD and function.driver == "amdgpu"
+        if function.vendor == PCI_VENDOR and function.driver == "amdgpu"
     )
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from node.health.state import Health, HealthState, Recovery
-from node.inventory.amd_facts import AmdGpu, AmdPartition, KfdNode
+from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdNode
+from node.inventory.amd.sysfs import PCI_VENDOR
 from node.inventory.drm_nodes import DrmNodes
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.model import (
@@ -26,7 +27,6 @@ from node.inventory.model import (
     sorted_capacity,
 )
 from node.inventory.pci import address_label, display_mode, numa_node, standard_attributes
-from node.inventory.sysfs.amd import AMD
 from node.values import Value, value
 
 VENDOR = "amd"
@@ -42,7 +42,7 @@ def amd_devices(facts: NodeFacts) -> list[Device]:
     """All AMD GPUs, each followed by its partitions."""
     if facts.sysfs is None:
         return []
-    functions = [function for function in facts.sysfs.pci if function.vendor == AMD and _is_gpu(function)]
+    functions = [function for function in facts.sysfs.pci if function.vendor == PCI_VENDOR and _is_gpu(function)]
     functions.sort(key=lambda function: function.address)
     kfd = _kfd_by_address(facts.sysfs.kfd, {function.address for function in functions})
     assembly = _Assembly(facts.sysfs, kfd, DrmNodes(facts.sysfs, "/dev/kfd"))
@@ -66,6 +66,11 @@ def _kfd_by_address(nodes: Iterable[KfdNode], functions: set[str]) -> dict[str, 
     for parts in found.values():
         parts.sort(key=lambda part: (part.number, part.node.node))
     return found
+
+
+def address_of(node: KfdNode) -> str:
+    """The PCI address that a compute node's location says; by older kernels a partition's number is its function."""
+    return _address(node.domain, node.location_id & 0xFFFF)
 
 
 def _address(domain: int, place: int) -> str:

@@ -1,0 +1,1 @@
+"""Intel GPUs: what they are and how containers get them."""
