@@ -1,18 +1,87 @@
-"""Makes the nodes of a tree: numbers, places, balanced chains and expanded macros."""
+"""What the parser holds while it reads, and the nodes made of it: numbers, places, balanced chains, expanded macros."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from scheduling.cel import tree
 from scheduling.cel.errors import Issue, SyntaxFault
 from scheduling.cel.lexer import Token
 from scheduling.cel.macros import Expander, Key, MacroMisused
-from scheduling.cel.pieces import Construct, Operand
-from scheduling.cel.syntax import Ast, Call, Entry, Expr, Field, ListLiteral, MapLiteral, MessageLiteral
+from scheduling.cel.syntax import Ast, Call, Entry, Expr, Field, ListLiteral, MapLiteral, MessageLiteral, copy
 
 MAX_NODES = 250_000
 """A limit of our own: a macro may repeat its target, so a short text can mean a tree of astronomic size."""
+
+
+RESERVED = frozenset(
+    (
+        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop"),
+        *("package", "namespace", "null", "return", "true", "var", "void", "while"),
+    )
+)
+"""Words that are no names, though fields may be called so."""
+
+RELATION, SUM, PRODUCT = 1, 2, 3
+_FUNCTIONS = (
+    (RELATION, {"==": "_==_", "!=": "_!=_", "<": "_<_", "<=": "_<=_", ">": "_>_", ">=": "_>=_", "in": "@in"}),
+    (SUM, {"+": "_+_", "-": "_-_"}),
+    (PRODUCT, {"*": "_*_", "/": "_/_", "%": "_%_"}),
+)
+BINARY = {sign: (precedence, name) for precedence, names in _FUNCTIONS for sign, name in names.items()}
+"""The precedence and the function of each binary operator but `&&` and `||`."""
+
+
+@dataclass(slots=True)
+class Operand:
+    """A piece that was read. `height`: operators on the longest path below; `start`, `end`: with its parentheses."""
+
+    node: Expr
+    height: int
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Construct:
+    """Something open that waits for expressions: the whole, a bracket, a call, a literal, or the rest of `? :`."""
+
+    kind: str  # whole ( index call list map message else
+    token: Token
+    start: int
+    target: Operand | None = None
+    name: str = ""
+    optional: bool = False
+    items: list[Operand] = field(default_factory=list)
+    optionals: set[int] = field(default_factory=set)
+    keys: list[tuple[int, Operand | str, bool]] = field(default_factory=list)  # number, key or field, optional
+
+
+@dataclass(slots=True)
+class Level:
+    """An expression that is being read, up to the end of its construct's part.
+
+    `relations`, `sums`: how many comparisons and arithmetic expressions are open around it.
+    """
+
+    construct: Construct
+    depth: int
+    relations: int
+    sums: int
+    prefix: tuple[str, Token, int] | None = None
+    operands: list[Operand] = field(default_factory=list)
+    operators: list[tuple[int, str, Token]] = field(default_factory=list)
+    conjuncts: list[Operand] = field(default_factory=list)
+    ands: list[Token] = field(default_factory=list)
+    disjuncts: list[Operand] = field(default_factory=list)
+    ors: list[Token] = field(default_factory=list)
+    condition: Operand | None = None
+    question: Token | None = None
+
+    def open(self) -> tuple[int, int]:
+        """How many comparisons and arithmetic expressions are open here, those around it included."""
+        comparisons = sum(1 for precedence, _, _ in self.operators if precedence == RELATION)
+        return self.relations + comparisons, self.sums + len(self.operators) - comparisons
 
 
 class Builder:
@@ -40,7 +109,7 @@ class Builder:
 
     def duplicate(self, node: Expr) -> Expr:
         """For macros: the same expression with numbers of its own, at its own place."""
-        return tree.copy(node, lambda old: self.new(self._offsets[old], *self._spans[old]))
+        return copy(node, lambda old: self.new(self._offsets[old], *self._spans[old]))
 
     def balanced(self, function: str, terms: Sequence[Operand], operators: Sequence[Token]) -> Operand:
         """A chain of `&&` or `||` as a tree of the least depth."""

@@ -3,6 +3,9 @@
 With one or two arguments all of them are evaluated and the call is charged even when one failed. With more, or where
 an implementation takes all arguments at once (`variadic`), evaluation stops at the first failed argument and the call
 is charged only if that was the last one.
+
+Where the checker could not choose an overload, the types of the values do. The rule is cel-go's: a value is accepted by
+the name of its type, a container by its first entry besides.
 """
 
 from __future__ import annotations
@@ -11,10 +14,25 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from scheduling.cel.frame import UNSET, Frame, Run, charge
+from scheduling.cel.library.function import Overload
 from scheduling.cel.library.prices import TEXT, Cost
 from scheduling.cel.library.standard import equality, equality_cost, smaller_cost
-from scheduling.cel.relations import equal
-from scheduling.cel.values import Fault, Function, TooExpensive, Value, size_of
+from scheduling.cel.relations import equal, integer_keys, map_key, unmap_key
+from scheduling.cel.types import Kind, Type
+from scheduling.cel.values import (
+    Fault,
+    Function,
+    TooExpensive,
+    TypeValue,
+    Value,
+    elements,
+    is_list,
+    is_map,
+    list_size,
+    no_such_overload,
+    size_of,
+    type_name,
+)
 
 _LONGEST_KEPT = 1000
 """A result of constants is kept up to this size; what is longer is made anew each time."""
@@ -186,5 +204,79 @@ def not_strictly_false(argument: Run) -> Run:
             value = True
         charge(frame, 1)
         return value is not False
+
+    return run
+
+
+def members_of(entries: Value) -> frozenset[object] | None:
+    """What a constant list holds, as keys, numbers as all the numbers they equal; None if it is no set."""
+    if not is_list(entries):
+        return None
+    members: set[object] = set()
+    for each in elements(entries):
+        if not isinstance(each, bool | int | float | str):
+            return None
+        members.add(map_key(each))
+        if not isinstance(each, str | bool):
+            members.update(integer_keys(each))
+            members.add(map_key(float(each)))
+    return frozenset(members)
+
+
+_ANYTHING = frozenset((Kind.DYN, Kind.ANY, Kind.PARAMETER))
+
+
+def accepts(declared: Type, value: Value) -> bool:
+    """Whether a value may be an argument of the declared type; containers are judged by their first entry."""
+    kind = declared.kind
+    while kind is Kind.LIST:
+        if not is_list(value):
+            return False
+        if not list_size(value):
+            return True
+        value = elements(value)[0]
+        declared = declared.parameters[0]
+        kind = declared.kind
+    if kind in _ANYTHING:
+        return True
+    if kind is Kind.MAP:
+        if not is_map(value):
+            return False
+        for stored, entry in value.items():  # type: ignore[attr-defined]
+            return accepts(declared.parameters[0], unmap_key(stored)) and accepts(declared.parameters[1], entry)
+        return True
+    if kind is Kind.TYPE:
+        return type(value) is TypeValue
+    return declared.name == type_name(value)
+
+
+def guarded(overload: Overload, call: Function, static: Sequence[Type]) -> Function:
+    """The implementation, with a look at the types of arguments that the checker could not tell."""
+    checks = [
+        (position, declared)
+        for position, (declared, known) in enumerate(zip(overload.accepts, static, strict=True))
+        if declared != known and declared.kind not in _ANYTHING
+    ]
+    if not checks:
+        return call
+
+    def run(*arguments: Value) -> Value:
+        for position, declared in checks:
+            if not accepts(declared, arguments[position]):
+                raise no_such_overload(overload.function, *arguments)
+        return call(*arguments)
+
+    return run
+
+
+def dispatched(function: str, overloads: Sequence[tuple[Overload, Function]], count: int) -> Function:
+    """One of several implementations, by the types at run time."""
+    candidates = [each for each in overloads if len(each[0].accepts) == count]
+
+    def run(*arguments: Value) -> Value:
+        for overload, call in candidates:
+            if all(accepts(declared, value) for declared, value in zip(overload.accepts, arguments, strict=True)):
+                return call(*arguments)
+        raise no_such_overload(function, *arguments)
 
     return run

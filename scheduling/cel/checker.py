@@ -3,22 +3,20 @@
 The rules are those of Kubernetes' CEL: what compiles there compiles here, with the same types and the same overloads
 in the same order.
 
-The walk is a list of steps instead of recursion (see `tree`): a step looks at a node and puts the steps for the nodes
+The walk is a list of steps instead of recursion (see `syntax`): a step looks at a node and puts the steps for the nodes
 below it, and for what is to be done after them, in front. After an issue the checking goes on with the type of an
 error, which agrees with everything, so that one mistake is told once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from scheduling.cel import advice
-from scheduling.cel.checked import Checked, Reference
 from scheduling.cel.environment import Environment
 from scheduling.cel.errors import Issue, TypeFault
 from scheduling.cel.library.function import Overload
-from scheduling.cel.resolution import resolve
-from scheduling.cel.scopes import Scopes, loop_variables
 from scheduling.cel.syntax import (
     Ast,
     Call,
@@ -31,8 +29,9 @@ from scheduling.cel.syntax import (
     MessageLiteral,
     Select,
     Uint,
+    children,
+    qualified_name,
 )
-from scheduling.cel.tree import children, qualified_name
 from scheduling.cel.types import (
     BOOL,
     BYTES,
@@ -50,7 +49,7 @@ from scheduling.cel.types import (
     map_of,
     optional_of,
 )
-from scheduling.cel.unification import TypeTooDeep, Unifier, is_dynamic, unwrapped
+from scheduling.cel.unification import TypeTooDeep, Unifier, is_dynamic, loop_variables, resolve, unwrapped
 
 _MOST_ISSUES = 20
 
@@ -63,6 +62,29 @@ _LITERALS: dict[type, Type] = {
     bytes: BYTES,
     type(None): NULL,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a node of a checked tree refers to.
+
+    For a name (an identifier, or a selection that is a qualified name): `name` in full and no overloads. For a call:
+    the identifiers of the overloads that are possible by the static types of the arguments, in declaration order;
+    `name` is empty, except for a function that was written with a namespace (`optional.of`): there the full name.
+    """
+
+    name: str = ""
+    overloads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A tree that passed the checker. `types` has every node, by number; `result` is the type of the root."""
+
+    ast: Ast
+    types: Mapping[int, Type]
+    references: Mapping[int, Reference]
+    result: Type
 
 
 def check(ast: Ast, environment: Environment) -> Checked:
@@ -81,7 +103,7 @@ class _Checker:
         self.unifier = Unifier()
         self.types: dict[int, Type] = {}
         self.references: dict[int, Reference] = {}
-        self.scopes = Scopes()
+        self.scopes: list[Mapping[str, Type]] = []  # of the folds that are open, from the outside in
         self.issues: list[Issue] = []
         self.steps: list[tuple[Callable[..., None], Expr]] = []
 
@@ -134,6 +156,11 @@ class _Checker:
 
     # --- names
 
+    def _local(self, name: str) -> Type | None:
+        """The type of a loop variable, looked for from the inside out; a dot before the name is ignored."""
+        name = name.removeprefix(".")
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
     def literal(self, node: Literal) -> None:
         """Starts with a literal."""
         self.types[node.id] = _LITERALS[type(node.value)]
@@ -141,7 +168,7 @@ class _Checker:
     def identifier(self, node: Identifier) -> None:
         """Starts with a name."""
         name = node.name
-        local = self.scopes.find(name)
+        local = self._local(name)
         if local is not None and not name.startswith("."):
             self.references[node.id] = Reference(name)
             self.types[node.id] = local
@@ -164,7 +191,7 @@ class _Checker:
         name = qualified_name(node)
         if name is not None:
             first = name.partition(".")[0] if not name.startswith(".") else name.split(".")[1]
-            local = self.scopes.find(first)
+            local = self._local(first)
             if (local is None or name.startswith(".")) and self._global(node, name, shadowed=local is not None):
                 return
         self._then((self._start, node.operand), (self._selected, node))
@@ -363,18 +390,18 @@ class _Checker:
         elif over.kind is Kind.PARAMETER:
             self.unifier.agree(DYN, over)
         first, second = found
-        self.scopes.enter({node.accumulator: self._type(node.initial)})
-        self.scopes.enter({node.variable: first, node.variable2: second} if node.variable2 else {node.variable: first})
+        self.scopes.append({node.accumulator: self._type(node.initial)})
+        self.scopes.append({node.variable: first, node.variable2: second} if node.variable2 else {node.variable: first})
 
     def _condition_checked(self, node: Comprehension) -> None:
         self._require(node.condition, BOOL)
 
     def _step_checked(self, node: Comprehension) -> None:
         self._require(node.step, self._type(node.initial))
-        self.scopes.leave()
+        self.scopes.pop()
 
     def _leave(self, node: Comprehension) -> None:
-        self.scopes.leave()
+        self.scopes.pop()
         self._set(node, self.unifier.resolved(self._type(node.result)))
 
     def _require(self, node: Expr, wanted: Type) -> None:

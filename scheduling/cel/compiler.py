@@ -3,20 +3,24 @@
 Results are remembered, errors too: a scheduler compiles the selectors of every class and claim for every node. Kinds
 of errors are Kubernetes': `Invalid` for what is wrong with an expression, `Internal` for what shows only when its
 constants are computed (`int("x")`), which Kubernetes does after all checks.
+
+The memory is bounded by what programs take, not by their number. A program takes about a kilobyte for each node of its
+tree, and macros make large trees of short texts: a thousand programs may be some megabytes or all the memory there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from threading import Lock
+from typing import Generic, TypeVar
 
 from scheduling.cel import advice
-from scheduling.cel.checked import Checked
-from scheduling.cel.checker import check
+from scheduling.cel.checker import Checked, check
 from scheduling.cel.environment import Features, environment
 from scheduling.cel.errors import CompileError, EvaluationError, Issue, SyntaxFault, TypeFault
 from scheduling.cel.parser import parse
 from scheduling.cel.program import Program
-from scheduling.cel.program_cache import ProgramCache
 from scheduling.cel.syntax import place_at
 from scheduling.cel.types import BOOL
 from scheduling.cel.unification import same
@@ -28,7 +32,39 @@ _REMEMBERED = 200_000
 _TEXT_PER_NODE = 100
 """Characters of an expression that count as much as one node."""
 
+T = TypeVar("T")
+
+
+class ProgramCache(Generic[T]):
+    """What was made for each key; the least recently used is forgotten first. Safe to use from threads."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: the largest sum of weights that is kept."""
+        self._limit = limit
+        self._weight = 0
+        self._kept: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
+        """What was made for the key; `make` gives it and its weight. Threads may make the same at once."""
+        with self._lock:
+            known = self._kept.get(key)
+            if known is not None:
+                self._kept.move_to_end(key)
+                return known[0]
+        made, weight = make()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = (made, weight)
+                self._weight += weight
+            while self._weight > self._limit:
+                _, (_, lost) = self._kept.popitem(last=False)
+                self._weight -= lost
+        return made
+
+
 _DEFAULTS = Features()
+_PROGRAMS: ProgramCache[Program | CompileError] = ProgramCache(_REMEMBERED)
 
 
 def compile(expression: str, features: Features = _DEFAULTS) -> Program:  # noqa: A001 (CEL's word)
@@ -41,9 +77,6 @@ def compile(expression: str, features: Features = _DEFAULTS) -> Program:  # noqa
     if isinstance(found, CompileError):
         raise CompileError(found.expression, found.message, found.place, found.kind, found.others) from found.__cause__
     return found
-
-
-_PROGRAMS: ProgramCache[Program | CompileError] = ProgramCache(_REMEMBERED)
 
 
 def _compiled(expression: str, features: Features) -> tuple[Program | CompileError, int]:

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from scheduling.cel.declared import CONSTANTS, MESSAGES, NAMED_TYPES
 from scheduling.cel.library import (
     authorization,
     cidr,
@@ -36,6 +35,7 @@ from scheduling.cel.library import (
 )
 from scheduling.cel.library.function import Library, Overload
 from scheduling.cel.library.prices import ONE_UNIT, Price
+from scheduling.cel.messages import CONSTANTS, MESSAGES, NAMED_TYPES
 from scheduling.cel.types import ANY, BOOL, DEVICE, DYN, INT, QUANTITY, STRING, Type, map_of, type_of
 
 

@@ -11,10 +11,22 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from scheduling.cel.checked import Checked
+from scheduling.cel.checker import Checked
 from scheduling.cel.environment import overloads
-from scheduling.cel.library.prices import LIST, MAP, MESSAGE, CallEstimate, CallOperand
-from scheduling.cel.ranges import EMPTY, NOTHING, ONE, UNKNOWN, Range, exactly, part_size
+from scheduling.cel.library.prices import (
+    EMPTY,
+    LIST,
+    MAP,
+    MESSAGE,
+    NOTHING,
+    ONE,
+    UNKNOWN,
+    CallEstimate,
+    CallOperand,
+    Range,
+    exactly,
+    part_size,
+)
 from scheduling.cel.syntax import (
     Call,
     Comprehension,
@@ -25,8 +37,8 @@ from scheduling.cel.syntax import (
     MapLiteral,
     MessageLiteral,
     Select,
+    is_bind,
 )
-from scheduling.cel.tree import is_bind
 from scheduling.cel.types import DYN, Kind, Type
 from scheduling.cel.unification import unwrapped
 

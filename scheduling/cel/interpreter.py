@@ -13,23 +13,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from scheduling.cel.calls import binary, constant_call, differs, equals, member_of, not_strictly_false, unary, variadic
-from scheduling.cel.checked import Checked, Reference
-from scheduling.cel.constructions import new_list, new_map, new_message
-from scheduling.cel.declared import CONSTANTS
-from scheduling.cel.dispatch import dispatched, guarded
+from scheduling.cel.calls import (
+    binary,
+    constant_call,
+    differs,
+    dispatched,
+    equals,
+    guarded,
+    member_of,
+    members_of,
+    not_strictly_false,
+    unary,
+    variadic,
+)
+from scheduling.cel.checker import Checked, Reference
+from scheduling.cel.constructs import Loop, fold, junction, new_list, new_map, new_message, optional_or
 from scheduling.cel.environment import overloads, price_by_name
-from scheduling.cel.folds import Loop, fold
 from scheduling.cel.frame import Frame, Run
 from scheduling.cel.library.conversions import CONVERSIONS
 from scheduling.cel.library.regex import MissingLibrary, has_patterns, with_pattern
-from scheduling.cel.logic import junction, optional_or
-from scheduling.cel.mappings import map_key
-from scheduling.cel.membership import members_of
-from scheduling.cel.messages import NAMED
-from scheduling.cel.nodes import Constant, Node, Plan, PlanFault, constant_of, evaluated, values_of
-from scheduling.cel.selections import QUALIFIERS, Attribute, Qualifier, accumulator, resolver, slot
+from scheduling.cel.messages import CONSTANTS, NAMED
+from scheduling.cel.relations import map_key
+from scheduling.cel.selections import QUALIFIERS, Attribute, Qualifier, accumulator, evaluator, resolver, slot
 from scheduling.cel.syntax import (
     Call,
     Comprehension,
@@ -40,14 +47,70 @@ from scheduling.cel.syntax import (
     MapLiteral,
     MessageLiteral,
     Select,
+    Uint,
+    depth_of,
 )
-from scheduling.cel.tree import depth_of
 from scheduling.cel.types import DYN, Kind
-from scheduling.cel.values import Fault, Function, Stop, TypeValue, Value, refill
+from scheduling.cel.values import Fault, Function, Stop, TypeValue, Unsigned, Value, refill
 
 _FRAMES_PER_LEVEL = 4
 """Python calls that one level of a tree takes, at most, in planning and in evaluation."""
 _USUAL_DEPTH = 60
+
+
+class PlanFault(Exception):
+    """The expression cannot be made ready. `node` is where, as far as it is known."""
+
+    def __init__(self, message: str, node: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.node = node
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A planned node that is a value."""
+
+    value: Value
+
+
+Node = Constant | Attribute | Run
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A compiled expression: evaluate with `run(Frame(device, limit, slots))`."""
+
+    run: Run
+    slots: int
+
+
+def evaluated(node: Node) -> Run:
+    """The closure that evaluates a planned node and charges for it."""
+    if isinstance(node, Constant):
+        return _constant(node.value)
+    if isinstance(node, Attribute):
+        return evaluator(node)
+    return node
+
+
+def _constant(value: Value) -> Run:
+    return lambda _frame: value
+
+
+def constant_of(literal: Literal) -> Value:
+    """The value of a literal."""
+    return Unsigned(literal.value.value) if isinstance(literal.value, Uint) else literal.value
+
+
+def values_of(planned: Sequence[Node]) -> list[Value]:
+    """The values of nodes that are all constants, else an empty list."""
+    values: list[Value] = []
+    for each in planned:
+        if not isinstance(each, Constant):
+            return []
+        values.append(each.value)
+    return values
 
 
 def plan(checked: Checked) -> Plan:

@@ -1,8 +1,12 @@
-"""The words of an expression: source text to tokens.
+"""The words of an expression: source text to tokens, and the values of those that are literals.
 
 One regular expression, written so that the first alternative that matches is also the longest, as the specification
 demands. It never backtracks over more than the word at hand, so the time is linear in the length of the source. The
 first thing that is no word ends the reading: what follows it would only be noise to a reader of the message.
+
+Literals follow the specification: integers of 64 bits, strings of code points that may not be surrogates, line ends
+inside of literals read as one line feed. Escapes of `\\x` and of three octal digits mean a code point in a string and a
+byte in a byte sequence.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from scheduling.cel.errors import Issue, SyntaxFault
+from scheduling.cel.errors import Issue, SyntaxFault, shortened
+from scheduling.cel.syntax import Uint
+from scheduling.cel.types import INT_MAX, INT_MIN, UINT_MAX
 
 _ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
 
@@ -107,3 +113,124 @@ def _unreadable(character: str) -> str:
         hint = "names consist of the letters A to Z, digits and '_'; anything else belongs into a string"
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
     return f"unexpected character {shown!r}" + (f": {hint}" if hint else "")
+
+
+_ESCAPED = re.compile(r"\\(?:([0-3][0-7]{2})|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+
+_SHORT = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class BadLiteral(ValueError):
+    """A literal that has the form but no value."""
+
+
+class NoLiteral(ValueError):
+    """A word that is no literal at all."""
+
+
+def value_of(kind: str, text: str, *, negative: bool) -> bool | int | Uint | float | str | bytes | None:
+    """The value of a token (see `lexer.Token`); `negative` for an int or float behind a minus.
+
+    Raises `BadLiteral`, and `NoLiteral` for tokens of other kinds.
+    """
+    match kind:
+        case "string":
+            return string_value(text)
+        case "int":
+            return int_value(text, negative=negative)
+        case "true" | "false":
+            return kind == "true"
+        case "float":
+            return float_value(text, negative=negative)
+        case "null":
+            return None
+        case "uint":
+            return Uint(uint_value(text))
+        case "bytes":
+            return bytes_value(text)
+    raise NoLiteral(text)
+
+
+def int_value(text: str, *, negative: bool = False) -> int:
+    """The value of an integer literal, decimal or with `0x`; `BadLiteral` beyond 64 bits."""
+    value = _whole(text) * (-1 if negative else 1)
+    if not INT_MIN <= value <= INT_MAX:
+        raise BadLiteral(f"integer {'-' if negative else ''}{shortened(text, 30)} does not fit into 64 bits")
+    return value
+
+
+def uint_value(text: str) -> int:
+    """The value of a literal like `1u`; `BadLiteral` beyond 64 bits."""
+    value = _whole(text[:-1])
+    if value > UINT_MAX:
+        raise BadLiteral(f"unsigned integer {shortened(text, 30)} does not fit into 64 bits")
+    return value
+
+
+def float_value(text: str, *, negative: bool = False) -> float:
+    """The value of a floating point literal; `BadLiteral` for one that is too large."""
+    value = float(text)
+    if value == float("inf"):
+        raise BadLiteral(f"number {shortened(text, 30)} is too large")
+    return -value if negative else value
+
+
+def string_value(text: str) -> str:
+    """The value of a string literal with its quotes; `BadLiteral` for an escape that names no character."""
+    content, raw = _content(text)
+    if raw or "\\" not in content:
+        return content
+    return _ESCAPED.sub(_character, content)
+
+
+def bytes_value(text: str) -> bytes:
+    """The value of a byte literal with its `b` and quotes; `BadLiteral` for an escape that names no byte."""
+    content, raw = _content(text[1:])
+    if raw or "\\" not in content:
+        return content.encode("utf-8")
+    result = bytearray()
+    position = 0
+    for found in _ESCAPED.finditer(content):
+        result += content[position : found.start()].encode("utf-8")
+        result += _byte(found)
+        position = found.end()
+    return bytes(result + content[position:].encode("utf-8"))
+
+
+def _whole(text: str) -> int:
+    if text.startswith("0x"):
+        return int(text, 16)
+    digits = text.lstrip("0") or "0"
+    if len(digits) > 20:  # no 64-bit number is longer, and Python refuses to read very long ones
+        return UINT_MAX + 1
+    return int(digits)
+
+
+def _content(text: str) -> tuple[str, bool]:
+    raw = text[0] in "rR"
+    if raw:
+        text = text[1:]
+    width = 3 if len(text) >= 6 and text[:3] in ('"""', "'''") else 1
+    content = text[width:-width]
+    if "\r" in content:
+        content = content.replace("\r\n", "\n").replace("\r", "\n")
+    return content, raw
+
+
+def _character(found: re.Match[str]) -> str:
+    octal, hexadecimal, short, long, simple = found.groups()
+    if simple is not None:
+        return _SHORT.get(simple, simple)
+    code = int(octal, 8) if octal is not None else int(hexadecimal or short or long, 16)
+    if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        raise BadLiteral(f"escape {found.group()} names no character")
+    return chr(code)
+
+
+def _byte(found: re.Match[str]) -> bytes:
+    octal, hexadecimal, short, long, simple = found.groups()
+    if simple is not None:
+        return _SHORT.get(simple, simple).encode("utf-8")
+    if short is not None or long is not None:
+        raise BadLiteral(f"escape {found.group()} is not allowed in bytes, write the bytes with \\x")
+    return bytes([int(octal, 8) if octal is not None else int(hexadecimal, 16)])

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from scheduling.cel import literals
-from scheduling.cel.builder import Builder
+from scheduling.cel.builder import BINARY, RESERVED, Builder, Construct, Level, Operand
 from scheduling.cel.errors import Issue, SyntaxFault, shortened
-from scheduling.cel.lexer import END, Token, tokenize
+from scheduling.cel.lexer import END, BadLiteral, NoLiteral, Token, tokenize, value_of
 from scheduling.cel.macros import MACROS, Expander, Key
-from scheduling.cel.pieces import BINARY, RESERVED, Construct, Level, Operand
 from scheduling.cel.syntax import Ast, Call, Identifier, Literal, Select, place_at
 
 MAX_DEPTH = 250
@@ -129,10 +127,10 @@ class _Parser:
     def _literal(self, token: Token, sign: Token | None = None) -> Operand:
         start = token.offset if sign is None else sign.offset
         try:
-            value = literals.value_of(token.kind, token.text, negative=sign is not None)
-        except literals.NoLiteral:
+            value = value_of(token.kind, token.text, negative=sign is not None)
+        except NoLiteral:
             raise self._unexpected(token, "a value") from None
-        except literals.BadLiteral as fault:
+        except BadLiteral as fault:
             raise self._fault(token.offset, str(fault)) from fault
         return Operand(Literal(self.builder.new(start, start, token.end), value), 0, start, token.end)
 

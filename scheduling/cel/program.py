@@ -1,26 +1,31 @@
-"""A compiled expression: evaluate it for a device, ask what it reads and what it may cost at most.
+"""A compiled expression: evaluates it for a device, accounts for the result, says what it reads and may cost at most.
 
 Immutable and safe to use from threads. An evaluation ends: every step is charged or counted (see `values.WORK_LIMIT`).
+
+The account is for a person. A selector is mostly a chain of `&&`; each operand is evaluated alone, so that one that
+fails does not hide the others, and is shown with every part of the device that it names and the value found there. The
+texts are the user's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from scheduling.cel.account import Condition, conditions
-from scheduling.cel.checked import Checked
+from scheduling.cel.checker import Checked
 from scheduling.cel.device import Device
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.estimate import estimate
 from scheduling.cel.frame import Frame
-from scheduling.cel.interpreter import plan
+from scheduling.cel.interpreter import Plan, PlanFault, plan
 from scheduling.cel.library.quantity import Amount
-from scheduling.cel.nodes import PlanFault
-from scheduling.cel.reads import Path, reads
-from scheduling.cel.runs import DEFAULT_LIMIT, run_plan
-from scheduling.cel.values import Value, is_list, is_map
+from scheduling.cel.reads import Path, reads, selections
+from scheduling.cel.syntax import Ast, Call, Comprehension, Expr, Place, is_bind, place_at
+from scheduling.cel.values import Fault, Optional, Stop, TooExpensive, Value, is_list, is_map, refill, type_name
+
+DEFAULT_LIMIT = 1_000_000
+"""Units an evaluation may cost in the scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,37 @@ class Outcome:
 
     result: bool
     cost: int
+
+
+class Missing:
+    """In place of the value of something that the device does not have."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A part of the device: `path` as the user wrote it, and its value there.
+
+    Values are str, int, bool, `Semver`, `Quantity`, lists of them, or a dict for a whole domain; `MISSING` for none.
+    """
+
+    path: str
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One operand of the expression's outermost `&&`: its text and where it starts, and what it gave alone."""
+
+    text: str
+    place: Place
+    outcome: bool | EvaluationError
+    reads: tuple[Read, ...]
 
 
 class Program:
@@ -73,12 +109,12 @@ class Program:
     def evaluate(self, device: Device, cost_limit: int = DEFAULT_LIMIT) -> Outcome:
         """Whether the expression holds for the device. Raises EvaluationError."""
         frame = Frame(device, cost_limit, self._plan.slots)
-        result = run_plan(self._plan, frame, self.checked.ast)
+        result = _run(self._plan, frame, self.checked.ast)
         return Outcome(result, frame.cost)
 
     def account(self, device: Device) -> tuple[Condition, ...]:
         """The conditions that the expression joins with `&&`, each evaluated alone, with what it read of the device."""
-        return conditions(self.checked, device)
+        return _conditions(self.checked, device)
 
 
 def _frozen(value: Value) -> Hashable:
@@ -93,3 +129,132 @@ def _frozen(value: Value) -> Hashable:
     if is_map(value):
         return ("map", frozenset((key, _frozen(each)) for key, each in value.items()))  # type: ignore[attr-defined]
     return (type(value), value)
+
+
+_HINT = "; an identifier that not every device has can be read with .? and orValue(), or guarded with has()"
+
+
+def _run(made: Plan, frame: Frame, ast: Ast) -> bool:
+    """The result; what was spent is in the frame. Raises EvaluationError."""
+    if frame.device.fault:
+        raise EvaluationError(ast.source, frame.device.fault, None)
+    try:
+        result = made.run(frame)
+    except Fault as fault:
+        message = fault.message + (_HINT if fault.message.startswith("no such key") else "")
+        raise EvaluationError(ast.source, message, ast.place(fault.node), frame.cost) from fault
+    except TooExpensive as stop:
+        frame.cost = max(frame.cost, frame.limit + 1)
+        message = f"the evaluation was stopped because it costs more than {frame.limit} units"
+        raise EvaluationError(ast.source, message, None, frame.cost, cost_exceeded=True) from stop
+    except Stop as stop:
+        raise EvaluationError(ast.source, stop.message, None, frame.cost) from stop
+    except RecursionError as error:
+        # The plan bounds its own depth; a caller deep in its stack already may still leave too little.
+        raise EvaluationError(ast.source, "the expression is nested too deep", None, frame.cost) from error
+    finally:
+        refill()
+    return _truth(result, frame, ast)
+
+
+def _truth(result: Value, frame: Frame, ast: Ast) -> bool:
+    while type(result) is Optional and result.present:
+        result = result.get()
+    if isinstance(result, bool):
+        return result
+    message = f"the result must be true or false, but it is of type {type_name(result)}"
+    raise EvaluationError(ast.source, message, None, frame.cost)
+
+
+_MOST_CONDITIONS = 250
+_LIMIT_TOGETHER = 10 * DEFAULT_LIMIT
+"""Units that all conditions may cost together."""
+
+
+def _conditions(checked: Checked, device: Device) -> tuple[Condition, ...]:
+    """The conditions of an expression for a device, in the order of the text; of very many it makes only one."""
+    root = checked.ast.root
+    parts = _parts(root)
+    if len(parts) > _MOST_CONDITIONS:
+        parts = [(root, ())]
+    found: list[Condition] = []
+    left = _LIMIT_TOGETHER
+    for part, names in parts:
+        condition, cost = _condition(checked, part, names, device, min(left, DEFAULT_LIMIT))
+        found.append(condition)
+        left = max(left - cost, 0)
+    return tuple(found)
+
+
+_Bindings = tuple[Comprehension, ...]
+"""The `cel.bind` around an expression, from the outside in."""
+
+
+def _parts(root: Expr) -> list[tuple[Expr, _Bindings]]:
+    """The operands of the outermost `&&`, also within `cel.bind`."""
+    found: list[tuple[Expr, _Bindings]] = []
+    pending: list[tuple[Expr, _Bindings]] = [(root, ())]
+    while pending:
+        node, names = pending.pop()
+        if isinstance(node, Call) and node.function == "_&&_":
+            pending.extend((each, names) for each in reversed(node.arguments))
+        elif isinstance(node, Comprehension) and is_bind(node):
+            pending.append((node.result, (*names, node)))
+        else:
+            found.append((node, names))
+    return found
+
+
+def _condition(checked: Checked, part: Expr, names: _Bindings, device: Device, limit: int) -> tuple[Condition, int]:
+    """The condition and what it cost."""
+    ast = checked.ast
+    alone = part
+    for name in reversed(names):
+        alone = replace(name, result=alone)
+    start, end = ast.spans.get(part.id, (0, len(ast.source)))
+    outcome, cost = _outcome(replace(checked, ast=replace(ast, root=alone)), device, limit)
+    place = place_at(ast.source, start)
+    return Condition(ast.source[start:end], place, outcome, _reads(ast, alone, device)), cost
+
+
+def _outcome(checked: Checked, device: Device, limit: int) -> tuple[bool | EvaluationError, int]:
+    try:
+        made = plan(checked)
+    except PlanFault as fault:
+        return EvaluationError(checked.ast.source, fault.message, checked.ast.place(fault.node)), 0
+    frame = Frame(device, limit, made.slots)
+    try:
+        return _run(made, frame, checked.ast), frame.cost
+    except EvaluationError as error:
+        return error, frame.cost
+
+
+def _reads(ast: Ast, operand: Expr, device: Device) -> tuple[Read, ...]:
+    found: dict[str, Read] = {}
+    for each in selections(operand, device):
+        text = _text(ast, each.node)
+        if each.path and text not in found:
+            found[text] = Read(text, _value(device, each.path))
+    return tuple(found.values())
+
+
+def _text(ast: Ast, node: Expr) -> str:
+    start, end = ast.spans.get(node.id, (0, 0))
+    return " ".join(ast.source[start:end].split())
+
+
+def _value(device: Device, path: Path) -> object:
+    value = device.read(path[:3], MISSING)
+    if value == {} and len(path) == 2:
+        return MISSING
+    return _shown(value)
+
+
+def _shown(value: Value) -> object:
+    if isinstance(value, Amount):
+        return value.quantity
+    if is_list(value):
+        return [_shown(each) for each in value]  # type: ignore[attr-defined]
+    if is_map(value):
+        return {str(key): _shown(each) for key, each in value.items()}  # type: ignore[attr-defined]
+    return value

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scheduling.cel.device import Device
-from scheduling.cel.syntax import Call, Comprehension, Expr, Identifier, Literal, Select
-from scheduling.cel.tree import children, is_bind
+from scheduling.cel.syntax import Call, Comprehension, Expr, Identifier, Literal, Select, children, is_bind
 from scheduling.cel.values import Value
 
 Path = tuple[str, ...]

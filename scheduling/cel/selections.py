@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scheduling.cel.frame import UNSET, Frame, Run, charge, overdrawn
-from scheduling.cel.mappings import find
+from scheduling.cel.relations import find
 from scheduling.cel.types import INT_MAX, INT_MIN, UINT_MAX
 from scheduling.cel.values import (
     NONE,

@@ -5,13 +5,18 @@ parameter is bound to the first type it meets and widened when a more general on
 taken back when the attempt fails, so trying one overload after the other leaves no trace.
 
 Types nest at most `MAX_TYPE_DEPTH` deep, which bounds the recursion here (two frames for each level).
+
+`resolve` keeps every overload that fits a call, in the order of declaration. The type of the call is that of the first;
+it becomes `dyn` when another one that fits has a different result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from scheduling.cel.types import DYN, Kind, Type, parameter
+from scheduling.cel.library.function import Overload
+from scheduling.cel.types import DYN, ERROR, INT, Kind, Type, parameter
 
 MAX_TYPE_DEPTH = 250
 
@@ -229,3 +234,53 @@ def _renamed(of: Type, replaced: dict[str, Type]) -> Type:
     if not of.parameters:
         return of
     return Type(of.kind, of.name, tuple(_renamed(each, replaced) for each in of.parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The identifiers of the overloads, at least one, and the type of the result."""
+
+    overloads: tuple[str, ...]
+    result: Type
+
+
+def resolve(
+    unifier: Unifier, overloads: Sequence[Overload], given: Sequence[Type], *, method: bool
+) -> Resolution | None:
+    """The overloads that fit the given types, for a method the target's first; None if there are none.
+
+    Binds parameters of the given types in the unifier.
+    """
+    result: Type | None = None
+    fitting: list[str] = []
+    for overload in overloads:
+        if overload.method is not method or len(overload.arguments) != len(given):
+            continue
+        arguments: Sequence[Type] = overload.arguments
+        returned = overload.result
+        if overload.parameters:
+            *arguments, returned = unifier.instance((*arguments, returned), overload.parameters)
+        if not unifier.all_agree(given, arguments):
+            continue
+        fitting.append(overload.id)
+        returned = unifier.resolved(returned)
+        if result is None:
+            result = returned
+        elif not is_dynamic(result) and not same(returned, result):
+            result = DYN
+    return None if result is None else Resolution(tuple(fitting), result)
+
+
+def loop_variables(over: Type, *, two: bool) -> tuple[Type, Type] | None:
+    """The types of the variables of a fold over a range of that type; None if nothing can iterate over it.
+
+    With one variable the second is an error's type.
+    """
+    if over.kind is Kind.LIST:
+        return (INT, over.parameters[0]) if two else (over.parameters[0], ERROR)
+    if over.kind is Kind.MAP:
+        key, value = over.parameters
+        return key, value
+    if over.kind in (Kind.DYN, Kind.ERROR, Kind.PARAMETER):
+        return DYN, DYN
+    return None

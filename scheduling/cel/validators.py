@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduling.cel import advice
-from scheduling.cel.checked import Checked
+from scheduling.cel.checker import Checked
 from scheduling.cel.errors import Issue
 from scheduling.cel.library.conversions import int_to_timestamp, text_to_duration, text_to_timestamp
 from scheduling.cel.library.regex import pattern
-from scheduling.cel.syntax import Call, Expr, ListLiteral, Literal, MapLiteral
-from scheduling.cel.tree import children
+from scheduling.cel.syntax import Call, Expr, ListLiteral, Literal, MapLiteral, children
 from scheduling.cel.types import Kind, Type
 from scheduling.cel.unification import same, unwrapped
 from scheduling.cel.values import Fault

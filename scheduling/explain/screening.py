@@ -19,9 +19,9 @@ from kube.bodies import text_at
 from scheduling.allocator.claims import Request, untolerated
 from scheduling.allocator.pools import Pool
 from scheduling.allocator.slices import Device, DeviceID, Taint
-from scheduling.cel.account import Condition, Missing, Read
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError, EvaluationError
+from scheduling.cel.program import Condition, Missing, Read
 from scheduling.explain.amounts import Counters, capacity_exhausted, capacity_unfit
 from scheduling.explain.cluster import SINCE, Cluster, TaintOf
 from scheduling.explain.obstacles import (

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from scheduling.cel.library.function import Library, Overload, method
-from scheduling.cel.library.prices import LIST, MESSAGE, ONE_UNIT, TEXT, CallEstimate, CallOperand, Price
-from scheduling.cel.ranges import exactly
+from scheduling.cel.library.prices import LIST, MESSAGE, ONE_UNIT, TEXT, CallEstimate, CallOperand, Price, exactly
 from scheduling.cel.types import BOOL, STRING, Type, opaque
 from scheduling.cel.values import Value, no_such_overload, size_of
 

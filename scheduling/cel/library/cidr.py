@@ -14,8 +14,7 @@ from typing import ClassVar
 
 from scheduling.cel.library.function import Library, function, method
 from scheduling.cel.library.ip import Address, NetworkError, checked_address, read_address, refuse_mapped
-from scheduling.cel.library.prices import READS_TEXT, TEXT, CallEstimate, CallOperand, Price
-from scheduling.cel.ranges import ONE, Range
+from scheduling.cel.library.prices import ONE, READS_TEXT, TEXT, CallEstimate, CallOperand, Price, Range
 from scheduling.cel.types import BOOL, CIDR, INT, IP, STRING, Type
 from scheduling.cel.values import Fault, Opaque, Value, no_such_overload, size_of
 

@@ -6,7 +6,7 @@ No source can write its name.
 from __future__ import annotations
 
 from scheduling.cel.library.function import Library, function
-from scheduling.cel.mappings import find, map_key, unmap_key
+from scheduling.cel.relations import find, map_key, unmap_key
 from scheduling.cel.types import map_of, parameter
 from scheduling.cel.values import Fault, GrowingMap, Value
 

@@ -8,9 +8,8 @@ from decimal import Decimal
 from math import isfinite, isinf, isnan
 
 from scheduling.cel.library.function import A, Library, function
-from scheduling.cel.library.prices import TEXT, CallEstimate, CallOperand, Price, text_cost
+from scheduling.cel.library.prices import TEXT, CallEstimate, CallOperand, Price, Range, text_cost
 from scheduling.cel.library.times import SECOND, parse_duration, parse_timestamp, timestamp, timestamp_text
-from scheduling.cel.ranges import Range
 from scheduling.cel.types import (
     BOOL,
     BYTES,

@@ -10,7 +10,7 @@ from scheduling.cel.library.function import Library, method
 from scheduling.cel.library.prices import TEXT, CallEstimate, Price, text_cost
 from scheduling.cel.library.strings import ESCAPES
 from scheduling.cel.library.times import timestamp_text
-from scheduling.cel.mappings import unmap_key
+from scheduling.cel.relations import unmap_key
 from scheduling.cel.types import DYN, STRING, list_of
 from scheduling.cel.values import (
     TEXT_LIMIT,

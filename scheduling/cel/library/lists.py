@@ -10,9 +10,22 @@ from typing import Literal
 
 from scheduling.cel.library.function import COMPARABLE as COMPARABLE_TYPES
 from scheduling.cel.library.function import A, Library, function, method
-from scheduling.cel.library.prices import LIST, SCANS, TEXT, CallEstimate, CallOperand, Cost, Price, scan, traversal
+from scheduling.cel.library.prices import (
+    LIST,
+    ONE,
+    SCANS,
+    TEXT,
+    UNBOUNDED,
+    CallEstimate,
+    CallOperand,
+    Cost,
+    Price,
+    Range,
+    exactly,
+    scan,
+    traversal,
+)
 from scheduling.cel.library.standard import add
-from scheduling.cel.ranges import ONE, UNBOUNDED, Range, exactly
 from scheduling.cel.relations import COMPARABLE, compare, equal
 from scheduling.cel.types import BOOL, BYTES, DYN, INT, STRING, Type, list_of, parameter
 from scheduling.cel.values import (

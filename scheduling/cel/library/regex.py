@@ -15,8 +15,7 @@ from math import ceil
 from typing import Protocol
 
 from scheduling.cel.library.function import Library, function, method
-from scheduling.cel.library.prices import REGEX, TEXT, CallEstimate, CallOperand, Price
-from scheduling.cel.ranges import ONE, Range
+from scheduling.cel.library.prices import ONE, REGEX, TEXT, CallEstimate, CallOperand, Price, Range
 from scheduling.cel.types import BOOL, INT, STRING, list_of
 from scheduling.cel.values import (
     Fault,

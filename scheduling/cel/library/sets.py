@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduling.cel.library.function import Library, function
-from scheduling.cel.library.prices import CallEstimate, CallOperand, Price
+from scheduling.cel.library.prices import ONE, CallEstimate, CallOperand, Price
 from scheduling.cel.library.standard import contains
-from scheduling.cel.ranges import ONE
 from scheduling.cel.types import BOOL, list_of, parameter
 from scheduling.cel.values import WORK_LIMIT, TooExpensive, Value, elements, list_size, size_of
 

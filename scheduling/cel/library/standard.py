@@ -13,11 +13,9 @@ from operator import ge, gt, le, lt
 
 from scheduling.cel.library.authorization import TYPES as AUTHORIZATION_TYPES
 from scheduling.cel.library.function import A, B, Library, function, method
-from scheduling.cel.library.prices import ONE_UNIT, TEXT, CallEstimate, CallOperand, Price
+from scheduling.cel.library.prices import ONE, ONE_UNIT, TEXT, CallEstimate, CallOperand, Price, Range
 from scheduling.cel.library.times import timestamp
-from scheduling.cel.mappings import has_key
-from scheduling.cel.ranges import ONE, Range
-from scheduling.cel.relations import COMPARABLE, compare, equal
+from scheduling.cel.relations import COMPARABLE, compare, equal, has_key
 from scheduling.cel.types import (
     BOOL,
     BYTES,

@@ -9,8 +9,18 @@ import math
 from collections.abc import Sequence
 
 from scheduling.cel.library.function import Library, function, method
-from scheduling.cel.library.prices import COPIES_TEXT, SCANS, TEXT, CallEstimate, CallOperand, Price, text_cost
-from scheduling.cel.ranges import NOTHING, UNBOUNDED, Range
+from scheduling.cel.library.prices import (
+    COPIES_TEXT,
+    NOTHING,
+    SCANS,
+    TEXT,
+    UNBOUNDED,
+    CallEstimate,
+    CallOperand,
+    Price,
+    Range,
+    text_cost,
+)
 from scheduling.cel.types import INT, STRING, list_of
 from scheduling.cel.values import TEXT_LIMIT, Fault, TooExpensive, Value, elements, list_size, size_of, spend, utf8
 

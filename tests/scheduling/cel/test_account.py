@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from scheduling.api.quantities import parse
-from scheduling.cel.account import MISSING, Condition, Read
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.library.semver import Semver
+from scheduling.cel.program import MISSING, Condition, Read
 from scheduling.cel.syntax import Place
 from tests.scheduling.cel.selectors import GPU, program
 

@@ -9,8 +9,8 @@ import pytest
 from scheduling.cel.checker import check
 from scheduling.cel.environment import Features, environment
 from scheduling.cel.estimate import estimate
+from scheduling.cel.library.prices import UNBOUNDED
 from scheduling.cel.parser import parse
-from scheduling.cel.ranges import UNBOUNDED
 from tests.recorded_cases import cases_in, files_in
 
 RECORDED = Path(__file__).parent / "recorded" / "estimates.jsonl"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from scheduling.cel.errors import SyntaxFault
-from scheduling.cel.literals import BadLiteral, float_value
+from scheduling.cel.lexer import BadLiteral, float_value
 from scheduling.cel.parser import MAX_DEPTH, MAX_LENGTH, parse
 from scheduling.cel.syntax import (
     Call,
@@ -16,8 +16,8 @@ from scheduling.cel.syntax import (
     Place,
     Select,
     Uint,
+    walk,
 )
-from scheduling.cel.tree import walk
 
 
 def shown(node: Expr) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from scheduling.cel.program_cache import ProgramCache
+from scheduling.cel.compiler import ProgramCache
 
 
 class Maker:

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from scheduling.api.quantities import parse
 from scheduling.cel.library.quantity import Amount
-from scheduling.cel.mappings import find, has_key, map_key, map_keys, unmap_key
-from scheduling.cel.relations import compare, equal
+from scheduling.cel.relations import compare, equal, find, has_key, map_key, map_keys, unmap_key
 from scheduling.cel.types import INT_MAX, INT_MIN, UINT_MAX
 from scheduling.cel.values import (
     NONE,
