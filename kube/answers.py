@@ -1,18 +1,21 @@
-"""What an answer of the API server means, or its absence: bodies decoded, refusals and faults told in words.
+"""What an answer of the API server means: an object or a page of a list while it arrives, a refusal, or no answer.
 
-Texts name what a person can check. What the server or the network says is shown as one line, bounded, because it goes
-into logs and messages.
+An object that cannot be read (no JSON, or more than the bound after its unused fields were dropped) is left out by
+name, and the reader of the page learns of it; it never costs its neighbours. Error texts name what a person can check.
+What the server or the network says is shown as one bounded line, because it goes into logs and messages.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Protocol, TypeVar
 
 from kube.bodies import Json, JsonObject, one_line, text_at
 from kube.errors import (
+    BadAnswer,
     CertificateRefused,
     RequestError,
     ServerFault,
@@ -21,6 +24,7 @@ from kube.errors import (
     Unreachable,
     refusal,
 )
+from kube.json_stream import DEPTH, Fields, Form, JsonStream, Piece
 
 Pairs = Callable[[list[tuple[str, Json]]], JsonObject]
 """Makes an object of its keys and values: an ``object_pairs_hook``."""
@@ -29,6 +33,11 @@ _GLIMPSE = 120
 """Characters that are shown of an answer that is not what it should be."""
 _MESSAGE, _REASON = 1024, 128
 """Characters that are kept of what the server says about a refusal."""
+T_co = TypeVar("T_co", covariant=True)
+_BEGINNING = 480
+_WORD = 253
+MOST_NAMED = 1000
+"""Objects of a page that are named as unread or pruned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +127,204 @@ def _reason(error: BaseException) -> str:
         error, inner = inner, inner.__cause__ or inner.__context__
     arguments = [argument for argument in error.args if isinstance(argument, str)]
     return one_line(arguments[0] if arguments else "", _GLIMPSE) or type(error).__name__
+
+
+class Reader(Protocol[T_co]):
+    """Takes an answer's body in pieces."""
+
+    def feed(self, data: bytes) -> None:
+        """The next piece."""
+        ...
+
+    def result(self) -> T_co:
+        """What it is, once all is there; raises ``BadAnswer``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """An object that is left out, or of which something is: ``problem`` says what; texts are empty where unknown.
+
+    ``change``: the type of the event that told of it, empty in a list.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    problem: str
+    change: str = ""
+
+    def __str__(self) -> str:
+        name = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{name or 'an object without a name'} {self.problem}"
+
+    @property
+    def metadata(self) -> JsonObject:
+        """The object's metadata as far as it is known."""
+        known = {
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "resourceVersion": self.resource_version,
+        }
+        return {key: text for key, text in known.items() if text}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """``objects`` as ``read`` made them; ``more``: the token of the next page; ``size``: bytes of this one.
+
+    ``unread`` and ``pruned`` name at most ``MOST_NAMED`` objects each; ``count``: objects that it has in all.
+    """
+
+    objects: tuple[JsonObject, ...]
+    resource_version: str
+    more: str = ""
+    size: int = 0
+    count: int = 0
+    unread: tuple[Unread, ...] = ()
+    pruned: tuple[Unread, ...] = ()
+
+
+class LargePage(Exception):
+    """A page had more bytes than was agreed, after ``count`` objects; ask for fewer."""
+
+    def __init__(self, count: int, size: int) -> None:
+        super().__init__(f"{count} objects have {size} bytes")
+        self.count = count
+        self.size = size
+
+
+class ObjectReader:
+    """Reads one object. ``largest``: bytes that its fields may have; an empty answer is an empty object."""
+
+    def __init__(self, request: Request, fields: Fields, largest: int, pairs: Pairs | None) -> None:
+        self._request = request
+        self._largest = largest
+        self._pairs = pairs
+        self._stream = JsonStream(Form.OBJECT, fields, most=largest)
+        self._begin = b""
+
+    def feed(self, data: bytes) -> None:
+        """See ``Reader``; raises ``BadAnswer`` as soon as the answer is too large."""
+        if len(self._begin) < _BEGINNING:
+            self._begin += data[:_BEGINNING]
+        for _ in self._stream.feed(data):
+            raise AssertionError("only a list has items")
+        if self._stream.is_too_large:
+            raise _bad(self._request, f"the answer has more than {self._largest} bytes")
+
+    def result(self) -> JsonObject:
+        """See ``Reader``."""
+        piece = self._stream.end()
+        if not piece.size or not self._begin.strip():
+            return {}
+        body = decoded(piece.data, self._pairs)
+        if not isinstance(body, dict):
+            raise _bad(self._request, f"the answer is no JSON object: {glimpse(self._begin)}")
+        return body
+
+
+class PageReader:
+    """Reads a list. ``read`` makes of each object what is kept of it, ``{}`` for nothing.
+
+    ``largest``: bytes that the fields of one object may have. ``roomy``: bytes after which ``LargePage`` is raised if
+    more than one object was read.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        fields: Fields,
+        largest: int,
+        pairs: Pairs | None,
+        *,
+        read: Callable[[JsonObject], JsonObject],
+        roomy: int | None,
+    ) -> None:
+        self._request = request
+        self._largest = largest
+        self._pairs = pairs
+        self._read = read
+        self._roomy = roomy
+        self._stream = JsonStream(Form.LIST, fields, most=largest)
+        self._begin = b""
+        self._size = self._count = 0
+        self._objects: list[JsonObject] = []
+        self._unread: list[Unread] = []
+        self._pruned: list[Unread] = []
+
+    def feed(self, data: bytes) -> None:
+        """See ``Reader``; raises what ``read`` raises, ``BadAnswer`` and ``LargePage``."""
+        if len(self._begin) < _BEGINNING:
+            self._begin += data[:_BEGINNING]
+        self._size += len(data)
+        for piece in self._stream.feed(data):
+            self._take(piece)
+        if self._roomy is not None and self._size > self._roomy and self._count > 1:
+            raise LargePage(self._count, self._size)
+        if self._stream.is_too_large:
+            raise _bad(self._request, f"the list has more than {self._largest} bytes beside its objects")
+
+    def result(self) -> Page:
+        """See ``Reader``."""
+        answer = decoded(self._stream.end().data, self._pairs)
+        if not isinstance(answer, dict):
+            raise _bad(self._request, f"the answer is no JSON object: {glimpse(self._begin)}")
+        # Null is how Go writes an empty list in some versions.
+        if answer.get("items") not in (None, []):
+            raise _bad(self._request, "the answer is no list: its items are none")
+        version, more = (text_at(answer, "metadata", key) for key in ("resourceVersion", "continue"))
+        unread, pruned = tuple(self._unread), tuple(self._pruned)
+        return Page(tuple(self._objects), version, more, self._size, self._count, unread, pruned)
+
+    def _take(self, piece: Piece) -> None:
+        self._count += 1
+        body = decoded(piece.data, self._pairs) if piece.data else None
+        if body is None:
+            _note(self._unread, unread_of(piece, self._largest))
+            return
+        if not isinstance(body, dict):
+            raise _bad(self._request, "an item of the list is no object")
+        if piece.is_pruned:
+            _note(self._pruned, pruned_of(piece))
+        if kept := self._read(body):
+            self._objects.append(kept)
+
+
+def unread_of(piece: Piece, largest: int) -> Unread:
+    """Why an object cannot be read."""
+    kind = f"has more than {largest} bytes in fields that are used" if piece.is_too_large else "is no JSON object"
+    return _named(piece, f"{kind} ({piece.size} bytes in all)")
+
+
+def pruned_of(piece: Piece) -> Unread:
+    """What is left out of an object."""
+    return _named(piece, f"nests deeper than {DEPTH} levels; what is deeper is left out")
+
+
+def _named(piece: Piece, problem: str) -> Unread:
+    known = _texts(piece.identity)
+    return Unread(
+        known.get("namespace", ""),
+        known.get("name", ""),
+        known.get("uid", ""),
+        known.get("resourceVersion", ""),
+        problem,
+        known.get("type", ""),
+    )
+
+
+def _texts(identity: Mapping[str, bytes]) -> dict[str, str]:
+    """Names have no escapes; of what has, the text as it is written will do for people."""
+    return {key: one_line(text[: 4 * _WORD].decode("utf-8", "replace"), _WORD) for key, text in identity.items()}
+
+
+def _note(notes: list[Unread], note: Unread) -> None:
+    if len(notes) < MOST_NAMED:
+        notes.append(note)
+
+
+def _bad(request: Request, text: str) -> BadAnswer:
+    return BadAnswer(request.method, request.path, 200, "", text)

@@ -1,10 +1,12 @@
-"""Objects of the API as they travel: plain JSON values, and reading them without trust.
+"""Objects of the API as they travel: plain JSON values, reading them without trust, and the paths they are found at.
 
-Typed models cost 16 to 34 MB more per node, and they hide what a newer server sends. So bodies are dicts, and whoever
-reads one asks for a path and gets an empty value where the server sent something else.
+Typed models cost 16 to 34 MB more per node, and they hide what a newer server sends. So bodies are dicts; a reader asks
+for a path of keys and gets an empty value where the server sent something else. Nothing here loads a transport.
 """
 
 from __future__ import annotations
+
+from urllib.parse import quote
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 JsonObject = dict[str, Json]
@@ -49,3 +51,8 @@ def count_of(quantity: str) -> int | None:
     """Devices by a quantity as Kubernetes writes it: ``8``, and ``1k`` for 1000. None for what is no whole number."""
     number, unit = (quantity[:-1], quantity[-1]) if quantity[-1:] in _THOUSANDS else (quantity, "")
     return int(number) * _THOUSANDS.get(unit, 1) if number.isascii() and number.isdigit() else None
+
+
+def path_of(*parts: str) -> str:
+    """A path of the API with its parts escaped: ``path_of("api", "v1", "nodes", name)``."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)

@@ -23,12 +23,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from kube.answers import Pairs, Request, no_answer, refused, worth_another
+from kube.access import Access, Certificate
+from kube.answers import ObjectReader, Page, PageReader, Pairs, Reader, Request, no_answer, refused, worth_another
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject
-from kube.configuration import Access
-from kube.credentials import Certificate
-from kube.deadline import Wire, bound_answers, within
 from kube.errors import (
     BadAnswer,
     Closed,
@@ -37,9 +35,8 @@ from kube.errors import (
 )
 from kube.json_stream import WHOLE, Fields
 from kube.library import library
-from kube.pages import ObjectReader, Page, PageReader, Reader
-from kube.sockets import Sockets
 from kube.streams import Stream
+from kube.wire import Sockets, Wire, bound_answers, within
 
 log = logging.getLogger("ostler.kube")
 
@@ -55,7 +52,7 @@ _REFUSAL = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """``connect`` and ``whole``: seconds to a connection, and for all of one attempt. ``attempts`` in all.
 
     ``largest``, ``line``: bytes that are kept of one object, in an answer or a list, and in a stream. The API server
@@ -91,7 +88,7 @@ class Client:
         *,
         random: Callable[[], float],
         user_agent: str = "ostler",
-        limits: Limits = Limits(),
+        limits: RequestLimits = RequestLimits(),
         policy: BackoffPolicy = BackoffPolicy(),  # noqa: B008 - frozen
         monotonic: Callable[[], float] = time.monotonic,
         connections: int = 2,

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from kube.answers import MOST_NAMED, LargePage, Page, Unread
 from kube.bodies import JsonObject
 from kube.errors import BadAnswer, Gone
 from kube.json_stream import WHOLE, Fields
-from kube.pages import MOST_NAMED, LargePage, Page, Unread
 
 PAGE = 500
 """Objects of a page."""
@@ -38,7 +38,7 @@ class Events(AbstractContextManager["Events"], Iterator[JsonObject | Unread], Pr
         ...
 
 
-class Source(Protocol):
+class CollectionSource(Protocol):
     """A collection as a reflector reads it; errors are ``kube.errors.KubeError``."""
 
     @property
@@ -124,21 +124,21 @@ class Collection:
 
     @property
     def path(self) -> str:
-        """See ``Source``."""
+        """See ``CollectionSource``."""
         return self._path
 
     def page(self, query: Mapping[str, str], *, roomy: int | None = None) -> Page:
-        """See ``Source``."""
+        """See ``CollectionSource``."""
         whole = {**self._query, **query}
         return self._client.page(self._path, whole, fields=self._fields, read=self.read, roomy=roomy)
 
     def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
-        """See ``Source``."""
+        """See ``CollectionSource``."""
         asked = {**self._query, **query}
         return self._client.stream(self._path, asked, read_timeout=read_timeout, whole=whole, fields=self._fields)
 
     def read(self, body: JsonObject) -> JsonObject:
-        """See ``Source``."""
+        """See ``CollectionSource``."""
         return self._read(body)
 
 
@@ -156,7 +156,7 @@ class Listing:
 
 
 def read_whole(
-    source: Source,
+    source: CollectionSource,
     page_size: int = PAGE,
     query: Mapping[str, str] | None = None,
     progress: Callable[[int], None] = lambda _: None,
@@ -173,7 +173,7 @@ def read_whole(
         return Listing(page.objects, page.resource_version, page.unread, page.pruned)
 
 
-def _read_pages(source: Source, most: int, query: dict[str, str], progress: Callable[[int], None]) -> Listing:
+def _read_pages(source: CollectionSource, most: int, query: dict[str, str], progress: Callable[[int], None]) -> Listing:
     objects: list[JsonObject] = []
     unread: list[Unread] = []
     pruned: list[Unread] = []

@@ -10,13 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kube.bodies import Json, JsonObject, object_at, text_at
+from kube.bodies import Json, JsonObject, object_at, path_of, text_at
 from kube.errors import Forbidden, NotFound
-from kube.paths import path_of
 
 
-class Reads(Protocol):
-    """What is needed of a client."""
+class ObjectGetter(Protocol):
+    """A client as far as it reads objects."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
         """Read one object or a list."""
@@ -36,7 +35,7 @@ class Served:
         return next((version for version, plurals in self.found.items() if plural in plurals), "")
 
 
-def server_version(client: Reads) -> str:
+def server_version(client: ObjectGetter) -> str:
     """Such as ``v1.37.0``; empty where the server does not let us know. Raises ``RequestError``."""
     try:
         return text_at(client.get("/version"), "gitVersion")
@@ -44,7 +43,7 @@ def server_version(client: Reads) -> str:
         return ""
 
 
-def served(client: Reads, group: str, preferred: Sequence[str], needed: Collection[str] = ()) -> Served:
+def served(client: ObjectGetter, group: str, preferred: Sequence[str], needed: Collection[str] = ()) -> Served:
     """Look into those versions of a group that are ``preferred``, in that order; raises ``RequestError``.
 
     Where ``needed`` is given, not further than to the first version that has all of these.

@@ -1,10 +1,10 @@
 """Events on an object, posted in the background: what ``kubectl describe`` shows at its end.
 
-Invariants: ``offer`` never blocks and never fails. What waits is bounded; when it is full the oldest goes, and is
-counted. The same event again does not make a new object: it waits as one with a count, and once posted its object is
-patched. However fast events come, the API server gets at most ``Limits.burst`` and then one each ``Limits.interval``.
-An outage costs nothing but what does not fit. Events are told at least once: after a lost answer the same name is
-used again, so that the server itself refuses the second one.
+Invariants: ``offer`` never blocks and never fails. The queue is bounded; when it is full the oldest event is dropped
+and counted. The same event again does not make a new object: while it waits it becomes one event with a count, and once
+posted its object is patched. However fast events come, the API server gets at most ``EventLimits.burst`` and then one
+each ``EventLimits.interval``. An outage costs only what does not fit. Events are posted at least once: after a lost
+answer the same name is used again, so that the server itself refuses the second one.
 
 The old core/v1 fields are used (count, firstTimestamp, lastTimestamp) and no eventTime: so the server applies its rules
 for old events, and every client shows them.
@@ -23,9 +23,8 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from kube.backoff import Backoff, BackoffPolicy
-from kube.bodies import Json, JsonObject
+from kube.bodies import Json, JsonObject, path_of
 from kube.errors import BadRequest, Invalid, KubeError, NotFound, RequestError, WriteConflict
-from kube.paths import path_of
 
 log = logging.getLogger("ostler.kube")
 
@@ -33,6 +32,7 @@ MAX_MESSAGE = 1024
 MAX_REASON = 128
 """Characters that the API server accepts of an event with eventTime; what kubelets and controllers keep to."""
 _MAX_NAME = 253
+_Key = tuple[str, str, str]
 
 
 class Writes(Protocol):
@@ -69,7 +69,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EventLimits:
     """``waiting``: different events that wait at most. ``burst``, ``interval`` (seconds): see the module.
 
     ``remembered``: posted events whose objects are patched when they happen again.
@@ -79,9 +79,6 @@ class Limits:
     burst: int = 25
     interval: float = 10.0
     remembered: int = 256
-
-
-_Key = tuple[str, str, str]
 
 
 @dataclass(slots=True)
@@ -138,7 +135,7 @@ class EventPoster:
         random: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
         unique: Callable[[], str] = lambda: secrets.token_hex(8),
-        limits: Limits = Limits(),
+        limits: EventLimits = EventLimits(),
         policy: BackoffPolicy = BackoffPolicy(first=1.0, most=60.0),  # noqa: B008 - frozen
     ) -> None:
         self._subject = subject

@@ -1,8 +1,12 @@
-"""Reads the small files that say how to reach an API server: kubeconfig, token, namespace, this machine's ids.
+"""The small files that say how to reach an API server (kubeconfig, token, namespace, ids), and key material in memory.
 
-The rules are those of ``node.opening``, for this leaf that imports nothing of ours: never waits, links allowed (a
-mounted Secret or token consists of them), regular files only, at most ``limit`` bytes. ``/dev/stdin`` and
-``/dev/fd/63``, as the shell writes ``<(command)``, may be pipes: whoever names one means it.
+The rules for reading are those of ``node.opening``, for this leaf that imports nothing of ours: never waits, links
+allowed (a mounted Secret or token consists of them), regular files only, at most ``limit`` bytes. ``/dev/stdin`` and
+``/dev/fd/63``, as the shell writes ``<(command)``, may be pipes: the person who names one means it.
+
+TLS libraries read certificates and keys from files only, and a kubeconfig may hold them inline. An anonymous file in
+memory has a path under /proc, works where the root file system is read-only, and is gone with the process, however
+that ends.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import errno
 import os
 import re
 import stat
+import weakref
 from pathlib import Path
 
 _INHERITED = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/[0-9]{1,6}")
@@ -18,7 +23,7 @@ SMALL = 64 << 10
 """Bytes of a token, a namespace or an id."""
 
 
-class TooLarge(OSError):
+class FileTooLarge(OSError):
     """The file has more bytes than its reader takes."""
 
 
@@ -36,7 +41,7 @@ def read_small(path: Path, limit: int = SMALL) -> bytes:
             _check(status)
         data = b"" if status.st_size > limit else file.read(limit + 1)
     if status.st_size > limit or len(data) > limit:
-        raise TooLarge(errno.EFBIG, f"has more than {limit} bytes")
+        raise FileTooLarge(errno.EFBIG, f"has more than {limit} bytes")
     return data
 
 
@@ -45,3 +50,16 @@ def _check(status: os.stat_result) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
+
+
+class MemoryFile:
+    """A file in memory; ``path`` can be opened, by this process, as long as the object lives."""
+
+    __slots__ = ("__weakref__", "path")
+
+    def __init__(self, content: bytes) -> None:
+        descriptor = os.memfd_create("ostler", os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        self.path = f"/proc/self/fd/{descriptor}"

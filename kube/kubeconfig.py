@@ -13,11 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from kube.configuration import Access, check_authority, check_certificate
-from kube.credentials import Certificate, Credential, Credentials, Fixed, Plugin, TokenFile, basic, bearer
+from kube.access import (
+    Access,
+    Certificate,
+    Credential,
+    Credentials,
+    ExecPlugin,
+    Fixed,
+    TokenFile,
+    basic,
+    bearer,
+    check_authority,
+    check_certificate,
+)
 from kube.errors import ConfigurationError
-from kube.files import TooLarge, read_small
-from kube.memory_file import MemoryFile
+from kube.files import FileTooLarge, MemoryFile, read_small
 
 if TYPE_CHECKING:
     import yaml
@@ -126,7 +136,7 @@ def _parse(path: Path) -> object:
     source = str(path)
     try:
         data = read_small(path, _LARGEST)
-    except TooLarge as error:
+    except FileTooLarge as error:
         raise ConfigurationError(source, "", str(error.strerror), "give the path of a kubeconfig") from None
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
@@ -276,7 +286,7 @@ def _certificate(user: _Section) -> Certificate | None:
     return pair
 
 
-def _plugin(user: _Section, cluster: _Section) -> Plugin:
+def _plugin(user: _Section, cluster: _Section) -> ExecPlugin:
     section = _Section(user.path, f"{user.place}.exec", user.content["exec"])
     for key in ("command", "apiVersion"):
         if not section.text(key):
@@ -286,4 +296,4 @@ def _plugin(user: _Section, cluster: _Section) -> Plugin:
             raise section.error(key, "is no list", "write a list")
     content = {str(key): value for key, value in section.content.items()}
     server = {str(key): value for key, value in cluster.content.items()}
-    return Plugin(content, server, str(user.path), section.place)
+    return ExecPlugin(content, server, str(user.path), section.place)

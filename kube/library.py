@@ -31,7 +31,7 @@ _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class TransportLibrary:
     """The three names that are used: constructors of the client library, whose types differ between its versions.
 
     ``rest_client(configuration).pool_manager`` is a ``urllib3.PoolManager``: the one attribute of it that is the same
@@ -43,7 +43,7 @@ class Library:
     exec_provider: Callable[..., Any]
 
 
-def library() -> Library:
+def library() -> TransportLibrary:
     """Load it, once per process. Raises ImportError where the client library is not installed."""
     with _LOCK:
         # Threads that come at the same moment wait for the first instead of loading a copy each.
@@ -51,9 +51,9 @@ def library() -> Library:
 
 
 @cache
-def _loaded() -> Library:
+def _loaded() -> TransportLibrary:
     configuration, rest, provider = _modules()
-    return Library(configuration.Configuration, rest.RESTClientObject, provider.ExecProvider)
+    return TransportLibrary(configuration.Configuration, rest.RESTClientObject, provider.ExecProvider)
 
 
 def _modules() -> tuple[ModuleType, ...]:

@@ -8,27 +8,21 @@ compared: a container without the host's /etc/machine-id still has the firmware'
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kube.backoff import Backoff
-from kube.bodies import JsonObject, object_at, one_line, text_at
+from kube.bodies import JsonObject, object_at, one_line, path_of, text_at
 from kube.errors import KubeError, NodeNotOurs, RequestError
 from kube.files import read_small
-from kube.paths import path_of
+
+if TYPE_CHECKING:
+    from kube.discovery import ObjectGetter
 
 _LONGEST = 128
 """Characters of an id that are compared and shown; real ones have 32 to 36."""
-
-
-class Reads(Protocol):
-    """What is needed of a client."""
-
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
-        """Read one object."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def await_node(
-    client: Reads,
+    client: ObjectGetter,
     name: str,
     machine: Callable[[], Machine],
     *,

@@ -1,12 +1,16 @@
-"""A thread that keeps somebody told of a collection: list, then watch, for ever.
+"""A thread that keeps a handler informed about a collection: list, then watch, for ever.
 
-Invariants: the handler is called by one thread at a time, and never after ``stop`` has returned. It hears ``replaced``
-first, and again whenever changes may have been missed; between two of these it hears every change in order. Whatever
-the server does, it is not asked faster than ``policy`` allows (``kube.pace``), and a connection whose other side
-vanished is noticed: by keepalive after a minute, by silence a little after the time the server had for the watch. A
-fault of the handler is told, and it gets everything anew, since nobody knows how far it came.
+Invariants: one thread at a time calls the handler, and never after ``stop`` has returned. It hears ``replaced`` first,
+and again whenever changes may have been missed; between two of these it hears every change in order. A connection whose
+other side vanished is noticed: by keepalive after a minute, by silence a little after the time the server had for the
+watch. When the handler fails, the failure is reported and the handler gets everything anew, because it is not known how
+far it came.
 
-An object that cannot be read (``kube.pages.Unread``) ends neither list nor watch. The handler is shown its metadata
+A watch that lived for a while and ended is normal, and is begun anew at once. Everything that ended soon counts as a
+failure, whatever the server said, also a stream that it opened and closed in good order: so no answer, and no
+combination of answers, makes the reflector ask faster than the policy's waits (``WatchPace``, which is pure).
+
+An object that cannot be read (``kube.answers.Unread``) ends neither list nor watch. The handler is shown its metadata
 alone where it is in a list, new or deleted, so that it is not taken for gone; a change of it is passed over.
 """
 
@@ -19,12 +23,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kube.backoff import BackoffPolicy
+from kube.answers import Unread
+from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, object_at, one_line, text_at
-from kube.collection import PAGE, Events, Source, read_whole
-from kube.errors import BadAnswer, Closed, KubeError, RequestError, refusal
-from kube.pace import Next, Pace
-from kube.pages import Unread
+from kube.collection import PAGE, CollectionSource, Events, read_whole
+from kube.errors import (
+    BadAnswer,
+    Closed,
+    Gone,
+    KubeError,
+    RequestError,
+    ServerFault,
+    TooManyRequests,
+    Unreachable,
+    refusal,
+)
 
 log = logging.getLogger("ostler.kube")
 
@@ -32,10 +45,18 @@ POLICY = BackoffPolicy(first=0.8, most=30.0)
 _MESSAGE = 1024
 _WARNED = 20
 """Objects that cannot be read and are named in the log; more have one cause."""
+_PATIENCE = 3
+"""Watches that the server refuses or ends at once, one after the other, before it is asked for a list again."""
+_SILENCE = 150.0
+"""Seconds without one word, where servers send a bookmark each minute.
+
+Whoever asks for a version that is still to come, because the server's data was restored from a backup, gets a watch
+without an error that says nothing until the versions have caught up.
+"""
 
 
 class Handler(Protocol):
-    """Who is told. Objects are as ``Source.read`` gives them; do not change them."""
+    """Who is told. Objects are as ``CollectionSource.read`` gives them; do not change them."""
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
         """These are all objects there are; whatever else was known is gone."""
@@ -55,7 +76,7 @@ class Handler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReflectorLimits:
     """Seconds. ``watch``: the server ends each watch after a random time between these two.
 
     ``slack``: how much later than that we do. ``settled``: a watch that lived as long has worked.
@@ -103,14 +124,14 @@ class Reflector:
 
     def __init__(
         self,
-        source: Source,
+        source: CollectionSource,
         handler: Handler,
         *,
         random: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
         policy: BackoffPolicy = POLICY,
-        limits: Limits = Limits(),
+        limits: ReflectorLimits = ReflectorLimits(),
         told: Callable[[Exception], None] = lambda _: None,
         name: str = "",
     ) -> None:
@@ -122,7 +143,7 @@ class Reflector:
         self._clock = clock
         self._limits = limits
         self._told = told
-        self._pace = Pace(policy, random, limits.settled)
+        self._pace = WatchPace(policy, random, limits.settled)
         self._stopped = threading.Event()
         # Reentrant: a handler may stop its reflector.
         self._delivering = threading.RLock()
@@ -275,7 +296,7 @@ class Reflector:
             except Exception as error:
                 raise HandlerFailed(f"the handler failed: {type(error).__name__}: {error}") from error
 
-    def _report(self, fault: Exception | None, following: Next) -> None:
+    def _report(self, fault: Exception | None, following: NextRequest) -> None:
         if self._stopped.is_set():
             return
         if fault is None and not following.wait:
@@ -301,3 +322,52 @@ class Reflector:
 def _is_ours(fault: Exception | None) -> bool:
     """Whether a fault is a mistake in this process, whose place in the code must be known."""
     return fault is not None and not isinstance(fault, KubeError)
+
+
+@dataclass(frozen=True, slots=True)
+class NextRequest:
+    """Seconds to wait, and whether the next thing is a list (else: a watch from where we are)."""
+
+    wait: float
+    list_first: bool
+
+
+class WatchPace:
+    """``settled``: seconds after which a watch counts as one that worked."""
+
+    def __init__(self, policy: BackoffPolicy, random: Callable[[], float], settled: float) -> None:
+        self._backoff = Backoff(policy, random)
+        self._settled = settled
+        self._failures = 0
+        self._may_list_at_once = True
+
+    def after(self, fault: Exception | None, lived: float, *, heard: bool = True) -> NextRequest:
+        """What to do after a turn that ended by ``fault``, None for in good order.
+
+        Its watch ``lived`` seconds, and ``heard`` of changes or bookmarks.
+        """
+        worked = lived >= self._settled
+        if worked:
+            self._backoff.reset()
+            self._failures = 0
+            self._may_list_at_once = True
+            if fault is None or isinstance(fault, Unreachable):
+                return NextRequest(0.0, list_first=lived >= _SILENCE and not heard)
+        if is_too_old(fault) and self._may_list_at_once:
+            self._may_list_at_once = False
+            return NextRequest(0.0, list_first=True)
+        self._failures += 1
+        wait = self._backoff.delay(fault.retry_after if isinstance(fault, RequestError) else None)
+        if isinstance(fault, (Unreachable, TooManyRequests)):
+            # An outage of all nodes at once must not end in a list by all of them.
+            return NextRequest(wait, list_first=False)
+        if fault is None or (isinstance(fault, ServerFault) and not is_too_old(fault)):
+            return NextRequest(wait, list_first=self._failures >= _PATIENCE)
+        return NextRequest(wait, list_first=True)
+
+
+def is_too_old(fault: Exception | None) -> bool:
+    """Whether there is no watch from our resource version: it is forgotten, or (a restored server) still to come."""
+    if isinstance(fault, Gone):
+        return True
+    return isinstance(fault, ServerFault) and fault.message.startswith("Too large resource version")

@@ -13,12 +13,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
-from kube.answers import Request, decoded, glimpse, no_answer
+from kube.answers import Request, Unread, decoded, glimpse, no_answer, unread_of
 from kube.bodies import JsonObject
-from kube.deadline import Wire
 from kube.errors import BadAnswer, Closed, Unauthorized
 from kube.json_stream import WHOLE, Fields, Form, JsonStream
-from kube.pages import Unread, unread_of
+from kube.wire import Wire
 
 _PIECE = 1 << 16
 _GLIMPSE = 480

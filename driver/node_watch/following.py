@@ -21,7 +21,7 @@ from kube.errors import KubeError, RequestError
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi
     from driver.resource_api.client import ResourceApi
-    from kube.collection import Source
+    from kube.collection import CollectionSource
     from kube.reflector import Reflector
 
 log = logging.getLogger("ostler.kube")
@@ -60,7 +60,7 @@ class Following(Generic[T]):
     def __init__(
         self,
         api: AsyncResourceApi,
-        source: Callable[[ResourceApi], Source],
+        source: Callable[[ResourceApi], CollectionSource],
         made: Callable[[JsonObject], T],
         told: Told[T],
         *,
@@ -93,11 +93,16 @@ class Following(Generic[T]):
         """Follow until cancelled."""
         source = await self._agreed()
         # Not at the start of the agent, where the kubelet comes first.
-        from kube.reflector import Limits, Reflector
+        from kube.reflector import Reflector, ReflectorLimits
 
         relay = _Relay(asyncio.get_running_loop(), self._made, self._told, lambda: self._ended)
         reflector = self._reflector = Reflector(
-            source, relay, random=self._random, policy=self._policy, limits=Limits(page_size=PAGE), name=self._name
+            source,
+            relay,
+            random=self._random,
+            policy=self._policy,
+            limits=ReflectorLimits(page_size=PAGE),
+            name=self._name,
         )
         reflector.start()
         try:
@@ -106,7 +111,7 @@ class Following(Generic[T]):
             self._ended = True
             await asyncio.to_thread(reflector.stop)
 
-    async def _agreed(self) -> Source:
+    async def _agreed(self) -> CollectionSource:
         backoff = Backoff(self._policy, self._random)
         while True:
             try:

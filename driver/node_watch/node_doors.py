@@ -39,7 +39,7 @@ from node.values import Value, replace, value
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi
     from driver.resource_api.client import ResourceApi
-    from kube.collection import Source
+    from kube.collection import CollectionSource
 
 
 log = logging.getLogger("ostler.doors")
@@ -270,7 +270,7 @@ class NodeDoorsKeeper:
             return None
         return asked(api, self._driver, self._node_name, server)
 
-    def _source(self, api: ResourceApi) -> Source:
+    def _source(self, api: ResourceApi) -> CollectionSource:
         """In a thread."""
         return api.core("nodes", {"fieldSelector": f"metadata.name={self._node_name}"}, stripped)
 

@@ -24,7 +24,7 @@ from kube.errors import KubeError
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi
     from driver.resource_api.client import ResourceApi
-    from kube.collection import Source
+    from kube.collection import CollectionSource
 
 log = logging.getLogger("ostler.kube")
 
@@ -161,11 +161,11 @@ class NodePods:
         if self._presence.listed(began, [*map(pod_of, listing.objects), *unread]):
             self._changed()
 
-    def _source(self, api: ResourceApi) -> Source:
+    def _source(self, api: ResourceApi) -> CollectionSource:
         """In a thread."""
         if self._check is not None:
             self._check(api.node(self._node_name))
         return self._of_node(api)
 
-    def _of_node(self, api: ResourceApi) -> Source:
+    def _of_node(self, api: ResourceApi) -> CollectionSource:
         return api.core("pods", {"fieldSelector": f"spec.nodeName={self._node_name}"}, stripped, FIELDS)

@@ -15,7 +15,7 @@ from driver.slices.controller import Controller
 from driver.slices.model import node_owner
 from driver.slices.options import Options, SliceApi, Watching
 from kube.bodies import JsonObject
-from kube.collection import Source
+from kube.collection import CollectionSource
 from kube.reflector import Handler, Reflector
 
 WATCHING = "watching slices"
@@ -76,7 +76,7 @@ class OwnNode:
         """See ``SliceApi``: a Node that is ours. What was read for the proof is the first answer."""
         return self._proved.pop(name, None) or self._read(name)
 
-    def slices(self, query: Mapping[str, str]) -> Source:
+    def slices(self, query: Mapping[str, str]) -> CollectionSource:
         """See ``SliceApi``."""
         return self._api.slices(query)
 

@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, cast
 
 from driver.resource_api.lists import GROUP, ResourceList, Served, converted
-from kube.bodies import JsonObject, text_at
+from kube.bodies import JsonObject, path_of, text_at
 from kube.collection import Asks, Collection
 from kube.discovery import server_version
 from kube.errors import NotFound
 from kube.json_stream import WHOLE, Fields
-from kube.paths import path_of
 from scheduling.api.versions import from_v1
 
 T = TypeVar("T")

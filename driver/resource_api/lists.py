@@ -16,13 +16,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final, cast
 
-from kube.bodies import JsonObject, one_line
+from kube.answers import Page
+from kube.bodies import JsonObject, one_line, path_of
 from kube.collection import Asks, Events, Listing, read_whole
-from kube.discovery import Reads, served
+from kube.discovery import ObjectGetter, served
 from kube.errors import BadAnswer, Forbidden, NotFound, NotServed
 from kube.json_stream import WHOLE, Fields
-from kube.pages import Page
-from kube.paths import path_of
 from scheduling.api.versions import VersionError, to_v1
 
 
@@ -120,7 +119,7 @@ FIX: Final = (
 class Served:
     """The version in use; ``server``: its URL, for people."""
 
-    def __init__(self, client: Reads, server: str) -> None:
+    def __init__(self, client: ObjectGetter, server: str) -> None:
         self._client = client
         self._server = server
         self._lock = threading.Lock()

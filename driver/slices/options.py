@@ -17,7 +17,7 @@ from driver.slices.model import DriverResources, Owner
 from driver.slices.planning import ByIndex, Matching
 from driver.slices.queue import WorkQueue
 from kube.bodies import JsonObject
-from kube.collection import Source
+from kube.collection import CollectionSource
 from kube.reflector import Handler, Reflector
 from node.values import Value, value
 
@@ -39,7 +39,7 @@ waits for a device does not wait for us. Who changes slices over and over again 
 class SliceApi(Protocol):
     """Slices and nodes at the API server. Blocking, for several threads."""
 
-    def slices(self, query: Mapping[str, str]) -> Source:
+    def slices(self, query: Mapping[str, str]) -> CollectionSource:
         """The slices that a ``fieldSelector`` chooses, as something that a ``Watching`` can be made of."""
         ...
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kube.configuration import SERVICE_ACCOUNT, Access, in_cluster
+from kube.access import SERVICE_ACCOUNT, Access, in_cluster
 from kube.kubeconfig import from_kubeconfig
 
 

@@ -47,7 +47,7 @@ def api_maker(settings: Settings, random: Callable[[], float]) -> Callable[[], R
 
     def made() -> ResourceApi:
         from driver.resource_api.client import ResourceApi
-        from kube.client import Client, Limits
+        from kube.client import Client, RequestLimits
         from ostler.agent.api_server import api_access
 
         access = api_access(settings.kubernetes.kubeconfig, os.environ)
@@ -56,7 +56,7 @@ def api_maker(settings: Settings, random: Callable[[], float]) -> Callable[[], R
             access,
             random=random,
             user_agent=f"ostler/{__version__}",
-            limits=Limits(connect=CONNECT, whole=WHOLE, attempts=2),
+            limits=RequestLimits(connect=CONNECT, whole=WHOLE, attempts=2),
             connections=CALLS + 2,
             pairs=pairs,
         )

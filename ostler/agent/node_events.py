@@ -27,8 +27,8 @@ from ostler.agent.eventlog import EventLog
 from ostler.config.settings import EventsChoice, Settings
 
 if TYPE_CHECKING:
+    from kube.access import Access
     from kube.client import Client
-    from kube.configuration import Access
     from kube.errors import KubeError
     from kube.events import EventPoster
 
@@ -71,9 +71,9 @@ def events_wanted(settings: Settings, surroundings: Environment) -> bool:
     if settings.kubernetes.kubeconfig is not None:
         return True
     if not surroundings.environment.get("KUBERNETES_SERVICE_HOST"):
-        # Said here as well as in kube.configuration, which agents outside of pods need not load.
+        # Said here as well as in kube.access, which agents outside of pods need not load.
         return False
-    from kube.configuration import runs_in_cluster
+    from kube.access import runs_in_cluster
 
     return runs_in_cluster(surroundings.environment, surroundings.account)
 

@@ -215,9 +215,9 @@ class NodeStatus:
 
     def _tell(self, counts: Mapping[str, int]) -> None:
         """Have the Node say these numbers; raises ``KubeError``."""
+        from kube.bodies import path_of
         from kube.client import MERGE_PATCH
         from kube.node_identity import check_node, read_machine
-        from kube.paths import path_of
 
         client, settings = self._client(), self._settings
         path = path_of("api", "v1", "nodes", settings.node_name)
@@ -239,13 +239,13 @@ class NodeStatus:
             log.info("allocatable written on the Node", extra={"allocatable": found})
 
     def _client(self) -> Client:
-        from kube.client import Client, Limits
+        from kube.client import Client, RequestLimits
         from ostler.agent.api_server import api_access
 
         if self._api is None:
             around = self._surroundings
             access = api_access(self._settings.kubernetes.kubeconfig, around.environment, around.account)
-            limits = Limits(connect=3.0, whole=10.0, attempts=2)
+            limits = RequestLimits(connect=3.0, whole=10.0, attempts=2)
             self._api = Client(access, random=around.random, user_agent=f"ostler/{__version__}", limits=limits)
         return self._api
 

@@ -23,7 +23,7 @@ from scheduling.explain.subject import Question, parse_questions, questions_abou
 from scheduling.explain.verdict import Verdict
 
 if TYPE_CHECKING:
-    from kube.discovery import Reads
+    from kube.discovery import ObjectGetter
     from ostler.explain.live import Wanted
 
 PATIENCE = 10.0
@@ -159,7 +159,7 @@ def _has(files: State, asked: Question) -> bool:
     return asked.kind is not None and files.find(asked.kind, asked.name, asked.namespace) is not None
 
 
-def _read_workloads(client: Reads, asked: Sequence[Question], files: State) -> tuple[State, tuple[str, ...]]:
+def _read_workloads(client: ObjectGetter, asked: Sequence[Question], files: State) -> tuple[State, tuple[str, ...]]:
     """A pod of each workload that is asked about and is in no file, and for how many the answer is."""
     from ostler.explain.workloads import read_workload
 

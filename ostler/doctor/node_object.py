@@ -33,12 +33,12 @@ def ask_node(settings: Settings, surroundings: Environment) -> NodeAnswer:
     if not settings.node_name:
         return NodeAnswer(fault="the node's name is not known", fix="give it with --node-name (in a pod spec.nodeName)")
     # Here and not above: the client library is slow to load, and most nodes need it only now.
-    from kube.client import Client, Limits
-    from kube.configuration import in_cluster
+    from kube.access import in_cluster
+    from kube.bodies import path_of
+    from kube.client import Client, RequestLimits
     from kube.errors import ConfigurationError, NodeNotOurs, RequestError
     from kube.kubeconfig import from_kubeconfig
     from kube.node_identity import check_node, read_machine
-    from kube.paths import path_of
 
     kubeconfig, name = settings.kubernetes.kubeconfig, settings.node_name
     try:
@@ -46,7 +46,7 @@ def ask_node(settings: Settings, surroundings: Environment) -> NodeAnswer:
             access = from_kubeconfig(kubeconfig)
         else:
             access = in_cluster(surroundings.environment, surroundings.account)
-        client = Client(access, random=chance, user_agent="ostler-doctor", limits=Limits(3.0, 6.0, 1))
+        client = Client(access, random=chance, user_agent="ostler-doctor", limits=RequestLimits(3.0, 6.0, 1))
         try:
             node = client.get(path_of("api", "v1", "nodes", name))
         finally:

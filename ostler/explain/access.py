@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from scheduling.explain.state import ExplainError
 
 if TYPE_CHECKING:
+    from kube.access import Access
     from kube.client import Client
-    from kube.configuration import Access
 
 DEFAULT_KUBECONFIG = Path(".kube/config")
 """Below the home folder."""
@@ -51,7 +51,7 @@ def find_access(choice: Choice, environment: Mapping[str, str], account: Path | 
 
     Of several files in $KUBECONFIG the first that exists is taken; kubectl would merge them.
     """
-    from kube.configuration import SERVICE_ACCOUNT, in_cluster, runs_in_cluster
+    from kube.access import SERVICE_ACCOUNT, in_cluster, runs_in_cluster
     from kube.kubeconfig import from_kubeconfig
 
     if choice.kubeconfig is not None:
@@ -74,6 +74,6 @@ def find_access(choice: Choice, environment: Mapping[str, str], account: Path | 
 
 def connect(access: Access, random: Callable[[], float]) -> Client:
     """A client for reading a lot: pages of slices take their time on a slow line."""
-    from kube.client import Client, Limits
+    from kube.client import Client, RequestLimits
 
-    return Client(access, random=random, user_agent="ostler-explain", limits=Limits(5.0, 60.0, 3))
+    return Client(access, random=random, user_agent="ostler-explain", limits=RequestLimits(5.0, 60.0, 3))

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from driver.resource_api.lists import FIX
-from kube.bodies import JsonObject, object_at, text_at
+from kube.bodies import JsonObject, object_at, path_of, text_at
 from kube.collection import Asks, Collection, Listing, read_whole
-from kube.discovery import Reads, served, server_version
+from kube.discovery import ObjectGetter, served, server_version
 from kube.errors import BadAnswer, Forbidden, NotFound
 from kube.json_stream import METADATA, Fields
-from kube.paths import path_of
 from scheduling.api.versions import to_v1
 from scheduling.explain.extended import asks_of
 from scheduling.explain.state import (
@@ -43,7 +42,7 @@ _PREFERRED = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 _NEEDED = (Kind.SLICE, Kind.CLAIM, Kind.CLASS)
 
 
-def served_versions(client: Reads, server: str, release: str) -> dict[Kind, str]:
+def served_versions(client: ObjectGetter, server: str, release: str) -> dict[Kind, str]:
     """The version to ask for, of every kind that is served; raises ``NotServed`` and ``kube.errors.RequestError``."""
     found = dict.fromkeys((Kind.NODE, Kind.POD), "v1")
     who = f"{server} ({release})" if release else server

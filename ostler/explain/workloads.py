@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kube.bodies import JsonObject, object_at, text_at
-from kube.discovery import Reads
+from kube.bodies import JsonObject, object_at, path_of, text_at
+from kube.discovery import ObjectGetter
 from kube.errors import Forbidden, NotFound
-from kube.paths import path_of
 from scheduling.explain.state import GROUP, BadQuestion, Kind, name_of
 
 
@@ -89,7 +88,7 @@ def workload_path(kind: str, namespace: str, name: str) -> str:
     return path_of(*root, "namespaces", namespace, facts.plural, name)
 
 
-def read_workload(client: Reads, kind: str, namespace: str, name: str) -> tuple[JsonObject, str]:
+def read_workload(client: ObjectGetter, kind: str, namespace: str, name: str) -> tuple[JsonObject, str]:
     """A pod of a workload in a cluster, and for how many an answer is; raises ``BadQuestion`` and ``RequestError``."""
     try:
         found = client.get(workload_path(kind, namespace, name))

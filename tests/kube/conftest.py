@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kube.access import Access, Credential, Fixed
 from kube.backoff import BackoffPolicy
-from kube.client import Client, Limits
-from kube.configuration import Access
-from kube.credentials import Credential, Fixed
+from kube.client import Client, RequestLimits
 from tests.kube.authority import Authority, Pair
 from tests.kube.server import ApiServer
 
@@ -49,6 +48,6 @@ def account(tmp_path: Path, authority: Authority) -> Path:
     return folder
 
 
-def client_of(server: ApiServer, limits: Limits | None = None) -> Client:
+def client_of(server: ApiServer, limits: RequestLimits | None = None) -> Client:
     access = Access(server.url, "a test", Fixed("the test's token", Credential("Bearer word")))
-    return Client(access, random=lambda: 0.5, limits=limits or Limits(), policy=AT_ONCE)
+    return Client(access, random=lambda: 0.5, limits=limits or RequestLimits(), policy=AT_ONCE)

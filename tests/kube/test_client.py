@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kube.access import Access, Certificate, Credential, Fixed, in_cluster
 from kube.backoff import BackoffPolicy
-from kube.client import Client, Limits
-from kube.configuration import Access, in_cluster
-from kube.credentials import Certificate, Credential, Fixed
+from kube.bodies import path_of
+from kube.client import Client, RequestLimits
 from kube.errors import (
     BadAnswer,
     BadRequest,
@@ -32,7 +32,6 @@ from kube.errors import (
     Unreachable,
     WriteConflict,
 )
-from kube.paths import path_of
 from tests.kube.authority import Authority, Pair
 from tests.kube.conftest import AT_ONCE, client_of
 from tests.kube.server import Answer, ApiServer, refused
@@ -44,8 +43,8 @@ def environment(server: ApiServer) -> dict[str, str]:
     return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
 
 
-def client(access: Access, limits: Limits | None = None) -> Client:
-    return Client(access, random=lambda: 0.5, limits=limits or Limits(), policy=AT_ONCE)
+def client(access: Access, limits: RequestLimits | None = None) -> Client:
+    return Client(access, random=lambda: 0.5, limits=limits or RequestLimits(), policy=AT_ONCE)
 
 
 def test_an_object_is_read(server: ApiServer) -> None:
@@ -175,7 +174,7 @@ def test_429_is_asked_again(server: ApiServer, headers: dict[str, str]) -> None:
 def test_attempts_are_counted(server: ApiServer) -> None:
     server.respond = lambda _: refused(429, "TooManyRequests", "busy", Retry_After="0")
     with pytest.raises(TooManyRequests) as caught:
-        client_of(server, Limits(attempts=3)).get("/x")
+        client_of(server, RequestLimits(attempts=3)).get("/x")
     assert len(server.asked) == 3
     assert caught.value.retry_after == 0
 
@@ -217,14 +216,16 @@ def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_known_is_said() -> None:
     with pytest.raises(Unreachable, match=r"http://no-such-host\.invalid cannot be reached \(.*(resol|known|name)"):
-        client(Access("http://no-such-host.invalid", "a test", Fixed("none")), Limits(attempts=1)).get("/x")
+        client(Access("http://no-such-host.invalid", "a test", Fixed("none")), RequestLimits(attempts=1)).get("/x")
 
 
 def test_a_server_that_comes_later_is_found() -> None:
     port = free_port()
     policy = BackoffPolicy(first=0.02, most=0.02)
     url = f"http://127.0.0.1:{port}"
-    asks = Client(Access(url, "a test", Fixed("none")), random=lambda: 0.5, limits=Limits(attempts=400), policy=policy)
+    asks = Client(
+        Access(url, "a test", Fixed("none")), random=lambda: 0.5, limits=RequestLimits(attempts=400), policy=policy
+    )
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(asks.create("/x", {})))
     thread.start()
@@ -236,14 +237,14 @@ def test_a_server_that_comes_later_is_found() -> None:
 def test_an_answer_that_does_not_come_ends_in_time(server: ApiServer) -> None:
     server.answers.append(Answer(wait=True))
     with pytest.raises(TimedOut, match=r"did not answer, or not to the end, within 0\.2 s"):
-        client_of(server, Limits(whole=0.2)).create("/x", {})
+        client_of(server, RequestLimits(whole=0.2)).create("/x", {})
 
 
 def test_an_answer_that_drips_ends_in_time(server: ApiServer) -> None:
     server.answers.append(Answer(200, b'{"a": "' + b"x" * 10_000 + b'"}', drip=True))
     begun = time.monotonic()
     with pytest.raises(TimedOut, match=r"did not answer, or not to the end, within 0\.3 s"):
-        client_of(server, Limits(whole=0.3)).create("/x", {})
+        client_of(server, RequestLimits(whole=0.3)).create("/x", {})
     assert time.monotonic() - begun < 30
 
 
@@ -258,7 +259,7 @@ def test_an_answer_that_drips_ends_in_time(server: ApiServer) -> None:
 )
 def test_an_answer_that_never_gets_to_its_body_ends_in_time(begin: bytes, again: bytes) -> None:
     with dripping(begin, again) as url, pytest.raises(TimedOut, match=r"not to the end, within 0\.3 s"):
-        client(Access(url, "a test", Fixed("none")), Limits(whole=0.3)).create("/x", {})
+        client(Access(url, "a test", Fixed("none")), RequestLimits(whole=0.3)).create("/x", {})
 
 
 @contextmanager
@@ -284,7 +285,7 @@ def dripping(begin: bytes, again: bytes) -> Iterator[str]:
 def test_an_answer_without_end_is_cut_off(server: ApiServer) -> None:
     server.answers.append(Answer(200, b"x" * 200_000))
     with pytest.raises(BadAnswer, match="the answer has more than 1000 bytes"):
-        client_of(server, Limits(largest=1000)).get("/x")
+        client_of(server, RequestLimits(largest=1000)).get("/x")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube.bodies import Json, text_at
-from kube.client import Limits
+from kube.client import RequestLimits
 from kube.collection import Collection, Listing, read_whole
 from kube.errors import BadAnswer, Gone, ServerFault
 from kube.json_stream import Fields
@@ -110,7 +110,7 @@ def test_pages_become_larger_again_behind_large_objects() -> None:
         collection.things = [
             thing(f"t{number}", number, text="x" * (9 << 20 if number < 2 else 1)) for number in range(20)
         ]
-        client = client_of(collection.server, Limits(largest=10 << 20))
+        client = client_of(collection.server, RequestLimits(largest=10 << 20))
         listing = read_whole(Collection(client, PATH), 16)
         assert len(listing.objects) == 20
         limits = [int(query_of(asked)["limit"]) for asked in collection.server.asked]
@@ -139,7 +139,7 @@ def test_objects_that_cannot_be_read_or_only_in_part_are_named() -> None:
             thing("deep", 3, spec=deep),
             thing("z", 4),
         ]
-        listing = read_whole(Collection(client_of(collection.server, Limits(largest=1000)), PATH), 2)
+        listing = read_whole(Collection(client_of(collection.server, RequestLimits(largest=1000)), PATH), 2)
     assert named(listing) == ["a", "deep", "z"]
     assert [str(each) for each in listing.unread] == [
         f"large has more than 1000 bytes in fields that are used ({len(line(collection.things[1]))} bytes in all)"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kube.configuration import in_cluster, runs_in_cluster
+from kube.access import in_cluster, runs_in_cluster
 from kube.errors import ConfigurationError
-from kube.memory_file import MemoryFile
+from kube.files import MemoryFile
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

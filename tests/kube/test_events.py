@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from kube.backoff import BackoffPolicy
 from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.errors import Forbidden, NotFound, Unreachable, refusal
-from kube.events import MAX_MESSAGE, EventPoster, Limits, Subject
+from kube.events import MAX_MESSAGE, EventLimits, EventPoster, Subject
 from tests.kube.conftest import AT_ONCE, client_of
 from tests.kube.server import Answer, ApiServer, Asked, refused
 
 EVENTS = "/api/v1/namespaces/default/events"
 
 
-def poster(limits: Limits | None = None, monotonic: Callable[[], float] = time.monotonic) -> EventPoster:
+def poster(limits: EventLimits | None = None, monotonic: Callable[[], float] = time.monotonic) -> EventPoster:
     names = (f"{number:016x}" for number in itertools.count())
     return EventPoster(
         Subject.node("worker-1"),
@@ -30,7 +30,7 @@ def poster(limits: Limits | None = None, monotonic: Callable[[], float] = time.m
         random=lambda: 0.5,
         monotonic=monotonic,
         unique=lambda: next(names),
-        limits=limits or Limits(),
+        limits=limits or EventLimits(),
         policy=AT_ONCE,
     )
 
@@ -158,7 +158,7 @@ def test_what_waits_is_one_event_with_a_count(recorder: Recorder) -> None:
 
 
 def test_the_oldest_goes_when_too_many_wait_and_is_counted(recorder: Recorder) -> None:
-    events = poster(Limits(waiting=3))
+    events = poster(EventLimits(waiting=3))
     for reason in ("A", "A", "B", "C", "D"):
         events.offer("Warning", reason, "text", 0.0)
     assert events.dropped == 2
@@ -169,7 +169,7 @@ def test_the_oldest_goes_when_too_many_wait_and_is_counted(recorder: Recorder) -
 
 def test_a_flood_is_slowed_down_and_then_counted_together(recorder: Recorder) -> None:
     now = [0.0]
-    events = poster(Limits(burst=2, interval=10.0), monotonic=lambda: now[0])
+    events = poster(EventLimits(burst=2, interval=10.0), monotonic=lambda: now[0])
     with Running(events, recorder):
         for number in range(2):
             events.offer("Warning", "Burst", f"{number}", 0.0)
@@ -296,7 +296,7 @@ def test_names_differ_from_process_to_process(recorder: Recorder) -> None:
 
 
 def test_only_so_many_posted_events_are_remembered(recorder: Recorder) -> None:
-    events = poster(Limits(remembered=2))
+    events = poster(EventLimits(remembered=2))
     with Running(events, recorder):
         for number, reason in enumerate("ABCA"):
             events.offer("Warning", reason, "text", 0.0)
@@ -306,7 +306,7 @@ def test_only_so_many_posted_events_are_remembered(recorder: Recorder) -> None:
 
 
 def test_those_that_happen_are_remembered_and_those_that_do_not_are_forgotten(recorder: Recorder) -> None:
-    events = poster(Limits(remembered=2))
+    events = poster(EventLimits(remembered=2))
     with Running(events, recorder):
         for number, reason in enumerate("ABACA"):
             events.offer("Warning", reason, "text", 0.0)
@@ -334,7 +334,7 @@ def test_one_that_fails_while_others_fill_its_place_is_dropped() -> None:
                 raise Unreachable("POST", path, "away", sent=False)
             return super().create(path, body)
 
-    away, events = Away(), poster(Limits(waiting=2))
+    away, events = Away(), poster(EventLimits(waiting=2))
     with Running(events, away):
         events.offer("Warning", "First", "text", 0.0)
         assert on_its_way.wait(60)
@@ -348,7 +348,7 @@ def test_one_that_fails_while_others_fill_its_place_is_dropped() -> None:
 
 def test_waits_are_short_again_once_it_has_worked(recorder: Recorder) -> None:
     policy = BackoffPolicy(first=0.001, most=600.0)
-    many = Limits(burst=100)
+    many = EventLimits(burst=100)
     events = EventPoster(Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy, limits=many)
     with Running(events, recorder):
         for number in range(20):

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kube.client import Client, Limits
-from kube.configuration import Access
-from kube.credentials import Plugin
+from kube.access import Access, ExecPlugin
+from kube.client import Client, RequestLimits
 from kube.errors import ConfigurationError, Unauthorized
 from kube.kubeconfig import from_kubeconfig
 from tests.kube.authority import Authority
@@ -48,7 +47,7 @@ def base64_of(path: Path) -> str:
 
 
 def ask(access: Access) -> None:
-    Client(access, random=lambda: 0.5, policy=AT_ONCE, limits=Limits(attempts=2)).get("/x")
+    Client(access, random=lambda: 0.5, policy=AT_ONCE, limits=RequestLimits(attempts=2)).get("/x")
 
 
 def plugin(folder: Path, status: object, script: str = "") -> dict[str, Any]:
@@ -146,7 +145,7 @@ def test_the_first_of_a_name_counts(tmp_path: Path) -> None:
 def test_a_plugin_is_asked_again_a_minute_before_its_answer_ends(tmp_path: Path) -> None:
     user = plugin(tmp_path, {"token": "one", "expirationTimestamp": "1970-01-01T00:10:00Z"})
     now = [539.0]
-    asked = Plugin(user["exec"], {}, str(tmp_path / "kubeconfig"), "exec", clock=lambda: now[0])
+    asked = ExecPlugin(user["exec"], {}, str(tmp_path / "kubeconfig"), "exec", clock=lambda: now[0])
     for at, times in ((0.0, 1), (539.0, 1), (541.0, 2), (100.0, 2)):
         now[0] = at
         assert asked.current().authorization == "Bearer one"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kube.backoff import BackoffPolicy
 from kube.errors import BadAnswer, Forbidden, Gone, RequestError, ServerFault, TooManyRequests, Unreachable, refusal
-from kube.pace import Pace, is_too_old
-from kube.reflector import POLICY
+from kube.reflector import POLICY, WatchPace, is_too_old
 
 LONG, SHORT = 60.0, 0.1
 BROKEN = Unreachable("GET", "/x", "broken", sent=True)
@@ -19,8 +18,8 @@ def error(status: int, message: str = "", retry_after: float | None = None) -> R
     return refusal("GET", "/x", status, "", message, retry_after=retry_after)
 
 
-def pace(random: float = 0.0) -> Pace:
-    return Pace(BackoffPolicy(first=1.0, most=30.0), lambda: random, 5.0)
+def pace(random: float = 0.0) -> WatchPace:
+    return WatchPace(BackoffPolicy(first=1.0, most=30.0), lambda: random, 5.0)
 
 
 @pytest.mark.parametrize("fault", [None, BROKEN])
@@ -107,7 +106,7 @@ FAULTS = st.sampled_from(
 
 @given(st.lists(FAULTS, min_size=2, max_size=40), st.floats(0, 0.999))
 def test_no_row_of_short_watches_asks_more_than_once_without_a_wait(faults: list[Exception | None], by: float) -> None:
-    asks = Pace(POLICY, lambda: by, 5.0)
+    asks = WatchPace(POLICY, lambda: by, 5.0)
     waits = [asks.after(fault, SHORT).wait for fault in faults]
     assert waits.count(0.0) <= 1
     assert all(wait >= 0.4 for wait in waits if wait)

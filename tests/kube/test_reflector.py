@@ -10,24 +10,23 @@ from contextlib import contextmanager
 
 import pytest
 
+from kube.access import Access, Credential, Fixed
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject, object_at
 from kube.client import Client
-from kube.client import Limits as ClientLimits
+from kube.client import RequestLimits as ClientLimits
 from kube.collection import Collection
-from kube.configuration import Access
-from kube.credentials import Credential, Fixed
 from kube.errors import BadAnswer, Forbidden, KubeError, ServerFault
-from kube.reflector import HandlerFailed, Limits, Reflector
+from kube.reflector import HandlerFailed, Reflector, ReflectorLimits
 from tests.kube.conftest import AT_ONCE, client_of
 from tests.kube.server import Answer, ApiServer, refused
 from tests.kube.watched import PATH, Notes, Watched, bookmark, event, expired, fed, line, not_now, thing, watched
 from tests.waiting import until
 
 QUICK = BackoffPolicy(first=0.01, most=0.02, longest=0.05)
-SETTLED = Limits(settled=0.0)
+SETTLED = ReflectorLimits(settled=0.0)
 """Every watch counts as one that worked."""
-USUAL = Limits()
+USUAL = ReflectorLimits()
 
 
 @contextmanager
@@ -36,7 +35,7 @@ def reflecting(
     notes: Notes,
     *,
     policy: BackoffPolicy = QUICK,
-    limits: Limits = USUAL,
+    limits: ReflectorLimits = USUAL,
     told: Callable[[Exception], None] = lambda _: None,
 ) -> Iterator[Reflector]:
     source = Collection(client_of(collection.server), PATH, {"fieldSelector": "spec.nodeName=n"})
@@ -262,7 +261,7 @@ def test_of_many_objects_that_cannot_be_read_some_are_logged(caplog: pytest.LogC
 
 def test_a_connection_that_is_silent_for_too_long_is_given_up() -> None:
     with watched() as collection:
-        limits = Limits(watch=(0.02, 0.02), slack=0.03, settled=0.01)
+        limits = ReflectorLimits(watch=(0.02, 0.02), slack=0.03, settled=0.01)
         with reflecting(collection, Notes(), limits=limits) as reflector:
             until(lambda: len(collection.queries(watch=True)) >= 3)
             assert reflector.status().lists == 1
@@ -277,7 +276,7 @@ def test_a_server_that_drips_does_not_keep_a_watch_for_ever() -> None:
             return True
 
         collection.every_watch = Answer(feed=feed)
-        with reflecting(collection, Notes(), limits=Limits(watch=(0.02, 0.02), slack=0.03, settled=0.01)):
+        with reflecting(collection, Notes(), limits=ReflectorLimits(watch=(0.02, 0.02), slack=0.03, settled=0.01)):
             until(lambda: len(collection.queries(watch=True)) >= 2)
 
 

@@ -10,13 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from kube.client import Client, Limits
-from kube.configuration import Access
-from kube.credentials import Credential, Fixed
-from kube.deadline import Wire
+from kube.access import Access, Credential, Fixed
+from kube.client import Client, RequestLimits
 from kube.errors import BadAnswer, Closed, Forbidden, Gone, RequestError, TimedOut, TooManyRequests, Unreachable
-from kube.sockets import Sockets
 from kube.streams import Stream
+from kube.wire import Sockets, Wire
 from tests.kube.authority import Authority
 from tests.kube.conftest import AT_ONCE, client_of
 from tests.kube.server import Answer, ApiServer, refused
@@ -49,7 +47,7 @@ def then_silent(server: ApiServer, *pieces: bytes) -> Answer:
     return Answer(feed=feed)
 
 
-def stream_of(server: ApiServer, limits: Limits | None = None, *, read_timeout: float = 30.0) -> Stream:
+def stream_of(server: ApiServer, limits: RequestLimits | None = None, *, read_timeout: float = 30.0) -> Stream:
     return client_of(server, limits).stream(PATH, read_timeout=read_timeout)
 
 
@@ -130,7 +128,7 @@ def test_a_line_without_end_is_given_up(server: ApiServer) -> None:
         return True
 
     server.answers.append(Answer(feed=feed))
-    error = failing(stream_of(server, Limits(line=200_000)))
+    error = failing(stream_of(server, RequestLimits(line=200_000)))
     assert isinstance(error, BadAnswer)
     assert error.message == "an object in the stream has more than 200000 bytes"
 
@@ -158,7 +156,7 @@ def test_silence_is_no_more_than_the_read_timeout(server: ApiServer) -> None:
 
 def test_a_server_that_never_answers_is_given_the_time_of_a_request(server: ApiServer) -> None:
     server.answers.append(Answer(wait=True))
-    assert isinstance(failing(stream_of(server, Limits(whole=0.05))), TimedOut)
+    assert isinstance(failing(stream_of(server, RequestLimits(whole=0.05))), TimedOut)
 
 
 def test_a_server_that_drips_is_not_read_longer_than_all_of_a_stream_may_last(server: ApiServer) -> None:

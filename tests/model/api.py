@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kube.answers import Page
 from kube.bodies import JsonObject
 from kube.collection import Listing
 from kube.errors import Unreachable
 from kube.json_stream import WHOLE, Fields
-from kube.pages import Page
 from tests.model.cluster import Cluster
 from tests.model.objects import NAMESPACE, Pod
 from tests.virtual_time import VirtualLoop

@@ -11,7 +11,7 @@ from driver.node_watch.node_doors import asked, words_of
 from driver.node_watch.node_doors import stripped as stripped_node
 from driver.node_watch.pods import pod_of, stripped
 from driver.resource_api.client import ResourceApi
-from kube.client import Client, Limits
+from kube.client import Client, RequestLimits
 from kube.collection import read_whole
 from kube.errors import Forbidden
 from kube.kubeconfig import from_kubeconfig
@@ -29,7 +29,7 @@ DRIVER = "holders.test"
 
 
 def api_of(kubeconfig: Path) -> ResourceApi:
-    return ResourceApi(Client(from_kubeconfig(kubeconfig), random=lambda: 0.5, limits=Limits(attempts=2)))
+    return ResourceApi(Client(from_kubeconfig(kubeconfig), random=lambda: 0.5, limits=RequestLimits(attempts=2)))
 
 
 @pytest.fixture

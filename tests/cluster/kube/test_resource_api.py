@@ -10,7 +10,7 @@ import pytest
 
 from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject, text_at
-from kube.client import Client, Limits
+from kube.client import Client, RequestLimits
 from kube.errors import Forbidden, NotFound, WriteConflict
 from kube.kubeconfig import from_kubeconfig
 from kube.reflector import Reflector
@@ -24,7 +24,7 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
 def client_of(kubeconfig: Path) -> Client:
-    return Client(from_kubeconfig(kubeconfig), random=lambda: 0.5, limits=Limits(attempts=2))
+    return Client(from_kubeconfig(kubeconfig), random=lambda: 0.5, limits=RequestLimits(attempts=2))
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ from driver.claims.claim_status import ClaimStatus, merged, nic_entries
 from driver.claims.model import ClaimReference, PreparedDevice, Unavailable
 from driver.devices.view import DoorView, DraDevice
 from driver.resource_api.client import CLAIM_FIELDS
-from kube.answers import Request
+from kube.answers import ObjectReader, Request
 from kube.bodies import JsonObject
 from kube.errors import Forbidden, Invalid, NotFound, WriteConflict
 from kube.json_stream import DEPTH
-from kube.pages import ObjectReader
 from node.events import EventType
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule

@@ -4,10 +4,9 @@ import pytest
 
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.decoding import ParameterError, decode, pairs
+from kube.access import Access, Credential, Fixed
 from kube.bodies import object_at
 from kube.client import Client
-from kube.configuration import Access
-from kube.credentials import Credential, Fixed
 from tests.kube.server import Answer, ApiServer
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from driver.resource_api.client import ResourceApi
+from kube.access import Access, Credential, Fixed
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
-from kube.client import Client, Limits
-from kube.configuration import Access
-from kube.credentials import Credential, Fixed
+from kube.client import Client, RequestLimits
 from sandbox.apiserver.server import ApiServer
 from tests.kube import server as scripted
 
@@ -20,7 +19,7 @@ AT_ONCE = BackoffPolicy(first=0.001, most=0.002, longest=0.01)
 
 def client_of(url: str, *, whole: float = 10.0, attempts: int = 2, connections: int = 4) -> Client:
     access = Access(url, "a test", Fixed("none", Credential("Bearer word")))
-    limits = Limits(whole=whole, attempts=attempts)
+    limits = RequestLimits(whole=whole, attempts=attempts)
     return Client(access, random=lambda: 0.5, limits=limits, policy=AT_ONCE, connections=connections)
 
 

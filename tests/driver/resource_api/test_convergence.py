@@ -12,7 +12,7 @@ from driver.resource_api.client import ResourceApi
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject, text_at
 from kube.errors import KubeError
-from kube.reflector import HandlerFailed, Limits, Reflector
+from kube.reflector import HandlerFailed, Reflector, ReflectorLimits
 from sandbox.apiserver.server import ApiServer
 from tests.driver.resource_api.conftest import client_of, slice_named
 from tests.waiting import until
@@ -98,7 +98,7 @@ def test_after_any_disturbance_the_handler_knows_what_the_server_has(seed: int) 
             known,
             random=lambda: 0.5,
             policy=QUICK,
-            limits=Limits(settled=0.05, page_size=3),
+            limits=ReflectorLimits(settled=0.05, page_size=3),
             told=told.append,
         )
 

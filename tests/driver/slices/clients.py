@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from driver.resource_api.client import ResourceApi
+from kube.access import Access, Credential, Fixed
 from kube.backoff import BackoffPolicy
 from kube.client import Client
-from kube.configuration import Access
-from kube.credentials import Credential, Fixed
 from sandbox.apiserver.server import ApiServer
 
 AT_ONCE = BackoffPolicy(first=0.001, most=0.002, longest=0.01)

@@ -1,9 +1,9 @@
-"""A limit on all of an answer, where the transport knows only one on each wait for more of it.
+"""Connections with an end: a limit on all of an answer, and a cut from another thread that ends a blocked read at once.
 
-A server that sends a byte now and then, or ``100 Continue`` again and again, keeps every wait short and its answer
-without end, also before the body has begun, where nobody but the transport reads. So each wait gets what is left of
-the whole time, and none is begun after its end. A stream is meant to have no end: it may be silent for a while each
-time, once its header is there.
+The transport knows only a limit on each wait. A server that sends a byte now and then, or ``100 Continue`` again and
+again, keeps every wait short and its answer without end, also before the body has begun, where only the transport
+reads. So each wait gets what is left of the whole time, and none is begun after its end. A stream is meant to have no
+end: once its header is there, it may be silent for a while each time.
 """
 
 from __future__ import annotations
@@ -11,16 +11,44 @@ from __future__ import annotations
 import contextlib
 import io
 import socket
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from kube.sockets import Sockets
-
 Left = Callable[[], float]
 """Seconds that a read may last; raises ``TimeoutError`` when none may begin."""
-
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A peer that vanished is noticed after a minute of silence; numbers as Go's clients have them, about."""
+
+
+class Sockets:
+    """Those of one client or stream. Once cut, whatever is added is cut as well."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self.closed = False
+
+    def add(self, sock: socket.socket) -> None:
+        """A connection that was made just now."""
+        with self._lock:
+            self._open.add(sock)
+            if self.closed:
+                _cut(sock)
+
+    def cut(self) -> None:
+        """Cut all of them; safe to repeat."""
+        with self._lock:
+            self.closed = True
+            for sock in self._open:
+                _cut(sock)
+
+
+def _cut(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        # Not sock.shutdown: a TLS socket's forgets its session first, and its reader would go on with ciphertext.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def within(seconds: float, monotonic: Callable[[], float]) -> Callable[[], Left]:
