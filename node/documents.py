@@ -1,7 +1,7 @@
 """Reads JSON and TOML that others wrote, in bounded memory and time; ``node.yaml_text`` reads YAML.
 
-Python's decoders end with an error at some depth, and know no aliases; what they made is then checked against the depth
-that its reader names.
+Python's decoders end with an error at some depth, and know no aliases. So the values of a text are counted before they
+are made, and their depth is checked afterwards, against the limits that the reader names.
 
 Bytes are the business of whoever read them (``node.opening``). Every error is a ``DocumentRefused`` with a short text
 of one line, since it goes into logs and messages.
@@ -67,6 +67,7 @@ def is_deeper(value: object, depth: int) -> bool:
 
 def parse_json(text: bytes | str, limits: Limits = ORDINARY) -> Any:
     """The value of a JSON text; raises ``DocumentRefused``."""
+    check_count(text, limits)
     try:
         value = json.loads(text)
     except RecursionError as error:
@@ -78,10 +79,22 @@ def parse_json(text: bytes | str, limits: Limits = ORDINARY) -> Any:
     return value
 
 
+def check_count(text: bytes | str, limits: Limits = ORDINARY, marks: str = ",[{") -> None:
+    """Raise ``DocumentRefused`` for a text that may have more values than its limits.
+
+    Three bytes of text can be a value of 72 bytes, so the ``marks`` that may begin a value are counted before any value
+    is made; those within strings, too, of which no document has that many.
+    """
+    count = sum(text.count(mark) if isinstance(text, str) else text.count(mark.encode()) for mark in marks)
+    if count >= limits.values:
+        raise DocumentRefused(f"more than {limits.values} values")
+
+
 def parse_toml(text: bytes, limits: Limits = ORDINARY) -> dict[str, Any]:
     """The table of a TOML text; raises ``DocumentRefused``."""
     import tomllib  # Only for those who look at a container runtime.
 
+    check_count(text, limits)
     try:
         value = tomllib.loads(text.decode())
     except RecursionError as error:

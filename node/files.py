@@ -5,9 +5,9 @@ A record is a JSON document ``{"schema":...,"sha256":...,"data":...}`` whose has
 ``data``: a later version that writes the same data in another order or with new fields never takes an old file for
 damaged. A damaged record is set aside and reported, so that its owner rebuilds it and never stops because of it.
 
-Writer and reader share one bound (``MAX_RECORD``, ``MAX_DEPTH``): what could not be read again is never written. What
-is set aside is bounded as well, in number for each folder and in size for each file, for a state folder is a disk that
-others need.
+Writer and reader share their bounds (``MAX_RECORD``, ``MAX_DEPTH``, ``MAX_VALUES``): what could not be read again is
+never written. What is set aside is bounded as well, in number for each folder and in size for each file, for a state
+folder is a disk that others need.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 from typing import TypeAlias
 
-from node.documents import Limits, is_deeper, parse_json
+from node.documents import DocumentRefused, Limits, check_count, is_deeper, parse_json
 from node.opening import NotRegular, TooLarge, open_regular, read_regular
 from node.values import Value, value
 
@@ -31,12 +31,14 @@ MAX_RECORD = 16 << 20
 """Bytes of a record, many times what the largest node needs; more is neither read nor written: memory is limited."""
 MAX_DEPTH = 100
 """Levels of lists and mappings in a record's data; a document around it has one more."""
+MAX_VALUES = 1_000_000
+"""Values of a record's data, each of which takes 60 to 100 bytes of memory."""
 MOST_ASIDE = 8
 """Files set aside that a folder keeps, the newest ones."""
 MAX_ASIDE = 1 << 20
 """Bytes that a file keeps when it is set aside: its beginning, for whoever looks for the reason."""
 _ASIDE = re.compile(r"(?P<name>.+)\.damaged-(?P<number>[0-9]{1,9})")
-_LIMITS = Limits(depth=MAX_DEPTH + 1)
+_LIMITS = Limits(depth=MAX_DEPTH + 1, values=MAX_VALUES)
 _LEFTOVER_AGE = 600.0
 """Seconds after which a temporary file of ours belongs to a process that died while writing."""
 
@@ -117,6 +119,10 @@ def write_record(path: Path, schema: str, data: JsonValue, *, durable: bool = Tr
     if is_deeper(data, MAX_DEPTH):
         raise WriteFailed(path, f"its data nests deeper than {MAX_DEPTH} levels, which no reader accepts")
     raw = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+    try:
+        check_count(raw, _LIMITS)
+    except DocumentRefused as error:
+        raise WriteFailed(path, f"its data has {error}, which no reader accepts") from error
     head = f'{{"schema":{json.dumps(schema)},"sha256":"{hashlib.sha256(raw).hexdigest()}","data":'
     record = head.encode() + raw + b"}\n"
     if len(record) > MAX_RECORD:

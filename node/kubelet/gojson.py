@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from node import values
+from node.documents import DocumentRefused, check_count
 
 _LONE_SURROGATE = "[\ud800-\udfff]"
 _NOT_BASE64 = "[^A-Za-z0-9+/=]"
@@ -59,7 +60,11 @@ class Place(values.Value):
 
 
 def parse(text: bytes) -> Value:
-    """The value in ``text``; raises ``JsonError``."""
+    """The value in ``text``; raises ``JsonError``, also for more values than any kubelet's state has."""
+    try:
+        check_count(text)
+    except DocumentRefused as error:
+        raise JsonError(str(error)) from error
     content = text.decode("utf-8", "replace")
     try:
         value: Value = json.loads(

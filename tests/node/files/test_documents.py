@@ -32,6 +32,8 @@ MERGED = "a: &a {k: v}\n" + "".join(
 DEEP = "[" * 100_000
 DEEP_BLOCKS = "- " * 100_000
 MAPPED = '{"a":' * 100_000
+WIDE = f"[{'[],' * 1_300_000}1]"
+"""Less than 4 MiB, which are 120 MiB of values."""
 
 CDI = "from node.inventory.cdi_specs import CdiSpecSource as S; print(S([path.parent]).read().cdi.errors)"
 READERS = {
@@ -44,6 +46,8 @@ READERS = {
     "manifest.yml": "from ostler.explain.files import read_files; read_files([str(path)])",
     "kubeconfig.yml": "from kube.kubeconfig import from_kubeconfig; from_kubeconfig(path)",
     "containerd.toml": "from ostler.doctor.reading import read_toml; read_toml(path)",
+    "checkpoint": "from node.kubelet.checkpoint import decode; decode(path.read_bytes())",
+    "claims": "from node.kubelet.dra_state import decode; decode(path.read_bytes())",
     "record.js": "from node.files import read_record; read_record(path, 'a/v1')",
 }
 ATTEMPT = """
@@ -65,7 +69,9 @@ def _limit_memory() -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-@pytest.mark.parametrize("text", [LAUGHS, MERGED, DEEP, DEEP_BLOCKS, MAPPED], ids=["laughs", "merged", "[", "-", "{"])
+@pytest.mark.parametrize(
+    "text", [LAUGHS, MERGED, DEEP, DEEP_BLOCKS, MAPPED, WIDE], ids=["laughs", "merged", "[", "-", "{", "[],"]
+)
 def test_no_text_ends_the_process_or_fills_its_memory_or_the_log(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
@@ -81,7 +87,8 @@ def test_no_text_ends_the_process_or_fills_its_memory_or_the_log(tmp_path: Path,
     *said, alive = done.stdout.splitlines()
     assert said, "it was accepted"
     assert len(done.stdout) < 16_384
-    assert int(alive.split()[1]) < 150
+    # A manifest may be a whole cluster's, and is read where a person is.
+    assert int(alive.split()[1]) < (150 if name == "manifest.yml" else 100)
 
 
 def test_a_cdi_file_whose_kind_is_an_alias_shows_it_in_a_few_words(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from node.files import (
     MAX_ASIDE,
     MAX_DEPTH,
     MAX_RECORD,
+    MAX_VALUES,
     MOST_ASIDE,
     JsonValue,
     ReadFailed,
@@ -381,6 +382,19 @@ def test_data_that_no_reader_accepts_is_not_written_and_the_old_record_stays(tmp
     with pytest.raises(WriteFailed, match=rf"the record is \d+ bytes; the limit is {MAX_RECORD}"):
         write_record(path, SCHEMA, "x" * MAX_RECORD)
     assert read_record(path, SCHEMA) == "old"
+
+
+@pytest.mark.parametrize("count", [MAX_VALUES - 1, MAX_VALUES])
+def test_writer_and_reader_accept_the_same_number_of_values(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "record.json"
+    data: JsonValue = [0] * count
+    if count == MAX_VALUES:
+        with pytest.raises(WriteFailed, match=f"its data has more than {MAX_VALUES} values"):
+            write_record(path, SCHEMA, data)
+        assert not path.exists()
+    else:
+        write_record(path, SCHEMA, data)
+        assert read_record(path, SCHEMA) == data
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 100_000])
