@@ -36,7 +36,7 @@ _NOT_EVICTED = (
 
 
 @value
-class Refusal(Value):
+class AdmissionRefusal(Value):
     """``text``: why the devices cannot be taken at the moment; ``advice``: what ends that.
 
     ``holder``: UID of the claim that is in the way, if one is. ``lost``: everything that pods have through the plugin
@@ -53,13 +53,13 @@ class Refusal(Value):
         return f"{self.text}; {self.advice}"
 
 
-def take(book: ClaimBook, record: ClaimRecord, known: Callable[[], bool]) -> Refusal | None:
+def take(book: ClaimBook, record: ClaimRecord, known: Callable[[], bool]) -> AdmissionRefusal | None:
     """Take the record's devices, or change nothing and say why not.
 
     ``known``: whether everything that the plugin door has given out is in the ledger.
     """
     if not known() and any(not device.admin_access for device in record.devices):
-        return Refusal(_UNKNOWN, _UNKNOWN_ADVICE)
+        return AdmissionRefusal(_UNKNOWN, _UNKNOWN_ADVICE)
     try:
         book.take(record)
     except HeldError as error:
@@ -74,16 +74,16 @@ def _lost(book: ClaimBook, record: ClaimRecord) -> tuple[HeldError, ...]:
     return tuple(error for error in errors if lost_to_pod(error))
 
 
-def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> Refusal:
+def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
     if lost:
         error = lost[0]
-        return Refusal(str(error), _advice_on_pod(error), lost=lost, cause=error)
+        return AdmissionRefusal(str(error), _advice_on_pod(error), lost=lost, cause=error)
     by = error.by
     if by.state is HoldState.DRAINING:
         advice = f"it is free when no process is left on it; 'ostler holds release {by.device}' ends the wait"
-        return Refusal(str(error), advice, cause=error)
+        return AdmissionRefusal(str(error), advice, cause=error)
     holder = by.owner if by.door is Door.DRA else ""
-    return Refusal(str(error), "it is free when that claim is released", holder, cause=error)
+    return AdmissionRefusal(str(error), "it is free when that claim is released", holder, cause=error)
 
 
 def _advice_on_pod(error: HeldError) -> str:

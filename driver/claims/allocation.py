@@ -18,7 +18,7 @@ from driver.claims.model import (
     ClaimError,
     ClaimReference,
     ConfigSource,
-    Toleration,
+    DeviceToleration,
 )
 from driver.names import Peer
 from kube.bodies import Json, JsonObject, object_at, one_line, text_at
@@ -112,7 +112,7 @@ def allocated_devices(body: JsonObject, driver: str) -> tuple[AllocatedDevice, .
                 admin_access=result.get("adminAccess") is True,
                 consumed_capacity=_amounts(result.get("consumedCapacity"), place),
                 tolerations=tuple(
-                    Toleration(*(text_at(each, name) for name in ("key", "operator", "value", "effect")))
+                    DeviceToleration(*(text_at(each, name) for name in ("key", "operator", "value", "effect")))
                     for each in _items(result.get("tolerations"), f"{place}.tolerations")
                 ),
             )

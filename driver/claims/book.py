@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from driver.claims.disk import ClaimSpecs, RecordStore
-from driver.claims.interfaces import ClaimOptions, Step, Steps
+from driver.claims.interfaces import ClaimOptions, ClaimStep, StepObserver
 from driver.claims.kubelet import KubeletFile, read_kubelet_claims
-from driver.claims.model import ClaimError, ClaimState, Unavailable
+from driver.claims.model import ClaimError, RecordState, Unavailable
 from driver.claims.record import ClaimRecord
 from node.events import EventSink, EventType
 from node.files import FileError
@@ -39,7 +39,7 @@ class ClaimBook:
     """
 
     def __init__(
-        self, options: ClaimOptions, ledger: Ledger, steps: Steps, events: EventSink, changed: Callable[[], None]
+        self, options: ClaimOptions, ledger: Ledger, steps: StepObserver, events: EventSink, changed: Callable[[], None]
     ) -> None:
         self.records: dict[str, ClaimRecord] = {}
         self.ledger = ledger
@@ -135,12 +135,12 @@ class ClaimBook:
 
     def _write_all(self, record: ClaimRecord) -> None:
         uid = record.claim.uid
-        self.store.write(replace(record, state=ClaimState.STARTED))
-        self.steps.reached(Step.STARTED, uid)
+        self.store.write(replace(record, state=RecordState.STARTED))
+        self.steps.reached(ClaimStep.STARTED, uid)
         self.specs.ensure(uid, record.spec)
-        self.steps.reached(Step.DESCRIBED, uid)
+        self.steps.reached(ClaimStep.DESCRIBED, uid)
         self.store.write(record)
-        self.steps.reached(Step.COMPLETED, uid)
+        self.steps.reached(ClaimStep.COMPLETED, uid)
 
     def _rewrite(self, record: ClaimRecord, changed: bool) -> None:
         self.specs.ensure(record.claim.uid, record.spec)
@@ -149,15 +149,15 @@ class ClaimBook:
 
     def _remove_all(self, uid: str) -> tuple[str, ...]:
         left = []
-        self.steps.reached(Step.RELEASING, uid)
+        self.steps.reached(ClaimStep.RELEASING, uid)
         try:
             self.specs.remove(uid)
         except ClaimError as error:
             left.append(str(error))
-        self.steps.reached(Step.UNDESCRIBED, uid)
+        self.steps.reached(ClaimStep.UNDESCRIBED, uid)
         try:
             self.store.remove(uid)
         except FileError as error:
             left.append(f"{error}; check the state folder and its disk")
-        self.steps.reached(Step.FORGOTTEN, uid)
+        self.steps.reached(ClaimStep.FORGOTTEN, uid)
         return tuple(left)

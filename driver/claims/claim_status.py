@@ -63,7 +63,7 @@ class StatusApi(Protocol):
         ...
 
 
-class ClaimStatus:
+class ClaimStatusWriter:
     """Writes what ``prepared`` told, while ``run`` runs: a ``Reporter`` of the door; for the event loop alone.
 
     ``clock``: Unix seconds. ``random``: numbers in [0, 1), for jitter.

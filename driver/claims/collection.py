@@ -24,7 +24,7 @@ from driver.claims.book import ClaimBook
 from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader
 from driver.claims.kubelet import KubeletClaims
 from driver.claims.locks import ClaimLocks, Tombstones
-from driver.claims.model import ClaimError, ClaimReference, Refused, Unavailable
+from driver.claims.model import ClaimError, ClaimReadForbidden, ClaimReference, Unavailable
 from driver.claims.record import ClaimRecord
 
 log = logging.getLogger("ostler.claims")
@@ -114,7 +114,7 @@ class Collector:
                 released += await self._released(record)
             except Unavailable as error:
                 _later(record, error)
-                if isinstance(error, Refused):
+                if isinstance(error, ClaimReadForbidden):
                     refused.add(record.claim.uid)
         await self._tell_left_behind(known, refused)
         await self._mend()
@@ -182,7 +182,7 @@ class Collector:
             if uid in waited_for and record.claim.name and (unseen or uid in refused):
                 try:
                     why = "" if await self._given(record.claim) else _unseen(known)
-                except Refused as error:
+                except ClaimReadForbidden as error:
                     why = _unread(error)
                 except Unavailable as error:
                     _later(record, error)
@@ -267,7 +267,7 @@ def _unseen(known: KubeletClaims) -> str:
     )
 
 
-def _unread(error: Refused) -> str:
+def _unread(error: ClaimReadForbidden) -> str:
     return (
         "the kubelet has not released it and the API server does not let this agent see whether anybody has it: "
         f"{error.reason}; give the agent's account the verb get on resourceclaims by a ClusterRole"

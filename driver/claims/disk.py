@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from driver.claims.model import ClaimReference, ClaimState, Unavailable
+from driver.claims.model import ClaimReference, RecordState, Unavailable
 from driver.claims.record import SCHEMA, ClaimRecord, record_json, record_of
 from driver.names import file_prefix
 from node.files import (
@@ -31,7 +31,7 @@ _SUFFIX = ".json"
 
 
 @value
-class Stored(Value):
+class StoredClaims(Value):
     """What was found: records by UID, and those that could not be read with the reason.
 
     ``foreign``: of these the ones that another version wrote; their files are left as they are.
@@ -53,7 +53,7 @@ class RecordStore:
         self.folder = folder
         self._foreign: set[str] = set()
 
-    def load(self) -> Stored:
+    def load(self) -> StoredClaims:
         """Everything there is; damaged files are set aside. Raises ReadFailed when the folder cannot be listed."""
         records: dict[str, ClaimRecord] = {}
         unreadable: dict[str, str] = {}
@@ -68,7 +68,7 @@ class RecordStore:
                 continue
             if record is not None:
                 records[uid] = record
-        return Stored(records, unreadable, frozenset(self._foreign))
+        return StoredClaims(records, unreadable, frozenset(self._foreign))
 
     def write(self, record: ClaimRecord) -> None:
         """Have the record on the disk; raises WriteFailed.
@@ -80,7 +80,7 @@ class RecordStore:
         if record.claim.uid in self._foreign:
             set_aside(path)
             self._foreign.discard(record.claim.uid)
-        data, durable = record_json(record), record.state is ClaimState.COMPLETED
+        data, durable = record_json(record), record.state is RecordState.COMPLETED
         try:
             write_record(path, SCHEMA, data, durable=durable, sweep=False)
         except WriteFailed as error:

@@ -86,7 +86,7 @@ class ClaimObserver(Protocol):
         ...
 
 
-class NoObserver:
+class NoClaimObserver:
     """Counts nothing."""
 
     def prepared(self, outcome: str, seconds: float) -> None:
@@ -105,7 +105,7 @@ class NoObserver:
         """Do nothing."""
 
 
-class Step(StrEnum):
+class ClaimStep(StrEnum):
     """What has just been done."""
 
     FETCHED = "prepare: the claim was read"
@@ -120,16 +120,16 @@ class Step(StrEnum):
     RELEASED = "unprepare: the ledger is free"
 
 
-class Steps(Protocol):
+class StepObserver(Protocol):
     """Told of every step, in whatever thread it was done."""
 
-    def reached(self, step: Step, uid: str) -> None:
+    def reached(self, step: ClaimStep, uid: str) -> None:
         """The step is done for the claim of that UID."""
         ...
 
 
-class NoSteps:
+class NoStepObserver:
     """Outside of tests nobody wants to know."""
 
-    def reached(self, step: Step, uid: str) -> None:
+    def reached(self, step: ClaimStep, uid: str) -> None:
         """Do nothing."""

@@ -27,7 +27,7 @@ class ClaimReference(Value):
 
 
 @value
-class Toleration(Value):
+class DeviceToleration(Value):
     """A taint that a request puts up with; empty fields match everything, as in Kubernetes."""
 
     key: str = ""
@@ -57,7 +57,7 @@ class AllocatedDevice(Value):
     share_id: str | None = None
     admin_access: bool = False
     consumed_capacity: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[DeviceToleration, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -119,7 +119,7 @@ class PreparedDevice(Value):
     share_id: str | None = None
 
 
-class ClaimState(StrEnum):
+class RecordState(StrEnum):
     """How far a claim's preparation is."""
 
     STARTED = "started"
@@ -136,7 +136,7 @@ class Unavailable(ClaimError):
     """Not the claim's fault and not for ever: the API server, the disk, a device that another claim still holds."""
 
 
-class Refused(Unavailable):
+class ClaimReadForbidden(Unavailable):
     """The API server does not let us read what was asked for; ``reason`` in its own words.
 
     A node's own identity gets this for every claim that no pod of the node uses, also for one that is gone.

@@ -48,7 +48,7 @@ _TOLERABLE = (Cause.HEALTH, Cause.LINK_DOWN)
 
 
 @value
-class Plan(Value):
+class ClaimPlan(Value):
     """The claim's devices with their CDI names, and the text of its CDI file (empty if it needs none)."""
 
     devices: tuple[RecordedDevice, ...]
@@ -57,7 +57,7 @@ class Plan(Value):
 
 def planned(
     allocation: Allocation, name: str, view: DoorView, *, driver: str, pool: str, had: Collection[str] = ()
-) -> Plan:
+) -> ClaimPlan:
     """The plan for a claim that its pod calls ``name``.
 
     ``had``: devices that the claim was given before: what they fell ill of since is no reason to answer otherwise.
@@ -85,7 +85,7 @@ def planned(
         )
         for device, each, edit, entry in zip(allocation.devices, offered, edits, entries, strict=True)
     )
-    return Plan(devices, _spec_text(kind, entries, edits))
+    return ClaimPlan(devices, _spec_text(kind, entries, edits))
 
 
 def device_of_entry(uid: str, entry: str) -> tuple[str, str] | None:

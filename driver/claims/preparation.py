@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from driver.claims.admission import Refusal, take
+from driver.claims.admission import AdmissionRefusal, take
 from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.book import ClaimBook
-from driver.claims.interfaces import ClaimOptions, ClaimReader, Step
+from driver.claims.interfaces import ClaimOptions, ClaimReader, ClaimStep
 from driver.claims.locks import ClaimLocks, Tombstones, Waits
-from driver.claims.model import Allocation, ClaimError, ClaimReference, ClaimState, PreparedDevice, Unavailable
-from driver.claims.plan import Plan, planned
+from driver.claims.model import Allocation, ClaimError, ClaimReference, PreparedDevice, RecordState, Unavailable
+from driver.claims.plan import ClaimPlan, planned
 from driver.claims.record import ClaimRecord, check_size
 from driver.devices.view import DoorView
 from driver.parameters.decoding import UnservedParameter
@@ -73,7 +73,7 @@ class Preparation:
             body = await self._waits.of(self._reader.claim(claim.namespace, claim.name))
         except Unavailable as error:
             return await self._answer_from_record(claim, error)
-        self._book.steps.reached(Step.FETCHED, claim.uid)
+        self._book.steps.reached(ClaimStep.FETCHED, claim.uid)
         allocation = allocation_of(body, claim, self._options.driver_name, self._options.peers)
         async with self._turns.of(claim.uid):
             self._book.kubelet.asked(claim.uid)
@@ -110,7 +110,7 @@ class Preparation:
         view = self._view()
         wanted = self._wanted(allocation, body, view, record)
         while not self._stands(record, wanted):
-            refusal = take(self._book, replace(wanted, state=ClaimState.STARTED), self._around.known)
+            refusal = take(self._book, replace(wanted, state=RecordState.STARTED), self._around.known)
             if refusal is None:
                 await self._write(wanted, record)
                 break
@@ -120,7 +120,7 @@ class Preparation:
                 wanted = self._wanted(allocation, body, view, record)
         else:
             await self._book.renew(wanted)
-        self._book.steps.reached(Step.ANSWERED, allocation.claim.uid)
+        self._book.steps.reached(ClaimStep.ANSWERED, allocation.claim.uid)
         return wanted.answer
 
     def _view(self) -> DoorView:
@@ -161,11 +161,11 @@ class Preparation:
             )
         )
 
-    def _record(self, allocation: Allocation, plan: Plan, before: ClaimRecord | None) -> ClaimRecord:
+    def _record(self, allocation: Allocation, plan: ClaimPlan, before: ClaimRecord | None) -> ClaimRecord:
         same = before is not None and before.same_allocation(plan.devices)
         record = ClaimRecord(
             allocation.claim,
-            ClaimState.COMPLETED,
+            RecordState.COMPLETED,
             boot=self._around.boot,
             since=before.since if before is not None and same else self._around.clock(),
             devices=plan.devices,
@@ -179,7 +179,7 @@ class Preparation:
     async def _write(self, wanted: ClaimRecord, before: ClaimRecord | None) -> None:
         """Have a claim on the disk whose devices are taken; on failure it is as before."""
         uid = wanted.claim.uid
-        self._book.steps.reached(Step.TAKEN, uid)
+        self._book.steps.reached(ClaimStep.TAKEN, uid)
         try:
             await self._book.prepare(wanted)
         except Exception:
@@ -189,7 +189,7 @@ class Preparation:
                 self._book.give_up(uid)
             raise
 
-    async def _freed(self, claim: ClaimReference, refusal: Refusal, until: float, began: int) -> None:
+    async def _freed(self, claim: ClaimReference, refusal: AdmissionRefusal, until: float, began: int) -> None:
         """Return when something may have changed; raises Unavailable after the longest wait, or if it is in vain."""
         self._waits.check()
         if (self.tombstones.serial_of(claim.uid) or 0) > began:

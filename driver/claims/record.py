@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import field
 
-from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice
+from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, RecordState
 from kube.bodies import Json, JsonObject
 from node.ledger.ledger import Hold
 from node.rules import Door
@@ -63,7 +63,7 @@ class ClaimRecord(Value):
     """
 
     claim: ClaimReference
-    state: ClaimState
+    state: RecordState
     boot: str = ""
     since: float = 0.0
     devices: tuple[RecordedDevice, ...] = ()
@@ -73,7 +73,7 @@ class ClaimRecord(Value):
 
     def prepared_in(self, boot: str) -> bool:
         """Whether the preparation is complete and still counts."""
-        return self.state is ClaimState.COMPLETED and self.made_in(boot)
+        return self.state is RecordState.COMPLETED and self.made_in(boot)
 
     def may_run(self, boot: str) -> bool:
         """Whether a container may have been given it in this boot; of one that others told us of nobody knows."""
@@ -173,7 +173,7 @@ def record_of(data: Json, uid: str) -> ClaimRecord:
         raise ValueError(f"since is {shown(since)}, which is no number")  # noqa: TRY004 - as above
     return ClaimRecord(
         claim,
-        ClaimState(_text(data, "state")),
+        RecordState(_text(data, "state")),
         boot=_text(data, "boot"),
         since=float(since),
         devices=tuple(_device(item) for item in _list(data, "devices")),

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 
 from driver.claims.allocation import is_uid
 from driver.claims.book import ClaimBook
-from driver.claims.disk import Stored, unnamed
+from driver.claims.disk import StoredClaims, unnamed
 from driver.claims.interfaces import ClaimObserver, ClaimOptions
 from driver.claims.kubelet import KubeletClaims
-from driver.claims.model import ClaimError, ClaimReference, ClaimState
+from driver.claims.model import ClaimError, ClaimReference, RecordState
 from driver.claims.plan import device_of_entry
 from driver.claims.record import ClaimRecord, RecordedDevice
 from node.documents import parse_json
@@ -30,7 +30,7 @@ from node.values import Value, value
 
 
 @value
-class Recovery(Value):
+class ClaimRecovery(Value):
     """What there is, and what is to be done.
 
     ``records``: everything that holds devices. ``adopted``: UIDs of those that come from elsewhere than our records;
@@ -47,8 +47,8 @@ class Recovery(Value):
 
 
 def recovery_of(
-    stored: Stored, known: KubeletClaims, specs: Mapping[str, str], *, boot: str, driver: str, now: float
-) -> Recovery:
+    stored: StoredClaims, known: KubeletClaims, specs: Mapping[str, str], *, boot: str, driver: str, now: float
+) -> ClaimRecovery:
     """``specs``: the texts of the CDI files that are there, by UID; ``now`` in Unix seconds."""
     records = dict(stored.records)
     adopted = {
@@ -62,7 +62,7 @@ def recovery_of(
     void = {uid for uid, record in records.items() if not record.made_in(boot)}
     orphans = {uid for uid in specs.keys() - records.keys() if known.lacks(uid)}
     left_alone = {uid for uid in adopted if uid in stored.foreign and uid in specs}
-    return Recovery(
+    return ClaimRecovery(
         tuple(records[uid] for uid in sorted(records)),
         frozenset(adopted),
         frozenset(uid for uid, record in adopted.items() if record.claim.name and uid not in left_alone),
@@ -96,7 +96,7 @@ def _adopted(
         claim, users, found = unnamed(uid), (), _described(uid, spec)
     else:
         return None
-    return ClaimRecord(claim, ClaimState.STARTED, since=now, devices=found, users=users, spec=spec) if found else None
+    return ClaimRecord(claim, RecordState.STARTED, since=now, devices=found, users=users, spec=spec) if found else None
 
 
 def _described(uid: str, spec: str) -> tuple[RecordedDevice, ...]:
@@ -125,7 +125,7 @@ def _note(uid: str, reason: str, record: ClaimRecord | None, known: KubeletClaim
 
 @value
 class _Found(Value):
-    stored: Stored
+    stored: StoredClaims
     specs: dict[str, str]
     fault: str
 
@@ -178,10 +178,10 @@ class Restart:
             book.store.sweep_unfinished()
             stored = book.store.load()
         except FileError as error:
-            stored, fault = Stored({}, {}), f"{error}; claims are taken from the kubelet's own file"
+            stored, fault = StoredClaims({}, {}), f"{error}; claims are taken from the kubelet's own file"
         return _Found(stored, {uid: book.specs.text(uid) for uid in book.specs.uids()}, fault)
 
-    def _act(self, recovery: Recovery, stored: Stored) -> list[str]:
+    def _act(self, recovery: ClaimRecovery, stored: StoredClaims) -> list[str]:
         """Put the disk right; returns what did not succeed, in words."""
         book, problems = self._book, []
         for uid in recovery.sweep:

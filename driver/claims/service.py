@@ -20,7 +20,15 @@ from driver.claims.admission import Losers
 from driver.claims.allocation import check_reference
 from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
-from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, NoObserver, NoSteps, Step, Steps
+from driver.claims.interfaces import (
+    ClaimObserver,
+    ClaimOptions,
+    ClaimReader,
+    ClaimStep,
+    NoClaimObserver,
+    NoStepObserver,
+    StepObserver,
+)
 from driver.claims.locks import ClaimLocks, Waits
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
 from driver.claims.preparation import Preparation, PreparationContext
@@ -52,7 +60,7 @@ class ClaimService:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = chance,
-        steps: Steps | None = None,
+        steps: StepObserver | None = None,
         changed: Callable[[], None] = lambda: None,
         known: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -63,10 +71,10 @@ class ClaimService:
         """
         self.options = options
         self.ledger = ledger if ledger is not None else Ledger()
-        self._observer = observer or NoObserver()
+        self._observer = observer or NoClaimObserver()
         self._boot = boot
         self._monotonic = monotonic
-        self._steps = steps or NoSteps()
+        self._steps = steps or NoStepObserver()
         self._viewed = asyncio.Event()
         self._recovered = asyncio.Event()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -210,7 +218,7 @@ class ClaimService:
         async with self._turns.of(claim.uid):
             left = await self._book.erase(claim.uid)
             self._book.give_up(claim.uid)
-            self._steps.reached(Step.RELEASED, claim.uid)
+            self._steps.reached(ClaimStep.RELEASED, claim.uid)
         for problem in left:
             self._book.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
 

@@ -44,7 +44,7 @@ _NOWHERE = 1 << 30
 
 
 @value
-class Placement(Value):
+class DevicePlacement(Value):
     """By device name: attributes of place, and by what devices are sorted, ``back`` those that both doors give out.
 
     Devices of one key come by their names.
@@ -55,7 +55,7 @@ class Placement(Value):
     back: Mapping[str, Key]
 
 
-def placement(snapshot: Snapshot, devices: Iterable[Device]) -> Placement:
+def placement(snapshot: Snapshot, devices: Iterable[Device]) -> DevicePlacement:
     """The placement of these devices of the snapshot."""
     chosen = tuple(devices)
     topology = snapshot.topology
@@ -76,7 +76,7 @@ def placement(snapshot: Snapshot, devices: Iterable[Device]) -> Placement:
         kind, number = _KINDS.get(device.kind, _NICS), _number(device)
         keys[device.name] = kind, order.get(host, _NOWHERE), number
         back[device.name] = kind, back_order.get(host, _NOWHERE), -number
-    return Placement(attributes, keys, back)
+    return DevicePlacement(attributes, keys, back)
 
 
 def _hosts(snapshot: Snapshot, devices: Iterable[Device]) -> dict[str, str]:
@@ -126,14 +126,14 @@ _SIZES = (2, 4, 8)
 
 
 @value
-class Group(Value):
+class GpuGroup(Value):
     """GPUs by name, in order, and what the group is called."""
 
     label: str
     gpus: tuple[str, ...]
 
 
-def groups(root: Cell) -> dict[int, tuple[Group, ...]]:
+def groups(root: Cell) -> dict[int, tuple[GpuGroup, ...]]:
     """The groups of every size, in the order of the tree; each is a partition of all GPUs."""
     sizes = list(_SIZES)
     while sizes[-1] < len(root.gpus):
@@ -142,7 +142,7 @@ def groups(root: Cell) -> dict[int, tuple[Group, ...]]:
     return {size: tuple(_groups(root, size, known)) for size in sizes}
 
 
-def cell_attributes(parts: dict[int, tuple[Group, ...]]) -> dict[str, tuple[Attribute, ...]]:
+def cell_attributes(parts: dict[int, tuple[GpuGroup, ...]]) -> dict[str, tuple[Attribute, ...]]:
     """``cell2``, ``cell4``, ... of every GPU, by its name."""
     found: dict[str, list[Attribute]] = {}
     for size, partition in parts.items():
@@ -153,7 +153,7 @@ def cell_attributes(parts: dict[int, tuple[Group, ...]]) -> dict[str, tuple[Attr
     return {gpu: tuple(cells) for gpu, cells in found.items()}
 
 
-def gpu_order(parts: dict[int, tuple[Group, ...]], *, from_back: bool = False) -> tuple[str, ...]:
+def gpu_order(parts: dict[int, tuple[GpuGroup, ...]], *, from_back: bool = False) -> tuple[str, ...]:
     """All GPUs in the order in which they should be taken: groups stay together, smaller ones come first.
 
     ``from_back``: equal ones from the back.
@@ -168,11 +168,11 @@ def gpu_order(parts: dict[int, tuple[Group, ...]], *, from_back: bool = False) -
     return tuple(sorted(keys, key=keys.__getitem__))
 
 
-_Known = dict[tuple[str, tuple[str, ...], int], list[Group]]
+_Known = dict[tuple[str, tuple[str, ...], int], list[GpuGroup]]
 """Groups by cell (name and GPUs) and size: the halves of one size are the groups of the one below."""
 
 
-def _groups(cell: Cell, size: int, known: _Known) -> list[Group]:
+def _groups(cell: Cell, size: int, known: _Known) -> list[GpuGroup]:
     key = cell.name, cell.gpus, size
     found = known.get(key)
     if found is None:
@@ -180,25 +180,25 @@ def _groups(cell: Cell, size: int, known: _Known) -> list[Group]:
     return found
 
 
-def _divided(cell: Cell, size: int, known: _Known) -> Iterator[Group]:
+def _divided(cell: Cell, size: int, known: _Known) -> Iterator[GpuGroup]:
     if len(cell.gpus) <= size:
-        yield Group(cell.name, cell.gpus)
+        yield GpuGroup(cell.name, cell.gpus)
         return
-    run: list[Group] = []
+    run: list[GpuGroup] = []
     merged = 0
     for item in (*_items(cell, size, known), None):
-        if isinstance(item, Group) and sum(len(each.gpus) for each in run) + len(item.gpus) <= size:
+        if isinstance(item, GpuGroup) and sum(len(each.gpus) for each in run) + len(item.gpus) <= size:
             run.append(item)
             continue
         if run:
             yield _merged(run, f"{cell.name}.{merged}")
             merged += 1
-        run = [item] if isinstance(item, Group) else []
+        run = [item] if isinstance(item, GpuGroup) else []
         if isinstance(item, Cell):
             yield from _groups(item, size, known)
 
 
-def _items(cell: Cell, size: int, known: _Known) -> Iterator[Group | Cell]:
+def _items(cell: Cell, size: int, known: _Known) -> Iterator[GpuGroup | Cell]:
     """What groups of this size are made from: groups of half the size, and children that are larger than that.
 
     A child that is larger than ``size`` is a cell to be divided by itself.
@@ -208,7 +208,7 @@ def _items(cell: Cell, size: int, known: _Known) -> Iterator[Group | Cell]:
         if len(child.gpus) > size:
             yield child
         elif len(child.gpus) > size // 2:
-            yield Group(child.name, child.gpus)
+            yield GpuGroup(child.name, child.gpus)
         elif child.gpus[0] in halves:
             # The half that begins with this child; one that began before it has been given already.
             yield halves[child.gpus[0]]
@@ -219,10 +219,10 @@ def _singles(cell: Cell) -> tuple[Cell, ...]:
     return tuple(Cell(gpu, cell.level, (gpu,)) for gpu in cell.gpus)
 
 
-def _merged(run: Sequence[Group], label: str) -> Group:
+def _merged(run: Sequence[GpuGroup], label: str) -> GpuGroup:
     if len(run) == 1:
         return run[0]
-    return Group(label, tuple(gpu for group in run for gpu in group.gpus))
+    return GpuGroup(label, tuple(gpu for group in run for gpu in group.gpus))
 
 
 @value

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from driver.devices.placement import Placement, placement
+from driver.devices.placement import DevicePlacement, placement
 from driver.names import TaintEffect
 from kube.bodies import Json
 from node.edits.options import EditOptions, ListStrategy
@@ -89,7 +89,7 @@ def without_holds(offered: DraDevice, host: Host) -> DraDevice:
 _Found = tuple[Rule, OfferedDevice]
 
 
-def _sorted(found: Iterable[_Found], placed: Placement) -> list[_Found]:
+def _sorted(found: Iterable[_Found], placed: DevicePlacement) -> list[_Found]:
     by_name = sorted(found, key=lambda pair: pair[1].device.name)
     alone = [pair for pair in by_name if pair[0].door is not Doors.BOTH]
     both = [pair for pair in reversed(by_name) if pair[0].door is Doors.BOTH]

@@ -25,7 +25,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
-from driver.door.registration import Observer
+from driver.door.registration import DraDoorObserver
 from driver.door.successor import NoSuccessor, Successor
 from driver.parameters.decoding import ParameterError
 
@@ -45,7 +45,7 @@ _SHOWN = 128
 """Characters that are shown of a UID that is none."""
 
 
-class Claims(Protocol):
+class ClaimPreparer(Protocol):
     """Prepares and releases claims; both raise ``driver.claims.model.ClaimError`` for the one claim."""
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
@@ -57,7 +57,7 @@ class Claims(Protocol):
         ...
 
 
-class Reporter(Protocol):
+class ClaimReporter(Protocol):
     """Told what was prepared, for the claim's status; must return at once and must not raise."""
 
     def prepared(self, claim: ClaimReference, devices: tuple[PreparedDevice, ...]) -> None:
@@ -122,11 +122,11 @@ class ClaimCalls:
 
     def __init__(
         self,
-        claims: Claims,
-        observer: Observer,
+        claims: ClaimPreparer,
+        observer: DraDoorObserver,
         *,
         monotonic: Callable[[], float],
-        reporter: Reporter | None = None,
+        reporter: ClaimReporter | None = None,
     ) -> None:
         self.successor: Successor | None = None
         """Whom every call is left to, once it is set."""

@@ -22,18 +22,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from driver.devices.view import DoorView
-from driver.door.claim_calls import ClaimCalls, Claims, Reporter
+from driver.door.claim_calls import ClaimCalls, ClaimPreparer, ClaimReporter
 from driver.door.health_stream import HealthReports
 from driver.door.registration import (
     DoorOptions,
     DoorStatus,
-    Observer,
+    DraDoorObserver,
     RegistrationState,
     claim_sockets,
     registration_sockets,
     sweep,
 )
-from driver.door.serving import Serving
+from driver.door.serving import DoorSockets
 from driver.door.successor import Successor
 from node.clocks import chance
 from node.directories import DirectoryWatcher, Inotify, open_inotify
@@ -60,16 +60,16 @@ class DraDoor:
     def __init__(
         self,
         options: DoorOptions,
-        claims: Claims,
+        claims: ClaimPreparer,
         *,
         events: EventSink,
-        observer: Observer,
+        observer: DraDoorObserver,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = chance,
         changed: Callable[[], None] = lambda: None,
         alive: Callable[[], bool] = lambda: True,
-        reporter: Reporter | None = None,
+        reporter: ClaimReporter | None = None,
         open_watch: Callable[[], Inotify] = open_inotify,
     ) -> None:
         """``clock``: Unix seconds. ``changed``: told when readiness may have changed.
@@ -86,8 +86,8 @@ class DraDoor:
         self._open_watch = open_watch
         self._calls = ClaimCalls(claims, observer, monotonic=monotonic, reporter=reporter)
         self._reports = HealthReports(options.pool, clock=clock, alive=alive, streams_changed=self._streams_changed)
-        self._serving: Serving | None = None
-        self._old: list[Serving] = []
+        self._serving: DoorSockets | None = None
+        self._old: list[DoorSockets] = []
         self._stopping: set[asyncio.Task[None]] = set()
         self._predecessors: tuple[Path, ...] = ()
         self._state = RegistrationState.WAITING
@@ -193,7 +193,7 @@ class DraDoor:
 
     async def _serve(self, now: float) -> float:
         """Put up new sockets; the old ones go when the kubelet has taken the new ones."""
-        serving = Serving(self._options, self._calls, self._reports, self._was_asked, self._was_notified)
+        serving = DoorSockets(self._options, self._calls, self._reports, self._was_asked, self._was_notified)
         self._since = now
         try:
             await serving.start()
@@ -236,7 +236,7 @@ class DraDoor:
             if not is_answered(path):
                 _remove(path)
 
-    def _was_asked(self, serving: Serving) -> None:
+    def _was_asked(self, serving: DoorSockets) -> None:
         if serving is self._serving and not self._handing_over:
             self._observer.asked()
             if self._state is RegistrationState.REGISTERED and self._reports.streams:
@@ -244,7 +244,7 @@ class DraDoor:
             self._since = self._monotonic()
             self._say(RegistrationState.OFFERED, "the kubelet has asked and not said yet whether it takes us")
 
-    def _was_notified(self, serving: Serving, problem: str) -> None:
+    def _was_notified(self, serving: DoorSockets, problem: str) -> None:
         if serving is not self._serving or self._handing_over:
             return
         self._since = self._monotonic()

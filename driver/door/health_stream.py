@@ -36,7 +36,7 @@ _ILL = frozenset({Cause.HEALTH, Cause.GONE, Cause.LINK_DOWN, Cause.UNFIT})
 SILENT = "ostler has not looked at its devices for too long"
 
 
-class Verdict(StrEnum):
+class ReportedHealth(StrEnum):
     """The three words that the kubelet has for health; the values are the names in its contract."""
 
     UNKNOWN = "UNKNOWN"
@@ -50,12 +50,12 @@ class DeviceReport(Value):
 
     pool: str
     device: str
-    verdict: Verdict
+    verdict: ReportedHealth
     message: str = ""
 
 
 @value
-class Report(Value):
+class StreamReport(Value):
     """All devices of the driver, as they were seen at ``time`` (Unix seconds)."""
 
     devices: tuple[DeviceReport, ...]
@@ -65,13 +65,13 @@ class Report(Value):
 def device_report(pool: str, offered: DraDevice) -> DeviceReport:
     """What is said of one device."""
     if offered.device.health.state is HealthState.UNKNOWN:
-        verdict = Verdict.UNKNOWN
+        verdict = ReportedHealth.UNKNOWN
     elif not offered.healthy and offered.cause in _ILL:
-        verdict = Verdict.UNHEALTHY
+        verdict = ReportedHealth.UNHEALTHY
     else:
-        verdict = Verdict.HEALTHY
+        verdict = ReportedHealth.HEALTHY
     # Why a device is withheld is nobody's business who has it; that it is degraded is.
-    told = verdict is not Verdict.HEALTHY or offered.healthy
+    told = verdict is not ReportedHealth.HEALTHY or offered.healthy
     return DeviceReport(
         pool, offered.device.name, verdict, _cut(offered.reason if told else offered.device.health.reason)
     )
@@ -120,7 +120,7 @@ class HealthReports:
         self._ended = True
         self._notify()
 
-    async def follow(self) -> AsyncGenerator[Report, None]:
+    async def follow(self) -> AsyncGenerator[StreamReport, None]:
         """A report now, after every change and before it goes stale, until the consumer stops.
 
         There is nothing to report before ``apply``.
@@ -145,10 +145,10 @@ class HealthReports:
             self.streams -= 1
             self._streams_changed()
 
-    def _report(self, devices: tuple[DeviceReport, ...], *, alive: bool) -> Report:
+    def _report(self, devices: tuple[DeviceReport, ...], *, alive: bool) -> StreamReport:
         if not alive:
-            devices = tuple([DeviceReport(each.pool, each.device, Verdict.UNKNOWN, SILENT) for each in devices])
-        return Report(devices, int(self._clock()))
+            devices = tuple([DeviceReport(each.pool, each.device, ReportedHealth.UNKNOWN, SILENT) for each in devices])
+        return StreamReport(devices, int(self._clock()))
 
     def _notify(self) -> None:
         self._changed.set()

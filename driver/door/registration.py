@@ -87,7 +87,7 @@ class DoorOptions(Value):
         return str(self.plugins_dir_on_host / socket.relative_to(self.plugins_dir))
 
 
-class Observer(Protocol):
+class DraDoorObserver(Protocol):
     """Takes figures; every call must return at once and must not raise."""
 
     def called(self, method: str, version: str, code: str, seconds: float) -> None:
@@ -115,7 +115,7 @@ class Observer(Protocol):
         ...
 
 
-class Silent:
+class NoDoorObserver:
     """Observes nothing."""
 
     def called(self, method: str, version: str, code: str, seconds: float) -> None:

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from driver.claims.model import ClaimError
 from driver.door.claim_calls import ClaimCalls, Context, Method, Operation, Outcome
-from driver.door.health_stream import TIMEOUT, HealthReports, Report
+from driver.door.health_stream import TIMEOUT, HealthReports, StreamReport
 from driver.door.registration import PLUGIN_TYPE, DoorOptions, age, claim_socket, registration_socket, unique
 from node.endpoint import Endpoint, Limits
 from node.kubelet import watcher_service
@@ -122,7 +122,7 @@ def _unprepared(response: Any, outcomes: Mapping[str, Outcome]) -> Message:
     return made
 
 
-def _health(response: Any, report: Report) -> Message:
+def _health(response: Any, report: StreamReport) -> Message:
     for each in report.devices:
         response.devices.add(
             device={"pool_name": each.pool, "device_name": each.device},
@@ -135,7 +135,7 @@ def _health(response: Any, report: Report) -> Message:
     return made
 
 
-class Serving:
+class DoorSockets:
     """Both sockets from ``start`` to ``stop``; make a new one to serve again.
 
     ``asked`` and ``notified``: what the kubelet does, see ``node.kubelet.watcher_service``; they get this very serving,
@@ -147,8 +147,8 @@ class Serving:
         options: DoorOptions,
         calls: ClaimCalls,
         reports: HealthReports,
-        asked: Callable[[Serving], None],
-        notified: Callable[[Serving, str], None],
+        asked: Callable[[DoorSockets], None],
+        notified: Callable[[DoorSockets, str], None],
     ) -> None:
         self.made = (0, 0)
         """When its socket was made, as an ``age``."""

@@ -34,7 +34,7 @@ PAGE = 100
 """Objects of a page: a whole pod is large, and most nodes have no more of them."""
 
 
-class Told(Protocol[T_contra]):
+class ChangeHandler(Protocol[T_contra]):
     """Who is told, on the loop; see ``kube.reflector.Handler``."""
 
     def replaced(self, found: Sequence[T_contra]) -> None:
@@ -62,7 +62,7 @@ class Following(Generic[T]):
         api: AsyncResourceApi,
         source: Callable[[ResourceApi], CollectionSource],
         made: Callable[[JsonObject], T],
-        told: Told[T],
+        told: ChangeHandler[T],
         *,
         name: str,
         random: Callable[[], float],
@@ -130,7 +130,7 @@ class _Relay(Generic[T]):
         self,
         loop: asyncio.AbstractEventLoop,
         made: Callable[[JsonObject], T],
-        told: Told[T],
+        told: ChangeHandler[T],
         ended: Callable[[], bool],
     ) -> None:
         self._loop = loop

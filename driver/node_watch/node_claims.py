@@ -23,7 +23,7 @@ from driver.claims.allocation import allocated_devices
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.node_watch.following import RETRY
 from driver.node_watch.node_pods import LIST_EVERY, NodePods
-from driver.node_watch.reading import Pace
+from driver.node_watch.reading import ReadPace
 from driver.node_watch.reservations import Reservations
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject, object_at, text_at
@@ -57,7 +57,7 @@ class NodeClaims:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         policy: BackoffPolicy = RETRY,
-        pace: Pace = Pace(),  # noqa: B008 - frozen
+        pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
         list_every: float = LIST_EVERY,
     ) -> None:
         self._changed = changed
@@ -111,7 +111,7 @@ class NodeClaims:
         """By UID the claims of this node's pods, with their devices; a claim stays among them when it is prepared."""
         return self._reservations.holds()
 
-    async def claims_naming(self, devices: Collection[str]) -> tuple[Naming, ...]:
+    async def claims_naming(self, devices: Collection[str]) -> tuple[NamedDevice, ...]:
         """Every allocation of the cluster that names one of these devices; raises ``Unavailable``."""
         return await self._names.claims_naming(devices)
 
@@ -138,7 +138,7 @@ _RIGHT = "the verb list on resourceclaims of the API group resource.k8s.io"
 
 
 @value
-class Naming(Value):
+class NamedDevice(Value):
     """An allocation names a device of ours; ``admin``: for looking only, which is in nobody's way."""
 
     device: str
@@ -158,7 +158,7 @@ class ClaimNames:
         self._under_way = threading.Lock()
         """Held by the thread that lists, also when nobody waits for it any more."""
 
-    async def claims_naming(self, devices: Collection[str]) -> tuple[Naming, ...]:
+    async def claims_naming(self, devices: Collection[str]) -> tuple[NamedDevice, ...]:
         """Every allocation that names one of the devices, by a list that is begun after this was called.
 
         Raises ``driver.claims.model.Unavailable`` where nobody can know: the API server does not answer, refuses us,
@@ -178,7 +178,7 @@ class ClaimNames:
                 raise Unavailable(f"an allocation cannot be read: {error}") from error
         return tuple(each for each in found if each.device in wanted)
 
-    def _listed(self, api: ResourceApi) -> tuple[Naming, ...]:
+    def _listed(self, api: ResourceApi) -> tuple[NamedDevice, ...]:
         """In a thread."""
         if not self._under_way.acquire(blocking=False):
             raise Unavailable("the list of claims that was begun before this one has not ended yet")
@@ -206,7 +206,7 @@ class ClaimNames:
             "status": {"allocation": {"devices": {"results": results}}},
         }
 
-    def _names(self, body: JsonObject) -> Iterator[Naming]:
+    def _names(self, body: JsonObject) -> Iterator[NamedDevice]:
         claim = ClaimReference(*(text_at(body, "metadata", key) for key in ("namespace", "name", "uid")))
         try:
             devices = allocated_devices(body, self._driver)
@@ -214,7 +214,7 @@ class ClaimNames:
             raise ClaimError(f"claim {claim}: {error}") from error
         for device in devices:
             if device.pool == self._pool:
-                yield Naming(device.device, claim, device.admin_access)
+                yield NamedDevice(device.device, claim, device.admin_access)
 
 
 def _refused(error: Forbidden) -> str:

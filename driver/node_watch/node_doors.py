@@ -289,7 +289,7 @@ _FIX: Final = f"they are on since Kubernetes 1.36, and before with the feature g
 _TEXT: Final = 400
 
 
-class Asked(Protocol):
+class DryRunApi(Protocol):
     """What is needed of a ``driver.resource_api.client.ResourceApi``."""
 
     def version(self) -> str:
@@ -314,7 +314,7 @@ def probe(driver: str, node_name: str) -> JsonObject:
     }
 
 
-def asked(api: Asked, driver: str, node_name: str, server: str) -> TaintSupport:
+def asked(api: DryRunApi, driver: str, node_name: str, server: str) -> TaintSupport:
     """What the server does with a taint; ``server``: its release and version of the API, for people and to compare."""
     try:
         stored = api.create_slice(probe(driver, node_name), dry_run=True)

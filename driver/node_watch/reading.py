@@ -38,7 +38,7 @@ Key = tuple[str, str]
 
 
 @value
-class Pace(Value):
+class ReadPace(Value):
     """How often claims are read that answered nothing.
 
     ``per_second``, ``burst``: reads in vain for the whole node. Waits of a claim: ``absent`` while it does not exist,
@@ -53,7 +53,7 @@ class Pace(Value):
     pod: BackoffPolicy = BackoffPolicy(first=0.25, most=30.0)
 
 
-class Answer(StrEnum):
+class ReadResult(StrEnum):
     """What a read has come to."""
 
     SETTLED = "settled"
@@ -109,7 +109,7 @@ class _Pod(Record):
 
 
 @value
-class Turn(Value):
+class ReadTurn(Value):
     """A claim that is to be read now, in the turn of the pod with that UID."""
 
     number: int
@@ -120,7 +120,7 @@ class Turn(Value):
 class ReadingOrder:
     """For one thread; times are monotonic seconds. ``random`` gives numbers in [0, 1)."""
 
-    def __init__(self, pace: Pace, random: Callable[[], float]) -> None:
+    def __init__(self, pace: ReadPace, random: Callable[[], float]) -> None:
         self._pace = pace
         self._random = random
         self._claims: dict[Key, _Claim] = {}
@@ -141,7 +141,7 @@ class ReadingOrder:
         claim = self._claims.get(key)
         return frozenset(claim.users) if claim is not None else frozenset()
 
-    def counts(self, turn: Turn) -> bool:
+    def counts(self, turn: ReadTurn) -> bool:
         """Whether the answer still counts: all pods that named the claim may be gone, and others have it read anew."""
         claim = self._claims.get(turn.key)
         return claim is not None and claim.reading == turn.number
@@ -165,7 +165,7 @@ class ReadingOrder:
                 del self._claims[key]
         return tuple(key for key, claim in changed.items() if not claim.users)
 
-    def take(self, now: float) -> Turn | None:
+    def take(self, now: float) -> ReadTurn | None:
         """The claim to read now, None where there is none; ``done`` is to follow."""
         self._fill(now)
         if self._tokens < _WHOLE:
@@ -179,7 +179,7 @@ class ReadingOrder:
                 self._tokens -= 1
                 self._namespaces[pod.namespace].served = pod.served = self._turn
                 claim.reading = pod.reading = self._turn
-                return Turn(self._turn, claim.key, uid)
+                return ReadTurn(self._turn, claim.key, uid)
         return None
 
     def next_at(self, now: float) -> float | None:
@@ -192,9 +192,11 @@ class ReadingOrder:
         missing = 1 - self._tokens
         return max(at, now + missing / self._pace.per_second) if self._tokens < _WHOLE else at
 
-    def done(self, turn: Turn, now: float, answer: Answer, *, heard: bool, retry_after: float | None = None) -> None:
+    def done(
+        self, turn: ReadTurn, now: float, answer: ReadResult, *, heard: bool, retry_after: float | None = None
+    ) -> None:
         """The claim was read; ``heard``: the API server said what it has, as opposed to no answer or a refusal."""
-        settled = answer is Answer.SETTLED
+        settled = answer is ReadResult.SETTLED
         if settled:
             self._tokens = min(self._tokens + 1, float(self._pace.burst))
         claim = self._claims.get(turn.key)
@@ -208,16 +210,16 @@ class ReadingOrder:
             pod.rests = now if settled else now + self._pace.pod.delay(pod.in_vain - 1, self._random())
             pod.due = now if pod.begun < len(pod.claims) else min(_due(each) for each in self._of(pod))
 
-    def _settle(self, claim: _Claim, now: float, answer: Answer, retry_after: float | None) -> None:
+    def _settle(self, claim: _Claim, now: float, answer: ReadResult, retry_after: float | None) -> None:
         claim.reading = 0
         if claim.again:
             claim.again, claim.in_vain = False, 0
             self._put_off(claim, now)
-        elif answer is Answer.SETTLED:
+        elif answer is ReadResult.SETTLED:
             claim.in_vain = 0
             self._put_off(claim, math.inf)
         else:
-            policy = self._pace.absent if answer is Answer.ABSENT else self._pace.later
+            policy = self._pace.absent if answer is ReadResult.ABSENT else self._pace.later
             self._put_off(claim, now + policy.delay(claim.in_vain, self._random(), retry_after))
             claim.in_vain += 1
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from driver.claims.allocation import allocated_devices
 from driver.claims.model import AllocatedDevice, ClaimError, Unavailable
 from driver.node_watch.pods import NodePod
-from driver.node_watch.reading import Answer, Key, Pace, ReadingOrder, Turn
+from driver.node_watch.reading import Key, ReadingOrder, ReadPace, ReadResult, ReadTurn
 from kube.bodies import JsonObject, object_at, one_line, text_at
 from kube.errors import KubeError, RequestError
 from node.ledger.ledger import Hold, HoldState
@@ -71,7 +71,7 @@ class Reservations:
         changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        pace: Pace = Pace(),  # noqa: B008 - frozen
+        pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
     ) -> None:
         self._api = api
         self._driver = driver
@@ -150,9 +150,9 @@ class Reservations:
         self._tasks.discard(task)
         self._woken.set()
 
-    async def _read(self, turn: Turn) -> None:
+    async def _read(self, turn: ReadTurn) -> None:
         namespace, name = turn.key
-        answer, heard, retry_after = Answer.LATER, False, None
+        answer, heard, retry_after = ReadResult.LATER, False, None
         try:
             # One attempt: what comes to nothing has its next turn here.
             body = await self._api.call(lambda api: api.claim(namespace, name, attempts=1))
@@ -170,11 +170,11 @@ class Reservations:
         finally:
             self._order.done(turn, self._monotonic(), answer, heard=heard, retry_after=retry_after)
 
-    def _heard(self, turn: Turn, found: Reservation | None) -> Answer:
+    def _heard(self, turn: ReadTurn, found: Reservation | None) -> ReadResult:
         """Take in what the API server says of a claim."""
         key = turn.key
         if not self._order.counts(turn):
-            return Answer.ABSENT
+            return ReadResult.ABSENT
         self._problems.pop(key, None)
         known = self._found.get(key)
         before = self._holds_of(key)
@@ -186,10 +186,10 @@ class Reservations:
         if self._holds_of(key) != before:
             self._changed()
         if found is not None and found.usable_by(self._order.users(key)):
-            return Answer.SETTLED
-        return Answer.LATER if key in self._found else Answer.ABSENT
+            return ReadResult.SETTLED
+        return ReadResult.LATER if key in self._found else ReadResult.ABSENT
 
-    def _failed(self, turn: Turn, error: Exception) -> None:
+    def _failed(self, turn: ReadTurn, error: Exception) -> None:
         key = turn.key
         problem = f"claim {'/'.join(key)} cannot be read: {one_line(str(error), _LONGEST)}"
         if self._order.counts(turn) and problem != self._problems.get(key):

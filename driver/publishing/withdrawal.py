@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from driver.claims.model import Unavailable
 from driver.devices.view import DoorView
-from driver.node_watch.node_claims import Naming
+from driver.node_watch.node_claims import NamedDevice
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from node.clocks import chance
@@ -46,7 +46,7 @@ QUIET = 2.0
 """Seconds for which a device must have been withdrawn before claims are listed: schedulers' watches are behind."""
 AGAIN = BackoffPolicy(first=5.0, most=60.0)
 
-NamesOf = Callable[[Collection[str]], Awaitable[Iterable[Naming]]]
+NamesOf = Callable[[Collection[str]], Awaitable[Iterable[NamedDevice]]]
 """Allocations that name one of these devices, by a list that is begun now. Raises ``Unavailable``."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from driver.claims.model import Refused, Unavailable
+from driver.claims.model import ClaimReadForbidden, Unavailable
 from kube.bodies import JsonObject
 from kube.errors import (
     Closed,
@@ -119,7 +119,7 @@ class AsyncResourceApi:
         try:
             return await self.call(ask)
         except Forbidden as error:
-            raise Refused(explained(error, what, right), error.message) from error
+            raise ClaimReadForbidden(explained(error, what, right), error.message) from error
         except KubeError as error:
             raise Unavailable(explained(error, what, right)) from error
 

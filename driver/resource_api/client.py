@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar, cast
 
-from driver.resource_api.lists import GROUP, ResourceList, Served, converted
+from driver.resource_api.lists import GROUP, ResourceList, ServedVersion, converted
 from kube.bodies import JsonObject, path_of, text_at
 from kube.collection import Asks, Collection
 from kube.discovery import server_version
@@ -81,7 +81,7 @@ class ResourceApi:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._served = Served(client, client.server)
+        self._served = ServedVersion(client, client.server)
 
     @property
     def server(self) -> str:

@@ -34,7 +34,7 @@ class ResourceList:
     def __init__(
         self,
         client: Asks,
-        served: Served,
+        served: ServedVersion,
         plural: str,
         kind: str,
         *,
@@ -116,7 +116,7 @@ FIX: Final = (
 )
 
 
-class Served:
+class ServedVersion:
     """The version in use; ``server``: its URL, for people."""
 
     def __init__(self, client: ObjectGetter, server: str) -> None:

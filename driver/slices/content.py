@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from driver.slices.model import Owner, Pool, Slice
-from driver.slices.store import Stored, objects_in
+from driver.slices.store import StoredSlice, objects_in
 from kube.bodies import JsonObject, text_at
 from node.values import replace
 from scheduling.api.quantities import QuantityError, of_json
@@ -63,7 +63,7 @@ def new_object(
     return {"apiVersion": API_VERSION, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
 
 
-def changed_object(stored: Stored, *, name: str, pool: Pool, index: int, generation: int) -> JsonObject:
+def changed_object(stored: StoredSlice, *, name: str, pool: Pool, index: int, generation: int) -> JsonObject:
     """The stored object with the content of slice ``index``; everything else, labels say, stays as others left it."""
     wanted = pool.slices[index]
     spec = {field: found for field, found in stored.spec.items() if field not in _OURS}
@@ -78,7 +78,7 @@ def pool_entry(name: str, pool: Pool, generation: int) -> JsonObject:
     return {"name": name, "generation": generation, "resourceSliceCount": len(pool.slices)}
 
 
-def up_to_date(stored: Stored, *, name: str, pool: Pool, index: int, generation: int) -> bool:
+def up_to_date(stored: StoredSlice, *, name: str, pool: Pool, index: int, generation: int) -> bool:
     """Tell whether a stored slice says what it should, in that generation."""
     spec = stored.spec
     return (

@@ -27,14 +27,14 @@ from typing import Final, Protocol
 
 from driver.slices.content import up_to_date
 from driver.slices.model import Owner, Pool, Slice
-from driver.slices.store import Stored
+from driver.slices.store import StoredSlice
 from node.values import Value, value
 
 _HIGHEST: Final = 2**63 - 1
 
 
 @value
-class Knowledge(Value):
+class PoolKnowledge(Value):
     """What the controller remembers of a pool.
 
     ``ours``: uids of slices that it has written or found in order: they may be changed though they fell behind.
@@ -48,16 +48,16 @@ class Knowledge(Value):
 
 
 @value
-class Plan(Value):
+class PoolPlan(Value):
     """The writes, in their order. ``generation`` is the one that they carry."""
 
     generation: int
-    excess: tuple[Stored, ...] = ()
-    updates: tuple[tuple[int, Stored], ...] = ()
+    excess: tuple[StoredSlice, ...] = ()
+    updates: tuple[tuple[int, StoredSlice], ...] = ()
     creates: tuple[int, ...] = ()
-    superseded: tuple[Stored, ...] = ()
+    superseded: tuple[StoredSlice, ...] = ()
     """To be deleted when all else of the plan is done."""
-    left_behind: tuple[tuple[int, Stored], ...] = ()
+    left_behind: tuple[tuple[int, StoredSlice], ...] = ()
     """Slices whose new content is refused, to be deleted when other slices of the generation are stored."""
     incomplete: bool = False
     """The generation never was complete, so nobody uses what is stored of it with old content."""
@@ -65,7 +65,7 @@ class Plan(Value):
     """A higher generation is needed than there is: only the deletions are in the plan."""
     raised: bool = False
     """The generation is higher than any that is stored."""
-    matched: Mapping[int, Stored] = field(default_factory=dict)
+    matched: Mapping[int, StoredSlice] = field(default_factory=dict)
     """The stored slice of each wanted one."""
 
     @property
@@ -74,12 +74,14 @@ class Plan(Value):
         return not (self.excess or self.updates or self.creates or self.superseded or self.left_behind)
 
 
-def removal(stored: Sequence[Stored]) -> Plan:
+def removal(stored: Sequence[StoredSlice]) -> PoolPlan:
     """The plan for a pool that nobody wants."""
-    return Plan(generation=0, excess=tuple([each for each in _by_name(stored) if not each.leaving]))
+    return PoolPlan(generation=0, excess=tuple([each for each in _by_name(stored) if not each.leaving]))
 
 
-def plan(stored: Sequence[Stored], name: str, pool: Pool, matching: Matching, knowledge: Knowledge) -> Plan:
+def plan(
+    stored: Sequence[StoredSlice], name: str, pool: Pool, matching: Matching, knowledge: PoolKnowledge
+) -> PoolPlan:
     """What brings the stored slices of the pool ``name`` to what is wanted; nothing when they are there."""
     highest = max([each.generation for each in stored], default=0)
     matched, excess, superseded = _matched(stored, pool, matching, knowledge, highest)
@@ -99,10 +101,10 @@ def plan(stored: Sequence[Stored], name: str, pool: Pool, matching: Matching, kn
         # Nothing of the new generation can be sent.
         generation, raised = highest, False
     if generation > _HIGHEST:
-        return Plan(highest, excess=excess, exhausted=True, matched=matched)
+        return PoolPlan(highest, excess=excess, exhausted=True, matched=matched)
     left = [(index, matched[index]) for index in sorted(changed & knowledge.refused)]
     incomplete = raised or 0 < knowledge.unfinished == generation
-    return Plan(
+    return PoolPlan(
         generation=generation,
         excess=excess,
         updates=tuple([(index, matched[index]) for index in sorted(chosen)]),
@@ -116,17 +118,17 @@ def plan(stored: Sequence[Stored], name: str, pool: Pool, matching: Matching, kn
 
 
 def _matched(
-    stored: Sequence[Stored], pool: Pool, matching: Matching, knowledge: Knowledge, highest: int
-) -> tuple[dict[int, Stored], tuple[Stored, ...], tuple[Stored, ...]]:
+    stored: Sequence[StoredSlice], pool: Pool, matching: Matching, knowledge: PoolKnowledge, highest: int
+) -> tuple[dict[int, StoredSlice], tuple[StoredSlice, ...], tuple[StoredSlice, ...]]:
     """The stored slice of each wanted one; what is too many; what belongs to older generations and other layouts."""
     usable = [each for each in stored if each.generation == highest or each.uid in knowledge.ours]
     indexes = matching.match(usable, pool.slices)
-    candidates: defaultdict[int, list[Stored]] = defaultdict(list)
+    candidates: defaultdict[int, list[StoredSlice]] = defaultdict(list)
     for each in usable:
         if each.name in indexes:
             candidates[indexes[each.name]].append(each)
     excess = candidates.pop(BEYOND, [])
-    matched: dict[int, Stored] = {}
+    matched: dict[int, StoredSlice] = {}
     for index, several in candidates.items():
         first, *others = sorted(several, key=lambda each: (-each.generation, each.uid not in knowledge.ours, each.name))
         matched[index] = first
@@ -136,7 +138,7 @@ def _matched(
     return matched, tuple([each for each in _by_name(excess) if not each.leaving]), tuple(superseded)
 
 
-def _creatable(pool: Pool, matched: Mapping[int, Stored], refused: Set[int]) -> tuple[int, ...]:
+def _creatable(pool: Pool, matched: Mapping[int, StoredSlice], refused: Set[int]) -> tuple[int, ...]:
     """The missing slices before the first that is refused, be that one stored or not.
 
     A pool is built from its beginning, and one that lacks a slice is not used: what would come behind the gap is of no
@@ -155,7 +157,7 @@ def _generation(highest: int, asked: int, unfinished: int, *, more: bool) -> int
     return highest + 1
 
 
-def _by_name(stored: Sequence[Stored]) -> list[Stored]:
+def _by_name(stored: Sequence[StoredSlice]) -> list[StoredSlice]:
     return sorted(stored, key=lambda each: each.name)
 
 
@@ -176,7 +178,7 @@ BEYOND: Final = -1
 class Matching(Protocol):
     """A layout of slices in the API."""
 
-    def match(self, stored: Sequence[Stored], wanted: Sequence[Slice]) -> Mapping[str, int]:
+    def match(self, stored: Sequence[StoredSlice], wanted: Sequence[Slice]) -> Mapping[str, int]:
         """By the name of each stored slice the index of the wanted one that it may be, or ``BEYOND``.
 
         Slices that are not of this layout are left out. Several may have one index.
@@ -187,7 +189,7 @@ class Matching(Protocol):
         """``generateName`` for a new slice, one of ``count``. The server keeps 58 characters of it and adds five."""
         ...
 
-    def layout(self, stored: Sequence[Stored]) -> tuple[tuple[str, ...], ...]:
+    def layout(self, stored: Sequence[StoredSlice]) -> tuple[tuple[str, ...], ...]:
         """The names of the devices by index of slice; no names where a slice is missing."""
         ...
 
@@ -196,7 +198,7 @@ class Matching(Protocol):
 class ByIndex(Value):
     """Names such as ``00003-driver.example.com-node-x7k2p``: the number has five digits, more in very large pools."""
 
-    def match(self, stored: Sequence[Stored], wanted: Sequence[Slice]) -> Mapping[str, int]:
+    def match(self, stored: Sequence[StoredSlice], wanted: Sequence[Slice]) -> Mapping[str, int]:
         """See ``Matching``."""
         digits = _digits(len(wanted))
         found = {each.name: _index(each.name, digits) for each in stored}
@@ -207,7 +209,7 @@ class ByIndex(Value):
         rest = f"{driver}-{owner.name}-" if owner is not None else f"{driver}-"
         return f"{index:0{_digits(count)}x}-{rest}"
 
-    def layout(self, stored: Sequence[Stored]) -> tuple[tuple[str, ...], ...]:
+    def layout(self, stored: Sequence[StoredSlice]) -> tuple[tuple[str, ...], ...]:
         """See ``Matching``."""
         by_index: dict[int, tuple[str, ...]] = {}
         newest = _newest(stored)
@@ -222,7 +224,7 @@ class ByIndex(Value):
 class ByDeviceNames(Value):
     """Names such as ``node-driver.example.com-x7k2p``; a pool of one slice is that slice, whatever it holds."""
 
-    def match(self, stored: Sequence[Stored], wanted: Sequence[Slice]) -> Mapping[str, int]:
+    def match(self, stored: Sequence[StoredSlice], wanted: Sequence[Slice]) -> Mapping[str, int]:
         """See ``Matching``."""
         if len(stored) == 1 and len(wanted) == 1:
             return {stored[0].name: 0}
@@ -240,7 +242,7 @@ class ByDeviceNames(Value):
         """See ``Matching``."""
         return f"{owner.name}-{driver}-" if owner is not None else f"{driver}-"
 
-    def layout(self, stored: Sequence[Stored]) -> tuple[tuple[str, ...], ...]:
+    def layout(self, stored: Sequence[StoredSlice]) -> tuple[tuple[str, ...], ...]:
         """See ``Matching``."""
         return tuple([each.device_names for each in sorted(_newest(stored), key=lambda old: old.name)])
 
@@ -256,6 +258,6 @@ def _index(name: str, digits: int) -> int | None:
     return int(prefix, 16)
 
 
-def _newest(stored: Sequence[Stored]) -> list[Stored]:
+def _newest(stored: Sequence[StoredSlice]) -> list[StoredSlice]:
     highest = max([each.generation for each in stored], default=0)
     return sorted([each for each in stored if each.generation == highest], key=lambda old: old.name)

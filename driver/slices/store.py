@@ -19,7 +19,7 @@ from node.values import Record, Value, record, replace, value
 
 @record
 class _Entry(Record):
-    slice: Stored
+    slice: StoredSlice
     version: int
     until: float | None
     """Monotonic seconds up to which our own creation is believed without confirmation; None: confirmed."""
@@ -55,7 +55,7 @@ class SliceStore:
 
     def deleted(self, body: JsonObject) -> set[str]:
         """Take the end of a slice; its pool, unless that was known."""
-        gone = Stored.of(body)
+        gone = StoredSlice.of(body)
         with self._lock:
             known = gone.uid in self._gone
             # The answer to a write of ours, a creation even, may come after the news of the end.
@@ -73,9 +73,9 @@ class SliceStore:
             lost = [name for name, entry in self._entries.items() if entry.until is not None and entry.version <= as_of]
             return {self._entries.pop(name).slice.pool for name in lost}
 
-    def wrote(self, body: JsonObject) -> Stored:
+    def wrote(self, body: JsonObject) -> StoredSlice:
         """Remember what the server answered to a creation or update of ours."""
-        ours = Stored.of(body)
+        ours = StoredSlice.of(body)
         with self._lock:
             if ours.uid in self._gone:
                 return ours
@@ -87,7 +87,7 @@ class SliceStore:
                 self._entries[ours.name] = _Entry(ours, version, entry.until)
         return ours
 
-    def removed(self, slice_: Stored) -> None:
+    def removed(self, slice_: StoredSlice) -> None:
         """Remember a deletion of ours; a finalizer may hold the object for as long as it likes."""
         with self._lock:
             entry = self._entries.get(slice_.name)
@@ -100,14 +100,14 @@ class SliceStore:
             del self._entries[slice_.name]
             self._gone[slice_.uid] = self._monotonic() + self._ttl
 
-    def lost(self, slice_: Stored) -> None:
+    def lost(self, slice_: StoredSlice) -> None:
         """Remember that the server has no such slice; if it should have one after all, the watch will tell."""
         with self._lock:
             entry = self._entries.get(slice_.name)
             if entry is not None and entry.slice.uid == slice_.uid:
                 del self._entries[slice_.name]
 
-    def in_pool(self, pool: str) -> tuple[Stored, ...]:
+    def in_pool(self, pool: str) -> tuple[StoredSlice, ...]:
         """The slices of a pool, by name."""
         with self._lock:
             found = [entry.slice for entry in self._entries.values() if entry.slice.pool == pool]
@@ -145,13 +145,13 @@ class SliceStore:
         with self._lock:
             return {name: entry.slice.resource_version for name, entry in self._entries.items()}
 
-    def _read(self, objects: Iterable[JsonObject]) -> list[Stored]:
+    def _read(self, objects: Iterable[JsonObject]) -> list[StoredSlice]:
         now = self._monotonic()
         self._gone = {uid: until for uid, until in self._gone.items() if until > now}
-        found = [Stored.of(body) for body in objects]
+        found = [StoredSlice.of(body) for body in objects]
         return [each for each in found if each.uid not in self._gone and (not self._pool or each.pool == self._pool)]
 
-    def _take(self, news: Stored) -> set[str]:
+    def _take(self, news: StoredSlice) -> set[str]:
         """Believe one piece of news from outside, unless it is old; the pools that it changes something in."""
         entry = self._entries.get(news.name)
         version = _number(news.resource_version)
@@ -166,7 +166,7 @@ def _number(version: str) -> int:
     return int(version) if version.isascii() and version.isdigit() else 0
 
 
-def _held(slice_: Stored) -> bool:
+def _held(slice_: StoredSlice) -> bool:
     metadata: Json = slice_.body.get("metadata")
     return isinstance(metadata, dict) and bool(metadata.get("finalizers"))
 
@@ -175,7 +175,7 @@ _WITHDRAWING = ("NoSchedule", "NoExecute")
 
 
 @value
-class Stored(Value):
+class StoredSlice(Value):
     """``body`` is the v1 object; ``leaving``: somebody has deleted it and a finalizer still holds it."""
 
     name: str
@@ -186,10 +186,10 @@ class Stored(Value):
     leaving: bool = False
 
     @staticmethod
-    def of(body: JsonObject) -> Stored:
+    def of(body: JsonObject) -> StoredSlice:
         """Read a v1 object."""
         pool = object_at(body, "spec", "pool")
-        return Stored(
+        return StoredSlice(
             name=text_at(body, "metadata", "name"),
             uid=text_at(body, "metadata", "uid"),
             pool=text_at(pool, "name"),

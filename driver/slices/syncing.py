@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from driver.slices.errors import GenerationExhausted, InvalidSlice, NodeWithoutUid
 from driver.slices.model import PoolStatus, Stats
 from driver.slices.options import Options
-from driver.slices.planning import Knowledge, Plan, plan, removal
+from driver.slices.planning import PoolKnowledge, PoolPlan, plan, removal
 from driver.slices.store import SliceStore
 from driver.slices.wanted import WantedPool, slice_faults
 from driver.slices.writing import SliceWriter
@@ -24,7 +24,7 @@ PUBLISHING = "publishing slices"
 
 
 @value
-class Outcome(Value):
+class SyncOutcome(Value):
     """``retry``: look again, after ``retry_after`` seconds at least; ``created``, ``wrote``: as in ``Written``."""
 
     retry: bool = False
@@ -35,7 +35,7 @@ class Outcome(Value):
 
 @record
 class _Memory(Record):
-    """What is remembered of a pool; see ``Knowledge``.
+    """What is remembered of a pool; see ``PoolKnowledge``.
 
     ``uncertain``: a write failed, so it may have been carried out, or what we know may be old.
     """
@@ -75,7 +75,7 @@ class PoolSync:
         """The owner may be another object by now."""
         self._writer.forget_node()
 
-    def sync(self, name: str, wanted: WantedPool | None) -> Outcome:
+    def sync(self, name: str, wanted: WantedPool | None) -> SyncOutcome:
         """Do what is to be done for one pool; faults go to the error handler."""
         memory = self._memory[name]
         memory.error = ""
@@ -90,7 +90,7 @@ class PoolSync:
             memory.uncertain = True
             self._tell(name, error, PUBLISHING)
             after = error.retry_after if isinstance(error, RequestError) else None
-            return Outcome(retry=True, retry_after=after or 0.0)
+            return SyncOutcome(retry=True, retry_after=after or 0.0)
 
     def uncertain(self, name: str) -> bool:
         """Whether a write has failed and may have been carried out all the same."""
@@ -115,16 +115,16 @@ class PoolSync:
             dropped=wanted.dropped_features() if wanted else (),
         )
 
-    def _remove(self, name: str) -> Outcome:
+    def _remove(self, name: str) -> SyncOutcome:
         written = self._writer.remove(removal(self._store.in_pool(name)))
         self._memory.pop(name, None)
-        return Outcome(wrote=written.wrote)
+        return SyncOutcome(wrote=written.wrote)
 
-    def _publish(self, name: str, wanted: WantedPool) -> Outcome:
+    def _publish(self, name: str, wanted: WantedPool) -> SyncOutcome:
         fault = wanted.fault()
         if fault is not None:
             self._tell(name, fault, CHECKING)
-            return Outcome()
+            return SyncOutcome()
         for earlier in wanted.untold:
             self._handler(earlier, PUBLISHING)
         wanted.untold = []
@@ -151,9 +151,9 @@ class PoolSync:
         memory.ours &= {each.uid for each in self._store.in_pool(name)}
         for _, error in written.refused:
             self._tell(name, error, PUBLISHING)
-        return Outcome(retry=bool(written.refused), created=written.created, wrote=written.wrote)
+        return SyncOutcome(retry=bool(written.refused), created=written.created, wrote=written.wrote)
 
-    def _planned(self, name: str, wanted: WantedPool) -> tuple[Plan, frozenset[int]]:
+    def _planned(self, name: str, wanted: WantedPool) -> tuple[PoolPlan, frozenset[int]]:
         """The plan without the slices that break a rule, and which those are."""
         stored = self._store.in_pool(name)
         refused: frozenset[int] = frozenset()
@@ -176,9 +176,9 @@ class PoolSync:
         body = self._writer.judged_object
         return wanted.faults(index, lambda: slice_faults(body(wanted.name, wanted.effective, index)))
 
-    def _knowledge(self, name: str, refused: frozenset[int] = frozenset()) -> Knowledge:
+    def _knowledge(self, name: str, refused: frozenset[int] = frozenset()) -> PoolKnowledge:
         memory = self._memory.get(name) or _Memory()
-        return Knowledge(ours=memory.ours, unfinished=memory.unfinished, refused=refused)
+        return PoolKnowledge(ours=memory.ours, unfinished=memory.unfinished, refused=refused)
 
     def _refresh(self) -> None:
         """Read all slices anew: after it, nothing that we did before is uncertain."""

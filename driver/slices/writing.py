@@ -20,8 +20,8 @@ from driver.slices.content import served
 from driver.slices.errors import DroppedFieldsError, NodeWithoutUid
 from driver.slices.model import Owner, Pool, Stats
 from driver.slices.options import SliceApi
-from driver.slices.planning import Matching, Plan
-from driver.slices.store import SliceStore, Stored, objects_in
+from driver.slices.planning import Matching, PoolPlan
+from driver.slices.store import SliceStore, StoredSlice, objects_in
 from driver.slices.wanted import WantedPool
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Invalid, KubeError, NotFound
@@ -32,7 +32,7 @@ Numbered = tuple[int, JsonObject]
 
 
 @value
-class Written(Value):
+class WriteResult(Value):
     """What came of a plan: ``refused`` by the server, by index; ``created``, ``wrote``: whether anything was."""
 
     refused: tuple[tuple[int, Invalid], ...] = ()
@@ -62,7 +62,7 @@ def _before(refused: Sequence[tuple[int, Invalid]], creates: Sequence[int]) -> t
     return tuple([index for index in creates if first is None or index < first])
 
 
-def _obsolete(plan: Plan, refused: Collection[int], *, finished: bool, stored: bool) -> tuple[Stored, ...]:
+def _obsolete(plan: PoolPlan, refused: Collection[int], *, finished: bool, stored: bool) -> tuple[StoredSlice, ...]:
     """What is of no use when the rest of a plan is done; ``stored``: something was written.
 
     Where the plan could not be finished, what was there stays until there is something of its generation: before that
@@ -131,13 +131,13 @@ class SliceWriter:
             owner = replace(owner, uid="not-yet-known")
         return self.new_object(name, pool, index, max(pool.generation, 1), owner)
 
-    def remove(self, plan: Plan) -> Written:
+    def remove(self, plan: PoolPlan) -> WriteResult:
         """Carry out the plan for a pool that nobody wants. Raises ``RequestError``."""
         before = self.stats
         self._delete_all(plan.excess)
-        return Written(wrote=self.stats != before)
+        return WriteResult(wrote=self.stats != before)
 
-    def write(self, plan: Plan, wanted: WantedPool, *, complete: bool, good: Callable[[int], bool]) -> Written:
+    def write(self, plan: PoolPlan, wanted: WantedPool, *, complete: bool, good: Callable[[int], bool]) -> WriteResult:
         """Carry out a plan. ``complete``: no slice is left out of it; ``good``: new slice number so may be sent.
 
         Raises ``KubeError``, ``NodeWithoutUid``.
@@ -157,13 +157,13 @@ class SliceWriter:
         all_sent = creates.done + len(creates.refused) == len(plan.creates)
         finished = complete and all_sent and not refused
         self._delete_all(_obsolete(plan, dict(refused), finished=finished, stored=bool(creates.done or updates.done)))
-        return Written(tuple(refused), bool(creates.done), wrote=self.stats != before, all_sent=all_sent)
+        return WriteResult(tuple(refused), bool(creates.done), wrote=self.stats != before, all_sent=all_sent)
 
     def _exchange(
         self, wanted: WantedPool, bodies: Iterator[Numbered], send: Send, count: int, *, stop_at_refusal: bool = False
     ) -> _Exchanged:
         """Send, and take in the answers. Nothing more is sent after a fault that is not a refusal."""
-        exchange = Exchange(send)
+        exchange = RequestBatch(send)
         done, refused, failure = 0, [], None
         for index, sent, answer in exchange.answers(bodies, count):
             if not isinstance(answer, KubeError):
@@ -188,7 +188,7 @@ class SliceWriter:
                 raise NodeWithoutUid(owner.name)
         return replace(owner, uid=self._looked_up)
 
-    def _changed(self, plan: Plan, wanted: WantedPool) -> Iterator[Numbered]:
+    def _changed(self, plan: PoolPlan, wanted: WantedPool) -> Iterator[Numbered]:
         for index, stored in plan.updates:
             yield (
                 index,
@@ -220,9 +220,9 @@ class SliceWriter:
         elif dated != devices:
             wanted.dated(index, content.slice_of(theirs))
 
-    def _delete_all(self, slices: tuple[Stored, ...]) -> None:
+    def _delete_all(self, slices: tuple[StoredSlice, ...]) -> None:
         """In any order; the first fault ends it, and is raised."""
-        exchange = Exchange(self._delete)
+        exchange = RequestBatch(self._delete)
         failure: KubeError | None = None
         for _, each, answer in exchange.answers(enumerate(slices), len(slices)):
             if isinstance(answer, NotFound):
@@ -237,7 +237,7 @@ class SliceWriter:
         if failure is not None:
             raise failure
 
-    def _delete(self, each: Stored) -> None:
+    def _delete(self, each: StoredSlice) -> None:
         self._api.delete_slice(each.name, uid=each.uid, resource_version=each.resource_version)
 
 
@@ -248,7 +248,7 @@ _FEW: Final = 8
 _THREADS: Final = 4
 
 
-class Exchange(Generic[Sent, Given]):
+class RequestBatch(Generic[Sent, Given]):
     """One set of requests, made by ``send``; ``stop`` ends it early, from between two answers."""
 
     def __init__(self, send: Callable[[Sent], Given]) -> None:

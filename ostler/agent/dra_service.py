@@ -18,7 +18,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from driver.claims.claim_status import ClaimStatus
+from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.interfaces import ClaimOptions
 from driver.claims.service import ClaimService
 from driver.devices.view import DoorView, door_offer, view_of
@@ -99,7 +99,7 @@ class DraService:
         self._api = AsyncResourceApi(api_maker(settings, edges.random), threads=CALLS)
         self._shown = self._shown_before()
         check = node_check(settings)
-        self._status = ClaimStatus(
+        self._status = ClaimStatusWriter(
             settings.dra.driver_name, self._api, events=events, clock=edges.clock, random=edges.random
         )
         self._claims = self._made_claims()

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import IO, Any
 
-from driver.claims.interfaces import ClaimOptions, ClaimReader, NoSteps, Step, Steps
+from driver.claims.interfaces import ClaimOptions, ClaimReader, ClaimStep, NoStepObserver, StepObserver
 from driver.claims.model import ClaimReference, Unavailable
 from driver.claims.service import ClaimService
 from driver.devices.view import DoorView, DraDevice
@@ -91,11 +91,11 @@ class Killed(BaseException):
 class DieAt:
     """Ends the 'process' once, at one step."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: ClaimStep) -> None:
         self.step = step
         self.died = False
 
-    def reached(self, step: Step, uid: str) -> None:
+    def reached(self, step: ClaimStep, uid: str) -> None:
         if step is self.step and not self.died:
             self.died = True
             raise Killed(step)
@@ -131,7 +131,7 @@ class Node:
     def service(
         self,
         *,
-        steps: Steps | None = None,
+        steps: StepObserver | None = None,
         options: ClaimOptions | None = None,
         reader: ClaimReader | None = None,
         **more: Any,
@@ -142,7 +142,7 @@ class Node:
             reader or self.reader,
             events=self.events,
             boot=self.boot,
-            steps=steps or NoSteps(),
+            steps=steps or NoStepObserver(),
             changed=self._changed,
             **more,
         )

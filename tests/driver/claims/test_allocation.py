@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.allocation import allocation_of, name_in_pod, still_here
-from driver.claims.model import ClaimError, ConfigSource, Toleration
+from driver.claims.model import ClaimError, ConfigSource, DeviceToleration
 from kube.bodies import Json
 from tests.driver.claims.making import DRIVER, GPU0, POOL, claim, opaque, reference, result
 
@@ -93,16 +93,16 @@ def test_a_claim_made_from_a_template_has_the_name_that_the_pod_knows() -> None:
 @pytest.mark.parametrize(
     ("toleration", "covers"),
     [
-        (Toleration(operator="Exists"), True),
-        (Toleration("ostler.dev/health", "Exists"), True),
-        (Toleration("ostler.dev/health", "Equal", "unhealthy"), True),
-        (Toleration("ostler.dev/health", "", "unhealthy", "NoSchedule"), True),
-        (Toleration("ostler.dev/health", "Equal", "unknown"), False),
-        (Toleration("ostler.dev/gone", "Exists"), False),
-        (Toleration("ostler.dev/health", "Exists", effect="NoExecute"), False),
-        (Toleration(operator="Equal", value="unhealthy"), False),
-        (Toleration(), False),
+        (DeviceToleration(operator="Exists"), True),
+        (DeviceToleration("ostler.dev/health", "Exists"), True),
+        (DeviceToleration("ostler.dev/health", "Equal", "unhealthy"), True),
+        (DeviceToleration("ostler.dev/health", "", "unhealthy", "NoSchedule"), True),
+        (DeviceToleration("ostler.dev/health", "Equal", "unknown"), False),
+        (DeviceToleration("ostler.dev/gone", "Exists"), False),
+        (DeviceToleration("ostler.dev/health", "Exists", effect="NoExecute"), False),
+        (DeviceToleration(operator="Equal", value="unhealthy"), False),
+        (DeviceToleration(), False),
     ],
 )
-def test_tolerations_match_as_in_kubernetes(toleration: Toleration, covers: bool) -> None:
+def test_tolerations_match_as_in_kubernetes(toleration: DeviceToleration, covers: bool) -> None:
     assert toleration.covers("ostler.dev/health", "unhealthy", "NoSchedule") is covers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from driver.claims.disk import RecordStore
-from driver.claims.model import ClaimError, ClaimReference, ClaimState
+from driver.claims.model import ClaimError, ClaimReference, RecordState
 from driver.claims.record import LARGEST, ClaimRecord, RecordedDevice, check_size
 from driver.devices.view import DraDevice
 from kube.bodies import JsonObject
@@ -119,7 +119,7 @@ async def test_a_claim_whose_record_would_be_too_large_is_refused_before_anythin
 
 def test_the_largest_record_is_read_again(node: Node) -> None:
     record = ClaimRecord(
-        reference(), ClaimState.COMPLETED, boot="b", devices=(RecordedDevice("r", "p", "d"),), spec="\n" * 1000
+        reference(), RecordState.COMPLETED, boot="b", devices=(RecordedDevice("r", "p", "d"),), spec="\n" * 1000
     )
     check_size(record)
     rest = LARGEST - _size(record)
@@ -140,7 +140,7 @@ def _size(record: ClaimRecord) -> int:
 
 def test_the_largest_cdi_file_fits_into_a_record_and_is_read_again(node: Node) -> None:
     text = '"\n' * (spec.LARGEST // 2)
-    check_size(ClaimRecord(reference(), ClaimState.COMPLETED, spec=text[: spec.LARGEST // 2]))
+    check_size(ClaimRecord(reference(), RecordState.COMPLETED, spec=text[: spec.LARGEST // 2]))
     service = node.service()
     specs = service._book.specs
     specs.ensure("uid-1", text)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from driver.claims.interfaces import Step
+from driver.claims.interfaces import ClaimStep
 from driver.claims.model import Unavailable
 from tests.driver.claims.making import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 from tests.waiting import eventually
@@ -104,7 +104,7 @@ async def test_without_claims_it_is_no_news_that_the_kubelets_file_cannot_be_rea
 async def test_without_the_kubelets_file_a_claim_that_was_never_answered_goes_by_the_api_server(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
     with pytest.raises(Killed):
-        await (await node.started(steps=DieAt(Step.DESCRIBED))).prepare(reference())
+        await (await node.started(steps=DieAt(ClaimStep.DESCRIBED))).prepare(reference())
     service = await node.started()
     assert await service.collect() == 0
     node.reader.drop(1)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.interfaces import Step
-from driver.claims.model import ClaimState, Unavailable
+from driver.claims.interfaces import ClaimStep
+from driver.claims.model import RecordState, Unavailable
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, reference, result
 
 
@@ -37,11 +37,11 @@ def _mode(disk: Path, mode: str) -> None:
 class At:
     """Does something once, in the middle of preparing."""
 
-    def __init__(self, step: Step, act: Callable[[], None]) -> None:
+    def __init__(self, step: ClaimStep, act: Callable[[], None]) -> None:
         self._step = step
         self._act: Callable[[], None] | None = act
 
-    def reached(self, step: Step, uid: str) -> None:
+    def reached(self, step: ClaimStep, uid: str) -> None:
         if step is self._step and self._act is not None:
             act, self._act = self._act, None
             act()
@@ -50,7 +50,7 @@ class At:
 async def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_of_the_claim(node: Node, disk: Path) -> None:
     node.with_options(state_dir=disk / "state")
     node.reader.put(claim(1, result(GPU0)))
-    service = await node.started(steps=At(Step.DESCRIBED, lambda: _fill(disk)))
+    service = await node.started(steps=At(ClaimStep.DESCRIBED, lambda: _fill(disk)))
     with pytest.raises(Unavailable, match="No space left on device; check the state folder and its disk"):
         await service.prepare(reference())
     assert service.ledger.all == ()
@@ -81,10 +81,10 @@ async def test_a_claim_that_is_prepared_keeps_what_it_has_when_new_devices_canno
 async def test_a_record_that_cannot_be_taken_back_keeps_its_device_until_it_can(node: Node, disk: Path) -> None:
     node.with_options(state_dir=disk / "state")
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
-    service = await node.started(steps=At(Step.DESCRIBED, lambda: _mode(disk, "ro")))
+    service = await node.started(steps=At(ClaimStep.DESCRIBED, lambda: _mode(disk, "ro")))
     with pytest.raises(Unavailable, match="Read-only file system"):
         await service.prepare(reference())
-    assert [record.state for record in service.records()] == [ClaimState.STARTED]
+    assert [record.state for record in service.records()] == [RecordState.STARTED]
     assert {hold.owner for hold in service.ledger.all} == {"uid-1"}, "as after a restart, which would read the record"
     _mode(disk, "rw")
     assert len(await service.prepare(reference())) == 1

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from driver.claims.model import ClaimState, Unavailable
+from driver.claims.model import RecordState, Unavailable
 from tests.driver.claims.making import GPU0, Node, claim, reference, result
 from tests.waiting import eventually
 
@@ -35,7 +35,7 @@ async def test_a_caller_that_goes_away_leaves_a_whole_claim(node: Node) -> None:
     await asyncio.wait([caller])
     assert caller.cancelled()
     node.reader.gate.set()
-    await eventually(lambda: [record.state for record in service.records()] == [ClaimState.COMPLETED])
+    await eventually(lambda: [record.state for record in service.records()] == [RecordState.COMPLETED])
     assert node.spec(1) is not None
 
 

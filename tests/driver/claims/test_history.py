@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driver.claims.interfaces import Step
+from driver.claims.interfaces import ClaimStep
 from driver.claims.model import ClaimError
 from driver.claims.service import ClaimService
 from node.ledger.ledger import excludes
@@ -20,7 +20,7 @@ _CLAIMS = {1: (GPU0,), 2: (GPU1,), 3: (GPU0, GPU1)}
 _events = st.one_of(
     st.tuples(st.just("prepare"), st.sampled_from(sorted(_CLAIMS))),
     st.tuples(st.just("release"), st.sampled_from(sorted(_CLAIMS))),
-    st.tuples(st.just("kill at"), st.sampled_from(list(Step))),
+    st.tuples(st.just("kill at"), st.sampled_from(list(ClaimStep))),
     st.tuples(st.sampled_from(["restart", "reboot", "look", "lose files"]), st.none()),
 )
 
@@ -106,7 +106,7 @@ async def _happens(node: History, service: ClaimService, what: str, which: objec
         await node.prepare(service, which)
     elif what == "release" and isinstance(which, int):
         await node.release(service, which)
-    elif what == "kill at" and isinstance(which, Step):
+    elif what == "kill at" and isinstance(which, ClaimStep):
         node.steps = DieAt(which)
     elif what == "reboot":
         node.node.boot += "+"

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.interfaces import Step
-from driver.claims.model import ClaimState, Unavailable
+from driver.claims.interfaces import ClaimStep
+from driver.claims.model import RecordState, Unavailable
 from driver.claims.service import ClaimService
 from tests.driver.claims.making import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 
-PREPARING = [step for step in Step if step.value.startswith("prepare")]
-RELEASING = [step for step in Step if step.value.startswith("unprepare")]
-BEFORE_ANYTHING = (Step.FETCHED, Step.TAKEN)
+PREPARING = [step for step in ClaimStep if step.value.startswith("prepare")]
+RELEASING = [step for step in ClaimStep if step.value.startswith("unprepare")]
+BEFORE_ANYTHING = (ClaimStep.FETCHED, ClaimStep.TAKEN)
 EXIT = 77
 
 
@@ -27,7 +27,7 @@ async def _killed(service: ClaimService, *, preparing: bool) -> None:
 
 
 @pytest.mark.parametrize("step", PREPARING)
-async def test_after_a_kill_while_preparing_the_kubelet_gets_its_answer(node: Node, step: Step) -> None:
+async def test_after_a_kill_while_preparing_the_kubelet_gets_its_answer(node: Node, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU1)))
     await _killed(await node.started(steps=DieAt(step)), preparing=True)
     service = await node.started()
@@ -38,7 +38,7 @@ async def test_after_a_kill_while_preparing_the_kubelet_gets_its_answer(node: No
 
 
 @pytest.mark.parametrize("step", PREPARING)
-async def test_after_a_kill_while_preparing_nobody_else_gets_the_devices(node: Node, step: Step) -> None:
+async def test_after_a_kill_while_preparing_nobody_else_gets_the_devices(node: Node, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     await _killed(await node.started(steps=DieAt(step)), preparing=True)
     service = await node.started()
@@ -53,7 +53,7 @@ async def test_after_a_kill_while_preparing_nobody_else_gets_the_devices(node: N
 
 
 @pytest.mark.parametrize("step", PREPARING)
-async def test_after_a_kill_while_preparing_a_release_leaves_nothing(node: Node, step: Step) -> None:
+async def test_after_a_kill_while_preparing_a_release_leaves_nothing(node: Node, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await _killed(await node.started(steps=DieAt(step)), preparing=True)
     service = await node.started()
@@ -62,7 +62,7 @@ async def test_after_a_kill_while_preparing_a_release_leaves_nothing(node: Node,
 
 
 @pytest.mark.parametrize("step", PREPARING)
-async def test_after_a_kill_while_preparing_a_claim_that_is_gone_is_collected(node: Node, step: Step) -> None:
+async def test_after_a_kill_while_preparing_a_claim_that_is_gone_is_collected(node: Node, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await _killed(await node.started(steps=DieAt(step)), preparing=True)
     node.reader.drop(1)
@@ -73,7 +73,7 @@ async def test_after_a_kill_while_preparing_a_claim_that_is_gone_is_collected(no
 
 
 @pytest.mark.parametrize("step", RELEASING)
-async def test_after_a_kill_while_releasing_the_kubelet_releases_again(node: Node, step: Step) -> None:
+async def test_after_a_kill_while_releasing_the_kubelet_releases_again(node: Node, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     await (await node.started()).prepare(reference())
     await _killed(await node.started(steps=DieAt(step)), preparing=False)
@@ -84,7 +84,7 @@ async def test_after_a_kill_while_releasing_the_kubelet_releases_again(node: Nod
 
 
 @pytest.mark.parametrize("step", RELEASING)
-async def test_after_a_kill_while_releasing_a_claim_that_nobody_knows_is_collected(node: Node, step: Step) -> None:
+async def test_after_a_kill_while_releasing_a_claim_that_nobody_knows_is_collected(node: Node, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await (await node.started()).prepare(reference())
     await _killed(await node.started(steps=DieAt(step)), preparing=False)
@@ -96,7 +96,7 @@ async def test_after_a_kill_while_releasing_a_claim_that_nobody_knows_is_collect
 
 
 @pytest.mark.parametrize("step", RELEASING)
-async def test_after_a_kill_while_releasing_the_claim_can_be_prepared_again(node: Node, step: Step) -> None:
+async def test_after_a_kill_while_releasing_the_claim_can_be_prepared_again(node: Node, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)))
     first = await (await node.started()).prepare(reference())
     await _killed(await node.started(steps=DieAt(step)), preparing=False)
@@ -106,7 +106,7 @@ async def test_after_a_kill_while_releasing_the_claim_can_be_prepared_again(node
 
 
 @pytest.mark.parametrize("step", [*PREPARING, *RELEASING])
-def test_a_process_that_is_really_killed_leaves_what_the_next_one_understands(tmp_path: Path, step: Step) -> None:
+def test_a_process_that_is_really_killed_leaves_what_the_next_one_understands(tmp_path: Path, step: ClaimStep) -> None:
     code = f"from tests.driver.claims.test_kill import die; die({str(tmp_path / 'node')!r}, {step.name!r})"
     root = Path(__file__).parents[3]
     ended = subprocess.run(
@@ -120,7 +120,7 @@ def die(root: str, step: str) -> None:
     """What the killed process does: prepare, and release where the step is one of releasing."""
 
     class Exit:
-        def reached(self, reached: Step, uid: str) -> None:
+        def reached(self, reached: ClaimStep, uid: str) -> None:
             if reached.name == step:
                 os._exit(EXIT)
 
@@ -134,12 +134,12 @@ def die(root: str, step: str) -> None:
     asyncio.run(main())
 
 
-async def _next(root: Path, step: Step) -> None:
+async def _next(root: Path, step: ClaimStep) -> None:
     (root / "kubelet").rmdir()
     node = Node(root)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
-    if step in (*BEFORE_ANYTHING, Step.FORGOTTEN, Step.RELEASED):
+    if step in (*BEFORE_ANYTHING, ClaimStep.FORGOTTEN, ClaimStep.RELEASED):
         _check_empty(node, service)
     else:
         assert set(service.ledger.by_device()) == {GPU0}
@@ -153,7 +153,7 @@ async def _next(root: Path, step: Step) -> None:
 def _check_whole(node: Node, service: ClaimService) -> None:
     """Every claim that holds something is completed, on the disk too, and has its CDI file."""
     records = service.records()
-    assert {record.state for record in records} == {ClaimState.COMPLETED}
+    assert {record.state for record in records} == {RecordState.COMPLETED}
     assert _names(node.root / "state" / "claims") == [f"{record.claim.uid}.json" for record in records]
     assert _names(node.root / "cdi") == [f"ostler.dev-claim_{record.claim.uid}.json" for record in records]
     assert {hold.owner for hold in service.ledger.all} == {record.claim.uid for record in records}

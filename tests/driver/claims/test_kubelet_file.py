@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.interfaces import Step
+from driver.claims.interfaces import ClaimStep
 from driver.claims.kubelet import KubeletClaims, KubeletFile, read_kubelet_claims
-from driver.claims.model import Refused, Unavailable
+from driver.claims.model import ClaimReadForbidden, Unavailable
 from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
 from tests.driver.claims.making import DRIVER, GPU0, GPU1, POOL, DieAt, Killed, Node, claim, reference, result
 
@@ -245,7 +245,7 @@ async def test_a_claim_that_the_account_may_not_read_is_told_of_when_another_one
     service = await node.started()
     await service.prepare(reference())
     node.kubelet_knows()
-    node.reader.faults["claim-1"] = Refused("claim-1 is refused", "no relationship found")
+    node.reader.faults["claim-1"] = ClaimReadForbidden("claim-1 is refused", "no relationship found")
     assert await service.collect() == 0
     assert node.events.events == [], "nobody waits for it"
     for _ in range(2):
@@ -363,7 +363,7 @@ async def test_a_kill_before_the_answer_leaves_nothing_in_a_container_either(
     node.kubelet_knows()
     container()
     with pytest.raises(Killed):
-        await (await node.started(steps=DieAt(Step.DESCRIBED))).prepare(reference())
+        await (await node.started(steps=DieAt(ClaimStep.DESCRIBED))).prepare(reference())
     node.kubelet_knows(2)
     service = await node.started()
     node.reader.drop(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.model import ClaimError, ClaimState, PreparedDevice, Unavailable
+from driver.claims.model import ClaimError, PreparedDevice, RecordState, Unavailable
 from node.files import read_record
 from node.inventory.model import Host
 from node.values import replace
@@ -39,7 +39,7 @@ async def test_record_says_completed_and_the_ledger_has_the_devices(node: Node) 
     await service.prepare(reference())
     [record] = service.records()
     assert (record.state, record.boot, record.since, record.users) == (
-        ClaimState.COMPLETED,
+        RecordState.COMPLETED,
         "boot-1",
         1234.5,
         ("pod-1",),

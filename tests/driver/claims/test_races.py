@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from driver.claims.interfaces import Step
-from driver.claims.model import ClaimError, ClaimReference, ClaimState, Unavailable
+from driver.claims.interfaces import ClaimStep
+from driver.claims.model import ClaimError, ClaimReference, RecordState, Unavailable
 from kube.bodies import JsonObject
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
 from tests.node.edits.making import gpu
@@ -22,9 +22,9 @@ class Counted:
     """Counts what is done, by step."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[ClaimStep] = []
 
-    def reached(self, step: Step, uid: str) -> None:
+    def reached(self, step: ClaimStep, uid: str) -> None:
         self.steps.append(step)
 
 
@@ -76,7 +76,7 @@ async def test_two_pods_that_share_a_claim_and_start_together_are_answered_alike
     service = await node.started(steps=counted)
     one, two = await asyncio.gather(service.prepare(reference()), service.prepare(reference()))
     assert one == two
-    assert (counted.steps.count(Step.COMPLETED), counted.steps.count(Step.ANSWERED)) == (1, 2)
+    assert (counted.steps.count(ClaimStep.COMPLETED), counted.steps.count(ClaimStep.ANSWERED)) == (1, 2)
 
 
 async def test_the_device_of_a_pod_deleted_by_force_is_kept_until_the_kubelet_releases_it(node: Node) -> None:
@@ -217,4 +217,4 @@ async def test_a_wall_clock_that_jumps_changes_nothing_but_what_is_shown(node: N
         await service.prepare(reference())
     now = -5.0
     assert len(await service.prepare(reference(2))) == 1
-    assert [(record.state, record.since) for record in service.records()] == [(ClaimState.COMPLETED, -5.0)]
+    assert [(record.state, record.since) for record in service.records()] == [(RecordState.COMPLETED, -5.0)]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.disk import RecordStore
-from driver.claims.model import ClaimReference, ClaimState
+from driver.claims.model import ClaimReference, RecordState
 from driver.claims.record import SCHEMA, ClaimRecord, RecordedDevice, record_json, record_of
 from node.files import JsonValue, read_record, write_record
 from node.values import replace
@@ -36,7 +36,7 @@ _devices = st.builds(
 _records = st.builds(
     ClaimRecord,
     st.builds(ClaimReference, _text, _text, st.just("uid-1")),
-    st.sampled_from(ClaimState),
+    st.sampled_from(RecordState),
     _text,
     st.floats(0, 2**33),
     st.lists(_devices, max_size=3).map(tuple),
@@ -60,11 +60,11 @@ def test_records_of_released_versions_are_read(path: Path, tmp_path: Path) -> No
     assert record.devices[1].share_id == "0ac9e3b2-5a53-4a7e-8f0d-1f1f43e6d0aa"
     assert record.devices[2].admin_access
     assert record.users == ("5f8a1f5e-9c3e-4c64-8a4e-7c1b7c9f8f10",)
-    assert bool(record.spec) == (record.state is ClaimState.COMPLETED)
+    assert bool(record.spec) == (record.state is RecordState.COMPLETED)
 
 
 def test_there_is_a_record_of_every_state() -> None:
-    assert {path.stem for path in RELEASED} >= {f"v1-{state.value}" for state in ClaimState}
+    assert {path.stem for path in RELEASED} >= {f"v1-{state.value}" for state in RecordState}
 
 
 @given(_records)
@@ -107,7 +107,9 @@ async def test_fields_of_later_versions_survive_a_rewrite(node: Node) -> None:
 
 
 def test_a_device_that_is_new_has_no_fields_of_the_old_one() -> None:
-    old = ClaimRecord(reference(), ClaimState.COMPLETED, devices=(RecordedDevice("r", "p", "d", unknown={"later": 1}),))
+    old = ClaimRecord(
+        reference(), RecordState.COMPLETED, devices=(RecordedDevice("r", "p", "d", unknown={"later": 1}),)
+    )
     new = replace(old, devices=(RecordedDevice("r", "p", "e"),))
     assert old.kept_by(new) == new
     assert old.kept_by(replace(old, devices=(RecordedDevice("r", "p", "d"),))) == old

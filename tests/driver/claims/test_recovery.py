@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from driver.claims.interfaces import Step
-from driver.claims.model import ClaimState, Unavailable
+from driver.claims.interfaces import ClaimStep
+from driver.claims.model import RecordState, Unavailable
 from driver.claims.plan import device_of_entry
 from node.files import write_record
 from tests.driver.claims.making import GPU0, GPU1, Node, claim, offered, reference, result
@@ -120,7 +120,7 @@ async def test_a_damaged_record_costs_one_claim_and_is_rebuilt(node: Node, spoil
     assert f"its devices stay taken as others know them: {GPU0}" in told
     assert await service.prepare(reference(2)) == second
     await service.collect()
-    assert [record.state for record in service.records()] == [ClaimState.COMPLETED] * 2
+    assert [record.state for record in service.records()] == [RecordState.COMPLETED] * 2
     assert await service.prepare(reference()) == first
     assert len(list(node.record_path(1).parent.glob("uid-1.json.damaged-*"))) == 1
 
@@ -178,7 +178,7 @@ async def test_records_that_are_all_lost_come_back_from_the_kubelet_and_the_api_
         await service.prepare(reference(2))
     collecting = asyncio.create_task(service.run())
     await eventually(lambda: node.spec(1) is not None)
-    await eventually(lambda: [record.state for record in service.records()] == [ClaimState.COMPLETED])
+    await eventually(lambda: [record.state for record in service.records()] == [RecordState.COMPLETED])
     assert await service.prepare(reference()) == first
     collecting.cancel()
     await asyncio.wait([collecting])
@@ -194,9 +194,9 @@ async def test_a_claim_is_prepared_again_when_the_api_server_is_back(node: Node)
     service = await node.started()
     collecting = asyncio.create_task(service.run())
     await eventually(lambda: node.reader.asked > asked + 1)
-    assert [record.state for record in service.records()] == [ClaimState.STARTED]
+    assert [record.state for record in service.records()] == [RecordState.STARTED]
     node.reader.fault = ""
-    await eventually(lambda: [record.state for record in service.records()] == [ClaimState.COMPLETED])
+    await eventually(lambda: [record.state for record in service.records()] == [RecordState.COMPLETED])
     await service.close()
     collecting.cancel()
     await asyncio.wait([collecting])
@@ -209,7 +209,7 @@ async def test_a_claim_that_the_kubelet_was_about_to_forget_when_it_was_taken_up
     node.record_path(1).unlink()
     service = await node.started()
     collecting = asyncio.create_task(service.run())
-    await eventually(lambda: [record.state for record in service.records()] == [ClaimState.COMPLETED])
+    await eventually(lambda: [record.state for record in service.records()] == [RecordState.COMPLETED])
     # Its release was answered by the process before, which the kubelet writes down only now.
     node.kubelet_knows()
     node.reader.claims.clear()
@@ -226,8 +226,8 @@ class HeldRelease:
         self.begun = False
         self.goes_on = threading.Event()
 
-    def reached(self, step: Step, uid: str) -> None:
-        if step is Step.RELEASING:
+    def reached(self, step: ClaimStep, uid: str) -> None:
+        if step is ClaimStep.RELEASING:
             self.begun = True
             self.goes_on.wait(30)
 

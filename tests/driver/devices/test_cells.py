@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.devices.placement import Group, cell_attributes, gpu_order, groups
+from driver.devices.placement import GpuGroup, cell_attributes, gpu_order, groups
 from node.topology.model import Cell, CellLevel
 from tests.driver.devices.recorded import NODES, snapshot
 
@@ -56,9 +56,9 @@ def test_groups_are_cells_and_neighbours_within_one(
 
 def test_gpus_left_over_from_a_cell_are_not_joined_with_those_of_another() -> None:
     assert groups(tree(5, 3))[4] == (
-        Group("c0.0", ("g0", "g1", "g2", "g3")),
-        Group("g4", ("g4",)),
-        Group("c1", ("g5", "g6", "g7")),
+        GpuGroup("c0.0", ("g0", "g1", "g2", "g3")),
+        GpuGroup("g4", ("g4",)),
+        GpuGroup("c1", ("g5", "g6", "g7")),
     )
 
 

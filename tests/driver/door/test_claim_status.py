@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from driver.claims import claim_status
-from driver.claims.claim_status import ClaimStatus, merged, nic_entries
+from driver.claims.claim_status import ClaimStatusWriter, merged, nic_entries
 from driver.claims.model import ClaimReference, PreparedDevice, Unavailable
 from driver.devices.view import DoorView, DraDevice
 from driver.resource_api.client import CLAIM_FIELDS
@@ -108,7 +108,9 @@ class Running:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.told = Told()
-        self.status = ClaimStatus(DRIVER, api, events=self.told, clock=lambda: 1_800_000_000.0, random=lambda: 0.5)
+        self.status = ClaimStatusWriter(
+            DRIVER, api, events=self.told, clock=lambda: 1_800_000_000.0, random=lambda: 0.5
+        )
 
     async def idle(self) -> None:
         await eventually(lambda: not self.status.pending, "idle")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from driver.claims.claim_status import ClaimStatus
+from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.devices.view import DoorView, DraDevice
 from driver.resource_api.async_client import AsyncResourceApi
@@ -51,9 +51,9 @@ def devices(server: ApiServer, name: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def writing(server: ApiServer) -> AsyncIterator[ClaimStatus]:
+async def writing(server: ApiServer) -> AsyncIterator[ClaimStatusWriter]:
     api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, connections=8)), threads=8)
-    status = ClaimStatus("ostler.dev", api, events=Told(), clock=lambda: 1_800_000_000.0, random=lambda: 0.5)
+    status = ClaimStatusWriter("ostler.dev", api, events=Told(), clock=lambda: 1_800_000_000.0, random=lambda: 0.5)
     status.apply(VIEW)
     try:
         async with background(status.run()):

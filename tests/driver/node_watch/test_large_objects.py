@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from driver.claims.model import Unavailable
-from driver.node_watch.node_claims import ClaimNames, Naming
+from driver.node_watch.node_claims import ClaimNames, NamedDevice
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import Json, JsonObject
@@ -140,7 +140,7 @@ async def test_a_device_moves_past_claims_that_nest_without_end(
     names = ClaimNames(api, DRIVER, NODE)
     assert await names.claims_naming(["gpu-0"]) == ()
     # The claim that has a device of ours keeps it, whatever else stands in it.
-    found: tuple[Naming, ...] = await names.claims_naming(["gpu-1"])
+    found: tuple[NamedDevice, ...] = await names.claims_naming(["gpu-1"])
     assert [str(each.claim) for each in found] == ([f"{TEAM}/claim-1"] if driver == DRIVER else [])
     api.close()
 

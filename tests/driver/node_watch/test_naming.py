@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from driver.claims.model import ClaimReference, Unavailable
-from driver.node_watch.node_claims import ClaimNames, Naming
+from driver.node_watch.node_claims import ClaimNames, NamedDevice
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject
@@ -27,7 +27,7 @@ async def test_one_list_says_which_claims_name_the_devices(world: World, names: 
     world.claim("free")
     world.claim("elsewhere", "gpu-0", users=("b",), pool="node-2")
     found = await names.claims_naming({"gpu-0", "gpu-2"})
-    assert found == (Naming("gpu-0", ClaimReference(TEAM, "one", one)),)
+    assert found == (NamedDevice("gpu-0", ClaimReference(TEAM, "one", one)),)
     assert await names.claims_naming(["gpu-2"]) == ()
     assert world.asked("list", "resourceclaims") == 2
     assert all(each.namespace == "" for each in world.server.requests.of("list"))

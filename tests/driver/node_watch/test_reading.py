@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driver.node_watch.pods import MOST_CLAIMS, NodePod
-from driver.node_watch.reading import HEAD_START, Answer, Key, Pace, ReadingOrder, Turn
+from driver.node_watch.reading import HEAD_START, Key, ReadingOrder, ReadPace, ReadResult, ReadTurn
 from kube.backoff import BackoffPolicy
 
-PACE = Pace()
+PACE = ReadPace()
 
 
 def pod(name: str, *claims: str, namespace: str = "team") -> NodePod:
@@ -26,13 +26,13 @@ def attacker(name: str, namespace: str = "team") -> NodePod:
     return pod(name, *(f"{name}-{n}" for n in range(MOST_CLAIMS)), namespace=namespace)
 
 
-def order_of(*pods: NodePod, pace: Pace = PACE) -> ReadingOrder:
+def order_of(*pods: NodePod, pace: ReadPace = PACE) -> ReadingOrder:
     order = ReadingOrder(pace, lambda: 0.5)
     order.apply(pods, 0.0)
     return order
 
 
-def taken(order: ReadingOrder, now: float) -> Turn:
+def taken(order: ReadingOrder, now: float) -> ReadTurn:
     turn = order.take(now)
     assert turn is not None
     return turn
@@ -45,7 +45,7 @@ class Reader:
         self.order = order
         self.there = frozenset(there)
         self.now = 0.0
-        self.read: list[tuple[float, Turn]] = []
+        self.read: list[tuple[float, ReadTurn]] = []
 
     def until(self, end: float) -> None:
         while (at := self.order.next_at(self.now)) is not None and at <= end:
@@ -53,7 +53,7 @@ class Reader:
             turn = self.order.take(self.now)
             if turn is not None:
                 self.read.append((self.now, turn))
-                answer = Answer.SETTLED if turn.key in self.there else Answer.ABSENT
+                answer = ReadResult.SETTLED if turn.key in self.there else ReadResult.ABSENT
                 self.order.done(turn, self.now, answer, heard=True)
         self.now = end
 
@@ -110,8 +110,8 @@ def test_allocated_claims_cost_no_tokens_so_a_full_node_starts_as_fast_as_the_se
 
 
 def test_a_claim_that_is_not_there_is_asked_for_after_five_minutes_at_most_one_that_is_later_after_one() -> None:
-    for answer, most in ((Answer.ABSENT, 300.0), (Answer.LATER, 60.0)):
-        order = order_of(pod("p", "c"), pace=Pace(pod=BackoffPolicy(first=0.0, most=0.0)))
+    for answer, most in ((ReadResult.ABSENT, 300.0), (ReadResult.LATER, 60.0)):
+        order = order_of(pod("p", "c"), pace=ReadPace(pod=BackoffPolicy(first=0.0, most=0.0)))
         now, waits = 0.0, []
         for _ in range(20):
             order.done(taken(order, now), now, answer, heard=True)
@@ -126,7 +126,7 @@ def test_a_claim_that_is_not_there_is_asked_for_after_five_minutes_at_most_one_t
 
 def test_the_server_says_how_long_to_wait() -> None:
     order = order_of(pod("p", "c"))
-    order.done(taken(order, 0.0), 0.0, Answer.LATER, heard=False, retry_after=7.0)
+    order.done(taken(order, 0.0), 0.0, ReadResult.LATER, heard=False, retry_after=7.0)
     due = order.next_at(0.0)
     assert due is not None
     assert due >= 7.0
@@ -138,7 +138,7 @@ def test_a_pod_has_one_claim_read_at_a_time() -> None:
     first, second = taken(order, 0.0), taken(order, 0.0)
     assert {first.pod, second.pod} == {"uid-p", "uid-q"}
     assert order.take(0.0) is None
-    order.done(first, 0.0, Answer.SETTLED, heard=True)
+    order.done(first, 0.0, ReadResult.SETTLED, heard=True)
     assert taken(order, 0.0).key == ("team", "b")
 
 
@@ -158,7 +158,7 @@ def test_a_claim_that_another_pod_names_while_it_is_read_is_due_again() -> None:
     turn = taken(order, 0.0)
     order.apply([pod("p", "c"), pod("q", "c")], 0.0)
     assert order.take(0.0) is None
-    order.done(turn, 0.0, Answer.SETTLED, heard=True)
+    order.done(turn, 0.0, ReadResult.SETTLED, heard=True)
     assert taken(order, 0.0).key == ("team", "c")
 
 
@@ -167,7 +167,7 @@ def test_pods_that_are_gone_leave_nothing_behind() -> None:
     turn, _ = taken(order, 0.0), taken(order, 0.0)
     assert order.apply([pod("q", "c")], 0.0) == (("team", "a"),)
     assert order.apply([], 0.0) == (("team", "c"),)
-    order.done(turn, 0.0, Answer.ABSENT, heard=True)
+    order.done(turn, 0.0, ReadResult.ABSENT, heard=True)
     assert order.next_at(0.0) is None
     assert order.take(0.0) is None
     assert order.unanswered == ()
@@ -184,7 +184,7 @@ def test_a_pod_whose_names_change_keeps_those_that_it_still_names() -> None:
 
 def test_a_claim_outlives_the_pod_that_named_it_first() -> None:
     order = order_of(pod("p", "c"), pod("q", "d", "c"))
-    order.done(taken(order, 0.0), 0.0, Answer.SETTLED, heard=True)
+    order.done(taken(order, 0.0), 0.0, ReadResult.SETTLED, heard=True)
     assert order.apply([pod("q", "d", "c")], 0.0) == ()
     assert order.users(("team", "c")) == {"uid-q"}
 
@@ -197,11 +197,11 @@ def test_an_answer_that_comes_after_all_its_pods_have_gone_does_not_count_for_ot
     anew = taken(order, 0.0)
     assert order.counts(anew)
     assert not order.counts(late)
-    order.done(late, 0.0, Answer.SETTLED, heard=True)
+    order.done(late, 0.0, ReadResult.SETTLED, heard=True)
     assert order.unanswered == (("team", "c"),)
     assert order.take(0.0) is None
     assert order.counts(anew)
-    order.done(anew, 0.0, Answer.LATER, heard=True)
+    order.done(anew, 0.0, ReadResult.LATER, heard=True)
     assert order.next_at(0.0) is not None
 
 
@@ -231,7 +231,7 @@ def test_pods_that_share_their_claims_come_and_go_together_at_the_cost_of_each()
 def test_pods_that_come_without_end_do_not_keep_an_older_one_waiting() -> None:
     old = pod("old", "gpu")
     order = order_of(old)
-    order.done(taken(order, 0.0), 0.0, Answer.LATER, heard=False)
+    order.done(taken(order, 0.0), 0.0, ReadResult.LATER, heard=False)
     now, turns = 5.0, 0
     flood: list[NodePod] = []
     while turns < 2 * HEAD_START:
@@ -242,7 +242,7 @@ def test_pods_that_come_without_end_do_not_keep_an_older_one_waiting() -> None:
             turns += 1
             if turn.pod == "uid-old":
                 return
-            order.done(turn, now, Answer.ABSENT, heard=True)
+            order.done(turn, now, ReadResult.ABSENT, heard=True)
         now += 0.1
     pytest.fail("the older pod had no turn")
 
@@ -252,7 +252,7 @@ STEPS = st.lists(
     st.tuples(st.sampled_from(["come", "go", "take", "answer", "wait"]), st.integers(0, 7), st.integers(0, 7)),
     max_size=120,
 )
-ANSWERS = (Answer.SETTLED, Answer.ABSENT, Answer.LATER)
+ANSWERS = (ReadResult.SETTLED, ReadResult.ABSENT, ReadResult.LATER)
 
 
 class World:
@@ -262,7 +262,7 @@ class World:
         self.now = 0.0
         self.pods: dict[str, NodePod] = {}
         self.order = ReadingOrder(PACE, lambda: 0.5)
-        self.reading: list[Turn] = []
+        self.reading: list[ReadTurn] = []
         self.in_vain = 0
 
     def step(self, step: Step) -> None:
@@ -301,8 +301,8 @@ class World:
         assert turn.key in {(each.namespace, name) for name in each.claims}
         self.reading.append(turn)
 
-    def answer(self, turn: Turn, answer: Answer) -> None:
-        self.in_vain += answer is not Answer.SETTLED
+    def answer(self, turn: ReadTurn, answer: ReadResult) -> None:
+        self.in_vain += answer is not ReadResult.SETTLED
         assert self.in_vain <= PACE.burst + self.now * PACE.per_second + 1
         self.order.done(turn, self.now, answer, heard=True)
 
@@ -312,12 +312,12 @@ class World:
     def finish(self) -> None:
         """Everything that pods name is read in the end, once where the claim is there."""
         while self.reading:
-            self.answer(self.reading.pop(), Answer.SETTLED)
+            self.answer(self.reading.pop(), ReadResult.SETTLED)
         while (due := self.order.next_at(self.now)) is not None:
             self.now = max(self.now, due)
             self.take()
             if self.reading:
-                self.answer(self.reading.pop(), Answer.SETTLED)
+                self.answer(self.reading.pop(), ReadResult.SETTLED)
         assert self.order.unanswered == ()
         assert self.now < math.inf
 

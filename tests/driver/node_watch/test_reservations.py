@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from driver.node_watch.pods import NodePod
-from driver.node_watch.reading import Pace
+from driver.node_watch.reading import ReadPace
 from driver.node_watch.reservations import Reservations
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
@@ -40,7 +40,7 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
     world.claim("c", "gpu-0", users=("uid-1",))
     api, seldom = Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
     found = Reservations(
-        api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, pace=Pace(later=seldom, pod=seldom)
+        api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, pace=ReadPace(later=seldom, pod=seldom)
     )
     one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
     async with background(found.run()):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from driver.node_watch.node_claims import NodeClaims
-from driver.node_watch.reading import Pace
+from driver.node_watch.reading import ReadPace
 from driver.node_watch.reservations import READS, reservation_of
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import JsonObject
@@ -21,7 +21,7 @@ from tests.background import background
 from tests.driver.node_watch.making import DRIVER, NODE, SOON, TEAM, World, api_of
 from tests.waiting import eventually
 
-QUICK = Pace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)
+QUICK = ReadPace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)
 
 
 def nothing(_: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import pytest
 
 from driver.claims.model import ClaimReference
 from driver.devices.view import DoorView, DraDevice
-from driver.node_watch.node_claims import Naming
+from driver.node_watch.node_claims import NamedDevice
 from driver.publishing.publisher import SlicePublisher, controller_maker
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
@@ -101,11 +101,11 @@ class Process:
         self.slices.apply(view)
         self.withdrawal.apply(DEVICES, [rule], view)
 
-    async def _naming(self, devices: Collection[str]) -> Iterable[Naming]:
+    async def _naming(self, devices: Collection[str]) -> Iterable[NamedDevice]:
         self._reached("withdrawn")
         await asyncio.sleep(0)
         self._reached("listed")
-        return [Naming("other", ClaimReference("a", "b", "c"))]
+        return [NamedDevice("other", ClaimReference("a", "b", "c"))]
 
 
 async def _run(process: Process, door: Doors, done: Callable[[], bool]) -> None:

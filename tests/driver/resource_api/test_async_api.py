@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from driver.claims.interfaces import ClaimReader
-from driver.claims.model import Refused, Unavailable
+from driver.claims.model import ClaimReadForbidden, Unavailable
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject, text_at
@@ -154,7 +154,7 @@ async def test_errors_say_what_a_person_can_do(words: Scripted, case: str) -> No
         await api.claim("team", "c")
     assert str(caught.value).replace(words.url, "URL").startswith("".join(parts))
     assert isinstance(caught.value.__cause__, KubeError)
-    assert isinstance(caught.value, Refused) == isinstance(caught.value.__cause__, Forbidden)
+    assert isinstance(caught.value, ClaimReadForbidden) == isinstance(caught.value.__cause__, Forbidden)
     api.close()
 
 

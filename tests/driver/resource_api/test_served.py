@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from driver.resource_api.lists import NEEDED, Served
+from driver.resource_api.lists import NEEDED, ServedVersion
 from kube.bodies import JsonObject
 from kube.errors import NotServed, Unreachable
 from tests.waiting import until
@@ -32,7 +32,7 @@ class Slow:
         return {"resources": [{"name": name} for name in NEEDED]}
 
 
-def asked_by(threads: int, served: Served, client: Slow) -> list[object]:
+def asked_by(threads: int, served: ServedVersion, client: Slow) -> list[object]:
     answers: list[object] = []
 
     def ask() -> None:
@@ -53,13 +53,13 @@ def asked_by(threads: int, served: Served, client: Slow) -> list[object]:
 
 def test_many_threads_look_once() -> None:
     client = Slow()
-    assert asked_by(20, Served(client, "here"), client) == ["v1"] * 20
+    assert asked_by(20, ServedVersion(client, "here"), client) == ["v1"] * 20
     assert len(client.asked) == 2
 
 
 def test_those_who_wait_for_a_look_share_its_failure_and_the_next_one_looks_again() -> None:
     client = Slow(fails=True)
-    served = Served(client, "here")
+    served = ServedVersion(client, "here")
     assert asked_by(20, served, client) == ["away"] * 20
     assert len(client.asked) <= 20
     client.fails = False
@@ -69,7 +69,7 @@ def test_those_who_wait_for_a_look_share_its_failure_and_the_next_one_looks_agai
 def test_a_version_is_looked_for_again_only_by_the_first_who_misses_it() -> None:
     client = Slow()
     client.go.set()
-    served = Served(client, "here")
+    served = ServedVersion(client, "here")
     assert served.version() == "v1"
     client.version = "v1beta2"
     assert served.instead_of("v1") == "v1beta2"
@@ -84,4 +84,4 @@ def test_versions_that_are_not_known_are_not_spoken(versions: str) -> None:
     client.go.set()
     client.version = versions
     with pytest.raises(NotServed):
-        Served(client, "here").version()
+        ServedVersion(client, "here").version()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from driver.slices.writing import Exchange
+from driver.slices.writing import RequestBatch
 from kube.errors import KubeError, ServerFault
 
 
@@ -15,7 +15,7 @@ def numbered(count: int) -> list[tuple[int, str]]:
 
 def test_few_are_sent_in_order_and_nothing_after_a_stop() -> None:
     sent: list[str] = []
-    exchange = Exchange(sent.append)
+    exchange = RequestBatch(sent.append)
     answers = exchange.answers(numbered(8), 8)
     assert [next(answers)[0], next(answers)[0]] == [0, 1]
     exchange.stop()
@@ -30,7 +30,7 @@ def test_of_many_four_are_under_way_at_a_time() -> None:
         together.wait()
         return body.upper()
 
-    answers = list(Exchange(send).answers(numbered(12), 12))
+    answers = list(RequestBatch(send).answers(numbered(12), 12))
     assert answers == [(number, f"body {number}", f"BODY {number}") for number in range(12)]
 
 
@@ -47,7 +47,7 @@ def test_those_under_way_at_a_stop_are_waited_for() -> None:
         sent.append(body)
         return body
 
-    exchange = Exchange(send)
+    exchange = RequestBatch(send)
     answered = []
     for number, _, _ in exchange.answers(numbered(100), 100):
         answered.append(number)
@@ -65,6 +65,6 @@ def test_a_fault_is_the_answer_to_its_own_request(count: int) -> None:
             raise fault
         return body
 
-    answers = [answer for _, _, answer in Exchange(send).answers(numbered(count), count)]
+    answers = [answer for _, _, answer in RequestBatch(send).answers(numbered(count), count)]
     assert answers[1] is fault
     assert not any(isinstance(answer, KubeError) for answer in [answers[0], *answers[2:]])

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from driver.slices.model import Slice, node_owner
 from driver.slices.planning import BEYOND, ByDeviceNames, ByIndex
-from driver.slices.store import Stored
+from driver.slices.store import StoredSlice
 
 
-def stored(name: str, *devices: str, generation: int = 1) -> Stored:
-    return Stored(name, f"uid-{name}", "p", generation, {"spec": {"devices": [{"name": each} for each in devices]}})
+def stored(name: str, *devices: str, generation: int = 1) -> StoredSlice:
+    return StoredSlice(
+        name, f"uid-{name}", "p", generation, {"spec": {"devices": [{"name": each} for each in devices]}}
+    )
 
 
 def wanted(*devices: str) -> Slice:

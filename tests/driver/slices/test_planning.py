@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from driver.slices.content import changed_object, new_object, up_to_date
 from driver.slices.model import Pool, Slice
-from driver.slices.planning import ByDeviceNames, ByIndex, Knowledge, Matching, Plan, plan, removal
-from driver.slices.store import Stored
+from driver.slices.planning import ByDeviceNames, ByIndex, Matching, PoolKnowledge, PoolPlan, plan, removal
+from driver.slices.store import StoredSlice
 from kube.bodies import object_at
 from node.values import replace
 
@@ -26,14 +26,14 @@ def pool(*slices: tuple[str, ...], generation: int = 0) -> Pool:
     return Pool(tuple(Slice(devices(*names)) for names in slices), all_nodes=True, generation=generation)
 
 
-def stored(name: str, names: tuple[str, ...], *, generation: int = 1, count: int = 1, uid: str = "") -> Stored:
+def stored(name: str, names: tuple[str, ...], *, generation: int = 1, count: int = 1, uid: str = "") -> StoredSlice:
     entry = {"name": "p", "generation": generation, "resourceSliceCount": count}
     spec: Json = {"pool": entry, "allNodes": True, "devices": list(devices(*names))}
     body: Json = {"metadata": {"name": name, "uid": uid or f"uid-{name}", "resourceVersion": "1"}, "spec": spec}
-    return Stored.of(body)
+    return StoredSlice.of(body)
 
 
-def published(wanted: Pool, generation: int = 1) -> list[Stored]:
+def published(wanted: Pool, generation: int = 1) -> list[StoredSlice]:
     count = len(wanted.slices)
     return [
         stored(f"{index:05x}-x", each.names, generation=generation, count=count)
@@ -41,11 +41,11 @@ def published(wanted: Pool, generation: int = 1) -> list[Stored]:
     ]
 
 
-def known(slices: list[Stored], **fields: Any) -> Knowledge:
-    return Knowledge(ours=frozenset(each.uid for each in slices), **fields)
+def known(slices: list[StoredSlice], **fields: Any) -> PoolKnowledge:
+    return PoolKnowledge(ours=frozenset(each.uid for each in slices), **fields)
 
 
-def states(before: list[Stored], made: Plan, wanted: Pool, matching: Matching) -> Iterator[list[Stored]]:
+def states(before: list[StoredSlice], made: PoolPlan, wanted: Pool, matching: Matching) -> Iterator[list[StoredSlice]]:
     """What is stored before, between and after the writes of a plan."""
     now = list(before)
     yield now
@@ -54,7 +54,7 @@ def states(before: list[Stored], made: Plan, wanted: Pool, matching: Matching) -
         yield now
     for index, old in made.updates:
         body = changed_object(old, name="p", pool=wanted, index=index, generation=made.generation)
-        now = [Stored.of(body) if each.name == old.name else each for each in now]
+        now = [StoredSlice.of(body) if each.name == old.name else each for each in now]
         yield now
     for index in made.creates:
         new: Json = new_object(
@@ -69,14 +69,14 @@ def states(before: list[Stored], made: Plan, wanted: Pool, matching: Matching) -
         )
         name = f"{new['metadata']['generateName']}new{index}"
         new["metadata"] = {"name": name, "uid": f"uid-{name}-{made.generation}", "resourceVersion": "1"}
-        now = [*now, Stored.of(new)]
+        now = [*now, StoredSlice.of(new)]
         yield now
     for gone in made.superseded:
         now = [each for each in now if each.name != gone.name]
         yield now
 
 
-def complete(slices: list[Stored]) -> bool:
+def complete(slices: list[StoredSlice]) -> bool:
     """Whether a scheduler would use the pool."""
     highest = max([each.generation for each in slices], default=0)
     newest = [each for each in slices if each.generation == highest]
@@ -97,7 +97,7 @@ def pools(draw: st.DrawFn) -> Pool:
 
 
 @st.composite
-def anything(draw: st.DrawFn) -> list[Stored]:
+def anything(draw: st.DrawFn) -> list[StoredSlice]:
     """Slices as anybody may have left them."""
     prefixes = st.sampled_from(["00000", "00001", "00002", "00007", "000000", "node"])
     names = draw(st.lists(st.tuples(prefixes, NAMES).map("-".join), unique=True, max_size=5))
@@ -112,7 +112,7 @@ def anything(draw: st.DrawFn) -> list[Stored]:
     ]
 
 
-def in_order(slices: list[Stored], wanted: Pool, matching: Matching) -> bool:
+def in_order(slices: list[StoredSlice], wanted: Pool, matching: Matching) -> bool:
     generations = {each.generation for each in slices}
     found = matching.match(slices, wanted.slices)
     return (
@@ -127,9 +127,9 @@ def in_order(slices: list[Stored], wanted: Pool, matching: Matching) -> bool:
 
 
 @given(anything(), pools(), st.booleans())
-def test_one_plan_brings_anything_to_what_is_wanted(before: list[Stored], wanted: Pool, mine: bool) -> None:
+def test_one_plan_brings_anything_to_what_is_wanted(before: list[StoredSlice], wanted: Pool, mine: bool) -> None:
     matching = ByIndex()
-    knowledge = known(before) if mine else Knowledge()
+    knowledge = known(before) if mine else PoolKnowledge()
     made = plan(before, "p", wanted, matching, knowledge)
     *_, after = states(before, made, wanted, matching)
     assert in_order(after, wanted, matching)
@@ -141,12 +141,12 @@ def test_one_plan_brings_anything_to_what_is_wanted(before: list[Stored], wanted
 
 @given(anything(), pools(), st.data())
 def test_whoever_is_stopped_between_two_writes_is_finished_by_the_next(
-    before: list[Stored], wanted: Pool, data: st.DataObject
+    before: list[StoredSlice], wanted: Pool, data: st.DataObject
 ) -> None:
     matching = ByIndex()
-    made = plan(before, "p", wanted, matching, Knowledge())
+    made = plan(before, "p", wanted, matching, PoolKnowledge())
     halfway = data.draw(st.sampled_from([*states(before, made, wanted, matching)]))
-    for knowledge in (Knowledge(), known(halfway, unfinished=made.generation if made.raised else 0)):
+    for knowledge in (PoolKnowledge(), known(halfway, unfinished=made.generation if made.raised else 0)):
         *_, after = states(halfway, plan(halfway, "p", wanted, matching, knowledge), wanted, matching)
         assert in_order(after, wanted, matching)
 
@@ -163,8 +163,8 @@ def test_a_generation_carries_one_content_but_for_one_slice(old: Pool, wanted: P
 @given(pools(), pools())
 def test_another_layout_is_replaced_without_a_gap(old: Pool, wanted: Pool) -> None:
     before = [replace(each, name=f"node-{each.name}") for each in published(old, 2)]
-    before = [Stored.of({**each.body, "metadata": {"name": each.name, "uid": each.uid}}) for each in before]
-    made = plan(before, "p", wanted, ByIndex(), Knowledge())
+    before = [StoredSlice.of({**each.body, "metadata": {"name": each.name, "uid": each.uid}}) for each in before]
+    made = plan(before, "p", wanted, ByIndex(), PoolKnowledge())
     stages = [*states(before, made, wanted, ByIndex())]
     first_deletion = len(stages) - len(made.superseded)
     assert len(made.superseded) == len(before)
@@ -179,13 +179,13 @@ def test_going_back_to_the_old_layout_ends_at_it(old: Pool, wanted: Pool) -> Non
     if len(set(sets)) < len(sets):
         return
     before = published(old, 2)
-    *_, after = states(before, plan(before, "p", wanted, ByDeviceNames(), Knowledge()), wanted, ByDeviceNames())
+    *_, after = states(before, plan(before, "p", wanted, ByDeviceNames(), PoolKnowledge()), wanted, ByDeviceNames())
     assert in_order(after, wanted, ByDeviceNames())
 
 
 def test_one_change_is_one_update_in_place() -> None:
     before = published(pool(("a",), ("b",), ("c",)), 4)
-    made = plan(before, "p", pool(("a",), ("x",), ("c",)), ByIndex(), Knowledge())
+    made = plan(before, "p", pool(("a",), ("x",), ("c",)), ByIndex(), PoolKnowledge())
     assert (made.generation, [index for index, _ in made.updates]) == (4, [1])
     assert (made.creates, made.excess, made.superseded) == ((), (), ())
 
@@ -202,7 +202,7 @@ def test_a_slice_of_ours_that_fell_behind_is_changed_and_a_strangers_replaced() 
     before = [published(wanted, 6)[0], published(wanted, 1)[1]]
     ours = plan(before, "p", wanted, ByIndex(), known(before))
     assert (ours.generation, len(ours.updates), ours.creates, ours.superseded) == (7, 2, (), ())
-    theirs = plan(before, "p", wanted, ByIndex(), Knowledge())
+    theirs = plan(before, "p", wanted, ByIndex(), PoolKnowledge())
     assert (theirs.generation, len(theirs.updates), theirs.creates, len(theirs.superseded)) == (7, 1, (1,), 1)
 
 
@@ -214,36 +214,36 @@ def test_a_refused_slice_leaves_the_others_their_changes() -> None:
     assert [index for index, _ in made.left_behind] == [1]
     *_, after = states(before, made, wanted, ByIndex())
     after = [each for each in after if each.generation == 2]
-    rest = plan(after, "p", wanted, ByIndex(), Knowledge(refused=frozenset({1})))
+    rest = plan(after, "p", wanted, ByIndex(), PoolKnowledge(refused=frozenset({1})))
     assert rest.empty
 
 
 def test_a_refused_slice_alone_stays_as_it_is() -> None:
     before = published(pool(("a",), ("b",)), 1)
-    assert plan(before, "p", pool(("a",), ("y",)), ByIndex(), Knowledge(refused=frozenset({1}))).empty
+    assert plan(before, "p", pool(("a",), ("y",)), ByIndex(), PoolKnowledge(refused=frozenset({1}))).empty
     alone = pool(("y",), generation=9)
-    assert plan(before[:1], "p", alone, ByIndex(), Knowledge(refused=frozenset({0}))).empty
+    assert plan(before[:1], "p", alone, ByIndex(), PoolKnowledge(refused=frozenset({0}))).empty
 
 
 def test_nothing_is_created_beyond_a_refused_slice() -> None:
     wanted = pool(("a",), ("b",), ("c",))
-    assert plan([], "p", wanted, ByIndex(), Knowledge(refused=frozenset({1}))).creates == (0,)
-    assert plan([], "p", wanted, ByIndex(), Knowledge(refused=frozenset({0}))).empty
+    assert plan([], "p", wanted, ByIndex(), PoolKnowledge(refused=frozenset({1}))).creates == (0,)
+    assert plan([], "p", wanted, ByIndex(), PoolKnowledge(refused=frozenset({0}))).empty
 
 
 def test_at_the_highest_generation_only_one_slice_can_change() -> None:
     before = published(pool(("a",), ("b",)), HIGHEST)
-    one = plan(before, "p", pool(("a",), ("x",)), ByIndex(), Knowledge())
+    one = plan(before, "p", pool(("a",), ("x",)), ByIndex(), PoolKnowledge())
     assert (one.generation, len(one.updates), one.exhausted) == (HIGHEST, 1, False)
-    two = plan(before, "p", pool(("y",), ("x",)), ByIndex(), Knowledge())
+    two = plan(before, "p", pool(("y",), ("x",)), ByIndex(), PoolKnowledge())
     assert (two.generation, two.updates, two.exhausted) == (HIGHEST, (), True)
 
 
 def test_what_is_being_deleted_is_not_deleted_again() -> None:
     leaving = replace(stored("00000-a", ("a",)), leaving=True)
     assert removal([leaving]).empty
-    assert plan([leaving], "p", pool(), ByIndex(), Knowledge()).empty
-    assert plan([leaving], "p", pool(("a",)), ByIndex(), Knowledge()).empty
+    assert plan([leaving], "p", pool(), ByIndex(), PoolKnowledge()).empty
+    assert plan([leaving], "p", pool(("a",)), ByIndex(), PoolKnowledge()).empty
 
 
 def test_of_two_slices_with_one_number_the_newer_stays_and_of_two_as_new_ours() -> None:
@@ -269,4 +269,4 @@ def test_nodes_that_are_chosen_otherwise_are_a_change() -> None:
     some = replace(none, node_selector={"nodeSelectorTerms": [{"matchFields": []}]})
     before = published(all_nodes)
     for wanted, updates in ((all_nodes, 0), (none, 1), (some, 1)):
-        assert len(plan(before, "p", wanted, ByIndex(), Knowledge()).updates) == updates
+        assert len(plan(before, "p", wanted, ByIndex(), PoolKnowledge()).updates) == updates

@@ -11,7 +11,7 @@ import pytest
 
 from driver.claims.model import ClaimReference, Unavailable
 from driver.devices.view import DoorView, DraDevice
-from driver.node_watch.node_claims import Naming
+from driver.node_watch.node_claims import NamedDevice
 from driver.publishing import withdrawal
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
@@ -38,7 +38,7 @@ class Rig:
         self.gone: set[str] = set()
         self.free: frozenset[str] | None = frozenset({A, B})
         self.taken: dict[str, str] = {}
-        self.named: list[Naming] = []
+        self.named: list[NamedDevice] = []
         self.fault = ""
         self.asked: list[frozenset[str]] = []
         self.gate = asyncio.Event()
@@ -114,7 +114,7 @@ class Rig:
     @asynccontextmanager
     async def asked_in_vain(self) -> AsyncIterator[None]:
         """Run while A leaves, from when claims were listed for it and one of them named it."""
-        self.named = [Naming(A, CLAIM)]
+        self.named = [NamedDevice(A, CLAIM)]
         async with self.leaving():
             await eventually(lambda: self.made.waiting_for()[A] == "claim team/one names it")
             yield
@@ -128,7 +128,7 @@ class Rig:
         self.looks += 1
         return self.free
 
-    async def _claims_naming(self, devices: Collection[str]) -> list[Naming]:
+    async def _claims_naming(self, devices: Collection[str]) -> list[NamedDevice]:
         self.asked.append(frozenset(devices))
         await self.gate.wait()
         if self.fault:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from driver.node_watch.node_claims import Naming
+from driver.node_watch.node_claims import NamedDevice
 from driver.publishing import withdrawal
 from node.rules import Doors
 from tests.driver.withdrawal.making import CLAIM, A, B, OtherDevices, Rig
@@ -48,7 +48,7 @@ async def test_devices_that_become_ready_one_after_the_other_are_asked_for_toget
 
 async def test_a_device_that_becomes_ready_is_asked_for_though_another_one_has_to_wait_long(rig: Rig) -> None:
     rig.withdrawal(again=3600.0)
-    rig.free, rig.named = frozenset({B}), [Naming(A, CLAIM)]
+    rig.free, rig.named = frozenset({B}), [NamedDevice(A, CLAIM)]
     rig.apply(a=Doors.PLUGIN, b=Doors.PLUGIN)
     async with rig.running():
         await eventually(lambda: rig.made.waiting_for()[A] == "claim team/one names it")
@@ -157,7 +157,7 @@ async def test_the_list_for_a_handover_answers_for_devices_that_vanished_as_well
 
 async def test_a_device_that_vanished_and_that_a_claim_names_has_no_claims_listed_again(rig: Rig) -> None:
     rig.withdrawal(again=0.0)
-    rig.free, rig.withheld, rig.named = frozenset(), {A}, [Naming(A, CLAIM)]
+    rig.free, rig.withheld, rig.named = frozenset(), {A}, [NamedDevice(A, CLAIM)]
     rig.apply(b=Doors.PLUGIN)
     async with rig.running():
         await eventually(lambda: rig.left == {A} and rig.changes)
@@ -171,7 +171,7 @@ async def test_a_device_that_vanished_and_that_a_claim_names_has_no_claims_liste
 async def test_a_device_that_vanished_does_not_keep_the_door_open_once_no_rule_offers_anything_to_claims(
     rig: Rig,
 ) -> None:
-    rig.free, rig.withheld, rig.gone, rig.named = frozenset(), {A}, {A}, [Naming(A, CLAIM)]
+    rig.free, rig.withheld, rig.gone, rig.named = frozenset(), {A}, {A}, [NamedDevice(A, CLAIM)]
     rig.apply(b=Doors.PLUGIN)
     async with rig.running():
         await eventually(lambda: rig.left == {A})

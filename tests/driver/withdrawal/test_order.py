@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.node_watch.node_claims import Naming
+from driver.node_watch.node_claims import NamedDevice
 from node.rules import Doors
 from tests.driver.withdrawal.making import CLAIM, A, B, Rig
 from tests.waiting import eventually
@@ -51,7 +51,7 @@ async def test_a_scheduler_gets_time_to_see_that_a_device_is_withdrawn(rig: Rig)
 
 async def test_a_device_that_some_claim_of_the_cluster_names_stays_until_none_does(rig: Rig) -> None:
     rig.free = frozenset()
-    rig.named = [Naming(A, CLAIM), Naming(B, CLAIM, admin=True)]
+    rig.named = [NamedDevice(A, CLAIM), NamedDevice(B, CLAIM, admin=True)]
     rig.apply(a=Doors.PLUGIN, b=Doors.PLUGIN)
     async with rig.running():
         await eventually(lambda: rig.left == {A})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driver.claims.interfaces import ClaimObserver
-from driver.door.registration import Observer
+from driver.door.registration import DraDoorObserver
 from ostler.admin.dra import ClaimState, ClaimView, DeviceState, PoolView, SliceDevice, SlicesView
 from ostler.metrics.dra import DraFigures, DraMetrics
 from tests.ostler.metrics import scraping
@@ -46,7 +46,7 @@ def test_every_outcome_and_state_is_there_from_the_start() -> None:
 
 def test_what_observers_are_told_is_counted() -> None:
     counts = DraMetrics(lambda: 17.0)
-    door: Observer = counts
+    door: DraDoorObserver = counts
     claims: ClaimObserver = counts
     door.called("NodePrepareResources", "v1beta1", "OK", 0.02)
     door.answered("NodePrepareResources", 3, 1)
