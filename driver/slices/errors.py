@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from kube.bodies import Json, JsonObject, object_at
-from scheduling.api.validation.cause import Cause
+from scheduling.api.validation.cause import StatusCause
 
 _SHOWN_CAUSES = 3
 
@@ -49,7 +49,7 @@ class InvalidPool(SlicesError):
 class InvalidSlice(SlicesError):
     """One slice breaks rules of the API and is not sent; ``causes`` say where and how, in the server's terms."""
 
-    def __init__(self, pool: str, index: int, causes: Sequence[Cause]) -> None:
+    def __init__(self, pool: str, index: int, causes: Sequence[StatusCause]) -> None:
         shown = "; ".join(str(cause) for cause in causes[:_SHOWN_CAUSES])
         more = len(causes) - _SHOWN_CAUSES
         super().__init__(f"pool {pool}, slice {index}: {shown}{f'; and {more} more faults' if more > 0 else ''}")

@@ -17,7 +17,7 @@ from driver.slices.wanted import WantedPool, slice_faults
 from driver.slices.writing import SliceWriter
 from kube.errors import KubeError, RequestError
 from node.values import Record, Value, record, value
-from scheduling.api.validation.cause import Cause
+from scheduling.api.validation.cause import StatusCause
 
 CHECKING = "checking a pool"
 PUBLISHING = "publishing slices"
@@ -172,7 +172,7 @@ class PoolSync:
         for index in indexes:
             self._tell(name, InvalidSlice(name, index, self._faults(wanted, index)), CHECKING)
 
-    def _faults(self, wanted: WantedPool, index: int) -> tuple[Cause, ...]:
+    def _faults(self, wanted: WantedPool, index: int) -> tuple[StatusCause, ...]:
         body = self._writer.judged_object
         return wanted.faults(index, lambda: slice_faults(body(wanted.name, wanted.effective, index)))
 

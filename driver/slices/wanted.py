@@ -26,7 +26,7 @@ from driver.slices.model import Pool, Slice
 from kube.bodies import Json, JsonObject, object_at, text_at
 from node.values import replace
 from scheduling.api.excerpts import shown
-from scheduling.api.validation.cause import Cause
+from scheduling.api.validation.cause import StatusCause
 from scheduling.api.validation.objects import validate_slice
 from scheduling.api.validation.shapes import Gates
 
@@ -41,7 +41,7 @@ class WantedPool:
         self.untold: list[DroppedFieldsError] = []
         """Faults of earlier times that concern what is asked for again."""
         self.drops: dict[int, tuple[Slice, Slice, DroppedFieldsError]] = {}
-        self._faults: dict[int, tuple[Cause, ...]] = {}
+        self._faults: dict[int, tuple[StatusCause, ...]] = {}
         self._checked: tuple[InvalidPool | None] | None = None
         if before is not None and _alike(before.asked, asked):
             old = before.asked.slices
@@ -60,7 +60,7 @@ class WantedPool:
             self._checked = (pool_fault(self.name, self.asked),)
         return self._checked[0]
 
-    def faults(self, index: int, judge: Callable[[], Sequence[Cause]]) -> tuple[Cause, ...]:
+    def faults(self, index: int, judge: Callable[[], Sequence[StatusCause]]) -> tuple[StatusCause, ...]:
         """What is wrong with a slice, asked of ``judge`` once."""
         if index not in self._faults:
             self._faults[index] = tuple(judge())
@@ -76,7 +76,7 @@ class WantedPool:
         self._accept(index, replace(self.effective.slices[index], devices=stored.devices))
 
     @property
-    def judged(self) -> Mapping[int, tuple[Cause, ...]]:
+    def judged(self) -> Mapping[int, tuple[StatusCause, ...]]:
         """What is known to be wrong, or right, with slices."""
         return self._faults
 
@@ -170,7 +170,7 @@ def pool_fault(name: str, pool: Pool) -> InvalidPool | None:
     return None
 
 
-def slice_faults(body: JsonObject) -> list[Cause]:
+def slice_faults(body: JsonObject) -> list[StatusCause]:
     """What the API's rules say against an object that would be created."""
     if not validate_slice(without_twins(body), None, _EVERYTHING):
         return []

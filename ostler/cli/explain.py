@@ -20,7 +20,7 @@ from ostler.cli.progress import Progress
 from ostler.explain.access import add_access, choice_of, connect, find_access
 from scheduling.explain.state import ExplainError, Kind, State, merge
 from scheduling.explain.subject import Question, parse_questions, questions_about, subject_of
-from scheduling.explain.verdict import Verdict
+from scheduling.explain.verdict import Explanation
 
 if TYPE_CHECKING:
     from kube.discovery import ObjectGetter
@@ -114,11 +114,15 @@ def _read(
 ) -> tuple[State, tuple[Question, ...], tuple[str, ...]]:
     """What is known, what is asked, and what was left out of files."""
     # Here and not above: help needs none of it.
-    from ostler.explain.files import Reading, read_files
+    from ostler.explain.files import FileObjects, read_files
 
     if arguments.origin:
         base = read_files(arguments.origin)
-        over = read_files(arguments.filename, namespace=arguments.namespace) if arguments.filename else Reading(State())
+        over = (
+            read_files(arguments.filename, namespace=arguments.namespace)
+            if arguments.filename
+            else FileObjects(State())
+        )
         state = merge(base.state, over.state)
         asked = _questions(arguments, "default", over.state if arguments.filename else state)
         return state, asked, (*base.notes, *over.notes)
@@ -131,7 +135,7 @@ def _read(
         access = find_access(choice_of(arguments), os.environ)
         default = access.namespace or "default"
         namespace = arguments.namespace or default
-        over = read_files(arguments.filename, namespace=namespace) if arguments.filename else Reading(State())
+        over = read_files(arguments.filename, namespace=namespace) if arguments.filename else FileObjects(State())
         asked = _questions(arguments, default, over.state)
         with closing(connect(access, random.random)) as client:
             live = read_cluster(client, access.server, _wanted(asked, over.state), say)
@@ -176,7 +180,7 @@ def _questions(arguments: argparse.Namespace, default: str, files: State) -> tup
 
 def _explain(
     state: State, asked: Question, notes: tuple[str, ...], arguments: argparse.Namespace, progress: Progress
-) -> Verdict:
+) -> Explanation:
     from ostler.explain.parameters import refusals
     from scheduling.explain.survey import survey
 
@@ -196,7 +200,7 @@ def _patience() -> Callable[[bool], Callable[[], bool]]:
     return begin
 
 
-def _print(verdicts: Sequence[Verdict], arguments: argparse.Namespace) -> None:
+def _print(verdicts: Sequence[Explanation], arguments: argparse.Namespace) -> None:
     if arguments.output == "json":
         from ostler.explain.json_form import document
 

@@ -19,7 +19,7 @@ DEFAULT_KUBECONFIG = Path(".kube/config")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AccessChoice:
     """What the command line says; None and "" where it says nothing."""
 
     kubeconfig: Path | None = None
@@ -41,12 +41,12 @@ def add_access(parser: argparse.ArgumentParser, *, namespace: bool = True) -> No
         group.add_argument("-n", "--namespace", default="", metavar="NAME", help="namespace (default: the context's)")
 
 
-def choice_of(arguments: argparse.Namespace) -> Choice:
+def choice_of(arguments: argparse.Namespace) -> AccessChoice:
     """What ``add_access``'s options say."""
-    return Choice(arguments.kubeconfig, arguments.context, getattr(arguments, "namespace", ""))
+    return AccessChoice(arguments.kubeconfig, arguments.context, getattr(arguments, "namespace", ""))
 
 
-def find_access(choice: Choice, environment: Mapping[str, str], account: Path | None = None) -> Access:
+def find_access(choice: AccessChoice, environment: Mapping[str, str], account: Path | None = None) -> Access:
     """How to reach the cluster; raises ``kube.errors.ConfigurationError``, and ``ExplainError`` where nothing says.
 
     Of several files in $KUBECONFIG the first that exists is taken; kubectl would merge them.

@@ -25,7 +25,7 @@ from kube.bodies import Json, is_deeper, one_line, text_at
 from kube.json_stream import Form, JsonStream
 from node.yaml_text import DEEPEST, events
 from ostler.explain.yaml_places import FieldPath, line_at, plain_value
-from scheduling.explain.state import BadInput, Fault
+from scheduling.explain.state import BadInput, InputFault
 
 if TYPE_CHECKING:
     import yaml
@@ -76,7 +76,7 @@ def _text(source: str, data: bytes) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problem = f"the byte 0x{data[error.start]:02x} is not UTF-8"
-        raise BadInput([Fault(source, problem, "save the file as UTF-8", line)]) from error
+        raise BadInput([InputFault(source, problem, "save the file as UTF-8", line)]) from error
 
 
 def _json(source: str, text: str) -> Document | None:
@@ -93,11 +93,11 @@ def _json(source: str, text: str) -> Document | None:
     except json.JSONDecodeError as error:
         if '"apiVersion"' in text[:4096] and not error.msg.startswith("Extra data"):
             fix = "correct it, or fetch it anew with -o json"
-            raise BadInput([Fault(source, f"not valid JSON: {error.msg}", fix, error.lineno)]) from error
+            raise BadInput([InputFault(source, f"not valid JSON: {error.msg}", fix, error.lineno)]) from error
         return None
     except ValueError as error:
         raise BadInput(
-            [Fault(source, f"not valid JSON: {error}", "correct it, or fetch it anew with -o json")]
+            [InputFault(source, f"not valid JSON: {error}", "correct it, or fetch it anew with -o json")]
         ) from error
     _check_pruned(source, 0, body, pruned)
     return Document(0, line, _whole(body) if "\\ud" in text or "\\uD" in text else body, pruned)
@@ -146,18 +146,18 @@ def _float(text: str) -> float:
     return number
 
 
-def too_large(source: str) -> Fault:
+def too_large(source: str) -> InputFault:
     """The fault of a file with more than ``MAX_BYTES``."""
     fix = "give the objects in several files, or leave out what is not about devices"
-    return Fault(source, f"has more than {MAX_BYTES >> 20} MiB", fix)
+    return InputFault(source, f"has more than {MAX_BYTES >> 20} MiB", fix)
 
 
-def _too_many(source: str) -> Fault:
-    return Fault(source, f"holds more than {MAX_VALUES} values", "give the objects in several files")
+def _too_many(source: str) -> InputFault:
+    return InputFault(source, f"holds more than {MAX_VALUES} values", "give the objects in several files")
 
 
-def _too_deep(source: str, line: int) -> Fault:
-    return Fault(source, f"nested deeper than {MAX_DEPTH} levels", "no object of the API is that deep", line)
+def _too_deep(source: str, line: int) -> InputFault:
+    return InputFault(source, f"nested deeper than {MAX_DEPTH} levels", "no object of the API is that deep", line)
 
 
 def without_deep(text: str) -> str:
@@ -264,19 +264,19 @@ class _Builder:
             at = error.position if isinstance(error.position, int) else 0
             problem = f"not valid YAML: {one_line(str(error.reason), 120)}"
             raise BadInput(
-                [Fault(self._source, problem, "remove the character", text.count("\n", 0, at) + 1)]
+                [InputFault(self._source, problem, "remove the character", text.count("\n", 0, at) + 1)]
             ) from error
 
-    def _syntax(self, error: yaml.MarkedYAMLError) -> Fault:
+    def _syntax(self, error: yaml.MarkedYAMLError) -> InputFault:
         mark = error.problem_mark or error.context_mark
         problem = one_line(error.problem or error.context or "no reason given", 120)
         fix = "correct the indentation, brackets or quotes there"
         if "cannot start any token" in problem:
             fix = "indent with blanks, not tabs, and quote texts that begin with a special character"
-        return Fault(self._source, f"not valid YAML: {problem}", fix, mark.line + 1 if mark else 0)
+        return InputFault(self._source, f"not valid YAML: {problem}", fix, mark.line + 1 if mark else 0)
 
     def _fail(self, event: yaml.Event, problem: str, fix: str) -> BadInput:
-        return BadInput([Fault(self._source, problem, fix, line_at(event))])
+        return BadInput([InputFault(self._source, problem, fix, line_at(event))])
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         text = event.value
@@ -354,7 +354,7 @@ class _Builder:
             for one in reversed(taken) if isinstance(taken, list) else (taken,):
                 if not isinstance(one, dict):
                     problem, fix = "what << takes in is no mapping", "let it name a mapping"
-                    raise BadInput([Fault(self._source, problem, fix, frame.line)])
+                    raise BadInput([InputFault(self._source, problem, fix, frame.line)])
                 made.update(one)
         if not made:
             return frame.entries

@@ -42,9 +42,9 @@ from scheduling.explain.state import (
     MOST,
     SHOWN,
     BadInput,
-    Fault,
+    InputFault,
     Kind,
-    Missing,
+    MissingKind,
     State,
     key_of,
     kind_of,
@@ -67,7 +67,7 @@ _WORD = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileObjects:
     """What files hold. ``notes``: what was left out; ``places``: where objects stand, by kind, namespace and name."""
 
     state: State
@@ -75,23 +75,23 @@ class Reading:
     places: dict[tuple[Kind, str, str], str] = field(default_factory=dict)
 
 
-def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: str = "") -> Reading:
+def read_files(paths: Sequence[str], stdin: BinaryIO | None = None, namespace: str = "") -> FileObjects:
     """All objects of files, folders (their .yaml, .yml and .json files) and ``-``; raises ``BadInput``.
 
     ``namespace``: of objects that name none, as with kubectl's ``-n``; "" leaves them without, which is ``default``.
     """
-    collection = Collection(namespace)
-    faults: list[Fault] = []
+    collection = ObjectCollection(namespace)
+    faults: list[InputFault] = []
     for source, data in _contents(paths, stdin, faults):
         try:
             for document in documents(source, data):
-                collection.add(Text(source, data, document))
+                collection.add(SourceText(source, data, document))
         except BadInput as error:
             # Its end cannot be read; what stands before it and the other files are still checked.
             faults.extend(error.faults)
     if faults or collection.faults:
         raise BadInput([*faults, *collection.faults])
-    return Reading(collection.state(_origin(paths)), collection.notes(), collection.places)
+    return FileObjects(collection.state(_origin(paths)), collection.notes(), collection.places)
 
 
 def _origin(paths: Sequence[str]) -> str:
@@ -99,7 +99,7 @@ def _origin(paths: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[Fault]) -> Iterator[tuple[str, bytes]]:
+def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[InputFault]) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of every file, each file once; of one that is too large no more than shows it."""
     done: set[str] = set()
     for name in dict.fromkeys(paths):
@@ -117,9 +117,9 @@ def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[Fault])
             faults.append(too_large(error.filename))
         except OSError as error:
             problem = f"cannot be read ({error.strerror or error})"
-            faults.append(Fault(name, problem, "give a file or folder that exists and that you may read"))
+            faults.append(InputFault(name, problem, "give a file or folder that exists and that you may read"))
         except _NoFiles:
-            faults.append(Fault(name, "the folder holds no objects", f"put {', '.join(SUFFIXES)} files into it"))
+            faults.append(InputFault(name, "the folder holds no objects", f"put {', '.join(SUFFIXES)} files into it"))
 
 
 class _NoFiles(Exception):
@@ -136,7 +136,7 @@ def _files(path: Path) -> Sequence[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class SourceText:
     """A document with all that is needed to say where something stands."""
 
     source: str
@@ -148,7 +148,7 @@ class Text:
 class _Spot:
     """A place in a document; ``subject``: the object there, for people."""
 
-    text: Text
+    text: SourceText
     path: FieldPath = ()
     subject: str = ""
 
@@ -163,12 +163,12 @@ class _Spot:
         return found or self.text.document.line
 
 
-class Collection:
+class ObjectCollection:
     """Takes documents in, keeps objects, faults and notes. ``namespace``: of objects that name none of their own."""
 
     def __init__(self, namespace: str = "") -> None:
         self._namespace = namespace
-        self.faults: list[Fault] = []
+        self.faults: list[InputFault] = []
         self.places: dict[tuple[Kind, str, str], str] = {}
         """Where objects stand, by kind, namespace and name."""
         self._objects: dict[Kind, dict[tuple[str, str], JsonObject]] = {kind: {} for kind in Kind}
@@ -177,7 +177,7 @@ class Collection:
         self._others: Counter[str] = Counter()
         self._snapshot = State()
 
-    def add(self, text: Text) -> None:
+    def add(self, text: SourceText) -> None:
         """Take everything out of a document."""
         spot, body = _Spot(text), text.document.body
         if isinstance(body, list):
@@ -254,7 +254,7 @@ class Collection:
             server_version=text_at(body, "serverVersion"),
             truncated=texts_at(body, "truncated"),
             missing=tuple(
-                Missing(Kind(text_at(one, "kind")), text_at(one, "problem"), text_at(one, "fix")) for one in missing
+                MissingKind(Kind(text_at(one, "kind")), text_at(one, "problem"), text_at(one, "fix")) for one in missing
             ),
             whole=frozenset(Kind(word) for word in texts_at(body, "whole") if word in known),
         )
@@ -342,7 +342,7 @@ class Collection:
     def _fault(self, spot: _Spot, field: str, problem: str, fix: str) -> None:
         # A line costs another reading of the text, and of many faults only the first are shown.
         line = spot.line() if len(self.faults) < (SHOWN if len(spot.text.data) <= _SMALL else 1) else 0
-        self.faults.append(Fault(spot.text.source, problem, fix, line, spot.subject.strip(), field))
+        self.faults.append(InputFault(spot.text.source, problem, fix, line, spot.subject.strip(), field))
 
 
 def _plain(kind: Kind, body: JsonObject) -> JsonObject:

@@ -16,13 +16,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 from ostler import __version__
 from scheduling.explain import obstacles
 from scheduling.explain.obstacles import Obstacle
-from scheduling.explain.verdict import Group, Verdict
+from scheduling.explain.verdict import Explanation, FindingGroup
 
 SCHEMA = "ostler.dev/explain/v1"
 """Name of the form of the data; a member that changes its meaning gets a new number."""
 
 
-def document(verdict: Verdict) -> dict[str, object]:
+def document(verdict: Explanation) -> dict[str, object]:
     """The verdict as plain data."""
     return {
         "schema": SCHEMA,
@@ -39,7 +39,7 @@ def document(verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _group(group: Group) -> dict[str, object]:
+def _group(group: FindingGroup) -> dict[str, object]:
     members = _plain(group.finding)
     assert isinstance(members, dict)
     members.pop("node")
@@ -67,7 +67,7 @@ def _camel(name: str) -> str:
 def form() -> dict[str, object]:
     """The JSON Schema of ``document``."""
     kinds = {str(kind.kind): _object(kind) for kind in obstacle_kinds()}
-    group = _object(get_type_hints(Group)["finding"])
+    group = _object(get_type_hints(FindingGroup)["finding"])
     properties = typing.cast("dict[str, object]", group["properties"])
     del properties["node"]
     properties["exact"] = {"type": "boolean"}

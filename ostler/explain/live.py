@@ -29,9 +29,9 @@ from scheduling.explain.state import (
     FACTS,
     GROUP,
     SHOWN,
+    DevicesNotServed,
     Kind,
-    Missing,
-    NotServed,
+    MissingKind,
     Objects,
     State,
     key_of,
@@ -43,12 +43,12 @@ _NEEDED = (Kind.SLICE, Kind.CLAIM, Kind.CLASS)
 
 
 def served_versions(client: ObjectGetter, server: str, release: str) -> dict[Kind, str]:
-    """The version to ask for, of every kind that is served; raises ``NotServed`` and ``kube.errors.RequestError``."""
+    """The version of every kind that is served; raises ``DevicesNotServed`` and ``kube.errors.RequestError``."""
     found = dict.fromkeys((Kind.NODE, Kind.POD), "v1")
     who = f"{server} ({release})" if release else server
     known = served(client, GROUP, _PREFERRED)
     if not known.has_group:
-        raise NotServed(f"{who} does not serve the API group {GROUP}: {FIX}")
+        raise DevicesNotServed(f"{who} does not serve the API group {GROUP}: {FIX}")
     for version, plurals in known.found.items():
         for kind, facts in FACTS.items():
             # The claims and classes of v1alpha3 are another API, which went with Kubernetes 1.31.
@@ -57,7 +57,9 @@ def served_versions(client: ObjectGetter, server: str, release: str) -> dict[Kin
                 found.setdefault(kind, version)
     if lacking := [FACTS[kind].plural for kind in _NEEDED if kind not in found]:
         has = ", ".join(sorted(known.versions)) or "none"
-        raise NotServed(f"{who} serves no {', '.join(lacking)} in a known version of {GROUP} (it has {has}): {FIX}")
+        raise DevicesNotServed(
+            f"{who} serves no {', '.join(lacking)} in a known version of {GROUP} (it has {has}): {FIX}"
+        )
     return found
 
 
@@ -127,7 +129,7 @@ class Wanted:
 def read_cluster(client: Asks, server: str, wanted: Wanted, progress: Progress = lambda _: None) -> State:
     """All objects that an answer takes; ``server``: its address, for people.
 
-    Raises ``NotServed``, and ``kube.errors.RequestError`` where the server cannot be asked at all.
+    Raises ``DevicesNotServed``, and ``kube.errors.RequestError`` where the server cannot be asked at all.
     """
     release = server_version(client)
     reader = _Reader(client, served_versions(client, server, release), wanted, progress)
@@ -151,7 +153,7 @@ class _Reader:
         self._wanted = wanted
         self._progress = progress
         self._objects: dict[Kind, list[JsonObject]] = {kind: [] for kind in Kind}
-        self._missing: list[Missing] = []
+        self._missing: list[MissingKind] = []
         self._truncated: list[str] = []
         self._whole: set[Kind] = set()
         self._partly: set[Kind] = set()
@@ -319,12 +321,12 @@ def _owning_pods(claim: JsonObject) -> Objects:
     return tuple(owner for owner in owners if text_at(owner, "kind") == Kind.POD)
 
 
-def _forbidden(kind: Kind, verb: str, namespace: str, error: Forbidden) -> Missing:
+def _forbidden(kind: Kind, verb: str, namespace: str, error: Forbidden) -> MissingKind:
     facts = FACTS[kind]
     where = f" in namespace {namespace}" if namespace else ""
     role = "Role" if namespace else "ClusterRole"
     group = f"API group {facts.group}" if facts.group else 'API group ""'
-    return Missing(
+    return MissingKind(
         kind,
         f"{facts.plural}{where} are not known: {error.message}",
         f"give your account the verb {verb} on {facts.plural} of the {group} by a {role}",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ostler.drawing.text import columns, plain
-from scheduling.explain.obstacles import Holder, Source, Value
+from scheduling.explain.obstacles import ClaimHolder, ReadValue, SelectorSource
 
 MOST = 3
 """Names told before the rest becomes a number."""
@@ -40,7 +40,7 @@ def quoted(text: str) -> str:
     return f'"{text}"'
 
 
-def holder(who: Holder) -> str:
+def holder(who: ClaimHolder) -> str:
     """Who has a device."""
     if not who.claim:
         return "a claim that is not among those read"
@@ -49,14 +49,14 @@ def holder(who: Holder) -> str:
     return f"claim {who.claim} ({'pod' if len(who.pods) == 1 else 'pods'} {some(who.pods, 2)})"
 
 
-def source(where: Source) -> str:
+def source(where: SelectorSource) -> str:
     """Where a selector stands; people count from 1."""
     name = where.name if where.kind == "class" else quoted(where.name)
     of = f" of claim {where.claim}" if where.claim else ""
     return f"{where.kind} {name}{of}, selector {where.index + 1}"
 
 
-def values(read: Sequence[Value]) -> str:
+def values(read: Sequence[ReadValue]) -> str:
     """``model is "A100", memory is absent``: by the last part of each path, or all of it where two would look equal.
 
     What an expression reads as optional (``.?type``) is told as ``attribute type (optional)``.
@@ -106,7 +106,7 @@ _Run = tuple[str, Ink]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """Some text in one ink; ``whole``: never broken, not even at blanks."""
 
     text: str
@@ -119,22 +119,22 @@ class Line:
     """``depth``: how many steps it stands in."""
 
     depth: int
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[TextPiece, ...] = ()
 
 
-def line(depth: int, *pieces: Piece | str) -> Line:
+def line(depth: int, *pieces: TextPiece | str) -> Line:
     """A line; bare text is plain."""
-    return Line(depth, tuple(Piece(piece) if isinstance(piece, str) else piece for piece in pieces))
+    return Line(depth, tuple(TextPiece(piece) if isinstance(piece, str) else piece for piece in pieces))
 
 
-def code(text: str) -> Piece:
+def code(text: str) -> TextPiece:
     """Something that stands in a manifest."""
-    return Piece(" ".join(text.split()), Ink.CODE)
+    return TextPiece(" ".join(text.split()), Ink.CODE)
 
 
-def value(text: str) -> Piece:
+def value(text: str) -> TextPiece:
     """A device's own value."""
-    return Piece(text, Ink.VALUE, whole=True)
+    return TextPiece(text, Ink.VALUE, whole=True)
 
 
 def page(lines: Sequence[Line], width: int | None, *, colour: bool) -> str:
@@ -158,7 +158,7 @@ def _rows(each: Line, width: int | None, colour: bool) -> Iterator[str]:
     yield _painted(row, start, colour)
 
 
-def _atoms(pieces: Sequence[Piece]) -> Iterator[list[_Run]]:
+def _atoms(pieces: Sequence[TextPiece]) -> Iterator[list[_Run]]:
     """The text in parts that may begin a row: each ends with a blank, apart from the last."""
     atom: list[_Run] = []
     for piece in pieces:

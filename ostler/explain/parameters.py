@@ -19,7 +19,7 @@ from ostler.explain.kept import REPLACED
 from scheduling.allocator.claims import Claim
 from scheduling.explain.placing import title_of
 from scheduling.explain.state import Objects, State, objects_at
-from scheduling.explain.survey import Given
+from scheduling.explain.verdict import PlacedDevice
 
 OURS = "ostler.dev"
 """The driver's name unless ``dra.driverName`` says otherwise."""
@@ -27,7 +27,7 @@ _SHARED_FACT = "numaNode"
 """An attribute that other drivers publish in a domain that is not theirs."""
 
 
-def refusals(state: State, claim: JsonObject, given: Sequence[Given]) -> Iterator[str]:
+def refusals(state: State, claim: JsonObject, given: Sequence[PlacedDevice]) -> Iterator[str]:
     """A sentence for each of the claim's parameters that ostler refuses, were these its devices."""
     configs = list(_configs(state, claim))
     if not configs:
@@ -44,7 +44,9 @@ def refusals(state: State, claim: JsonObject, given: Sequence[Given]) -> Iterato
                 break
 
 
-def _refused(driver: str, config: AllocatedConfig, given: Given, peers: frozenset[Peer]) -> ParameterError | None:
+def _refused(
+    driver: str, config: AllocatedConfig, given: PlacedDevice, peers: frozenset[Peer]
+) -> ParameterError | None:
     try:
         if config.peer is not None and config.peer in peers:
             check_served(config, given.driver)

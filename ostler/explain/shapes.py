@@ -17,11 +17,11 @@ from ostler.explain.yaml_places import FieldPath
 from scheduling.explain.state import Kind
 
 Shape = object
-"""A type (str, int, bool), ``Quantity``, ``Need`` of a shape, ``Each`` of a shape (a mapping with any keys), a list
-with the one shape of its items, or a dict of the shapes of known fields."""
+"""A type (str, int, bool), ``QuantityShape``, ``Need`` of a shape, ``Each`` of a shape (a mapping with any keys), a
+list with the one shape of its items, or a dict of the shapes of known fields."""
 
 
-class Quantity:
+class QuantityShape:
     """A text, or a number."""
 
 
@@ -62,15 +62,15 @@ _ATTRIBUTE = {
     "ints": [int], "bools": [bool], "strings": [str], "versions": [str],
 }  # fmt: skip
 _POLICY = {
-    "default": Quantity,
-    "validValues": [Quantity],
-    "validRange": {"min": Quantity, "max": Quantity, "step": Quantity},
+    "default": QuantityShape,
+    "validValues": [QuantityShape],
+    "validRange": {"min": QuantityShape, "max": QuantityShape, "step": QuantityShape},
 }
-_CONSUMES = {"counterSet": Need(str), "counters": Each({"value": Quantity}), "compatibilityGroups": [str]}
+_CONSUMES = {"counterSet": Need(str), "counters": Each({"value": QuantityShape}), "compatibilityGroups": [str]}
 _DEVICE = {
     "name": Need(str),
     "attributes": Each(_ATTRIBUTE),
-    "capacity": Each({"value": Quantity, "requestPolicy": _POLICY}),
+    "capacity": Each({"value": QuantityShape, "requestPolicy": _POLICY}),
     "consumesCounters": [_CONSUMES],
     "nodeName": str,
     "nodeSelector": _NODE_SELECTOR,
@@ -89,7 +89,7 @@ _SLICE = {
     "allNodes": bool,
     "perDeviceNodeSelection": bool,
     "devices": [_DEVICE],
-    "sharedCounters": [{"name": Need(str), "counters": Each({"value": Quantity})}],
+    "sharedCounters": [{"name": Need(str), "counters": Each({"value": QuantityShape})}],
 }
 _SELECTORS = [{"cel": {"expression": str}}]
 _SUB_REQUEST = {
@@ -99,7 +99,7 @@ _SUB_REQUEST = {
     "allocationMode": str,
     "count": int,
     "tolerations": [_TOLERATION],
-    "capacity": {"requests": Each(Quantity)},
+    "capacity": {"requests": Each(QuantityShape)},
 }
 _OPAQUE = {"driver": str}
 _DEVICE_CLAIM = {
@@ -117,7 +117,7 @@ _RESULT = {
     "adminAccess": bool,
     "tolerations": [_TOLERATION],
     "shareID": str,
-    "consumedCapacity": Each(Quantity),
+    "consumedCapacity": Each(QuantityShape),
     "bindingConditions": [str],
     "bindingFailureConditions": [str],
 }
@@ -126,7 +126,7 @@ _CLAIM_STATUS = {
     "reservedFor": [{"resource": str, "name": str, "uid": str, "apiGroup": str}],
     "devices": [{"driver": str, "pool": str, "device": str, "shareID": str, "conditions": [_CONDITION]}],
 }
-_CONTAINERS = [{"name": Need(str), "resources": {"requests": Each(Quantity), "limits": Each(Quantity)}}]
+_CONTAINERS = [{"name": Need(str), "resources": {"requests": Each(QuantityShape), "limits": Each(QuantityShape)}}]
 _AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _NODE_SELECTOR}}
 _POD_SPEC = {
     "nodeName": str,
@@ -159,12 +159,12 @@ SHAPES: Mapping[Kind, Mapping[str, Shape]] = {
     Kind.NODE: {
         "metadata": _META,
         "spec": {"taints": [_TAINT], "unschedulable": bool},
-        "status": {"conditions": [_CONDITION], "allocatable": Each(Quantity)},
+        "status": {"conditions": [_CONDITION], "allocatable": Each(QuantityShape)},
     },
     Kind.POD: {"metadata": _META, "spec": Need(_POD_SPEC), "status": _POD_STATUS},
 }
 
-_WORDS = {str: "a text", int: "a whole number", bool: "true or false", Quantity: "a quantity such as 40Gi"}
+_WORDS = {str: "a text", int: "a whole number", bool: "true or false", QuantityShape: "a quantity such as 40Gi"}
 
 
 def misfits(kind: Kind, body: JsonObject) -> Iterator[Misfit]:
@@ -188,7 +188,7 @@ def _value(shape: Shape, value: Json, holder: Json, key: str | int, path: FieldP
     if isinstance(shape, type):
         if type(value) is shape:
             return
-        if shape is Quantity and type(value) in (str, int, float):
+        if shape is QuantityShape and type(value) in (str, int, float):
             if not isinstance(value, str):
                 holder[key] = str(value)  # type: ignore[index]  # what holds a value has its key
             return

@@ -26,7 +26,7 @@ from ostler.explain.kept import (
     kept,
 )
 from ostler.explain.yaml_places import plain_value
-from scheduling.explain.state import FACTS, Kind, Missing, State
+from scheduling.explain.state import FACTS, Kind, MissingKind, State
 
 if TYPE_CHECKING:
     import yaml
@@ -118,7 +118,7 @@ def anonymous(state: State, *, nodes: bool = False) -> Anonymous:
         _written(state, aliases),
         # Sentences of the API server name accounts and namespaces.
         truncated=(_PARTLY,) if state.truncated else (),
-        missing=tuple(Missing(one.kind, f"{FACTS[one.kind].plural} could not be read") for one in state.missing),
+        missing=tuple(MissingKind(one.kind, f"{FACTS[one.kind].plural} could not be read") for one in state.missing),
     )
     return Anonymous(plain, aliases.table)
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ostler.explain.page import Ink, Line, Piece, brief, line, number, page, quoted, some, value
+from ostler.explain.page import Ink, Line, TextPiece, brief, line, number, page, quoted, some, value
 from ostler.explain.wording import advice, obstacle_lines
 from scheduling.explain.obstacles import Held
 from scheduling.explain.verdict import (
-    Change,
-    Group,
+    Explanation,
+    FindingGroup,
     NodeFinding,
-    Outcome,
-    Placement,
+    NodeOutcome,
+    PlacedDevice,
     Remedy,
+    RemedyKind,
     RequestFinding,
-    Verdict,
     gist,
 )
 
@@ -30,13 +30,13 @@ ALIKE = 3
 """Requests that are shown of more that say the same."""
 
 
-def draw(verdict: Verdict, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
+def draw(verdict: Explanation, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
     """The text; ``all_nodes``: every node by name, and why the others do not fit even where some do."""
     stops = {gist(obstacle) for obstacle in verdict.stops}
     lines = [_answer(verdict), *_stops(verdict, stops)]
     left_out = shown = 0
     for group in verdict.groups:
-        if verdict.fitting and group.finding.outcome is not Outcome.FITS and not all_nodes:
+        if verdict.fitting and group.finding.outcome is not NodeOutcome.FITS and not all_nodes:
             left_out += len(group.nodes)
         elif all_nodes or not _only_stopped(group, stops):
             shown += 1
@@ -49,17 +49,17 @@ def draw(verdict: Verdict, *, width: int | None, colour: bool, all_nodes: bool =
         others = "1 other node does" if left_out == 1 else f"{left_out} other nodes do"
         lines += [line(0), line(0, f"{others} not fit; --all-nodes says why")]
     if verdict.notes:
-        lines += [line(0), *(line(0, Piece("note: ", Ink.VALUE), note) for note in verdict.notes)]
+        lines += [line(0), *(line(0, TextPiece("note: ", Ink.VALUE), note) for note in verdict.notes)]
     return page(lines, width, colour=colour)
 
 
-def _only_stopped(group: Group, stops: set[object]) -> bool:
+def _only_stopped(group: FindingGroup, stops: set[object]) -> bool:
     """Whether nothing is to be told about the nodes that is not told at the top."""
     finding = group.finding
-    return finding.outcome is Outcome.ERROR and all(gist(obstacle) in stops for obstacle in finding.obstacles)
+    return finding.outcome is NodeOutcome.ERROR and all(gist(obstacle) in stops for obstacle in finding.obstacles)
 
 
-def _stops(verdict: Verdict, stops: set[object]) -> Iterator[Line]:
+def _stops(verdict: Explanation, stops: set[object]) -> Iterator[Line]:
     if not verdict.stops:
         return
     met = [name for group in verdict.groups if _only_stopped(group, stops) for name in group.nodes]
@@ -70,41 +70,41 @@ def _stops(verdict: Verdict, stops: set[object]) -> Iterator[Line]:
         yield from obstacle_lines(obstacle, 1)
 
 
-def _answer(verdict: Verdict) -> Line:
-    title = Piece(verdict.title, Ink.HEADING)
+def _answer(verdict: Explanation) -> Line:
+    title = TextPiece(verdict.title, Ink.HEADING)
     if verdict.settled:
-        return line(0, title, " ", Piece(verdict.settled, Ink.GOOD))
+        return line(0, title, " ", TextPiece(verdict.settled, Ink.GOOD))
     if not verdict.nodes:
         why = "is not scheduled, whatever the node" if verdict.stops else "has no node to go to: none is known"
-        return line(0, title, " ", Piece(why, Ink.BAD))
+        return line(0, title, " ", TextPiece(why, Ink.BAD))
     if not verdict.fitting:
         if verdict.nodes == 1:
-            return line(0, title, " ", Piece(f"does not fit on {verdict.groups[0].nodes[0]}", Ink.BAD))
-        return line(0, title, " ", Piece(f"fits on none of {verdict.nodes} nodes", Ink.BAD))
+            return line(0, title, " ", TextPiece(f"does not fit on {verdict.groups[0].nodes[0]}", Ink.BAD))
+        return line(0, title, " ", TextPiece(f"fits on none of {verdict.nodes} nodes", Ink.BAD))
     if verdict.nodes == 1:
         said = f"fits on {verdict.groups[0].nodes[0]}"
     else:
         said = f"fits on {verdict.fitting} of {verdict.nodes} nodes"
     if verdict.stops:
-        return line(0, title, " ", Piece(f"{said}, and yet is not scheduled", Ink.BAD))
-    return line(0, title, " ", Piece(said, Ink.GOOD))
+        return line(0, title, " ", TextPiece(f"{said}, and yet is not scheduled", Ink.BAD))
+    return line(0, title, " ", TextPiece(said, Ink.GOOD))
 
 
-def _group(group: Group, stops: set[object], all_nodes: bool, claims: bool) -> Iterator[Line]:
+def _group(group: FindingGroup, stops: set[object], all_nodes: bool, claims: bool) -> Iterator[Line]:
     finding = group.finding
     count = len(group.nodes)
-    if finding.outcome is Outcome.FITS:
-        yield line(0, Piece(finding.node, Ink.HEADING))
+    if finding.outcome is NodeOutcome.FITS:
+        yield line(0, TextPiece(finding.node, Ink.HEADING))
         yield from _placements(finding, claims)
-        yield from (line(1, Piece("note: ", Ink.VALUE), remark) for remark in finding.remarks)
+        yield from (line(1, TextPiece("note: ", Ink.VALUE), remark) for remark in finding.remarks)
         if count > 1:
             names = ", ".join(group.nodes[1:]) if all_nodes else some(group.nodes[1:])
-            yield line(1, Piece(f"{number(count - 1, 'more node')} alike: {names}", Ink.FAINT))
+            yield line(1, TextPiece(f"{number(count - 1, 'more node')} alike: {names}", Ink.FAINT))
         return
     names = ", ".join(group.nodes) if all_nodes else some(group.nodes, 2)
     shown = "" if group.exact else f", shown: {finding.node}"
     heading = f"{number(count, 'node')} ({names}){shown}" if count > 1 else finding.node
-    yield line(0, Piece(heading, Ink.HEADING))
+    yield line(0, TextPiece(heading, Ink.HEADING))
     yield from _reasons(finding, stops, claims)
 
 
@@ -122,7 +122,7 @@ def _placements(finding: NodeFinding, several: bool) -> Iterator[Line]:
                     yield line(2, "they share: ", value(", ".join(f"{brief(v.path)} {v.value}" for v in shared.values)))
 
 
-def _devices(placed: Sequence[Placement]) -> Iterator[Piece | str]:
+def _devices(placed: Sequence[PlacedDevice]) -> Iterator[TextPiece | str]:
     """``gpu-0, gpu-1 of gpu.example.com, pool node-a``, and what is special about them."""
     first = True
     for (driver, pool), group in groupby(placed, key=lambda each: (each.driver, each.pool)):
@@ -138,7 +138,7 @@ def _devices(placed: Sequence[Placement]) -> Iterator[Piece | str]:
         yield f"; the pod waits for {', '.join(conditions)}"
 
 
-def _device(placement: Placement) -> str:
+def _device(placement: PlacedDevice) -> str:
     remarks = []
     if placement.admin:
         remarks.append("admin access")
@@ -169,7 +169,7 @@ def _reasons(finding: NodeFinding, stops: set[object], several: bool) -> Iterato
             yield line(1, f"{len(alike) - len(shown)} more requests: the same")
     for remedy in finding.remedies:
         yield advice(1, _remedy(remedy))
-    yield from (line(1, Piece("note: ", Ink.VALUE), remark) for remark in finding.remarks)
+    yield from (line(1, TextPiece("note: ", Ink.VALUE), remark) for remark in finding.remarks)
 
 
 def _request_name(claim: str, request: str, with_claim: bool) -> str:
@@ -190,15 +190,15 @@ def _counts(request: RequestFinding) -> str:
 
 def _remedy(remedy: Remedy) -> str:
     match remedy.change:
-        case Change.FREE:
+        case RemedyKind.FREE:
             return "it would fit here if nothing were held by others"
-        case Change.TOLERATE:
+        case RemedyKind.TOLERATE:
             return f"it would fit here with {_taints(remedy)}"
-        case Change.FREE_AND_TOLERATE:
+        case RemedyKind.FREE_AND_TOLERATE:
             return f"it would fit here if nothing were held by others and with {_taints(remedy)}"
-        case Change.FEWER:
+        case RemedyKind.FEWER:
             return f"it would fit here with count: {remedy.count} in {remedy.what}"
-        case Change.NO_CONSTRAINT | Change.NO_SELECTOR:
+        case RemedyKind.NO_CONSTRAINT | RemedyKind.NO_SELECTOR:
             return f"it would fit here without {remedy.what}"
 
 

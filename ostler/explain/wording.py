@@ -8,7 +8,7 @@ from itertools import groupby
 from ostler.explain.page import (
     Ink,
     Line,
-    Piece,
+    TextPiece,
     code,
     holder,
     joined,
@@ -36,12 +36,12 @@ from scheduling.explain.obstacles import (
     NodeRefused,
     NoDevices,
     NotTogether,
+    ObjectRefused,
     Obstacle,
     OfDevices,
     PoolIncomplete,
     PoolInvalid,
     PoolOutdated,
-    Refused,
     SearchEnded,
     SelectorBroken,
     SelectorUnreadable,
@@ -96,7 +96,7 @@ def _of_the_request(obstacle: Obstacle, depth: int) -> list[Line]:
         case FeatureOff():
             of = f": {some(obstacle.devices)}" if obstacle.devices else ""
             return [line(depth, f"{obstacle.path} needs {obstacle.feature}, which this cluster does not have{of}")]
-        case Refused():
+        case ObjectRefused():
             where = " ".join(part for part in (obstacle.object, obstacle.path) if part)
             return [line(depth, f"{where}: {obstacle.message}" if where else obstacle.message)]
         case _:
@@ -126,8 +126,8 @@ def _place(expression: str, row: int, column: int, depth: int) -> list[Line]:
     before, after = "…" if first else "", "…" if column - 1 + AROUND < len(text) else ""
     at = len(before) + column - 1 - first
     return [
-        Line(depth, (Piece(before + shown + after, code("").ink, whole=True),)),
-        Line(depth, (Piece(" " * at + "^", whole=True),)),
+        Line(depth, (TextPiece(before + shown + after, code("").ink, whole=True),)),
+        Line(depth, (TextPiece(" " * at + "^", whole=True),)),
     ]
 
 
@@ -246,17 +246,17 @@ def device_lines(obstacle: OfDevices, depth: int) -> list[Line]:
             raise TypeError(f"no words for {obstacle!r}")
 
 
-def advice(depth: int, *pieces: Piece | str) -> Line:
+def advice(depth: int, *pieces: TextPiece | str) -> Line:
     """What to do."""
-    return line(depth, Piece("→ ", Ink.GOOD), *pieces)
+    return line(depth, TextPiece("→ ", Ink.GOOD), *pieces)
 
 
-def _times(obstacle: OfDevices) -> Piece:
-    return Piece(f"{obstacle.count} {TIMES} ", Ink.HEADING)
+def _times(obstacle: OfDevices) -> TextPiece:
+    return TextPiece(f"{obstacle.count} {TIMES} ", Ink.HEADING)
 
 
 def _condition_false(obstacle: ConditionFalse, depth: int) -> list[Line]:
-    pieces: list[Piece | str] = [
+    pieces: list[TextPiece | str] = [
         _times(obstacle),
         f"{source(obstacle.source)}: ",
         code(obstacle.condition),
@@ -292,7 +292,7 @@ def _tainted(obstacle: Tainted, depth: int) -> list[Line]:
     if obstacle.rule:
         cure = f"delete DeviceTaintRule {obstacle.rule}, or tolerate it in the request:"
     manifest = f"tolerations: [{_flow(obstacle.toleration)}]"
-    return [said, advice(depth + 1, cure), line(depth + 2, Piece(manifest, Ink.CODE, whole=True))]
+    return [said, advice(depth + 1, cure), line(depth + 2, TextPiece(manifest, Ink.CODE, whole=True))]
 
 
 def _flow(mapping: dict[str, str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sandbox.apiserver import refusals
 from sandbox.apiserver.kinds import Json, Object, ServedKind
-from scheduling.api.validation.cause import Cause, not_supported
+from scheduling.api.validation.cause import StatusCause, not_supported
 
 GENERATED_FROM: Final = 58
 """Characters of generateName that go into a name: 63 less the random ones."""
@@ -115,7 +115,7 @@ def _wrong_types(options: Any) -> Iterator[str]:
         yield f"dryRun: must be a list of texts, is {dry_run!r}"
 
 
-def _unknown(options: Object) -> Iterator[Cause]:
+def _unknown(options: Object) -> Iterator[StatusCause]:
     dry_run, policy = options.get("dryRun") or [], options.get("propagationPolicy")
     if any(each != "All" for each in dry_run):
         yield not_supported("dryRun", dry_run, ["All"])

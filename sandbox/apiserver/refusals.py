@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Final
 
 from sandbox.apiserver.kinds import Json, ServedKind
-from scheduling.api.validation.cause import Cause
+from scheduling.api.validation.cause import StatusCause
 
 REASONS: Final = {
     400: "BadRequest",
@@ -123,17 +123,17 @@ def conflict(kind: ServedKind, name: str, fault: str, resource: str = "") -> Sta
     return StatusError(HTTPStatus.CONFLICT, text, details=details)
 
 
-def invalid(kind: ServedKind, name: str, causes: Iterable[Cause]) -> StatusError:
+def invalid(kind: ServedKind, name: str, causes: Iterable[StatusCause]) -> StatusError:
     """The object breaks rules."""
     return _invalid(name, {"group": kind.group, "kind": kind.name}, kind.qualified, causes)
 
 
-def invalid_options(kind: str, cause: Cause) -> StatusError:
+def invalid_options(kind: str, cause: StatusCause) -> StatusError:
     """A parameter breaks rules. `kind`: CreateOptions, ListOptions..."""
     return _invalid("", {"group": "meta.k8s.io", "kind": kind}, f"{kind}.meta.k8s.io", [cause])
 
 
-def _invalid(name: str, kind: Json, qualified: str, causes: Iterable[Cause]) -> StatusError:
+def _invalid(name: str, kind: Json, qualified: str, causes: Iterable[StatusCause]) -> StatusError:
     listed = list(causes)
     faults = [str(cause) for cause in listed]
     text = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"

@@ -15,7 +15,7 @@ from typing import Any, Final
 from sandbox.apiserver import refusals
 from sandbox.apiserver.kinds import Json, Object, ServedKind
 from scheduling.api.labels import subdomain_faults
-from scheduling.api.validation.cause import TYPE_INVALID, Cause, each_invalid, required
+from scheduling.api.validation.cause import TYPE_INVALID, StatusCause, each_invalid, required
 from scheduling.api.validation.objects import VALIDATORS, validate_claim_status, validate_taint_rule_status
 from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored, status_as_stored
@@ -71,7 +71,7 @@ def _admin(kind: ServedKind, admin: bool) -> dict[str, bool]:
     return {"admin_namespace": admin} if kind.name in _ADMIN_KINDS else {}
 
 
-def _refuse(kind: ServedKind, resource: Object, causes: list[Cause]) -> None:
+def _refuse(kind: ServedKind, resource: Object, causes: list[StatusCause]) -> None:
     if not causes:
         return
     if causes[0].reason == TYPE_INVALID and len(causes) == 1:
@@ -154,7 +154,7 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
-def _names(metadata: Object) -> Iterator[Cause]:
+def _names(metadata: Object) -> Iterator[StatusCause]:
     name = metadata.get("name", "")
     if name:
         yield from each_invalid("metadata.name", name, subdomain_faults(name))

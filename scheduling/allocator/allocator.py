@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from scheduling.allocator.allocated import AllocatedState, Availability, ClaimLister
-from scheduling.allocator.claims import RESULTS_MAX, Claim, ClassLister, Request
+from scheduling.allocator.claims import RESULTS_MAX, Claim, ClassLister, DeviceRequest
 from scheduling.allocator.placement import Placed
 from scheduling.allocator.pools import Features, SliceIndex, gather_pools, node_identity
 from scheduling.allocator.problem import PlannedClaim, Planner, Problem
 from scheduling.allocator.reading import FatalError, NodeError, Object, ObjectReference, objects, strings
-from scheduling.allocator.search import Outcome, Search
+from scheduling.allocator.search import Search, SearchOutcome
 from scheduling.allocator.selectors import Selectors
 
 
@@ -72,10 +72,10 @@ class Allocator:
         problem = self.problem(node)
         search = Search(problem, self._give_up)
         outcome = search.run()
-        if outcome is Outcome.DONE:
+        if outcome is SearchOutcome.DONE:
             solution = zip(problem.claims, search.chosen, search.placement.placed, strict=True)
             return [allocation_result(problem, claim, chosen, own, self._new_share) for claim, chosen, own in solution]
-        if outcome is Outcome.LIMIT:
+        if outcome is SearchOutcome.LIMIT:
             message = f"whatever is chosen, the claim would hold more than {RESULTS_MAX} devices"
             raise FatalError(self._claims[0].reference, "spec.devices.requests", message)
         invalid = [f"pool {pool.id}: {pool.invalid_reason}" for pool in problem.pools if pool.is_invalid]
@@ -145,7 +145,7 @@ def _device_result(problem: Problem, placed: Placed, new_share: Callable[[], str
     return result
 
 
-def _configuration(planned: PlannedClaim, chosen: Sequence[int], requests: Sequence[Request]) -> list[Result]:
+def _configuration(planned: PlannedClaim, chosen: Sequence[int], requests: Sequence[DeviceRequest]) -> list[Result]:
     """Configuration of the classes, then of the claim; an entry for every request of the claim names none of them."""
     entries = _class_configuration(planned, chosen) + _claim_configuration(planned.claim, requests)
     for entry in entries:
@@ -155,7 +155,7 @@ def _configuration(planned: PlannedClaim, chosen: Sequence[int], requests: Seque
     return entries
 
 
-def _named(request: Request, names: Iterable[str]) -> bool:
+def _named(request: DeviceRequest, names: Iterable[str]) -> bool:
     """Whether a request is meant by these names: by its own, or for an alternative by its request's."""
     return request.name in names or (bool(request.parent) and request.parent in names)
 
@@ -175,7 +175,7 @@ def _class_configuration(planned: PlannedClaim, chosen: Sequence[int]) -> list[R
     ]
 
 
-def _claim_configuration(claim: Claim, requests: Sequence[Request]) -> list[Result]:
+def _claim_configuration(claim: Claim, requests: Sequence[DeviceRequest]) -> list[Result]:
     """The claim's entries that name no request, or at least one that is part of the allocation."""
     entries: list[Result] = []
     for index, entry in enumerate(claim.config):

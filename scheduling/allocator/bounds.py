@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.allocator.allocated import CounterKey
-from scheduling.allocator.interchange import Kind
+from scheduling.allocator.interchange import DeviceKind
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.pools import Pool
 from scheduling.allocator.problem import Problem
@@ -119,7 +119,7 @@ class _Take:
 class CounterBounds:
     """The bounds for one problem."""
 
-    def __init__(self, problem: Problem, placement: Placement, kinds: Sequence[Kind]) -> None:
+    def __init__(self, problem: Problem, placement: Placement, kinds: Sequence[DeviceKind]) -> None:
         """`kinds` that take no counters, or are shared, do not matter."""
         self._problem = problem
         self._placement = placement
@@ -182,7 +182,7 @@ class CounterBounds:
             wanted -= min(number, wanted)
         return total
 
-    def _taken_by(self, kind: Kind) -> dict[str, _Take]:
+    def _taken_by(self, kind: DeviceKind) -> dict[str, _Take]:
         takes: dict[str, _Take] = {}
         for key, amount in kind.consumed.items():
             place = (kind.pool, key)
@@ -194,7 +194,7 @@ class CounterBounds:
                     takes[name] = _Take(known.least + share, known.keys | {place}, split=True)
         return takes
 
-    def _common(self, kinds: Sequence[Kind]) -> dict[str, _Take]:
+    def _common(self, kinds: Sequence[DeviceKind]) -> dict[str, _Take]:
         """The names of which all of these kinds take."""
         common = dict(self._takes[id(kinds[0])])
         for kind in kinds[1:]:
@@ -211,7 +211,7 @@ class CounterBounds:
         return left if name != _ALL else -(-left * _SCALE // self._whole[key])
 
     @staticmethod
-    def _union(kinds: Sequence[Kind]) -> int:
+    def _union(kinds: Sequence[DeviceKind]) -> int:
         union = 0
         for kind in kinds:
             union |= kind.devices

@@ -19,7 +19,7 @@ from scheduling.api.quantities import Quantity
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class CapacityRange:
     """Amounts from `minimum` to `maximum`, in steps from the minimum."""
 
     minimum: Quantity | None
@@ -32,26 +32,26 @@ class RequestPolicy:
     """How requests for a capacity are rounded and limited; a range goes before values."""
 
     default: Quantity | None
-    range: Range | None
+    range: CapacityRange | None
     values: tuple[Quantity, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class DeviceCapacity:
     """One capacity of a device."""
 
     value: Quantity
     policy: RequestPolicy | None
 
 
-def read_capacity(owner: ObjectReference, device: Object, path: str) -> Mapping[str, Capacity]:
+def read_capacity(owner: ObjectReference, device: Object, path: str) -> Mapping[str, DeviceCapacity]:
     """The `capacity` of a device."""
     capacities = {}
     for name, entry in reading.named(owner, device, "capacity", f"{path}.capacity").items():
         field = f"{path}.capacity[{name}]"
         value = reading.quantity(owner, entry.get("value"), f"{field}.value")
         policy = entry.get("requestPolicy")
-        capacities[name] = Capacity(value, None if policy is None else _policy(owner, entry, field))
+        capacities[name] = DeviceCapacity(value, None if policy is None else _policy(owner, entry, field))
     return capacities
 
 
@@ -69,10 +69,10 @@ def _policy(owner: ObjectReference, capacity: Object, path: str) -> RequestPolic
     )
 
 
-def _range(owner: ObjectReference, policy: Object, path: str) -> Range:
+def _range(owner: ObjectReference, policy: Object, path: str) -> CapacityRange:
     limits = reading.mapping(owner, policy, "validRange", f"{path}.validRange")
     path = f"{path}.validRange"
-    return Range(*(_optional(owner, limits, name, path) for name in ("min", "max", "step")))
+    return CapacityRange(*(_optional(owner, limits, name, path) for name in ("min", "max", "step")))
 
 
 def _optional(owner: ObjectReference, parent: Object, name: str, path: str) -> Quantity | None:
@@ -98,7 +98,7 @@ class Unsuitable(Enum):
 
 
 def consumption(
-    requested: Mapping[str, Quantity], capacities: Mapping[str, Capacity], fractional: bool
+    requested: Mapping[str, Quantity], capacities: Mapping[str, DeviceCapacity], fractional: bool
 ) -> Mapping[str, Quantity] | tuple[Unsuitable, str]:
     """What the request takes of every capacity of the device, or why it cannot and of which. Raises `CapacityFault`."""
     for name in requested:
@@ -114,7 +114,7 @@ def consumption(
     return taken
 
 
-def _amount(name: str, requested: Quantity | None, capacity: Capacity, fractional: bool) -> Quantity:
+def _amount(name: str, requested: Quantity | None, capacity: DeviceCapacity, fractional: bool) -> Quantity:
     policy = capacity.policy
     if requested is None:
         return policy.default if policy is not None and policy.default is not None else capacity.value
@@ -125,7 +125,7 @@ def _amount(name: str, requested: Quantity | None, capacity: Capacity, fractiona
     return next((each for each in policy.values if requested.nanos <= each.nanos), requested)
 
 
-def _up_to_step(name: str, requested: Quantity, limits: Range, minimum: Quantity, fractional: bool) -> Quantity:
+def _up_to_step(name: str, requested: Quantity, limits: CapacityRange, minimum: Quantity, fractional: bool) -> Quantity:
     """The next step at or above the request, counted from the minimum."""
     if requested.nanos < minimum.nanos:
         return minimum
@@ -163,7 +163,7 @@ def violates(amount: Quantity, policy: RequestPolicy | None, fractional: bool) -
     return bool(policy.values) and amount not in policy.values
 
 
-def _outside(amount: Quantity, limits: Range, fractional: bool) -> bool:
+def _outside(amount: Quantity, limits: CapacityRange, fractional: bool) -> bool:
     if limits.maximum is not None and amount.nanos > limits.maximum.nanos:
         return True
     if limits.step is None or limits.minimum is None:
@@ -187,7 +187,7 @@ def _exact_milli(amount: Quantity) -> int | None:
     return milli if milli * 10**6 == amount.nanos else None
 
 
-def _in_milli(limits: Range, fractional: bool) -> bool:
+def _in_milli(limits: CapacityRange, fractional: bool) -> bool:
     if not fractional:
         return False
     for each in (limits.minimum, limits.maximum, limits.step):

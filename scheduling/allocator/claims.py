@@ -32,7 +32,7 @@ class Toleration:
 
 
 @dataclass(frozen=True)
-class Request:
+class DeviceRequest:
     """One way to satisfy a request: the request itself, or one entry of its `firstAvailable`.
 
     `selectors` are expressions, None for one that is not CEL. `capacities` is what is requested of each capacity.
@@ -61,7 +61,7 @@ class RequestChoice:
 
     name: str
     path: str
-    alternatives: tuple[Request, ...]
+    alternatives: tuple[DeviceRequest, ...]
     prioritized: bool
 
 
@@ -73,7 +73,7 @@ class ConstraintFacts:
     match_attribute: str | None
     distinct_attribute: str | None
 
-    def covers(self, request: Request) -> bool:
+    def covers(self, request: DeviceRequest) -> bool:
         """Whether the constraint is about devices of this request; naming a request names all of its alternatives."""
         return not self.requests or request.name in self.requests or request.parent in self.requests
 
@@ -130,13 +130,13 @@ def _choice(owner: ObjectReference, entry: Object, path: str) -> RequestChoice:
     return RequestChoice(name, path, (request,), prioritized=False)
 
 
-def _request(owner: ObjectReference, entry: Object, path: str, parent: str, name: str = "") -> Request:
+def _request(owner: ObjectReference, entry: Object, path: str, parent: str, name: str = "") -> DeviceRequest:
     own_name = name or reading.string(owner, entry, "name", f"{path}.name")
     capacity = reading.mapping(owner, entry, "capacity", f"{path}.capacity")
     requested = reading.mapping(owner, capacity, "requests", f"{path}.capacity.requests")
     # An alternative cannot ask for admin access; the API has no such field there.
     asks_admin = not parent and entry.get("adminAccess") is not None
-    return Request(
+    return DeviceRequest(
         name=f"{parent}/{own_name}" if parent else own_name,
         parent=parent,
         path=path,

@@ -12,29 +12,29 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple, Protocol
 
-from scheduling.allocator.claims import Claim, ConstraintFacts, Request
+from scheduling.allocator.claims import Claim, ConstraintFacts, DeviceRequest
 from scheduling.allocator.reading import FatalError, Object
-from scheduling.allocator.slices import Device
+from scheduling.allocator.slices import SliceDevice
 
 _SCALARS = ("string", "int", "bool", "version")
 _LISTS = (("ints", "int"), ("bools", "bool"), ("strings", "string"), ("versions", "version"))
 
 
-class Values(NamedTuple):
+class AttributeValues(NamedTuple):
     """Values of one type. Versions compare as they are written."""
 
     type: str
     values: frozenset[str | int | bool]
 
-    def shared_with(self, other: Values) -> Values | None:
+    def shared_with(self, other: AttributeValues) -> AttributeValues | None:
         """What both have; None if nothing, as always between different types."""
         if self.type != other.type:
             return None
         common = self.values & other.values
-        return Values(self.type, common) if common else None
+        return AttributeValues(self.type, common) if common else None
 
 
-def lookup(device: Device, name: str) -> Object | None:
+def lookup(device: SliceDevice, name: str) -> Object | None:
     """The attribute of that full name; None if the device has none."""
     attribute = device.attributes.get(name)
     if attribute is not None:
@@ -54,16 +54,16 @@ def scalar(attribute: Object) -> tuple[str, str | int | bool] | None:
     return None
 
 
-def as_values(attribute: Object) -> Values | None:
+def as_values(attribute: Object) -> AttributeValues | None:
     """The value or values as a set; None for an attribute without any."""
     for plural, kind in _LISTS:
         listed = attribute.get(plural)
         if listed:
-            return Values(kind, frozenset(listed))
+            return AttributeValues(kind, frozenset(listed))
     for kind in ("int", "bool", "string", "version"):
         value = attribute.get(kind)
         if value is not None:
-            return Values(kind, frozenset((value,)))
+            return AttributeValues(kind, frozenset((value,)))
     return None
 
 
@@ -88,10 +88,10 @@ class Constraint(Protocol):
     facts: ConstraintFacts
     attribute: str
 
-    def add(self, state: State, device: Device) -> State | Refused:
+    def add(self, state: State, device: SliceDevice) -> State | Refused:
         """The state with this device as well, or `REFUSED`."""
 
-    def values(self, device: Device) -> Iterable[Hashable]:
+    def values(self, device: SliceDevice) -> Iterable[Hashable]:
         """What the device can have in common with others; without a value it is alone."""
 
     def held(self, state: State) -> Iterable[Hashable]:
@@ -109,7 +109,7 @@ class _OnAttribute:
 class _Plain(_OnAttribute):
     """While list attributes are off: an attribute has one value or none."""
 
-    def values(self, device: Device) -> Iterable[Hashable]:
+    def values(self, device: SliceDevice) -> Iterable[Hashable]:
         attribute = lookup(device, self.attribute)
         if attribute is None:
             return ()
@@ -120,12 +120,12 @@ class _Plain(_OnAttribute):
 class _Lists(_OnAttribute):
     """With list attributes: a plain value is a list of one."""
 
-    def listed(self, device: Device) -> Values | None:
+    def listed(self, device: SliceDevice) -> AttributeValues | None:
         """The device's values, None without any."""
         attribute = lookup(device, self.attribute)
         return None if attribute is None else as_values(attribute)
 
-    def values(self, device: Device) -> Iterable[Hashable]:
+    def values(self, device: SliceDevice) -> Iterable[Hashable]:
         values = self.listed(device)
         return () if values is None else ((values.type, each) for each in values.values)
 
@@ -137,7 +137,7 @@ class _MatchScalars(_Plain):
     is accepted with any attribute; then none can follow.
     """
 
-    def add(self, state: State, device: Device) -> State | Refused:
+    def add(self, state: State, device: SliceDevice) -> State | Refused:
         attribute = lookup(device, self.attribute)
         if attribute is None:
             return REFUSED
@@ -153,17 +153,17 @@ class _MatchScalars(_Plain):
 class _MatchLists(_Lists):
     """matchAttribute with list attributes: all devices share at least one value. The state is what they share."""
 
-    def add(self, state: State, device: Device) -> State | Refused:
+    def add(self, state: State, device: SliceDevice) -> State | Refused:
         values = self.listed(device)
         if values is None:
             return REFUSED
-        if not isinstance(state, Values):
+        if not isinstance(state, AttributeValues):
             return values
         shared = state.shared_with(values)
         return REFUSED if shared is None else shared
 
     def held(self, state: State) -> Iterable[Hashable]:
-        return ((state.type, each) for each in state.values) if isinstance(state, Values) else ()
+        return ((state.type, each) for each in state.values) if isinstance(state, AttributeValues) else ()
 
 
 class _DistinctScalars(_Plain):
@@ -172,7 +172,7 @@ class _DistinctScalars(_Plain):
     A device whose attribute has no plain value can only be the first. The state is the set of values so far.
     """
 
-    def add(self, state: State, device: Device) -> State | Refused:
+    def add(self, state: State, device: SliceDevice) -> State | Refused:
         attribute = lookup(device, self.attribute)
         if attribute is None:
             return REFUSED
@@ -189,7 +189,7 @@ class _DistinctScalars(_Plain):
 class _DistinctLists(_Lists):
     """distinctAttribute with list attributes: no two devices share a value. The state is all values so far."""
 
-    def add(self, state: State, device: Device) -> State | Refused:
+    def add(self, state: State, device: SliceDevice) -> State | Refused:
         values = self.listed(device)
         if values is None:
             return REFUSED
@@ -215,6 +215,6 @@ def constraints_of(claim: Claim, list_attributes: bool) -> tuple[Constraint, ...
     return tuple(made)
 
 
-def covering(constraints: tuple[Constraint, ...], request: Request) -> tuple[int, ...]:
+def covering(constraints: tuple[Constraint, ...], request: DeviceRequest) -> tuple[int, ...]:
     """Which of the constraints are about devices of this request, by position."""
     return tuple(index for index, each in enumerate(constraints) if each.facts.covers(request))

@@ -20,7 +20,7 @@ from scheduling.allocator.claims import ConstraintFacts
 from scheduling.allocator.constraints import REFUSED, START, WITHOUT_VALUE, Refused, State
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.problem import Plan, Problem
+from scheduling.allocator.problem import Problem, RequestPlan
 from scheduling.allocator.suitability import Suitability, mask, positions
 
 CounterSet = tuple[Pool, str]
@@ -30,7 +30,7 @@ _SORTING_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeviceKind:
     """Interchangeable devices: a mask, and what each takes of its pool's counters."""
 
     devices: int
@@ -44,7 +44,7 @@ class _Group:
     """The kinds that take counters of the same sets, in an order that is the same for groups that are alike."""
 
     sets: set[CounterSet]
-    kinds: list[tuple[Hashable, Kind]] = field(default_factory=list)
+    kinds: list[tuple[Hashable, DeviceKind]] = field(default_factory=list)
     counters: tuple[tuple[Pool, CounterKey], ...] = ()
 
 
@@ -60,7 +60,7 @@ class _View:
     many: int  # the dedicated ones of these
     counters: Mapping[CounterSet, tuple[CounterKey, ...]]  # of kinds in no group, or in one that is like no other
     alike: Mapping[CounterSet, tuple[int, _Group]]  # with the number of the class of groups that are alike
-    all_kinds: tuple[Kind, ...]
+    all_kinds: tuple[DeviceKind, ...]
     mates: Mapping[int, int]  # position -> the dedicated devices of its kind, where there are others
 
 
@@ -87,7 +87,7 @@ class Interchange:
         self._sortings: dict[tuple[int, int], _View] = {}
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[DeviceKind, ...]:
         """The kinds of the devices that the claims can have."""
         return self._view(*self._choices[0]).all_kinds if self._choices else ()
 
@@ -157,7 +157,7 @@ class Interchange:
             tuple([(each.devices & before).bit_count() for _, each in group.kinds]) if before else None,
         )
 
-    def _counts(self, placement: Placement, kind: Kind, marked: int, own: int, before: int) -> Hashable:
+    def _counts(self, placement: Placement, kind: DeviceKind, marked: int, own: int, before: int) -> Hashable:
         """How many of a kind are busy, and how many of these stand before the place where the search goes on."""
         devices = kind.devices
         if kind.shared:
@@ -183,7 +183,7 @@ class Interchange:
             view = self._views[index, number] = self._seen_by(sorting, index, number)
         return view
 
-    def _plans(self, choice: tuple[int, int]) -> tuple[Plan, ...]:
+    def _plans(self, choice: tuple[int, int]) -> tuple[RequestPlan, ...]:
         index, number = choice
         return self._problem.claims[index].plans[number]
 
@@ -254,12 +254,12 @@ class Interchange:
             key = (None if group is None else id(group), self._profile(position, group, plans, asked, constraints))
             masks[key] = masks.get(key, 0) | 1 << position
         by_id = {id(group): group for group in groups.values()}
-        loose: list[Kind] = []
-        kinds: list[Kind] = []
+        loose: list[DeviceKind] = []
+        kinds: list[DeviceKind] = []
         for (owner, profile), same in masks.items():
             first = (same & -same).bit_length() - 1
             shared = bool(self._suitability.shared >> first & 1)
-            kind = Kind(same, self._problem.pool_of[first], dict(self._consumed(first)), shared)
+            kind = DeviceKind(same, self._problem.pool_of[first], dict(self._consumed(first)), shared)
             kinds.append(kind)
             if owner is None:
                 loose.append(kind)
@@ -305,7 +305,7 @@ class Interchange:
                 groups[each] = joined
         return groups
 
-    def _compare(self, groups: Iterable[_Group], loose: list[Kind]) -> list[tuple[_Group, ...]]:
+    def _compare(self, groups: Iterable[_Group], loose: list[DeviceKind]) -> list[tuple[_Group, ...]]:
         """The groups that are alike; the kinds of all others are loose."""
         classes: dict[Hashable, list[_Group]] = {}
         for group in groups:
@@ -327,7 +327,7 @@ class Interchange:
             alike.append(tuple(members))
         return alike
 
-    def _masks(self, plans: Sequence[Plan]) -> tuple[int, ...]:
+    def _masks(self, plans: Sequence[RequestPlan]) -> tuple[int, ...]:
         """All that plans find out about devices, each different answer once."""
         suitability = self._suitability
         answers = (suitability.devices, suitability.failing, suitability.until_refused)
@@ -337,7 +337,7 @@ class Interchange:
         self,
         position: int,
         group: _Group | None,
-        plans: Sequence[Plan],
+        plans: Sequence[RequestPlan],
         asked: Sequence[int],
         constraints: Sequence[tuple[int, int]],
     ) -> Hashable:
@@ -366,7 +366,7 @@ class Interchange:
         """What the device takes of counters; while the feature is off nobody can have it, and there are none."""
         return self._problem.devices[position].consumed if self._problem.features.partitionable_devices else {}
 
-    def _shares(self, position: int, plans: Sequence[Plan]) -> Hashable:
+    def _shares(self, position: int, plans: Sequence[RequestPlan]) -> Hashable:
         """What plans take of a shared device and what it has left; None for any other."""
         problem = self._problem
         if not self._suitability.shared >> position & 1:

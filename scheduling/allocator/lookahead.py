@@ -25,9 +25,9 @@ from itertools import islice
 from scheduling.allocator.bounds import CounterBounds, can_be_met
 from scheduling.allocator.claims import RESULTS_MAX
 from scheduling.allocator.constraints import START, State
-from scheduling.allocator.interchange import Kind
+from scheduling.allocator.interchange import DeviceKind
 from scheduling.allocator.placement import Placement
-from scheduling.allocator.problem import Plan, Problem
+from scheduling.allocator.problem import Problem, RequestPlan
 from scheduling.allocator.suitability import Suitability, positions
 
 _ROUNDS = 4
@@ -44,7 +44,7 @@ class _Need:
     claim: int
     count: int
     devices: int
-    plans: tuple[Plan, ...]  # the alternatives that are still possible
+    plans: tuple[RequestPlan, ...]  # the alternatives that are still possible
 
     @property
     def admin(self) -> bool:
@@ -58,7 +58,9 @@ class _Need:
 class LookAhead:
     """The view of what lies ahead of a placement."""
 
-    def __init__(self, problem: Problem, placement: Placement, suitability: Suitability, kinds: Sequence[Kind]) -> None:
+    def __init__(
+        self, problem: Problem, placement: Placement, suitability: Suitability, kinds: Sequence[DeviceKind]
+    ) -> None:
         """`kinds` are the devices, sorted by what they take of counters among other things."""
         self._problem = problem
         self._placement = placement
@@ -67,7 +69,7 @@ class LookAhead:
         self._allowed: dict[tuple[int, int, State], int] = {}
         self._values: dict[tuple[int, int], dict[Hashable, int]] = {}
 
-    def hopeless(self, index: int, number: int, plan: Plan, count: int, start: int) -> bool:
+    def hopeless(self, index: int, number: int, plan: RequestPlan, count: int, start: int) -> bool:
         """Whether nothing can come of placing the `count`-th device of a plan on positions from `start` on."""
         needs = list(islice(self._needs(index, number, plan, count, start), _NEEDS_MAX))
         if any(need.devices.bit_count() < need.count for need in needs):
@@ -80,7 +82,7 @@ class LookAhead:
             or self._too_few_counters(needs)
         )
 
-    def _needs(self, index: int, number: int, plan: Plan, count: int, start: int) -> Iterator[_Need]:
+    def _needs(self, index: int, number: int, plan: RequestPlan, count: int, start: int) -> Iterator[_Need]:
         """What has to be placed from here on, up to the first request that can end the search in another way."""
         claims = self._problem.claims
         if plan.number in self._suitability.fallible:
@@ -100,13 +102,13 @@ class LookAhead:
                     return
                 yield self._choice(each, plans)
 
-    def _fails_at_once(self, index: int, plan: Plan) -> bool:
+    def _fails_at_once(self, index: int, plan: RequestPlan) -> bool:
         """Whether a plan in mode All fails before a constraint can make it an error."""
         return bool(self._suitability.until_refused.get(plan.number, 0) & self._placement.busy(index, plan))
 
-    def _choice(self, index: int, plans: Sequence[Plan]) -> _Need:
+    def _choice(self, index: int, plans: Sequence[RequestPlan]) -> _Need:
         """The least that a request needs, whichever of its alternatives is taken."""
-        feasible: list[Plan] = []
+        feasible: list[RequestPlan] = []
         devices = 0
         for plan in plans:
             free = self._free(index, plan)
@@ -117,7 +119,7 @@ class LookAhead:
             return _Need(index, 1, 0, ())
         return _Need(index, min(plan.wanted for plan in feasible), devices, tuple(feasible))
 
-    def _free(self, index: int, plan: Plan) -> int:
+    def _free(self, index: int, plan: RequestPlan) -> int:
         """The devices that this plan could still have, one by one."""
         placement = self._placement
         mask = self._suitability.devices[plan.number] & ~placement.busy(index, plan)

@@ -13,18 +13,18 @@ from scheduling.allocator.allocated import CounterKey
 from scheduling.allocator.claims import untolerated
 from scheduling.allocator.constraints import REFUSED, START, State
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.problem import Amounts, Plan, PlannedClaim, Problem
+from scheduling.allocator.problem import Amounts, PlannedClaim, Problem, RequestPlan
 from scheduling.allocator.reading import FatalError
-from scheduling.allocator.slices import Device
+from scheduling.allocator.slices import SliceDevice
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """One device for one request. `amounts` is None unless the device is shared."""
 
-    plan: Plan
+    plan: RequestPlan
     position: int
-    device: Device
+    device: SliceDevice
     amounts: Amounts | None
     consumed: Mapping[CounterKey, int] | None
     before: tuple[State, ...]  # the states of the claim's constraints before this device
@@ -45,13 +45,13 @@ class Placement:
         self.taken: dict[int, dict[str, int]] = {}  # position of a shared device -> capacity -> nano-units
         self.shares: dict[int, int] = {}  # position of a shared device -> number of shares
 
-    def busy(self, claim: int, plan: Plan) -> int:
+    def busy(self, claim: int, plan: RequestPlan) -> int:
         """The devices that this request cannot have: with admin access only those that its own claim has."""
         if plan.request.admin_access:
             return self.marked_by[claim]
         return self.marked | self._problem.held
 
-    def place(self, index: int, plan: Plan, position: int, amounts: Amounts) -> bool:
+    def place(self, index: int, plan: RequestPlan, position: int, amounts: Amounts) -> bool:
         """Place a device that is not busy; whether it could be placed.
 
         In mode All a device that a constraint refuses is a mistake of the claim: raises `FatalError`.
@@ -99,7 +99,7 @@ class Placement:
         left = self.counters.get(pool)
         return (self._problem.availability.counters(pool) if left is None else left)[key]
 
-    def _consumption(self, position: int, device: Device, shared: bool) -> Mapping[CounterKey, int] | None:
+    def _consumption(self, position: int, device: SliceDevice, shared: bool) -> Mapping[CounterKey, int] | None:
         """The shared counters that placing the device takes; None if it cannot be placed at all.
 
         A shared device takes its counters once, with its first share.
@@ -133,7 +133,9 @@ class Placement:
         for key, amount in consumed.items():
             left[key] -= sign * amount
 
-    def _constrained(self, index: int, claim: PlannedClaim, plan: Plan, device: Device) -> tuple[State, ...] | None:
+    def _constrained(
+        self, index: int, claim: PlannedClaim, plan: RequestPlan, device: SliceDevice
+    ) -> tuple[State, ...] | None:
         if not plan.constraints:
             return self.states[index]
         states = list(self.states[index])
@@ -148,7 +150,7 @@ class Placement:
             states[number] = state
         return tuple(states)
 
-    def _capacity_allows(self, position: int, device: Device, amounts: Amounts) -> bool:
+    def _capacity_allows(self, position: int, device: SliceDevice, amounts: Amounts) -> bool:
         if not amounts:
             return True
         held = self._problem.allocated.capacity.get(device.id)

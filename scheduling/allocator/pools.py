@@ -18,7 +18,7 @@ from functools import cached_property
 
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.reading import Object, mapping, reference, wrong
-from scheduling.allocator.slices import Device, PoolID, Slice
+from scheduling.allocator.slices import PoolID, Slice, SliceDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Pool:
         return not self.is_incomplete and not self.invalid_reason
 
     @cached_property
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> tuple[SliceDevice, ...]:
         """The devices in the order in which they are tried."""
         return tuple(device for each in self.slices for device in each.devices)
 

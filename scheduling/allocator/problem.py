@@ -17,13 +17,13 @@ from itertools import chain, count
 
 from scheduling.allocator.allocated import Availability
 from scheduling.allocator.capacity import CapacityFault, consumption
-from scheduling.allocator.claims import RESULTS_MAX, Claim, ClassLister, DeviceClass, Request, RequestChoice
+from scheduling.allocator.claims import RESULTS_MAX, Claim, ClassLister, DeviceClass, DeviceRequest, RequestChoice
 from scheduling.allocator.constraints import Constraint, constraints_of, covering
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.pools import Features, Pool
 from scheduling.allocator.reading import FatalError, MissingClass
 from scheduling.allocator.selectors import Selectors
-from scheduling.allocator.slices import Device
+from scheduling.allocator.slices import SliceDevice
 from scheduling.api.quantities import Quantity
 
 Amounts = Mapping[str, Quantity]
@@ -33,11 +33,11 @@ _NOTHING: Amounts = {}
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RequestPlan:
     """What one alternative of a request wants. `devices`: the positions of all its devices in mode All, else None."""
 
     number: int  # counts the plans of a problem
-    request: Request
+    request: DeviceRequest
     device_class: DeviceClass
     wanted: int
     devices: tuple[int, ...] | None
@@ -49,7 +49,7 @@ class PlannedClaim:
     """A claim with the plans of its requests, alternatives in their order."""
 
     claim: Claim
-    plans: tuple[tuple[Plan, ...], ...]
+    plans: tuple[tuple[RequestPlan, ...], ...]
     constraints: tuple[Constraint, ...]
 
 
@@ -76,7 +76,7 @@ class Problem:
         self.claims: list[PlannedClaim] = []
         self._selectors = selectors
         usable = [pool for pool in pools if pool.usable]
-        self.devices: tuple[Device, ...] = (
+        self.devices: tuple[SliceDevice, ...] = (
             usable[0].devices if len(usable) == 1 else tuple(chain.from_iterable(pool.devices for pool in usable))
         )
         self.pool_of: list[Pool] = [pool for pool in usable for _ in pool.devices]
@@ -95,7 +95,7 @@ class Problem:
         """Whether the device at this position allows several allocations."""
         return self.features.consumable_capacity and self.devices[position].allows_multiple
 
-    def amounts(self, plan: Plan, claim: Claim, position: int) -> Amounts | None:
+    def amounts(self, plan: RequestPlan, claim: Claim, position: int) -> Amounts | None:
         """What the request takes of the device's capacities; None if the device is not suitable at all.
 
         Raises `FatalError` if a selector fails or an amount cannot be computed.
@@ -108,11 +108,11 @@ class Problem:
             self._amounts[key] = amounts
             return amounts
 
-    def known_amounts(self, plan: Plan, position: int) -> Amounts | None:
+    def known_amounts(self, plan: RequestPlan, position: int) -> Amounts | None:
         """What was found when it was asked for last; None as well if that was never or failed."""
         return self._amounts.get((plan.number, position))
 
-    def _judge(self, plan: Plan, claim: Claim, device: Device) -> Amounts | None:
+    def _judge(self, plan: RequestPlan, claim: Claim, device: SliceDevice) -> Amounts | None:
         request = plan.request
         if not self._selectors.select(device, claim, request, plan.device_class):
             return None
@@ -147,7 +147,7 @@ class Planner:
     def _planned(self, problem: Problem, claim: Claim, numbers: Iterator[int]) -> PlannedClaim:
         constraints = self._constraints_of(claim)
         least = 0
-        plans: list[tuple[Plan, ...]] = []
+        plans: list[tuple[RequestPlan, ...]] = []
         for choice in claim.requests:
             self._check_choice(claim, choice)
             own = tuple(self._plan(problem, claim, request, next(numbers)) for request in choice.alternatives)
@@ -173,10 +173,10 @@ class Planner:
                 message = "requests for capacity need the feature DRAConsumableCapacity"
                 raise FatalError(claim.reference, f"{request.path}.capacity", message)
 
-    def _plan(self, problem: Problem, claim: Claim, request: Request, number: int) -> Plan:
+    def _plan(self, problem: Problem, claim: Claim, request: DeviceRequest, number: int) -> RequestPlan:
         self._check_request(claim, request)
         constraints = covering(self._constraints_of(claim), request)
-        plan = Plan(number, request, self._class(claim, request), request.count, None, constraints)
+        plan = RequestPlan(number, request, self._class(claim, request), request.count, None, constraints)
         match request.mode:
             case "ExactCount":
                 return plan
@@ -187,7 +187,7 @@ class Planner:
                 message = f'"{request.mode}" is not one of ExactCount, All'
                 raise FatalError(claim.reference, f"{request.path}.allocationMode", message)
 
-    def _check_request(self, claim: Claim, request: Request) -> None:
+    def _check_request(self, claim: Claim, request: DeviceRequest) -> None:
         if request.derives_attributes:
             message = "derived attributes need the feature DRADerivedAttributes"
             raise FatalError(claim.reference, f"{request.path}.derivedAttributes", message)
@@ -198,7 +198,7 @@ class Planner:
             message = "admin access needs the feature DRAAdminAccess"
             raise FatalError(claim.reference, f"{request.path}.adminAccess", message)
 
-    def _class(self, claim: Claim, request: Request) -> DeviceClass:
+    def _class(self, claim: Claim, request: DeviceRequest) -> DeviceClass:
         path = f"{request.path}.deviceClassName"
         if not request.class_name:
             raise FatalError(claim.reference, path, "no device class is named")
@@ -211,7 +211,7 @@ class Planner:
         return known
 
 
-def _all_devices(problem: Problem, claim: Claim, plan: Plan) -> tuple[int, ...]:
+def _all_devices(problem: Problem, claim: Claim, plan: RequestPlan) -> tuple[int, ...]:
     """The positions of all devices of the node that suit a plan, in use or not."""
     for pool in problem.pools:
         if not pool.usable:

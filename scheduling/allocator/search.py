@@ -30,12 +30,12 @@ from scheduling.allocator.claims import RESULTS_MAX
 from scheduling.allocator.interchange import Interchange
 from scheduling.allocator.lookahead import LookAhead
 from scheduling.allocator.placement import Placement
-from scheduling.allocator.problem import Plan, Problem
+from scheduling.allocator.problem import Problem, RequestPlan
 from scheduling.allocator.reading import GaveUp
 from scheduling.allocator.suitability import Suitability
 
 
-class Outcome(Enum):
+class SearchOutcome(Enum):
     """How a part of the search ended."""
 
     DONE = "everything from here on is placed"
@@ -43,7 +43,7 @@ class Outcome(Enum):
     LIMIT = "the claim would hold more devices than a claim can; other devices would not help, fewer might"
 
 
-_Step = Generator["_Step", Outcome, Outcome]
+_Step = Generator["_Step", SearchOutcome, SearchOutcome]
 
 PRUNE_AFTER: Final = 400
 """Steps after which pruning begins. An ordinary claim needs fewer, and pruning costs about 100 of them to set up."""
@@ -66,7 +66,7 @@ class Situation:
 
     index: int
     number: int
-    plan: Plan
+    plan: RequestPlan
     count: int
     start: int
     picture: Hashable
@@ -83,7 +83,7 @@ class Pruning:
     def __init__(self, problem: Problem, placement: Placement) -> None:
         """Look at every device for every plan once."""
         self._placement = placement
-        self._learned: dict[Situation, Outcome] = {}
+        self._learned: dict[Situation, SearchOutcome] = {}
         suitability = Suitability(problem)
         limited = any(
             sum(max(0, *(plan.wanted for plan in plans)) for plans in claim.plans) > RESULTS_MAX
@@ -93,21 +93,21 @@ class Pruning:
         self._interchange = Interchange(problem, suitability, limited)
         self._ahead = LookAhead(problem, placement, suitability, self._interchange.kinds)
 
-    def situation(self, index: int, number: int, plan: Plan, count: int, start: int) -> Situation:
+    def situation(self, index: int, number: int, plan: RequestPlan, count: int, start: int) -> Situation:
         """The present situation, about to place the `count`-th device of a plan on positions from `start` on."""
         picture = self._interchange.picture(self._placement, index, number, start)
         return Situation(index, number, plan, count, start, picture)
 
-    def answer(self, situation: Situation) -> Outcome | None:
+    def answer(self, situation: Situation) -> SearchOutcome | None:
         """How the search goes on from here, if that is known without going on."""
         known = self._learned.get(situation)
         if known is not None:
             return known
         if self._ahead.hopeless(situation.index, situation.number, situation.plan, situation.count, situation.start):
-            return Outcome.FAILED
+            return SearchOutcome.FAILED
         return None
 
-    def failing_with(self, index: int, number: int, plan: Plan, position: int) -> int:
+    def failing_with(self, index: int, number: int, plan: RequestPlan, position: int) -> int:
         """The devices that fail in a request's place because this one did, as a mask.
 
         A later device of its kind could only succeed with devices behind it; with those the earlier one would have.
@@ -117,7 +117,7 @@ class Pruning:
             return 0
         return self._interchange.mates(index, number, position)
 
-    def learn(self, situation: Situation, outcome: Outcome) -> None:
+    def learn(self, situation: Situation, outcome: SearchOutcome) -> None:
         """Remember that the search from this situation on failed, and how."""
         if self._learns and len(self._learned) < _LEARNED_MAX:
             self._learned[situation] = outcome
@@ -144,13 +144,13 @@ class Search:
         self._prune_after = prune_after
         self._pruning: Pruning | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchOutcome:
         """Place everything. After DONE `placement` and `chosen` (alternatives) hold the solution.
 
         LIMIT is only the answer if the first claim cannot stay within its limit. Raises `FatalError` and `GaveUp`.
         """
         stack = [self._claim(0)]
-        answer: Outcome | None = None
+        answer: SearchOutcome | None = None
         while stack:
             try:
                 stack.append(stack[-1].send(answer))  # type: ignore[arg-type] # None starts a generator
@@ -174,7 +174,7 @@ class Search:
     def _claim(self, index: int) -> _Step:
         if index == len(self._problem.claims):
             self._count_step()
-            return Outcome.DONE
+            return SearchOutcome.DONE
         return (yield self._request(index, 0))
 
     def _request(self, index: int, number: int) -> _Step:
@@ -182,7 +182,7 @@ class Search:
         if number == len(plans):
             self._count_step()
             outcome = yield self._claim(index + 1)
-            return Outcome.FAILED if outcome is Outcome.LIMIT else outcome
+            return SearchOutcome.FAILED if outcome is SearchOutcome.LIMIT else outcome
         alternatives = plans[number]
         if not alternatives[0].request.parent:
             return (yield self._devices(index, number, alternatives[0], 0, 0))
@@ -190,21 +190,21 @@ class Search:
         only_limits = True
         for choice, plan in enumerate(alternatives):
             outcome = yield self._devices(index, number, plan, 0, 0)
-            if outcome is Outcome.DONE:
+            if outcome is SearchOutcome.DONE:
                 self.chosen[index][number] = choice
                 return outcome
-            only_limits = only_limits and outcome is Outcome.LIMIT
-        return Outcome.LIMIT if only_limits else Outcome.FAILED
+            only_limits = only_limits and outcome is SearchOutcome.LIMIT
+        return SearchOutcome.LIMIT if only_limits else SearchOutcome.FAILED
 
-    def _devices(self, index: int, number: int, plan: Plan, count: int, start: int) -> _Step:
+    def _devices(self, index: int, number: int, plan: RequestPlan, count: int, start: int) -> _Step:
         """Place the devices of a plan from the `count`-th on, on positions from `start` on, and all that follows."""
         self._count_step()
         if plan.devices is not None and not plan.devices:
-            return Outcome.FAILED
+            return SearchOutcome.FAILED
         if count >= plan.wanted:
             return (yield self._request(index, number + 1))
         if plan.wanted - count > RESULTS_MAX - len(self.placement.placed[index]):
-            return Outcome.LIMIT
+            return SearchOutcome.LIMIT
         pruning = self._pruning
         if pruning is None or (plan.devices is not None and count):
             return (yield self._place(index, number, plan, count, start))
@@ -213,32 +213,32 @@ class Search:
         if known is not None:
             return known
         outcome = yield self._place(index, number, plan, count, start)
-        if outcome is not Outcome.DONE:
+        if outcome is not SearchOutcome.DONE:
             pruning.learn(situation, outcome)
         return outcome
 
-    def _place(self, index: int, number: int, plan: Plan, count: int, start: int) -> _Step:
+    def _place(self, index: int, number: int, plan: RequestPlan, count: int, start: int) -> _Step:
         if plan.devices is not None:
             return self._place_one_of_all(index, number, plan, count)
         return self._place_any(index, number, plan, count, start)
 
-    def _place_one_of_all(self, index: int, number: int, plan: Plan, count: int) -> _Step:
+    def _place_one_of_all(self, index: int, number: int, plan: RequestPlan, count: int) -> _Step:
         assert plan.devices is not None
         position = plan.devices[count]
         placement = self.placement
         claim = self._problem.claims[index].claim
         shared_by_admin = plan.request.admin_access and self._problem.shareable(position)
         if not shared_by_admin and placement.busy(index, plan) >> position & 1:
-            return Outcome.FAILED
+            return SearchOutcome.FAILED
         amounts = self._problem.amounts(plan, claim, position)
         if amounts is None or not placement.place(index, plan, position, amounts):
-            return Outcome.FAILED
+            return SearchOutcome.FAILED
         outcome = yield self._devices(index, number, plan, count + 1, 0)
-        if outcome is not Outcome.DONE:
+        if outcome is not SearchOutcome.DONE:
             placement.undo(index)
         return outcome
 
-    def _place_any(self, index: int, number: int, plan: Plan, count: int, start: int) -> _Step:
+    def _place_any(self, index: int, number: int, plan: RequestPlan, count: int, start: int) -> _Step:
         problem, placement = self._problem, self.placement
         claim = problem.claims[index].claim
         failing = 0
@@ -252,11 +252,11 @@ class Search:
                 self._refused += 1
                 continue
             outcome = yield self._devices(index, number, plan, count + 1, position + 1)
-            if outcome is Outcome.DONE:
+            if outcome is SearchOutcome.DONE:
                 return outcome
             placement.undo(index)
-            if outcome is Outcome.LIMIT:
+            if outcome is SearchOutcome.LIMIT:
                 return outcome
             if self._pruning is not None:
                 failing |= self._pruning.failing_with(index, number, plan, position)
-        return Outcome.FAILED
+        return SearchOutcome.FAILED

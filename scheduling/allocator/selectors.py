@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from scheduling.allocator.claims import Claim, DeviceClass, Request
+from scheduling.allocator.claims import Claim, DeviceClass, DeviceRequest
 from scheduling.allocator.pools import Features
 from scheduling.allocator.reading import FatalError, ObjectReference
-from scheduling.allocator.slices import Device
+from scheduling.allocator.slices import SliceDevice
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.environment import Features as CelFeatures
 from scheduling.cel.errors import CelError, CompileError, EvaluationError
@@ -23,7 +23,7 @@ from scheduling.cel.program import Program
 class SelectorError(FatalError):
     """A selector that cannot be compiled, or that failed on a device. `cause` says what and where in the expression."""
 
-    def __init__(self, owner: ObjectReference, field: str, cause: CelError, device: Device | None) -> None:
+    def __init__(self, owner: ObjectReference, field: str, cause: CelError, device: SliceDevice | None) -> None:
         kind = "does not compile" if device is None else f"fails on device {device.id}"
         hint = _hint(cause) if device is not None else ""
         super().__init__(owner, field, f"the expression {kind}: {cause}{hint}")
@@ -42,7 +42,7 @@ class Selectors:
         )
         self._known: dict[tuple[Program, Hashable], bool | EvaluationError] = {}
 
-    def select(self, device: Device, claim: Claim, request: Request, device_class: DeviceClass) -> bool:
+    def select(self, device: SliceDevice, claim: Claim, request: DeviceRequest, device_class: DeviceClass) -> bool:
         """Whether the device is selectable for the request, its own choice of nodes left aside.
 
         Raises `SelectorError`.
@@ -61,7 +61,7 @@ class Selectors:
         """The compiled expression. Raises `CompileError`."""
         return compile_expression(expression, self._cel)
 
-    def _holds(self, expression: str | None, device: Device, owner: ObjectReference, field: str) -> bool:
+    def _holds(self, expression: str | None, device: SliceDevice, owner: ObjectReference, field: str) -> bool:
         if expression is None:
             raise FatalError(owner, field, "the selector is not CEL; no other kind is known")
         try:
@@ -80,7 +80,7 @@ class Selectors:
         return outcome
 
 
-def _evaluate(program: Program, device: Device) -> bool | EvaluationError:
+def _evaluate(program: Program, device: SliceDevice) -> bool | EvaluationError:
     try:
         return program.evaluate(device.cel).result
     except EvaluationError as error:

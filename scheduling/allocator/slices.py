@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from scheduling.allocator import reading
-from scheduling.allocator.capacity import Capacity, read_capacity
+from scheduling.allocator.capacity import DeviceCapacity, read_capacity
 from scheduling.allocator.node_selection import Labels, Matcher, SelectorFault, node_matcher
 from scheduling.allocator.reading import FatalError, Object, ObjectReference
 from scheduling.cel.device import Device as CelDevice
@@ -182,10 +182,10 @@ class Slice:
         self.nodes = NodeChoice(owner, spec, "spec")
 
     @cached_property
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> tuple[SliceDevice, ...]:
         """The devices, in the slice's order."""
         entries = reading.objects(self.reference, self._spec, "devices", "spec.devices")
-        return tuple(Device(self, index, entry) for index, entry in enumerate(entries))
+        return tuple(SliceDevice(self, index, entry) for index, entry in enumerate(entries))
 
     @cached_property
     def counter_sets(self) -> tuple[tuple[str, Mapping[str, int]], ...]:
@@ -214,7 +214,7 @@ class Slice:
         return self.per_device is True and any(device.selects(node, labels) for device in self.devices)
 
 
-class Device:
+class SliceDevice:
     """One device of a slice."""
 
     def __init__(self, owner: Slice, index: int, entry: Object) -> None:
@@ -243,7 +243,7 @@ class Device:
         return read_attributes(self.slice.reference, self._entry, self.path)
 
     @cached_property
-    def capacity(self) -> Mapping[str, Capacity]:
+    def capacity(self) -> Mapping[str, DeviceCapacity]:
         """Capacity name, as written in the slice -> capacity."""
         return read_capacity(self.slice.reference, self._entry, self.path)
 

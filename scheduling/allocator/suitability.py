@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from scheduling.allocator.claims import untolerated
 from scheduling.allocator.constraints import lookup
 from scheduling.allocator.placement import Placement
-from scheduling.allocator.problem import Amounts, Plan, Problem
+from scheduling.allocator.problem import Amounts, Problem, RequestPlan
 from scheduling.allocator.reading import FatalError
 
 
@@ -44,11 +44,11 @@ class Suitability:
                         self._examine(index, plan)
                 constrained.update(number for plan in plans for number in plan.constraints)
 
-    def relevant(self, plan: Plan) -> int:
+    def relevant(self, plan: RequestPlan) -> int:
         """The devices that a plan can take or ask about."""
         return self.devices[plan.number] | self.failing.get(plan.number, 0)
 
-    def _examine(self, index: int, plan: Plan) -> None:
+    def _examine(self, index: int, plan: RequestPlan) -> None:
         """Ask about all devices, unless an equal request has done so.
 
         What plans take of shared devices is asked for again by those who count shares, so each plan must know it.
@@ -72,7 +72,7 @@ class Suitability:
             self.failing[plan.number] = failing
             self.fallible.add(plan.number)
 
-    def _ask(self, index: int, plan: Plan) -> tuple[int, int]:
+    def _ask(self, index: int, plan: RequestPlan) -> tuple[int, int]:
         """The devices that suit a plan, and those on which it fails."""
         problem = self._problem
         claim = problem.claims[index].claim
@@ -90,7 +90,7 @@ class Suitability:
                 suiting |= 1 << position
         return suiting, failing
 
-    def _ruled_out(self, index: int, plan: Plan, position: int) -> bool:
+    def _ruled_out(self, index: int, plan: RequestPlan, position: int) -> bool:
         problem = self._problem
         device = problem.devices[position]
         if device.consumes and not problem.features.partitionable_devices:
@@ -112,7 +112,7 @@ class Suitability:
             each.nanos + held.get(name, 0) <= device.capacity[name].value.nanos for name, each in amounts.items()
         )
 
-    def _examine_all(self, index: int, plan: Plan, devices: tuple[int, ...], unconstrained: bool) -> None:
+    def _examine_all(self, index: int, plan: RequestPlan, devices: tuple[int, ...], unconstrained: bool) -> None:
         """Find out whether a plan in mode All can be refused by a constraint, which is an error.
 
         It is one only if every device up to the refused one is free: one that is busy is an ordinary failure.
@@ -132,7 +132,7 @@ class Suitability:
         elif fitting < len(devices):
             self.devices[plan.number] = 0
 
-    def _tried_alone(self, index: int, plan: Plan, devices: tuple[int, ...]) -> tuple[int, bool]:
+    def _tried_alone(self, index: int, plan: RequestPlan, devices: tuple[int, ...]) -> tuple[int, bool]:
         """How many of its devices a plan in mode All gets with nothing else placed; whether an error stopped it."""
         problem = self._problem
         placement = Placement(problem)

@@ -48,7 +48,7 @@ _BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY.items()} | {0: ""}
 _SUFFIXES = "a suffix: n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e with an exponent"
 
 
-class Fault(Enum):
+class QuantityFault(Enum):
     """Why a text is no quantity."""
 
     SHAPE = f"it must be a number and, without a space, {_SUFFIXES}"
@@ -61,7 +61,7 @@ class Fault(Enum):
 class QuantityError(ValueError):
     """A text that is no quantity. `value` is the text, `fault` the kind of error."""
 
-    def __init__(self, value: str, fault: Fault) -> None:
+    def __init__(self, value: str, fault: QuantityFault) -> None:
         shown = value if len(value) <= 80 else value[:77] + "..."
         super().__init__(f'"{shown}" is no quantity: {fault.value}')
         self.value = value
@@ -216,19 +216,19 @@ def _remembered(text: str) -> Quantity:
 def _parsed(text: str) -> Quantity:
     match = _SHAPE.fullmatch(text)
     if match is None or not text:
-        raise QuantityError(text, Fault.SHAPE)
+        raise QuantityError(text, QuantityFault.SHAPE)
     if text == "0":
         return Quantity(0, 0, 0, False, Format.DECIMAL_SI, text)
     sign, zeros, whole, fraction, suffix = match.groups(default="")
     if len(whole) + len(fraction) > _MAX_DIGITS:
-        raise QuantityError(text, Fault.LENGTH)
+        raise QuantityError(text, QuantityFault.LENGTH)
     exponent, family = _suffix(text, suffix)
     number = whole or "0"
     narrow = _narrow(text, sign == "-", number, fraction, exponent=exponent, family=family)
     if narrow is not None:
         return narrow
     if not zeros + whole + fraction:
-        raise QuantityError(text, Fault.NUMBER)
+        raise QuantityError(text, QuantityFault.NUMBER)
     return _wide(text, sign == "-", _integer(number + fraction), len(fraction), exponent=exponent, family=family)
 
 
@@ -243,11 +243,11 @@ def of_json(value: object) -> Quantity:
         return parse(value.strip(_JSON_SPACE))
     if isinstance(value, bool) or not isinstance(value, int | float):
         shown = str(value) if isinstance(value, bool) else f"a {type(value).__name__}"
-        raise QuantityError(shown, Fault.SHAPE)
+        raise QuantityError(shown, QuantityFault.SHAPE)
     if isinstance(value, float):
         return parse(repr(value))
     if value.bit_length() > 4 * _MAX_DIGITS:
-        raise QuantityError("a whole number", Fault.LENGTH)
+        raise QuantityError("a whole number", QuantityFault.LENGTH)
     return parse(_digits(value))
 
 
@@ -272,12 +272,12 @@ def _suffix(text: str, suffix: str) -> tuple[int, Format]:
         return _BINARY[suffix], Format.BINARY_SI
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
-        raise QuantityError(text, Fault.SUFFIX)
+        raise QuantityError(text, QuantityFault.SUFFIX)
     digits = match[1].lstrip("+-").lstrip("0") or "0"
     exponent = int(digits) if len(digits) < 20 else _INT64_MAX + 1
     exponent = -exponent if match[1][0] == "-" else exponent
     if not _INT64_MIN <= exponent <= _INT64_MAX:
-        raise QuantityError(text, Fault.SUFFIX)
+        raise QuantityError(text, QuantityFault.SUFFIX)
     return (exponent + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT  # Kubernetes keeps the lowest 32 bits
 
 
@@ -296,7 +296,7 @@ def _narrow(text: str, negative: bool, whole: str, fraction: str, *, exponent: i
         keeps_text = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
     if scale > _MAX_EXPONENT:
         if magnitude:
-            raise QuantityError(text, Fault.EXPONENT)
+            raise QuantityError(text, QuantityFault.EXPONENT)
         scale = _MAX_EXPONENT
     unscaled = -magnitude if negative else magnitude
     return Quantity(unscaled * 10 ** (scale - _NANO), unscaled, scale, False, family, text if keeps_text else "")
@@ -313,7 +313,7 @@ def _wide(text: str, negative: bool, magnitude: int, places: int, *, exponent: i
         # A zero keeps its scale and hands it on to sums; kept within bounds here.
         return Quantity(0, 0, max(-1000, min(scale, _MAX_EXPONENT)), True, family)
     if scale > _MAX_EXPONENT:
-        raise QuantityError(text, Fault.EXPONENT)
+        raise QuantityError(text, QuantityFault.EXPONENT)
     nanos = _divide_away(magnitude, _NANO - scale) if scale < _NANO else magnitude * 10 ** (scale - _NANO)
     unscaled, scale = nanos, _NANO
     if family is Format.BINARY_SI and nanos > _INT64_MAX * 10**9:

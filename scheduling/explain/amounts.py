@@ -9,28 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduling.allocator.allocated import Availability, CounterKey
-from scheduling.allocator.capacity import Capacity, CapacityFault, Unsuitable, consumption
-from scheduling.allocator.claims import Request
+from scheduling.allocator.capacity import CapacityFault, DeviceCapacity, Unsuitable, consumption
+from scheduling.allocator.claims import DeviceRequest
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.slices import Device, PoolID
+from scheduling.allocator.slices import PoolID, SliceDevice
 from scheduling.api.quantities import Format, from_int, of_json, parse
 from scheduling.explain.cluster import Cluster
 from scheduling.explain.obstacles import (
     CapacityExhausted,
     CapacityUnfit,
+    ClaimHolder,
     CounterExhausted,
-    Holder,
     Obstacle,
     Usage,
 )
 
 
-def shares(device: Device, cluster: Cluster) -> bool:
+def shares(device: SliceDevice, cluster: Cluster) -> bool:
     """Whether several claims can have the device at the same time."""
     return device.allows_multiple and cluster.features.consumable_capacity
 
 
-def capacity_unfit(request: Request, device: Device, name: str, cluster: Cluster) -> Obstacle | None:
+def capacity_unfit(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> Obstacle | None:
     """A capacity of which the device can never give what is asked, even with nothing in use."""
     if not cluster.features.consumable_capacity:
         return None
@@ -50,7 +50,7 @@ def capacity_unfit(request: Request, device: Device, name: str, cluster: Cluster
     return None
 
 
-def _policy(capacity: Capacity) -> str:
+def _policy(capacity: DeviceCapacity) -> str:
     """What the device's policy allows, in words."""
     policy = capacity.policy
     if policy is None:
@@ -67,7 +67,7 @@ def _policy(capacity: Capacity) -> str:
     return f"the device gives shares of {', '.join(value.text for value in policy.values)}"
 
 
-def capacity_exhausted(request: Request, device: Device, name: str, cluster: Cluster) -> Iterator[Obstacle]:
+def capacity_exhausted(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> Iterator[Obstacle]:
     """The capacities of which too little is left for a share; of a device that is not ``capacity_unfit``."""
     if not cluster.features.consumable_capacity:
         return
@@ -85,13 +85,13 @@ def capacity_exhausted(request: Request, device: Device, name: str, cluster: Clu
         yield CapacityExhausted((name,), 1, capacity, *amounts, tuple(_capacity_users(device, capacity, cluster)))
 
 
-def _capacity_users(device: Device, capacity: str, cluster: Cluster) -> Iterator[Usage]:
+def _capacity_users(device: SliceDevice, capacity: str, cluster: Cluster) -> Iterator[Usage]:
     for holding in cluster.holdings.get(device.id, ()):
         if capacity in holding.consumed:
             yield Usage(device.name, of_json(holding.consumed[capacity]).text, holding.holder)
 
 
-class Counters:
+class SharedCounters:
     """The shared counters of pools, worked out once for all devices that draw on them."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -100,7 +100,7 @@ class Counters:
         self._availability = Availability(cluster.allocated)
         self._users: dict[tuple[PoolID, CounterKey], tuple[Usage, ...]] = {}
 
-    def exhausted(self, device: Device, name: str, pool: Pool) -> Iterator[Obstacle]:
+    def exhausted(self, device: SliceDevice, name: str, pool: Pool) -> Iterator[Obstacle]:
         """The counters of which too little is left for the device, or which are overdrawn already."""
         in_shares = shares(device, self._cluster) and device.id in self._cluster.allocated.partly
         if not device.consumed or in_shares:
@@ -129,7 +129,7 @@ def counter_users(pool: Pool, counter: CounterKey, cluster: Cluster) -> Iterator
             amount = device.consumed.get(counter, 0) if device.id in cluster.allocated.anyhow else 0
             if amount:
                 holders = [holding.holder for holding in cluster.holdings.get(device.id, ())]
-                yield Usage(device.name, _text(amount, amount), holders[0] if holders else Holder(""))
+                yield Usage(device.name, _text(amount, amount), holders[0] if holders else ClaimHolder(""))
 
 
 _MEBI = 10**9 << 20

@@ -22,7 +22,7 @@ from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.pools import Features, SliceIndex
 from scheduling.allocator.slices import DeviceID
 from scheduling.cel.environment import Features as CelFeatures
-from scheduling.explain.obstacles import Holder
+from scheduling.explain.obstacles import ClaimHolder
 from scheduling.explain.state import State, name_of, namespace_of, objects_at
 
 SINCE = {
@@ -122,17 +122,17 @@ def _taints(rules: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class DeviceHolding:
     """One entry of a claim's allocation; ``consumed``: capacity that a share takes, as written."""
 
-    holder: Holder
+    holder: ClaimHolder
     shared: bool
     consumed: Mapping[str, object]
 
 
-def holdings(claims: Iterable[JsonObject]) -> dict[DeviceID, tuple[Holding, ...]]:
+def holdings(claims: Iterable[JsonObject]) -> dict[DeviceID, tuple[DeviceHolding, ...]]:
     """Every device in use with its holders. Admin access holds nothing."""
-    found: dict[DeviceID, list[Holding]] = defaultdict(list)
+    found: dict[DeviceID, list[DeviceHolding]] = defaultdict(list)
     for claim in claims:
         results = objects_at(claim, "status", "allocation", "devices", "results")
         if not results:
@@ -143,16 +143,16 @@ def holdings(claims: Iterable[JsonObject]) -> dict[DeviceID, tuple[Holding, ...]
                 continue
             device = DeviceID(*(text_at(result, part) for part in ("driver", "pool", "device")))
             consumed = object_at(result, "consumedCapacity")
-            found[device].append(Holding(holder, bool(text_at(result, "shareID")), consumed))
+            found[device].append(DeviceHolding(holder, bool(text_at(result, "shareID")), consumed))
     return {device: tuple(each) for device, each in found.items()}
 
 
-def holder_of(claim: JsonObject) -> Holder:
+def holder_of(claim: JsonObject) -> ClaimHolder:
     """The claim as a holder."""
     namespace = namespace_of(claim)
     users = objects_at(claim, "status", "reservedFor")
     pods = tuple(f"{namespace}/{text_at(user, 'name')}" for user in users if text_at(user, "resource") == "pods")
-    return Holder(f"{namespace}/{name_of(claim)}", pods)
+    return ClaimHolder(f"{namespace}/{name_of(claim)}", pods)
 
 
 Patience = Callable[[bool], Callable[[], bool]]
@@ -167,7 +167,7 @@ class Cluster:
     classes: Mapping[str, JsonObject]
     allocated: AllocatedState
     features: Features = field(default_factory=Features)
-    holdings: Mapping[DeviceID, tuple[Holding, ...]] = field(default_factory=dict)
+    holdings: Mapping[DeviceID, tuple[DeviceHolding, ...]] = field(default_factory=dict)
     rules: Mapping[TaintOf, str] = field(default_factory=dict)
     patience: Patience | None = None
 

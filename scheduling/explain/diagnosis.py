@@ -17,30 +17,30 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from kube.bodies import JsonObject, text_at
-from scheduling.allocator.claims import RESULTS_MAX, Claim, Request, RequestChoice
+from scheduling.allocator.claims import RESULTS_MAX, Claim, DeviceRequest, RequestChoice
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.pools import Pool, gather_pools, node_identity
 from scheduling.allocator.reading import AllocationError, FatalError, GaveUp
 from scheduling.allocator.selectors import SelectorError
-from scheduling.allocator.slices import Device, PoolID
+from scheduling.allocator.slices import PoolID, SliceDevice
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.environment import Features as CelFeatures
 from scheduling.cel.errors import CompileError, EvaluationError
 from scheduling.cel.library.regex import MissingLibrary
 from scheduling.explain.cluster import Cluster
-from scheduling.explain.judge import Claims, Judge, Part, constraints_of, only_alternative, reduced, requests_of
+from scheduling.explain.judge import Claims, NodeJudge, Part, constraints_of, only_alternative, reduced, requests_of
 from scheduling.explain.obstacles import (
     AllNeedsPools,
     ClassMissing,
     ConditionFalse,
     NoDevices,
+    ObjectRefused,
     Obstacle,
     PoolIncomplete,
     PoolInvalid,
     PoolOutdated,
-    Refused,
     SearchEnded,
-    Source,
+    SelectorSource,
     TooMany,
 )
 from scheduling.explain.placing import placements, shared, title_of
@@ -48,7 +48,7 @@ from scheduling.explain.remedies import remedies
 from scheduling.explain.screening import Screened, broken, devices_for, refusal, screen, unreadable
 from scheduling.explain.state import ExplainError
 from scheduling.explain.together import Core, not_together, of_core, refused_by, smallest
-from scheduling.explain.verdict import NodeFinding, Outcome, Remedy, RequestFinding
+from scheduling.explain.verdict import NodeFinding, NodeOutcome, Remedy, RequestFinding
 
 Cures = Callable[[], tuple[Remedy, ...]]
 """Finds the changes that help."""
@@ -61,7 +61,7 @@ class NodeSupply:
     name: str
     labels: Labels
     pools: Sequence[Pool]
-    devices: tuple[Device, ...]
+    devices: tuple[SliceDevice, ...]
 
 
 def diagnose(claims: Claims, node: JsonObject, cluster: Cluster, *, remedy: bool = True) -> NodeFinding:
@@ -76,20 +76,20 @@ def examine(claims: Claims, node: JsonObject, cluster: Cluster) -> tuple[NodeFin
     Never raises for what is wrong with the objects.
     """
     name, labels = node_identity(node)
-    judge = Judge(node, cluster)
+    judge = NodeJudge(node, cluster)
     answer = judge.ask(claims)
     try:
         pools = gather_pools(node, cluster.index, cluster.features)
         if answer.results is not None:
             devices = {device.id: device for pool in pools for device in pool.devices}
             placed = tuple(placements(claims, answer.results, devices))
-            return NodeFinding(name, Outcome.FITS, placed, tuple(shared(claims, placed, devices))), _none
+            return NodeFinding(name, NodeOutcome.FITS, placed, tuple(shared(claims, placed, devices))), _none
         ground = NodeSupply(name, labels, pools, devices_for(name, labels, pools))
         if isinstance(answer.error, FatalError):
             return _refused(claims, ground, cluster, answer.error), _none
         return _Blocked(claims, ground, cluster, judge).finding(answer.error)
     except FatalError as error:
-        return NodeFinding(name, Outcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),)), _none
+        return NodeFinding(name, NodeOutcome.ERROR, obstacles=(told(error, claims, cluster.cel_features),)), _none
 
 
 def _none() -> tuple[Remedy, ...]:
@@ -113,13 +113,13 @@ def _refused(claims: Claims, ground: NodeSupply, cluster: Cluster, error: FatalE
                 for j, choice in enumerate(facts[number].requests)
             }
             obstacles = (refused_by(facts, (number, int(found.group(1))), screened),)
-    return NodeFinding(ground.name, Outcome.ERROR, obstacles=obstacles)
+    return NodeFinding(ground.name, NodeOutcome.ERROR, obstacles=obstacles)
 
 
 class _Blocked:
     """A node on which the allocator found nothing."""
 
-    def __init__(self, claims: Claims, ground: NodeSupply, cluster: Cluster, judge: Judge) -> None:
+    def __init__(self, claims: Claims, ground: NodeSupply, cluster: Cluster, judge: NodeJudge) -> None:
         self._claims = claims
         self._facts = [Claim(claim) for claim in claims]
         self._ground = ground
@@ -132,14 +132,14 @@ class _Blocked:
         parts = requests_of(self._claims)
         alone = self._impossible_alone(parts, known=not isinstance(error, GaveUp))
         if isinstance(error, GaveUp) and not alone:
-            return NodeFinding(name, Outcome.UNKNOWN, obstacles=(SearchEnded(error.message),)), _none
+            return NodeFinding(name, NodeOutcome.UNKNOWN, obstacles=(SearchEnded(error.message),)), _none
         core = None if alone else smallest(self._claims, self._judge.possible)
         blamed = alone or list(core.requests if core is not None else parts)
         screened = {part: self._screened(part) for part in blamed}
         together = [] if core is None else list(of_core(self._facts, core, screened))
         faults = self._faults([self._choice(part) for part in blamed])
         requests = tuple(each for part in blamed for each in self._requests(part, screened[part], core))
-        blocked = NodeFinding(name, Outcome.BLOCKED, obstacles=(*faults, *together), requests=requests)
+        blocked = NodeFinding(name, NodeOutcome.BLOCKED, obstacles=(*faults, *together), requests=requests)
         return blocked, lambda: tuple(remedies(self._claims, screened, core, self._judge))
 
     def _impossible_alone(self, parts: Sequence[Part], *, known: bool) -> list[Part]:
@@ -151,13 +151,13 @@ class _Blocked:
     def _choice(self, part: Part) -> RequestChoice:
         return self._facts[part[0]].requests[part[1]]
 
-    def _screened(self, part: Part) -> list[tuple[Request, Screened]]:
+    def _screened(self, part: Part) -> list[tuple[DeviceRequest, Screened]]:
         ground = self._ground
         alternatives = self._choice(part).alternatives
         return [(one, screen(one, ground.devices, ground.pools, self._cluster)) for one in alternatives]
 
     def _requests(
-        self, part: Part, screened: Sequence[tuple[Request, Screened]], core: Core | None
+        self, part: Part, screened: Sequence[tuple[DeviceRequest, Screened]], core: Core | None
     ) -> Iterator[RequestFinding]:
         for number, (request, seen) in enumerate(screened):
             wanted = None if request.mode == "All" else request.count
@@ -194,7 +194,7 @@ class _Blocked:
             if not any_pool:
                 yield NoDevices(tuple(drivers))
 
-    def _could_serve(self, device: Device, request: Request) -> bool:
+    def _could_serve(self, device: SliceDevice, request: DeviceRequest) -> bool:
         against = refusal(request, device, device.name, self._cluster)
         return against is None or not against.foreign
 
@@ -244,7 +244,7 @@ def newest(pool: PoolID, cluster: Cluster) -> int:
     return max((each.generation for each in cluster.index.of_pool(pool)), default=0)
 
 
-def present(pool: PoolID, name: str, labels: Labels, cluster: Cluster) -> list[Device]:
+def present(pool: PoolID, name: str, labels: Labels, cluster: Cluster) -> list[SliceDevice]:
     """The devices for this node in what is there of a pool's newest generation."""
     generation = newest(pool, cluster)
     slices = [one for one in cluster.index.of_pool(pool) if one.generation == generation and one.selects(name, labels)]
@@ -260,17 +260,17 @@ def told(error: AllocationError, claims: Sequence[JsonObject], features: CelFeat
         if error.cause.message == _LIBRARY:
             raise ExplainError(_LIBRARY)
         return _selector(error, claims, features)
-    return Refused(str(error.object), error.field, error.message)
+    return ObjectRefused(str(error.object), error.field, error.message)
 
 
 def _selector(error: SelectorError, claims: Sequence[JsonObject], features: CelFeatures) -> Obstacle:
     found = _INDEX.search(error.field)
     index = int(found.group(1)) if found else 0
     if error.object.kind == "DeviceClass":
-        source = Source("class", error.object.name, index)
+        source = SelectorSource("class", error.object.name, index)
     else:
         claim = f"{error.object.namespace or 'default'}/{error.object.name}" if len(claims) > 1 else ""
-        source = Source("request", _request_name(error, claims), index, claim)
+        source = SelectorSource("request", _request_name(error, claims), index, claim)
     cause = error.cause
     if isinstance(cause, CompileError):
         return unreadable(source, cause)

@@ -144,7 +144,7 @@ def _constraints(claim: JsonObject) -> tuple[JsonObject, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AllocatorAnswer:
     """``results``: an allocation for each claim, None where there is none; ``error`` where the allocator ended so."""
 
     results: Sequence[Object] | None
@@ -163,7 +163,7 @@ class Answer:
         return self.results is None and not isinstance(self.error, GaveUp)
 
 
-class Judge:
+class NodeJudge:
     """The allocator for one node."""
 
     def __init__(self, node: JsonObject, cluster: Cluster) -> None:
@@ -177,7 +177,7 @@ class Judge:
         claims: Claims,
         allocated: AllocatedState | None = None,
         classes: Mapping[str, JsonObject] | None = None,
-    ) -> Answer:
+    ) -> AllocatorAnswer:
         """The allocator's answer for these claims, with other holdings or other classes where they are given."""
         cluster = self._cluster
         give_up = None if cluster.patience is None else cluster.patience(self.calls > 0)
@@ -191,9 +191,9 @@ class Judge:
             give_up=give_up,
         )
         try:
-            return Answer(allocator.allocate(self.node))
+            return AllocatorAnswer(allocator.allocate(self.node))
         except (FatalError, NodeError, GaveUp) as error:
-            return Answer(None, error)
+            return AllocatorAnswer(None, error)
 
     def possible(self, claims: Claims) -> bool | None:
         """Whether these claims fit."""

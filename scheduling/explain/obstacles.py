@@ -16,7 +16,7 @@ NAMES = {"names": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ClaimHolder:
     """Who has a device: a claim as ``namespace/name``, and the pods that it is reserved for. Empty where unknown."""
 
     claim: str
@@ -24,7 +24,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SelectorSource:
     """Where a selector stands: ``kind`` is ``class`` or ``request``, then its name and its number in the list.
 
     ``claim``: the request's, where several claims were to be allocated and nothing else says whose it is.
@@ -37,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ReadValue:
     """What an expression read: the path as it is written, and the value as a person would write it, None if absent."""
 
     path: str
@@ -68,7 +68,7 @@ class SelectorUnreadable(Obstacle):
     """An expression does not compile; ``line`` and ``column`` count from 1, 0 where no place is known."""
 
     kind: ClassVar[str] = "selector-unreadable"
-    source: Source
+    source: SelectorSource
     expression: str
     message: str
     line: int = 0
@@ -83,7 +83,7 @@ class SelectorBroken(Obstacle):
     """
 
     kind: ClassVar[str] = "selector-broken"
-    source: Source
+    source: SelectorSource
     expression: str
     condition: str
     message: str
@@ -113,7 +113,7 @@ class FeatureOff(Obstacle):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(Obstacle):
+class ObjectRefused(Obstacle):
     """The allocator refuses the objects as they are: which object, which field of it, and the allocator's words."""
 
     kind: ClassVar[str] = "refused"
@@ -224,9 +224,9 @@ class ConditionFalse(OfDevices):
     """A condition of a selector is false. ``others``: how many further conditions are false on the same devices."""
 
     kind: ClassVar[str] = "selector-false"
-    source: Source
+    source: SelectorSource
     condition: str
-    values: tuple[Value, ...] = ()
+    values: tuple[ReadValue, ...] = ()
     others: int = 0
 
 
@@ -235,7 +235,7 @@ class Held(OfDevices):
     """Allocated to other claims: ``holders`` are in the order of ``devices``."""
 
     kind: ClassVar[str] = "held"
-    holders: tuple[Holder, ...] = field(metadata=NAMES)
+    holders: tuple[ClaimHolder, ...] = field(metadata=NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +262,7 @@ class Usage:
 
     device: str = field(metadata=NAMES)
     amount: str
-    holder: Holder = field(metadata=NAMES)
+    holder: ClaimHolder = field(metadata=NAMES)
 
 
 @dataclass(frozen=True, slots=True)

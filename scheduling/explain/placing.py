@@ -9,11 +9,11 @@ from kube.bodies import JsonObject
 from scheduling.allocator.claims import Claim
 from scheduling.allocator.constraints import as_values, lookup
 from scheduling.allocator.reading import Object
-from scheduling.allocator.slices import Device, DeviceID
+from scheduling.allocator.slices import DeviceID, SliceDevice
 from scheduling.api.quantities import of_json
-from scheduling.explain.obstacles import Value
+from scheduling.explain.obstacles import ReadValue
 from scheduling.explain.state import name_of, namespace_of
-from scheduling.explain.verdict import Placement, Shared
+from scheduling.explain.verdict import PlacedDevice, SharedAttributes
 
 
 def written(attribute: Object) -> str | None:
@@ -27,7 +27,7 @@ def written(attribute: Object) -> str | None:
     return f"[{', '.join(texts)}]" if is_list else texts[0]
 
 
-def value_of(device: Device, name: str) -> str | None:
+def value_of(device: SliceDevice, name: str) -> str | None:
     """The value of the attribute with that full name, None where the device has none."""
     attribute = lookup(device, name)
     return None if attribute is None else written(attribute)
@@ -45,14 +45,14 @@ def title_of(claim: JsonObject) -> str:
 
 
 def placements(
-    claims: Sequence[JsonObject], results: Sequence[Object], devices: Mapping[DeviceID, Device]
-) -> Iterator[Placement]:
+    claims: Sequence[JsonObject], results: Sequence[Object], devices: Mapping[DeviceID, SliceDevice]
+) -> Iterator[PlacedDevice]:
     """Every device of an allocation; ``devices`` are those of the node."""
     for claim, result in zip(claims, results, strict=True):
         for each in result["devices"].get("results") or ():
             device = DeviceID(each["driver"], each["pool"], each["device"])
             consumed = each.get("consumedCapacity") or {}
-            yield Placement(
+            yield PlacedDevice(
                 claim=title_of(claim),
                 request=each["request"],
                 driver=device.driver,
@@ -61,19 +61,19 @@ def placements(
                 admin=bool(each.get("adminAccess")),
                 shared=bool(each.get("shareID")),
                 network=not _bound(devices.get(device)),
-                consumed=tuple(Value(name, of_json(amount).text) for name, amount in sorted(consumed.items())),
+                consumed=tuple(ReadValue(name, of_json(amount).text) for name, amount in sorted(consumed.items())),
                 conditions=tuple(each.get("bindingConditions") or ()),
             )
 
 
-def _bound(device: Device | None) -> bool:
+def _bound(device: SliceDevice | None) -> bool:
     """Whether a device is of one node alone."""
     return device is None or bool(device.slice.nodes.name or device.nodes.name or device.binds_to_node)
 
 
 def shared(
-    claims: Sequence[JsonObject], placed: Sequence[Placement], devices: Mapping[DeviceID, Device]
-) -> Iterator[Shared]:
+    claims: Sequence[JsonObject], placed: Sequence[PlacedDevice], devices: Mapping[DeviceID, SliceDevice]
+) -> Iterator[SharedAttributes]:
     """For every claim with several devices: the values that all of them have, the most telling first."""
     for claim in claims:
         mine = [one for one in placed if one.claim == title_of(claim)]
@@ -98,10 +98,10 @@ def shared(
             key=lambda name: (rank(name), name),
         )
         if told:
-            yield Shared(title_of(claim), tuple(Value(name, common[name]) for name in told[:MOST]))
+            yield SharedAttributes(title_of(claim), tuple(ReadValue(name, common[name]) for name in told[:MOST]))
 
 
-def _attributes(device: Device) -> dict[str, str]:
+def _attributes(device: SliceDevice) -> dict[str, str]:
     """Values by full name."""
     driver = device.id.driver
     return {

@@ -13,7 +13,7 @@ from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.claims import Claim
 from scheduling.explain.judge import (
     Claims,
-    Judge,
+    NodeJudge,
     Part,
     constraints_of,
     reduced,
@@ -26,13 +26,13 @@ from scheduling.explain.judge import (
 from scheduling.explain.obstacles import ConditionFalse, Tainted
 from scheduling.explain.placing import title_of
 from scheduling.explain.together import Core, Screenings
-from scheduling.explain.verdict import Change, Remedy
+from scheduling.explain.verdict import Remedy, RemedyKind
 
 _NOTHING = AllocatedState()
 EVERY_REQUEST = "every request"
 
 
-def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: Judge) -> Iterator[Remedy]:
+def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: NodeJudge) -> Iterator[Remedy]:
     """Changes that help, in the order in which they are to be thought of."""
     found_any = False
     for remedy in (*_waiting(claims, screened, judge), *_fewer(claims, screened, judge)):
@@ -44,23 +44,23 @@ def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: Jud
     yield from _without_selector(claims, screened, judge)
 
 
-def _waiting(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
+def _waiting(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator[Remedy]:
     """Others end, or taints are tolerated: those that are told, or where that is not enough all, in every request."""
     in_use = judge.in_use()
     free = in_use and judge.ask(claims, allocated=_NOTHING).fits
     if free:
-        yield Remedy(Change.FREE)
+        yield Remedy(RemedyKind.FREE)
     told = _told_tolerations(claims, screened)
     if told is None:
         return
     ways = ((told, ""), (tolerant(claims), EVERY_REQUEST))
     for changed, what in ways:
         if judge.possible(changed):
-            yield Remedy(Change.TOLERATE, what)
+            yield Remedy(RemedyKind.TOLERATE, what)
             return
     for changed, what in ways if in_use and not free else ():
         if judge.ask(changed, allocated=_NOTHING).fits:
-            yield Remedy(Change.FREE_AND_TOLERATE, what)
+            yield Remedy(RemedyKind.FREE_AND_TOLERATE, what)
             return
 
 
@@ -77,7 +77,7 @@ def _told_tolerations(claims: Claims, screened: Screenings) -> Claims | None:
     return claims
 
 
-def _fewer(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
+def _fewer(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator[Remedy]:
     """A smaller count in one request; a request in alternatives has no count of its own."""
     for part, seen in screened.items():
         request, one = seen[0]
@@ -92,10 +92,10 @@ def _fewer(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remed
                 high = middle - 1
         if low:
             what = f'request "{request.name}"{_of_claim(claims, part)}'
-            yield Remedy(Change.FEWER, what, low, title_of(claims[part[0]]), request.name)
+            yield Remedy(RemedyKind.FEWER, what, low, title_of(claims[part[0]]), request.name)
 
 
-def _without_constraint(claims: Claims, core: Core | None, judge: Judge) -> Iterator[Remedy]:
+def _without_constraint(claims: Claims, core: Core | None, judge: NodeJudge) -> Iterator[Remedy]:
     if core is None:
         return
     for part in core.constraints:
@@ -105,10 +105,10 @@ def _without_constraint(claims: Claims, core: Core | None, judge: Judge) -> Iter
             kind = "matchAttribute" if rule.match_attribute is not None else "distinctAttribute"
             name = rule.match_attribute or rule.distinct_attribute
             what = f"constraint {part[1] + 1} ({kind} {name}){_of_claim(claims, part)}"
-            yield Remedy(Change.NO_CONSTRAINT, what, claim=title_of(claims[part[0]]), index=part[1])
+            yield Remedy(RemedyKind.NO_CONSTRAINT, what, claim=title_of(claims[part[0]]), index=part[1])
 
 
-def _without_selector(claims: Claims, screened: Screenings, judge: Judge) -> Iterator[Remedy]:
+def _without_selector(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator[Remedy]:
     """One of a request's own selectors; a class is often not the asker's to change."""
     for part, seen in screened.items():
         request, one = seen[0]
@@ -122,7 +122,7 @@ def _without_selector(claims: Claims, screened: Screenings, judge: Judge) -> Ite
         for index in sorted(failing):
             if judge.possible(without_selector(claims, part, index)):
                 what = f'selector {index + 1} of request "{request.name}"{_of_claim(claims, part)}'
-                yield Remedy(Change.NO_SELECTOR, what, 0, title_of(claims[part[0]]), request.name, index)
+                yield Remedy(RemedyKind.NO_SELECTOR, what, 0, title_of(claims[part[0]]), request.name, index)
 
 
 def _of_claim(claims: Claims, part: Part) -> str:

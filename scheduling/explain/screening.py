@@ -16,28 +16,28 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kube.bodies import text_at
-from scheduling.allocator.claims import Request, untolerated
+from scheduling.allocator.claims import DeviceRequest, untolerated
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.slices import Device, DeviceID, Taint
+from scheduling.allocator.slices import DeviceID, SliceDevice, Taint
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError, EvaluationError
 from scheduling.cel.program import Condition, Missing, Read
-from scheduling.explain.amounts import Counters, capacity_exhausted, capacity_unfit
+from scheduling.explain.amounts import SharedCounters, capacity_exhausted, capacity_unfit
 from scheduling.explain.cluster import SINCE, Cluster, TaintOf
 from scheduling.explain.obstacles import (
     CapacityExhausted,
+    ClaimHolder,
     ConditionFalse,
     CounterExhausted,
     FeatureOff,
     Held,
-    Holder,
     Obstacle,
     OfDevices,
+    ReadValue,
     SelectorBroken,
+    SelectorSource,
     SelectorUnreadable,
-    Source,
     Tainted,
-    Value,
 )
 from scheduling.explain.state import objects_at
 from scheduling.explain.verdict import gist
@@ -50,7 +50,7 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class DeviceRefusal:
     """``foreign``: the selector is about another driver's devices. ``missed``: how many conditions are false."""
 
     obstacle: Obstacle
@@ -58,54 +58,54 @@ class Refusal:
     missed: int = 1
 
 
-def expressions(request: Request, cluster: Cluster) -> list[tuple[Source, str]]:
+def expressions(request: DeviceRequest, cluster: Cluster) -> list[tuple[SelectorSource, str]]:
     """The selectors of a request with those of its class first; none of a class that is missing."""
     body = cluster.classes.get(request.class_name, {})
     of_class = [text_at(each, "cel", "expression") for each in objects_at(body, "spec", "selectors")]
     return [
-        *((Source("class", request.class_name, i), each) for i, each in enumerate(of_class)),
-        *((Source("request", request.name, i), each or "") for i, each in enumerate(request.selectors)),
+        *((SelectorSource("class", request.class_name, i), each) for i, each in enumerate(of_class)),
+        *((SelectorSource("request", request.name, i), each or "") for i, each in enumerate(request.selectors)),
     ]
 
 
-def refusal(request: Request, device: Device, name: str, cluster: Cluster) -> Refusal | None:
+def refusal(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> DeviceRefusal | None:
     """Why the selectors refuse a device, None where all are true. ``name``: what the device is called."""
     for source, expression in expressions(request, cluster):
         try:
             program = compile_expression(expression, cluster.cel_features)
         except CompileError as error:
-            return Refusal(unreadable(source, error))
+            return DeviceRefusal(unreadable(source, error))
         try:
             if program.evaluate(device.cel).result:
                 continue
         except EvaluationError as error:
-            return Refusal(broken(source, error, program.account(device.cel), name))
+            return DeviceRefusal(broken(source, error, program.account(device.cel), name))
         return _false(source, expression, program.account(device.cel), name)
     return None
 
 
-def unreadable(source: Source, error: CompileError) -> SelectorUnreadable:
+def unreadable(source: SelectorSource, error: CompileError) -> SelectorUnreadable:
     """A compile error as an obstacle."""
     line, column = (error.place.line, error.place.column + 1) if error.place is not None else (0, 0)
     return SelectorUnreadable(source, error.expression, error.message, line, column)
 
 
-def broken(source: Source, error: EvaluationError, account: Sequence[Condition], name: str) -> SelectorBroken:
+def broken(source: SelectorSource, error: EvaluationError, account: Sequence[Condition], name: str) -> SelectorBroken:
     """A run-time error as an obstacle."""
     within = next((each.text for each in account if isinstance(each.outcome, EvaluationError)), error.expression)
     line, column = (error.place.line, error.place.column + 1) if error.place is not None else (0, 0)
     return SelectorBroken(source, error.expression, within, error.message, line, column, (name,), 1)
 
 
-def _false(source: Source, expression: str, account: Sequence[Condition], name: str) -> Refusal:
+def _false(source: SelectorSource, expression: str, account: Sequence[Condition], name: str) -> DeviceRefusal:
     false = [each for each in account if each.outcome is False]
     if not false:
         # Conditions evaluated one by one need not show what the whole does; then the whole is told.
-        return Refusal(ConditionFalse((name,), 1, source, expression))
+        return DeviceRefusal(ConditionFalse((name,), 1, source, expression))
     first = false[0]
     foreign = all(read.path == DRIVER for read in first.reads) and bool(first.reads)
-    values = tuple(dict.fromkeys(Value(read.path, shown(read)) for read in first.reads))
-    return Refusal(
+    values = tuple(dict.fromkeys(ReadValue(read.path, shown(read)) for read in first.reads))
+    return DeviceRefusal(
         ConditionFalse((name,), 1, source, first.text, values, len(false) - 1),
         foreign=foreign,
         missed=sum(each.outcome is not True for each in account),
@@ -131,13 +131,13 @@ def _written(value: object) -> str:
 class Screened:
     """``devices``: those the request is about; ``suitable``: let through by selectors; ``usable``: nothing against."""
 
-    devices: tuple[Device, ...]
-    suitable: tuple[Device, ...]
-    usable: tuple[Device, ...]
+    devices: tuple[SliceDevice, ...]
+    suitable: tuple[SliceDevice, ...]
+    usable: tuple[SliceDevice, ...]
     obstacles: tuple[Obstacle, ...]
 
 
-def devices_for(node: str, labels: Mapping[str, str], pools: Iterable[Pool]) -> tuple[Device, ...]:
+def devices_for(node: str, labels: Mapping[str, str], pools: Iterable[Pool]) -> tuple[SliceDevice, ...]:
     """The devices of usable pools that are for this node."""
     return tuple(
         device
@@ -148,20 +148,20 @@ def devices_for(node: str, labels: Mapping[str, str], pools: Iterable[Pool]) -> 
     )
 
 
-def names_of(devices: Sequence[Device]) -> dict[DeviceID, str]:
+def names_of(devices: Sequence[SliceDevice]) -> dict[DeviceID, str]:
     """What devices are called: by their own names, or in full where two of the node have the same."""
     count = Counter(device.name for device in devices)
     return {device.id: device.name if count[device.name] == 1 else str(device.id) for device in devices}
 
 
-def screen(request: Request, devices: Sequence[Device], pools: Sequence[Pool], cluster: Cluster) -> Screened:
+def screen(request: DeviceRequest, devices: Sequence[SliceDevice], pools: Sequence[Pool], cluster: Cluster) -> Screened:
     """Every device against one request."""
     names = names_of(devices)
     by_pool = {pool.id: pool for pool in pools}
-    counters = Counters(cluster)
-    refused: list[tuple[Device, Refusal]] = []
-    suitable: list[Device] = []
-    usable: list[Device] = []
+    counters = SharedCounters(cluster)
+    refused: list[tuple[SliceDevice, DeviceRefusal]] = []
+    suitable: list[SliceDevice] = []
+    usable: list[SliceDevice] = []
     found: list[Obstacle] = []
     for device in devices:
         name = names[device.id]
@@ -231,7 +231,7 @@ def _order(obstacle: Obstacle) -> int:
     return next(number for number, kind in enumerate(_ORDER) if isinstance(obstacle, kind))
 
 
-def _nearest(refused: Sequence[Refusal]) -> list[Obstacle]:
+def _nearest(refused: Sequence[DeviceRefusal]) -> list[Obstacle]:
     """Reasons of devices that are refused: where least is missing first, other drivers' devices last."""
     ranked = sorted(refused, key=lambda one: (one.foreign, one.missed))
     told = merged(each.obstacle for each in ranked)
@@ -251,12 +251,12 @@ def _nearest(refused: Sequence[Refusal]) -> list[Obstacle]:
 
 def _with_examples(same: Sequence[ConditionFalse]) -> ConditionFalse:
     """One condition that is false for many values, such as of a serial number: the first few stand for all."""
-    values: list[Value] = []
+    values: list[ReadValue] = []
     for path in dict.fromkeys(value.path for each in same for value in each.values):
         found = dict.fromkeys(value.value for each in same for value in each.values if value.path == path)
         texts = ["absent" if text is None else text for text in found]
         more = f" … {len(texts) - EXAMPLES} more" if len(texts) > EXAMPLES else ""
-        values.append(Value(path, ", ".join(texts[:EXAMPLES]) + more))
+        values.append(ReadValue(path, ", ".join(texts[:EXAMPLES]) + more))
     return replace(
         same[0],
         devices=tuple(device for each in same for device in each.devices),
@@ -266,30 +266,30 @@ def _with_examples(same: Sequence[ConditionFalse]) -> ConditionFalse:
     )
 
 
-def _without_feature(device: Device, name: str, cluster: Cluster) -> Refusal | None:
+def _without_feature(device: SliceDevice, name: str, cluster: Cluster) -> DeviceRefusal | None:
     if device.binding_conditions and not cluster.features.binding_conditions:
         gate = SINCE["binding_conditions"][1]
-        return Refusal(FeatureOff(gate, "a device with binding conditions", (name,)), missed=0)
+        return DeviceRefusal(FeatureOff(gate, "a device with binding conditions", (name,)), missed=0)
     if device.consumes and not cluster.features.partitionable_devices:
         gate = SINCE["partitionable_devices"][1]
-        return Refusal(FeatureOff(gate, "a device with shared counters", (name,)), missed=0)
+        return DeviceRefusal(FeatureOff(gate, "a device with shared counters", (name,)), missed=0)
     return None
 
 
-def _unfit(request: Request, device: Device, name: str, cluster: Cluster) -> Refusal | None:
+def _unfit(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> DeviceRefusal | None:
     obstacle = capacity_unfit(request, device, name, cluster)
-    return None if obstacle is None else Refusal(obstacle, missed=0)
+    return None if obstacle is None else DeviceRefusal(obstacle, missed=0)
 
 
-def _held(request: Request, device: Device, name: str, cluster: Cluster) -> list[Obstacle]:
+def _held(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> list[Obstacle]:
     """Held whole. Admin access does not mind."""
     if request.admin_access or device.id not in cluster.allocated.devices:
         return []
     holders = tuple(dict.fromkeys(each.holder for each in cluster.holdings.get(device.id, ())))
-    return [Held((name,), 1, (holders[0] if holders else Holder(""),))]
+    return [Held((name,), 1, (holders[0] if holders else ClaimHolder(""),))]
 
 
-def _tainted(request: Request, device: Device, name: str, cluster: Cluster) -> list[Obstacle]:
+def _tainted(request: DeviceRequest, device: SliceDevice, name: str, cluster: Cluster) -> list[Obstacle]:
     if not cluster.features.device_taints:
         return []
     return [
@@ -298,5 +298,5 @@ def _tainted(request: Request, device: Device, name: str, cluster: Cluster) -> l
     ]
 
 
-def _key(device: Device, taint: Taint) -> TaintOf:
+def _key(device: SliceDevice, taint: Taint) -> TaintOf:
     return (device.id, taint.key, taint.value, taint.effect)

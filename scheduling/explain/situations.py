@@ -19,7 +19,7 @@ from scheduling.allocator.claims import Claim
 from scheduling.allocator.constraints import as_values, lookup
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.pools import node_identity
-from scheduling.allocator.slices import Device, PoolID, Slice
+from scheduling.allocator.slices import PoolID, Slice, SliceDevice
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError
 from scheduling.cel.program import Program
@@ -87,7 +87,7 @@ class Situations:
         unique = len(set(names)) == len(names)
         return (pool.driver, len(of_pool), tuple(shapes), unique, repr(counters), devices)
 
-    def _device(self, device: Device) -> Hashable:
+    def _device(self, device: SliceDevice) -> Hashable:
         allocated = self._cluster.allocated
         rules = [self._cluster.rules.get((device.id, one.key, one.value, one.effect), "") for one in device.taints]
         capacity = device.raw("capacity")
@@ -140,7 +140,7 @@ class _Selector:
                 self._numbers.setdefault(program.signature(device.cel), len(self._numbers))
             self.by_values = len(self._numbers) <= FEW
 
-    def seen(self, device: Device) -> Hashable:
+    def seen(self, device: SliceDevice) -> Hashable:
         """Equal for devices that the expression cannot tell apart."""
         signature = self._program.signature(device.cel)
         if self.by_values:
@@ -151,12 +151,12 @@ class _Selector:
             self._answers[signature] = self._answer(device)
         return self._answers[signature]
 
-    def _answer(self, device: Device) -> Hashable:
+    def _answer(self, device: SliceDevice) -> Hashable:
         outcomes = [each.outcome for each in self._program.account(device.cel)]
         return tuple(one if isinstance(one, bool) else str(one) for one in outcomes)
 
 
-def _number(device: Device, attribute: str, values: dict[Hashable, int] | None) -> Hashable:
+def _number(device: SliceDevice, attribute: str, values: dict[Hashable, int] | None) -> Hashable:
     """Values by the order in which the node's devices show them, or as they are; a list by those of its items."""
     found = lookup(device, attribute)
     held = None if found is None else as_values(found)

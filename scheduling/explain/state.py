@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KindFacts:
     """How the API names a kind: its group (empty for the core), the word in paths and in RBAC rules."""
 
     group: str
@@ -43,13 +43,13 @@ class Facts:
 
 
 FACTS = {
-    Kind.SLICE: Facts(GROUP, "resourceslices", False, "slices"),
-    Kind.CLAIM: Facts(GROUP, "resourceclaims", True, "claims"),
-    Kind.CLASS: Facts(GROUP, "deviceclasses", False, "classes"),
-    Kind.NODE: Facts(CORE, "nodes", False, "nodes"),
-    Kind.POD: Facts(CORE, "pods", True, "pods"),
-    Kind.TEMPLATE: Facts(GROUP, "resourceclaimtemplates", True, "templates"),
-    Kind.TAINT_RULE: Facts(GROUP, "devicetaintrules", False, "taint_rules"),
+    Kind.SLICE: KindFacts(GROUP, "resourceslices", False, "slices"),
+    Kind.CLAIM: KindFacts(GROUP, "resourceclaims", True, "claims"),
+    Kind.CLASS: KindFacts(GROUP, "deviceclasses", False, "classes"),
+    Kind.NODE: KindFacts(CORE, "nodes", False, "nodes"),
+    Kind.POD: KindFacts(CORE, "pods", True, "pods"),
+    Kind.TEMPLATE: KindFacts(GROUP, "resourceclaimtemplates", True, "templates"),
+    Kind.TAINT_RULE: KindFacts(GROUP, "devicetaintrules", False, "taint_rules"),
 }
 
 
@@ -98,7 +98,7 @@ Index = dict[tuple[str, str], JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingKind:
     """A kind that could not be read: ``problem`` is a sentence without its end, ``fix`` may be empty."""
 
     kind: Kind
@@ -127,7 +127,7 @@ class State:
     templates: Objects = ()
     taint_rules: Objects = ()
     truncated: tuple[str, ...] = ()
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingKind, ...] = ()
     whole: frozenset[Kind] = frozenset()
     _indices: dict[Kind, Index] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -168,7 +168,7 @@ class State:
         """A ResourceSlice."""
         return self.find(Kind.SLICE, name)
 
-    def lacks(self, kind: Kind) -> Missing | None:
+    def lacks(self, kind: Kind) -> MissingKind | None:
         """Why there are no objects of a kind, None where they could be read."""
         return next((missing for missing in self.missing if missing.kind is kind), None)
 
@@ -206,7 +206,7 @@ MOST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InputFault:
     """One thing wrong in a file: ``line`` 0 where it is not known, ``subject`` such as ``ResourceSlice node-1-gpu``."""
 
     source: str
@@ -229,7 +229,7 @@ class ExplainError(Exception):
 class BadInput(ExplainError):
     """Files that cannot be used, with every fault that was found in them."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[InputFault]) -> None:
         lines = [str(fault) for fault in faults[:SHOWN]]
         if len(faults) > SHOWN:
             least = "at least " if len(faults) >= MOST else ""
@@ -238,7 +238,7 @@ class BadInput(ExplainError):
         self.faults = tuple(faults)
 
 
-class NotServed(ExplainError):
+class DevicesNotServed(ExplainError):
     """The cluster has no API for devices."""
 
 

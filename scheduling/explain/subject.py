@@ -121,7 +121,7 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ExplainSubject:
     """What is to be explained.
 
     ``to_allocate`` and ``allocated``: the claims in the pod's order. ``missing``: sentences (without their ends) on
@@ -153,7 +153,7 @@ class Subject:
         return tuple(claim for claim in claims if claim is not None)
 
 
-def subject_of(state: State, question: Question) -> Subject:
+def subject_of(state: State, question: Question) -> ExplainSubject:
     """What a question is about; raises ``BadQuestion`` where there is nothing of that name."""
     found = {kind: body for kind in _kinds(question) if (body := state.find(kind, question.name, question.namespace))}
     if not found:
@@ -165,7 +165,7 @@ def subject_of(state: State, question: Question) -> Subject:
     if kind is Kind.POD:
         return _Resolution(state, asked, body).subject()
     if kind is Kind.TEMPLATE:
-        return Subject(asked, to_allocate=(_from_template(body, question.name, question.name, None),))
+        return ExplainSubject(asked, to_allocate=(_from_template(body, question.name, question.name, None),))
     return _claim_subject(state, asked, body)
 
 
@@ -189,7 +189,7 @@ def _nothing(state: State, question: Question) -> str:
     return f"{what} in {state.origin or 'what was read'}; {fix}"
 
 
-def _claim_subject(state: State, question: Question, claim: JsonObject) -> Subject:
+def _claim_subject(state: State, question: Question, claim: JsonObject) -> ExplainSubject:
     users = [
         pod
         for pod in state.pods
@@ -206,7 +206,7 @@ def _claim_subject(state: State, question: Question, claim: JsonObject) -> Subje
         notes.append(
             f"it is reserved for {', '.join(holders[:3])}" if holders else "it is allocated, but no pod uses it"
         )
-    return Subject(
+    return ExplainSubject(
         question,
         to_allocate=() if allocated else (claim,),
         allocated=(claim,) if allocated else (),
@@ -254,7 +254,7 @@ class _Resolution:
         self._notes: list[str] = []
         self._classes: dict[str, JsonObject] = {}
 
-    def subject(self) -> Subject:
+    def subject(self) -> ExplainSubject:
         self._look_at_pod()
         for reference in objects_at(self._pod, "spec", "resourceClaims"):
             self._follow(reference)
@@ -262,7 +262,7 @@ class _Resolution:
         if not self._claims and not self._missing:
             self._notes.append("the pod asks for no claims and for no extended resource that a device class is behind")
         claims = tuple(self._claims.values())
-        return Subject(
+        return ExplainSubject(
             self._question,
             self._pod,
             tuple(claim for claim in claims if not is_allocated(claim)),

@@ -8,7 +8,7 @@ condition is True, or after a timeout (KEP-5007).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from kube.bodies import JsonObject, object_at, one_line, text_at
@@ -23,8 +23,18 @@ from scheduling.explain.obstacles import NodeOutside, NodeRefused, Obstacle, Wai
 from scheduling.explain.placing import title_of
 from scheduling.explain.situations import Situations
 from scheduling.explain.state import BadQuestion, Kind, State, name_of, objects_at, texts_at
-from scheduling.explain.subject import Subject
-from scheduling.explain.verdict import MANY, Group, NodeFinding, Outcome, Seen, Verdict, gist, grouped
+from scheduling.explain.subject import ExplainSubject
+from scheduling.explain.verdict import (
+    MANY,
+    Explanation,
+    FindingGroup,
+    NodeFinding,
+    NodeOutcome,
+    PlacedDevice,
+    SeenFinding,
+    gist,
+    grouped,
+)
 
 Progress = Callable[[int, int], None]
 """Nodes done, nodes in all."""
@@ -33,62 +43,52 @@ SHOWN = 8
 """Claims that a title names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A device that a request of a claim gets, or has."""
-
-    request: str
-    driver: str
-    pool: str
-    device: str
-
-
 class ParameterCheck(Protocol):
     """Judges opaque parameters as the driver on the node will: the scheduler does not look at them."""
 
-    def __call__(self, state: State, claim: JsonObject, given: Sequence[Given], /) -> Iterable[str]:
+    def __call__(self, state: State, claim: JsonObject, given: Sequence[PlacedDevice], /) -> Iterable[str]:
         """Return a sentence for each of the claim's parameters that would be refused, were these its devices."""
 
 
-def unchecked(_state: State, _claim: JsonObject, _given: Sequence[Given], /) -> Iterable[str]:
+def unchecked(_state: State, _claim: JsonObject, _given: Sequence[PlacedDevice], /) -> Iterable[str]:
     """Say nothing of parameters: the check for callers that know no driver."""
     return ()
 
 
 def survey(
     state: State,
-    subject: Subject,
+    subject: ExplainSubject,
     names: Sequence[str] = (),
     progress: Progress = lambda _done, _all: None,
     patience: Patience | None = None,
     *,
     parameters: ParameterCheck = unchecked,
-) -> Verdict:
+) -> Explanation:
     """The answer about the nodes of these names, or about all. Raises ``BadQuestion`` for a node that is not known."""
     nodes, notes = _nodes(state, names)
     notes += _notes(state, subject, parameters)
     title, claims = title_of_subject(subject), tuple(title_of(claim) for claim in subject.to_allocate)
     if not subject.to_allocate and not subject.missing and (subject.pod is None or not subject.allocated):
         settled = "has its devices already" if subject.allocated else "asks for no devices"
-        return Verdict(title, settled=settled, notes=tuple(notes))
+        return Explanation(title, settled=settled, notes=tuple(notes))
     stops: list[Obstacle] = [Waiting(sentence) for sentence in subject.missing]
     try:
         cluster = cluster_of(state, patience)
         before = [*_missing_classes(state, subject, cluster), *limit_of(subject.to_allocate)]
         if before or (stops and not subject.to_allocate):
-            return Verdict(title, stops=(*stops, *before), notes=tuple(notes), claims=claims)
+            return Explanation(title, stops=(*stops, *before), notes=tuple(notes), claims=claims)
         cures: dict[str, Cures] = {}
         groups = grouped(list(_findings(nodes, subject, cluster, progress, cures)))
         groups = tuple(_with_remedies(groups, cures))
     except FatalError as error:
         unreadable = told(error, subject.to_allocate)
-        return Verdict(title, stops=(*stops, unreadable), notes=tuple(notes), claims=claims)
+        return Explanation(title, stops=(*stops, unreadable), notes=tuple(notes), claims=claims)
     stops += _stops(groups)
     notes += _refusals(state, subject, groups, parameters)
-    return Verdict(title, groups, tuple(stops), notes=tuple(notes), claims=claims)
+    return Explanation(title, groups, tuple(stops), notes=tuple(notes), claims=claims)
 
 
-def title_of_subject(subject: Subject) -> str:
+def title_of_subject(subject: ExplainSubject) -> str:
     """``claim team/gpu``, ``pod team/train-0 (claims team/gpu, team/nic)``."""
     claims = [title_of(claim) for claim in subject.to_allocate if not name_of(claim).startswith("<")]
     if subject.pod is None or not claims:
@@ -154,7 +154,7 @@ def _named(body: JsonObject) -> Iterator[str]:
             yield name
 
 
-def _notes(state: State, subject: Subject, parameters: ParameterCheck) -> list[str]:
+def _notes(state: State, subject: ExplainSubject, parameters: ParameterCheck) -> list[str]:
     found = [*subject.notes]
     for claim in subject.allocated:
         results = objects_at(claim, "status", "allocation", "devices", "results")
@@ -172,24 +172,28 @@ def _notes(state: State, subject: Subject, parameters: ParameterCheck) -> list[s
     return found
 
 
-def _given_of(claim: JsonObject) -> tuple[Given, ...]:
+def _given_of(claim: JsonObject) -> tuple[PlacedDevice, ...]:
     """The devices of an allocated claim."""
     return tuple(
-        Given(*(text_at(result, name) for name in ("request", "driver", "pool", "device")))
-        for result in objects_at(claim, "status", "allocation", "devices", "results")
+        PlacedDevice(
+            title_of(claim),
+            text_at(one, "request"),
+            text_at(one, "driver"),
+            text_at(one, "pool"),
+            text_at(one, "device"),
+        )
+        for one in objects_at(claim, "status", "allocation", "devices", "results")
     )
 
 
-def _refusals(state: State, subject: Subject, groups: Sequence[Group], parameters: ParameterCheck) -> Iterator[str]:
+def _refusals(
+    state: State, subject: ExplainSubject, groups: Sequence[FindingGroup], parameters: ParameterCheck
+) -> Iterator[str]:
     """Parameters that would be refused where the claims fit, each once and with the nodes."""
     found: dict[str, list[str]] = {}
     for group in groups:
-        for claim in subject.to_allocate if group.finding.outcome is Outcome.FITS else ():
-            given = [
-                Given(each.request, each.driver, each.pool, each.device)
-                for each in group.finding.placements
-                if each.claim == title_of(claim)
-            ]
+        for claim in subject.to_allocate if group.finding.outcome is NodeOutcome.FITS else ():
+            given = [each for each in group.finding.placements if each.claim == title_of(claim)]
             for sentence in parameters(state, claim, given):
                 found.setdefault(sentence, []).extend(group.nodes)
     for sentence, nodes in found.items():
@@ -197,7 +201,7 @@ def _refusals(state: State, subject: Subject, groups: Sequence[Group], parameter
         yield f"on {nodes[0]}{more} {sentence}"
 
 
-def _missing_classes(state: State, subject: Subject, cluster: Cluster) -> Iterator[Obstacle]:
+def _missing_classes(state: State, subject: ExplainSubject, cluster: Cluster) -> Iterator[Obstacle]:
     """Classes that requests name and nobody made, or that could not be read: nothing can be said of a node then."""
     names = dict.fromkeys(
         request.class_name
@@ -215,8 +219,8 @@ def _missing_classes(state: State, subject: Subject, cluster: Cluster) -> Iterat
 
 
 def _findings(
-    nodes: Sequence[JsonObject], subject: Subject, cluster: Cluster, progress: Progress, cures: dict[str, Cures]
-) -> Iterator[Seen]:
+    nodes: Sequence[JsonObject], subject: ExplainSubject, cluster: Cluster, progress: Progress, cures: dict[str, Cures]
+) -> Iterator[SeenFinding]:
     """Every node; ``cures`` gets what finds the remedies of those that were looked at."""
     situations = Situations(subject.to_allocate, cluster)
     known: dict[Hashable, NodeFinding] = {}
@@ -231,7 +235,7 @@ def _findings(
         blocking = tuple(str(each) for each in found if each.blocking)
         if blocking or elsewhere:
             refused = (NodeRefused(blocking),) if blocking else elsewhere
-            yield Seen(name, NodeFinding(name, Outcome.REFUSED, obstacles=refused, remarks=remarks))
+            yield SeenFinding(name, NodeFinding(name, NodeOutcome.REFUSED, obstacles=refused, remarks=remarks))
             continue
         claims = subject.claims_on(node)
         key = (_asked(claims) if subject.extended else (), _situation(situations, node))
@@ -240,7 +244,7 @@ def _findings(
             finding, cures[name] = examine(claims, node, cluster)
             known[key] = finding
         lumped = situations.lumps and finding.node != name
-        yield Seen(name, replace(finding, remarks=remarks) if remarks else finding, lumped)
+        yield SeenFinding(name, replace(finding, remarks=remarks) if remarks else finding, lumped)
     progress(len(nodes), len(nodes))
 
 
@@ -273,20 +277,20 @@ def _reach(claim: JsonObject) -> tuple[Callable[[JsonObject], bool], tuple[str, 
     return (lambda node: matcher(*node_identity(node))), names
 
 
-def _with_remedies(groups: Sequence[Group], cures: Mapping[str, Cures]) -> Iterator[Group]:
+def _with_remedies(groups: Sequence[FindingGroup], cures: Mapping[str, Cures]) -> Iterator[FindingGroup]:
     """The groups that are shown, with changes that would help on their first node."""
     for number, group in enumerate(groups):
-        if group.finding.outcome is not Outcome.BLOCKED or number >= MANY:
+        if group.finding.outcome is not NodeOutcome.BLOCKED or number >= MANY:
             yield group
             continue
         yield replace(group, finding=replace(group.finding, remedies=cures[group.finding.node]()))
 
 
-def _stops(groups: Sequence[Group]) -> list[Obstacle]:
+def _stops(groups: Sequence[FindingGroup]) -> list[Obstacle]:
     """Errors that end the scheduling of the pod on all nodes, each told once."""
     found: dict[Hashable, Obstacle] = {}
     for group in groups:
-        if group.finding.outcome is Outcome.ERROR:
+        if group.finding.outcome is NodeOutcome.ERROR:
             for obstacle in group.finding.obstacles:
                 found.setdefault(gist(obstacle), obstacle)
     return list(found.values())

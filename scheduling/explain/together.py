@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.allocator.allocated import CounterKey
-from scheduling.allocator.claims import Claim, ConstraintFacts, Request
-from scheduling.allocator.slices import Device, DeviceID, PoolID
-from scheduling.explain.judge import Claims, Judge, Part, constraints_of, reduced, requests_of, with_count
+from scheduling.allocator.claims import Claim, ConstraintFacts, DeviceRequest
+from scheduling.allocator.slices import DeviceID, PoolID, SliceDevice
+from scheduling.explain.judge import Claims, NodeJudge, Part, constraints_of, reduced, requests_of, with_count
 from scheduling.explain.obstacles import Bearers, Competing, ConstraintUnsatisfiable, NotTogether, Obstacle
 from scheduling.explain.placing import value_of
 from scheduling.explain.screening import Screened
@@ -65,7 +65,7 @@ def smallest(claims: Claims, possible: Possible, most_calls: int = MOST_CALLS) -
     return Core(tuple(requests), tuple(constraints), minimal)
 
 
-Screenings = Mapping[Part, Sequence[tuple[Request, Screened]]]
+Screenings = Mapping[Part, Sequence[tuple[DeviceRequest, Screened]]]
 """What was found for every alternative of a request."""
 
 
@@ -96,7 +96,9 @@ def _rule(rule: ConstraintFacts) -> str:
     return f"{kind} {rule.match_attribute or rule.distinct_attribute}"
 
 
-def _covers(rule: tuple[Part, ConstraintFacts], request: Part, screened: Sequence[tuple[Request, Screened]]) -> bool:
+def _covers(
+    rule: tuple[Part, ConstraintFacts], request: Part, screened: Sequence[tuple[DeviceRequest, Screened]]
+) -> bool:
     return rule[0][0] == request[0] and any(rule[1].covers(alternative) for alternative, _ in screened)
 
 
@@ -152,7 +154,7 @@ def _different(values: Counter[str | None]) -> int | None:
     return sum(text is not None for text in values)
 
 
-def not_together(alone: Claims, seen: Screened, wanted: int, judge: Judge) -> Obstacle:
+def not_together(alone: Claims, seen: Screened, wanted: int, judge: NodeJudge) -> Obstacle:
     """How many devices of one request can be had at a time, though more of them are usable one by one.
 
     ``alone``: a claim with nothing but this request, in one alternative.
@@ -170,9 +172,9 @@ def not_together(alone: Claims, seen: Screened, wanted: int, judge: Judge) -> Ob
     return NotTogether(wanted, low, tuple(names), tuple(users))
 
 
-def _short(usable: Sequence[Device], judge: Judge) -> Iterator[tuple[PoolID, CounterKey]]:
+def _short(usable: Sequence[SliceDevice], judge: NodeJudge) -> Iterator[tuple[PoolID, CounterKey]]:
     """The counters of which less is left than all usable devices would take."""
-    by_pool: dict[PoolID, list[Device]] = {}
+    by_pool: dict[PoolID, list[SliceDevice]] = {}
     for device in usable:
         by_pool.setdefault(device.slice.pool, []).append(device)
     for pool, devices in by_pool.items():

@@ -5,7 +5,7 @@ Invariants: the groups name every node once, those that fit first, then the near
 finding is that of its first node.
 
 Findings of many nodes are shown as few: equal ones as one group, and nearly equal ones where there would be too many
-(``Grain``). ``Group.exact`` says whether the finding holds to the letter for all nodes of its group.
+(``Grain``). ``FindingGroup.exact`` says whether the finding holds to the letter for all nodes of its group.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from scheduling.explain.obstacles import (
     NoDevices,
     NotTogether,
     Obstacle,
+    ReadValue,
     SearchEnded,
-    Value,
 )
 
 
-class Outcome(StrEnum):
+class NodeOutcome(StrEnum):
     """How it is on a node, nearest to fitting first."""
 
     FITS = "fits"
@@ -46,7 +46,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacedDevice:
     """A device that a request would get. ``shared``: others may use it at the same time; ``consumed``: of it by name.
 
     ``network``: it does not belong to this node alone. ``conditions``: what must become true before the pod starts.
@@ -60,16 +60,16 @@ class Placement:
     admin: bool = False
     shared: bool = False
     network: bool = False
-    consumed: tuple[Value, ...] = ()
+    consumed: tuple[ReadValue, ...] = ()
     conditions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedAttributes:
     """Attributes with the same value on all devices that a claim gets."""
 
     claim: str
-    values: tuple[Value, ...] = field(metadata=NAMES)
+    values: tuple[ReadValue, ...] = field(metadata=NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class RequestFinding:
     obstacles: tuple[Obstacle, ...] = ()
 
 
-class Change(StrEnum):
+class RemedyKind(StrEnum):
     """A change that would make the claims fit on a node."""
 
     FREE = "free"
@@ -112,7 +112,7 @@ class Remedy:
     ``claim``, ``request``, ``index``: the same for programs; ``index`` is the place of the constraint or selector.
     """
 
-    change: Change
+    change: RemedyKind
     what: str = ""
     count: int = 0
     claim: str = ""
@@ -125,9 +125,9 @@ class NodeFinding:
     """What holds for one node. ``remarks``: what the scheduler does not look at, though a person should."""
 
     node: str = field(metadata=NAMES)
-    outcome: Outcome
-    placements: tuple[Placement, ...] = ()
-    shared: tuple[Shared, ...] = ()
+    outcome: NodeOutcome
+    placements: tuple[PlacedDevice, ...] = ()
+    shared: tuple[SharedAttributes, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     requests: tuple[RequestFinding, ...] = ()
     remedies: tuple[Remedy, ...] = ()
@@ -135,7 +135,7 @@ class NodeFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FindingGroup:
     """Nodes on which it is the same; ``finding`` is that of the first.
 
     ``exact`` False: names, or values and numbers where nodes are many, are those of the first node.
@@ -147,7 +147,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Explanation:
     """The answer. ``title`` names what was asked for, such as ``claim team/gpu (pod team/train-0)``.
 
     ``settled``: a sentence where nothing is left to be allocated (no claims, or all have their devices already).
@@ -157,7 +157,7 @@ class Verdict:
     """
 
     title: str
-    groups: tuple[Group, ...] = ()
+    groups: tuple[FindingGroup, ...] = ()
     stops: tuple[Obstacle, ...] = ()
     settled: str = ""
     notes: tuple[str, ...] = ()
@@ -171,7 +171,7 @@ class Verdict:
     @property
     def fitting(self) -> int:
         """On how many nodes the claims fit."""
-        return sum(len(group.nodes) for group in self.groups if group.finding.outcome is Outcome.FITS)
+        return sum(len(group.nodes) for group in self.groups if group.finding.outcome is NodeOutcome.FITS)
 
     @property
     def fits(self) -> bool:
@@ -197,7 +197,7 @@ def gist(fact: object, grain: Grain = Grain.FINE) -> Hashable:
     if not is_dataclass(fact):
         assert isinstance(fact, Hashable)
         return fact
-    if grain is not Grain.FINE and isinstance(fact, Value):
+    if grain is not Grain.FINE and isinstance(fact, ReadValue):
         return fact.path
     if grain is Grain.KINDS and isinstance(fact, CounterExhausted | CapacityExhausted):
         return fact.kind
@@ -223,11 +223,11 @@ _WITHOUT_NAMES = (
 MANY = 12
 """Groups that a person reads through; beyond, coarser ones are made."""
 
-_NEAR = {outcome: number for number, outcome in enumerate(Outcome)}
+_NEAR = {outcome: number for number, outcome in enumerate(NodeOutcome)}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenFinding:
     """A finding with the node it is of. ``lumped``: found on another node, whose values it shows."""
 
     node: str
@@ -235,10 +235,10 @@ class Seen:
     lumped: bool = False
 
 
-def grouped(seen: Sequence[Seen]) -> tuple[Group, ...]:
+def grouped(seen: Sequence[SeenFinding]) -> tuple[FindingGroup, ...]:
     """All nodes in groups, the nearest to fitting first; coarser groups only where finer ones are too many."""
     ranked = sorted(seen, key=lambda each: nearness(each.finding))
-    groups: list[Group] = []
+    groups: list[FindingGroup] = []
     for grain in Grain:
         groups = _gathered(ranked, grain)
         if len(groups) <= MANY:
@@ -246,8 +246,8 @@ def grouped(seen: Sequence[Seen]) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _gathered(ranked: Sequence[Seen], grain: Grain) -> list[Group]:
-    found: dict[Hashable, list[Seen]] = {}
+def _gathered(ranked: Sequence[SeenFinding], grain: Grain) -> list[FindingGroup]:
+    found: dict[Hashable, list[SeenFinding]] = {}
     gists: dict[tuple[int, ...], Hashable] = {}
     for each in ranked:
         finding = each.finding
@@ -259,14 +259,14 @@ def _gathered(ranked: Sequence[Seen], grain: Grain) -> list[Group]:
     return [_group(members, grain) for members in found.values()]
 
 
-def _group(members: Sequence[Seen], grain: Grain) -> Group:
+def _group(members: Sequence[SeenFinding], grain: Grain) -> FindingGroup:
     # A finding shows its own node's names and values, so that node leads.
     lead = next((each for each in members if each.finding.node == each.node), members[0])
     nodes = (lead.node, *(each.node for each in members if each is not lead))
     finding = lead.finding
     told = (*finding.obstacles, *(obstacle for request in finding.requests for obstacle in request.obstacles))
     exact = grain is Grain.FINE and not any(each.lumped for each in members) and not any(map(shows_names, told))
-    return Group(nodes, finding, exact or len(nodes) == 1)
+    return FindingGroup(nodes, finding, exact or len(nodes) == 1)
 
 
 def nearness(finding: NodeFinding) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import Features
 from scheduling.allocator.problem import Problem
 from scheduling.allocator.reading import FatalError, GaveUp, NodeError
-from scheduling.allocator.search import Outcome, Search
+from scheduling.allocator.search import Search, SearchOutcome
 from scheduling.allocator.slices import DeviceID, SharedDeviceID
 from scheduling.api.quantities import of_json
 
@@ -106,7 +106,7 @@ def search_outcome(searched: Problem, prune_after: int | None, most_steps: int) 
         return None
     except FatalError as error:
         return (type(error).__name__, str(error)), search.steps
-    if found is not Outcome.DONE:
+    if found is not SearchOutcome.DONE:
         return found, search.steps
     placed = [[(each.plan.request.name, each.position) for each in own] for own in search.placement.placed]
     return (found, placed, search.chosen), search.steps

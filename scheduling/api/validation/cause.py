@@ -28,7 +28,7 @@ INTERNAL: Final = "InternalError"
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StatusCause:
     """`field`: path in the object; `reason`: one of the API server's cause types; `message`: value and fix in words."""
 
     field: str
@@ -40,52 +40,52 @@ class Cause:
         return f"{self.field}: {self.message}"
 
 
-def invalid(field: str, value: object, fix: str) -> Cause:
+def invalid(field: str, value: object, fix: str) -> StatusCause:
     """The value breaks a rule; `fix` says the rule, as in "must be …"."""
-    return Cause(field, INVALID, f"{shown(value)} {fix}")
+    return StatusCause(field, INVALID, f"{shown(value)} {fix}")
 
 
-def required(field: str, fix: str = "must be set") -> Cause:
+def required(field: str, fix: str = "must be set") -> StatusCause:
     """A value is missing."""
-    return Cause(field, REQUIRED, fix)
+    return StatusCause(field, REQUIRED, fix)
 
 
-def forbidden(field: str, fix: str) -> Cause:
+def forbidden(field: str, fix: str) -> StatusCause:
     """A value must not be there."""
-    return Cause(field, FORBIDDEN, fix)
+    return StatusCause(field, FORBIDDEN, fix)
 
 
-def duplicate(field: str, value: object) -> Cause:
+def duplicate(field: str, value: object) -> StatusCause:
     """The value is there a second time."""
-    return Cause(field, DUPLICATE, f"{shown(value)} occurs before; remove one of the two")
+    return StatusCause(field, DUPLICATE, f"{shown(value)} occurs before; remove one of the two")
 
 
-def not_supported(field: str, value: object, choices: Iterable[str]) -> Cause:
+def not_supported(field: str, value: object, choices: Iterable[str]) -> StatusCause:
     """The value is none of a closed set."""
-    return Cause(field, NOT_SUPPORTED, f"{shown(value)} is unknown; use one of {', '.join(choices)}")
+    return StatusCause(field, NOT_SUPPORTED, f"{shown(value)} is unknown; use one of {', '.join(choices)}")
 
 
-def too_long(field: str, length: int, limit: int) -> Cause:
+def too_long(field: str, length: int, limit: int) -> StatusCause:
     """A text or raw JSON has more bytes than the limit."""
-    return Cause(field, TOO_LONG, f"has {length} bytes, at most {limit} are allowed")
+    return StatusCause(field, TOO_LONG, f"has {length} bytes, at most {limit} are allowed")
 
 
-def too_many(field: str, count: int, limit: int) -> Cause:
+def too_many(field: str, count: int, limit: int) -> StatusCause:
     """A list or mapping has more entries than the limit."""
-    return Cause(field, TOO_MANY, f"has {count} entries, at most {limit} are allowed")
+    return StatusCause(field, TOO_MANY, f"has {count} entries, at most {limit} are allowed")
 
 
-def each_invalid(field: str, value: object, faults: Iterable[str]) -> Iterator[Cause]:
+def each_invalid(field: str, value: object, faults: Iterable[str]) -> Iterator[StatusCause]:
     """One `invalid` for each fault of a value."""
     return (invalid(field, value, fault) for fault in faults)
 
 
 T = TypeVar("T")
-Rule = Callable[[T, str], Iterator[Cause]]
+Rule = Callable[[T, str], Iterator[StatusCause]]
 """Judges an entry at a path."""
 
 
-def listed(entries: Sequence[T], limit: int | None, path: str, rule: Rule[T]) -> Iterator[Cause]:
+def listed(entries: Sequence[T], limit: int | None, path: str, rule: Rule[T]) -> Iterator[StatusCause]:
     """Judge the size of a list, then each entry. `limit` None: any size."""
     if limit is not None and len(entries) > limit:
         yield too_many(path, len(entries), limit)
@@ -96,7 +96,7 @@ def listed(entries: Sequence[T], limit: int | None, path: str, rule: Rule[T]) ->
 
 def distinct(
     entries: Sequence[T], limit: int | None, path: str, rule: Rule[T], key: Callable[[T], Hashable]
-) -> Iterator[Cause]:
+) -> Iterator[StatusCause]:
     """Judge as `listed` does, and that no two entries have the same key."""
     yield from listed(entries, limit, path, rule)
     if limit is not None and len(entries) > limit:
@@ -104,7 +104,7 @@ def distinct(
     yield from repeated(entries, path, key)
 
 
-def repeated(entries: Sequence[T], path: str, key: Callable[[T], Hashable], field: str = "") -> Iterator[Cause]:
+def repeated(entries: Sequence[T], path: str, key: Callable[[T], Hashable], field: str = "") -> Iterator[StatusCause]:
     """Judge that no two entries have the same key; the path of one that does ends in `field`."""
     seen: set[Hashable] = set()
     for index, entry in enumerate(entries):
@@ -116,7 +116,7 @@ def repeated(entries: Sequence[T], path: str, key: Callable[[T], Hashable], fiel
 
 def mapped(
     entries: Mapping[str, T], limit: int | None, path: str, name_rule: Rule[str], rule: Rule[T], *, shown_bytes: int
-) -> Iterator[Cause]:
+) -> Iterator[StatusCause]:
     """Judge the size of a mapping, then each name (at the path of the mapping) and each value.
 
     In the path of a value, a name of more than `shown_bytes` bytes has its middle replaced by an ellipsis.
@@ -137,6 +137,6 @@ def _shortened(name: str, limit: int) -> str:
     return (raw[: (kept + 1) // 2] + b"..." + raw[len(raw) - kept // 2 :]).decode(errors="replace")
 
 
-def anything(_entry: object, _path: str) -> Iterator[Cause]:
+def anything(_entry: object, _path: str) -> Iterator[StatusCause]:
     """A rule that finds nothing."""
     return iter(())

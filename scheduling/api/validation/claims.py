@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from scheduling.api.labels import size
 from scheduling.api.validation.cause import (
-    Cause,
+    StatusCause,
     distinct,
     forbidden,
     invalid,
@@ -81,7 +81,7 @@ class RequestNames:
         request, slash, alternative = reference.partition("/")
         return request in self.alternatives and (not slash or alternative in self.alternatives[request])
 
-    def judge(self, reference: str, path: str) -> Iterator[Cause]:
+    def judge(self, reference: str, path: str) -> Iterator[StatusCause]:
         """A reference to a request, or to an alternative in one."""
         parts = reference.split("/")
         if len(parts) <= 2:
@@ -90,19 +90,19 @@ class RequestNames:
         if len(parts) > 2 or reference not in self:
             yield invalid(path, reference, "must be '<request>' or '<request>/<alternative>' of this claim")
 
-    def judge_all(self, references: Sequence[str], path: str) -> Iterator[Cause]:
+    def judge_all(self, references: Sequence[str], path: str) -> Iterator[StatusCause]:
         """A list of references, none twice."""
         yield from distinct(references, REQUESTS, path, self.judge, key=str)
 
 
-def request_rule(gates: Gates) -> Callable[[Request, str], Iterator[Cause]]:
+def request_rule(gates: Gates) -> Callable[[Request, str], Iterator[StatusCause]]:
     """Return the rule for a request of a claim."""
 
-    def alternative(entry: Request, path: str) -> Iterator[Cause]:
+    def alternative(entry: Request, path: str) -> Iterator[StatusCause]:
         yield from label(entry.get("name", ""), f"{path}.name")
         yield from _devices(entry, path, gates)
 
-    def request(entry: Request, path: str) -> Iterator[Cause]:
+    def request(entry: Request, path: str) -> Iterator[StatusCause]:
         yield from label(entry.get("name", ""), f"{path}.name")
         alternatives = entry.get("firstAvailable", [])
         if alternatives and "exactly" in entry:
@@ -118,7 +118,7 @@ def request_rule(gates: Gates) -> Callable[[Request, str], Iterator[Cause]]:
     return request
 
 
-def _devices(request: Request, path: str, gates: Gates) -> Iterator[Cause]:
+def _devices(request: Request, path: str, gates: Gates) -> Iterator[StatusCause]:
     """What an exact request and an alternative share: which devices, and how many."""
     yield from class_name(request.get("deviceClassName", ""), f"{path}.deviceClassName")
     yield from selectors(request.get("selectors", []), f"{path}.selectors", gates, stored=False)
@@ -135,17 +135,17 @@ def _devices(request: Request, path: str, gates: Gates) -> Iterator[Cause]:
         yield from toleration(entry, f"{path}.tolerations[{index}]")
 
 
-def claim_spec(spec: Spec, path: str, gates: Gates) -> Iterator[Cause]:
+def claim_spec(spec: Spec, path: str, gates: Gates) -> Iterator[StatusCause]:
     """The spec of a new claim or template."""
     devices, at = spec.get("devices", {}), f"{path}.devices"
     requests = devices.get("requests", [])
     names = RequestNames.of(requests)
 
-    def constraint(entry: Mapping[str, Any], place: str) -> Iterator[Cause]:
+    def constraint(entry: Mapping[str, Any], place: str) -> Iterator[StatusCause]:
         yield from names.judge_all(entry.get("requests", []), f"{place}.requests")
         yield from _constraint_attribute(entry, place, gates)
 
-    def config(entry: Mapping[str, Any], place: str) -> Iterator[Cause]:
+    def config(entry: Mapping[str, Any], place: str) -> Iterator[StatusCause]:
         yield from names.judge_all(entry.get("requests", []), f"{place}.requests")
         yield from configuration(entry, place, stored=False)
 
@@ -155,7 +155,7 @@ def claim_spec(spec: Spec, path: str, gates: Gates) -> Iterator[Cause]:
     yield from listed(devices.get("config", []), _CONFIGS, f"{at}.config", config)
 
 
-def _constraint_attribute(constraint: Mapping[str, Any], path: str, gates: Gates) -> Iterator[Cause]:
+def _constraint_attribute(constraint: Mapping[str, Any], path: str, gates: Gates) -> Iterator[StatusCause]:
     """The attribute of a constraint; beside matchAttribute the server does not look at distinctAttribute."""
     for field in ("matchAttribute", "distinctAttribute"):
         if field in constraint:
@@ -167,7 +167,7 @@ def _constraint_attribute(constraint: Mapping[str, Any], path: str, gates: Gates
         yield required(f"{path}.matchAttribute")
 
 
-def admin_request(spec: Spec) -> Iterator[Cause]:
+def admin_request(spec: Spec) -> Iterator[StatusCause]:
     """The first request with admin access, in a namespace that has not the right. The server's path lacks `exactly`."""
     for index, request in enumerate(spec.get("devices", {}).get("requests", [])):
         if request.get("exactly", {}).get("adminAccess"):
@@ -180,13 +180,13 @@ Status = Mapping[str, Any]
 
 def claim_status(
     status: Status, old: Status, requests: Sequence[Mapping[str, Any]], *, deleted: bool
-) -> Iterator[Cause]:
+) -> Iterator[StatusCause]:
     """The status that replaces `old`. `requests`: the claim's; `deleted`: its deletion has begun."""
     yield from _reservations(status, old, deleted=deleted)
     allocation = status.get("allocation")
     allocated = {identity(result) for result in results_of({"status": status})}
 
-    def state(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    def state(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
         yield from _device_state(entry, path)
         if identity(entry) not in allocated:
             yield invalid(path, _described(entry), "must be a device that this claim has been given")
@@ -200,7 +200,7 @@ def claim_status(
         yield invalid("status.allocation", "the new one", "must stay as it is; remove it before another is written")
 
 
-def admin_result(claim: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[Cause]:
+def admin_result(claim: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[StatusCause]:
     """The first result with admin access, if there was none before and the namespace has not the right."""
     if any(result.get("adminAccess") for result in results_of(old)):
         return
@@ -214,10 +214,10 @@ def _described(device: Mapping[str, Any]) -> str:
     return "/".join(part for part in identity(device) if part)
 
 
-def _reservations(status: Status, old: Status, *, deleted: bool) -> Iterator[Cause]:
+def _reservations(status: Status, old: Status, *, deleted: bool) -> Iterator[StatusCause]:
     reserved, path = status.get("reservedFor", []), "status.reservedFor"
 
-    def consumer(entry: Mapping[str, Any], at: str) -> Iterator[Cause]:
+    def consumer(entry: Mapping[str, Any], at: str) -> Iterator[StatusCause]:
         for field in ("resource", "name", "uid"):
             if not entry.get(field):
                 yield required(f"{at}.{field}")
@@ -235,15 +235,15 @@ def _filled(consumer: Mapping[str, str]) -> frozenset[tuple[str, str]]:
     return frozenset((field, value) for field, value in consumer.items() if value)
 
 
-def _allocation(allocation: Mapping[str, Any], path: str, names: RequestNames) -> Iterator[Cause]:
+def _allocation(allocation: Mapping[str, Any], path: str, names: RequestNames) -> Iterator[StatusCause]:
     devices = allocation.get("devices", {})
 
-    def result(entry: Mapping[str, Any], at: str) -> Iterator[Cause]:
+    def result(entry: Mapping[str, Any], at: str) -> Iterator[StatusCause]:
         yield from names.judge(entry.get("request", ""), f"{at}.request")
         yield from _device_name(entry, at)
         yield from binding(entry, at)
 
-    def config(entry: Mapping[str, Any], at: str) -> Iterator[Cause]:
+    def config(entry: Mapping[str, Any], at: str) -> Iterator[StatusCause]:
         source = entry.get("source", "")
         if not source:
             yield required(f"{at}.source", f"must be one of {', '.join(_CONFIG_SOURCES)}")
@@ -258,7 +258,7 @@ def _allocation(allocation: Mapping[str, Any], path: str, names: RequestNames) -
         yield from node_selector(allocation["nodeSelector"], f"{path}.nodeSelector")
 
 
-def _device_name(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _device_name(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """Which device, and which share of it."""
     yield from driver(entry.get("driver", ""), f"{path}.driver")
     yield from pool(entry.get("pool", ""), f"{path}.pool")
@@ -267,7 +267,7 @@ def _device_name(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield from uuid(entry["shareID"], f"{path}.shareID")
 
 
-def _device_state(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _device_state(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     yield from _device_name(entry, path)
     yield from conditions(entry.get("conditions", []), f"{path}.conditions")
     if "data" in entry:
@@ -279,7 +279,7 @@ def _device_state(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
     yield from distinct(network.get("ips", []), _ADDRESSES, f"{at}.ips", _address, key=str)
 
 
-def _address(text: str, path: str) -> Iterator[Cause]:
+def _address(text: str, path: str) -> Iterator[StatusCause]:
     """An address of an interface with the length of its network, in canonical form."""
     address, _, length = text.partition("/")
     try:

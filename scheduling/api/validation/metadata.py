@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from scheduling.api.excerpts import shown
 from scheduling.api.labels import beginning, label_faults, label_key_faults, size, subdomain_faults
-from scheduling.api.validation.cause import Cause, each_invalid, forbidden, invalid, required, too_long
+from scheduling.api.validation.cause import StatusCause, each_invalid, forbidden, invalid, required, too_long
 from scheduling.api.validation.parts import label_key, label_value
 
 Metadata = Mapping[str, Any]
@@ -25,7 +25,7 @@ _FINALIZERS: Final = frozenset({_ORPHAN, _FOREGROUND, "kubernetes"})
 _TEMPLATE_FIELDS: Final = ("labels", "annotations")
 
 
-def created(metadata: Metadata, *, namespaced: bool, judge_prefix: bool = True) -> Iterator[Cause]:
+def created(metadata: Metadata, *, namespaced: bool, judge_prefix: bool = True) -> Iterator[StatusCause]:
     """Metadata of a new object. `judge_prefix`: generateName must by itself be the start of a name."""
     causes = [*_names(metadata, judge_prefix=judge_prefix), *_namespace(metadata, namespaced=namespaced)]
     causes += _common(metadata)
@@ -38,7 +38,7 @@ def created(metadata: Metadata, *, namespaced: bool, judge_prefix: bool = True) 
 
 def updated(
     metadata: Metadata, old: Metadata, *, namespaced: bool, judge_name: bool, judge_prefix: bool = True
-) -> Iterator[Cause]:
+) -> Iterator[StatusCause]:
     """Metadata of an object that replaces `old`. `judge_name`: ask the rules for names again, as some kinds do."""
     if judge_name:
         yield from _names(metadata, judge_prefix=judge_prefix)
@@ -53,7 +53,7 @@ def updated(
         yield forbidden("metadata.finalizers", f"{shown(added)} cannot be added while the object is being deleted")
 
 
-def unchanged(metadata: Metadata, old: Metadata, *, namespaced: bool) -> Iterator[Cause]:
+def unchanged(metadata: Metadata, old: Metadata, *, namespaced: bool) -> Iterator[StatusCause]:
     """Fields of metadata that no update may change; the server fills in those that are missing."""
     for field in ("name", "uid", *(("namespace",) if namespaced else ())):
         if metadata.get(field) and field in old and metadata[field] != old[field]:
@@ -65,7 +65,7 @@ def unchanged(metadata: Metadata, old: Metadata, *, namespaced: bool) -> Iterato
         yield invalid("metadata.deletionGracePeriodSeconds", period, "is set by a deletion alone")
 
 
-def template(metadata: Metadata, path: str) -> Iterator[Cause]:
+def template(metadata: Metadata, path: str) -> Iterator[StatusCause]:
     """Metadata in a template: nothing but labels and annotations."""
     yield from _annotations(metadata, f"{path}.annotations")
     yield from _labels(metadata, f"{path}.labels")
@@ -74,7 +74,7 @@ def template(metadata: Metadata, path: str) -> Iterator[Cause]:
             yield forbidden(f"{path}.{field}", "cannot be set in a template; remove it")
 
 
-def _names(metadata: Metadata, *, judge_prefix: bool) -> Iterator[Cause]:
+def _names(metadata: Metadata, *, judge_prefix: bool) -> Iterator[StatusCause]:
     prefix, name = metadata.get("generateName", ""), metadata.get("name", "")
     if prefix and judge_prefix:
         yield from each_invalid("metadata.generateName", prefix, subdomain_faults(beginning(prefix)))
@@ -86,34 +86,34 @@ def _names(metadata: Metadata, *, judge_prefix: bool) -> Iterator[Cause]:
         yield from each_invalid("metadata.name", name, subdomain_faults(name))
 
 
-def _namespace(metadata: Metadata, *, namespaced: bool) -> Iterator[Cause]:
+def _namespace(metadata: Metadata, *, namespaced: bool) -> Iterator[StatusCause]:
     """A namespace of an object that has none is dropped by the server; a missing one is the request's."""
     namespace = metadata.get("namespace", "")
     if namespaced and namespace:
         yield from each_invalid("metadata.namespace", namespace, label_faults(namespace))
 
 
-def _path_segments(metadata: Metadata) -> Iterator[Cause]:
+def _path_segments(metadata: Metadata) -> Iterator[StatusCause]:
     for field in ("name", "generateName"):
         text = metadata.get(field, "")
         if "/" in text or "%" in text or (field == "name" and text in (".", "..")):
             yield invalid(f"metadata.{field}", text, "must not contain '/' or '%', nor be '.' or '..'")
 
 
-def _common(metadata: Metadata) -> Iterator[Cause]:
+def _common(metadata: Metadata) -> Iterator[StatusCause]:
     yield from _labels(metadata, "metadata.labels")
     yield from _annotations(metadata, "metadata.annotations")
     yield from _owners(metadata.get("ownerReferences", []))
     yield from _finalizers(metadata.get("finalizers", []))
 
 
-def _labels(metadata: Metadata, path: str) -> Iterator[Cause]:
+def _labels(metadata: Metadata, path: str) -> Iterator[StatusCause]:
     for key, value in metadata.get("labels", {}).items():
         yield from label_key(key, path)
         yield from label_value(value, path)
 
 
-def _annotations(metadata: Metadata, path: str) -> Iterator[Cause]:
+def _annotations(metadata: Metadata, path: str) -> Iterator[StatusCause]:
     annotations = metadata.get("annotations", {})
     for key in annotations:
         yield from each_invalid(path, key, label_key_faults(key.lower()))
@@ -122,7 +122,7 @@ def _annotations(metadata: Metadata, path: str) -> Iterator[Cause]:
         yield too_long(path, total, _ANNOTATIONS_BYTES)
 
 
-def _owners(owners: list[Metadata]) -> Iterator[Cause]:
+def _owners(owners: list[Metadata]) -> Iterator[StatusCause]:
     path = "metadata.ownerReferences"
     for owner in owners:
         version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
@@ -144,7 +144,7 @@ def _version_of(api_version: str) -> str:
     return "" if "/" in group else version
 
 
-def _finalizers(finalizers: list[str]) -> Iterator[Cause]:
+def _finalizers(finalizers: list[str]) -> Iterator[StatusCause]:
     path = "metadata.finalizers"
     for index, finalizer in enumerate(finalizers):
         yield from each_invalid(path, finalizer, label_key_faults(finalizer))

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from scheduling.api.labels import label_key_faults
 from scheduling.api.validation import metadata
-from scheduling.api.validation.cause import TYPE_INVALID, Cause, invalid, listed
+from scheduling.api.validation.cause import TYPE_INVALID, StatusCause, invalid, listed
 from scheduling.api.validation.claims import admin_request, admin_result, claim_spec, claim_status
 from scheduling.api.validation.decoding import Undecodable, decoded, same
 from scheduling.api.validation.parts import (
@@ -37,17 +37,17 @@ Object = Mapping[str, Any]
 _CLASS_CONFIGS: Final = 32
 _QUOTA_PREFIX: Final = "requests."
 """Before the name of an extended resource in a ResourceQuota; the whole must be a label key, too."""
-_Judge = Callable[[dict[str, Any], dict[str, Any] | None], Iterator[Cause]]
+_Judge = Callable[[dict[str, Any], dict[str, Any] | None], Iterator[StatusCause]]
 
 
-def class_spec(spec: Object, old: Object | None, gates: Gates) -> Iterator[Cause]:
+def class_spec(spec: Object, old: Object | None, gates: Gates) -> Iterator[StatusCause]:
     """The spec of a class. Selectors and configuration that stay as in `old` are judged as stored ones."""
     chosen, configs = spec.get("selectors", []), spec.get("config", [])
     stored = old is not None and same(chosen, old.get("selectors", []), SELECTORS)
     yield from selectors(chosen, "spec.selectors", gates, stored=stored)
     kept = old is not None and same(configs, old.get("config", []), CLASS_CONFIG)
 
-    def config(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    def config(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
         yield from configuration(entry, path, stored=kept)
 
     yield from listed(configs, _CLASS_CONFIGS, "spec.config", config)
@@ -55,14 +55,14 @@ def class_spec(spec: Object, old: Object | None, gates: Gates) -> Iterator[Cause
         yield from _extended_resource(spec["extendedResourceName"], "spec.extendedResourceName")
 
 
-def _extended_resource(name: str, path: str) -> Iterator[Cause]:
+def _extended_resource(name: str, path: str) -> Iterator[StatusCause]:
     if "/" not in name or "kubernetes.io/" in name or name.startswith(_QUOTA_PREFIX):
         yield invalid(path, name, "must be '<domain>/<name>' outside kubernetes.io")
     elif faults := label_key_faults(_QUOTA_PREFIX + name):
         yield invalid(path, name, faults[0])
 
 
-def taint_rule_spec(spec: Object, old: Object | None) -> Iterator[Cause]:
+def taint_rule_spec(spec: Object, old: Object | None) -> Iterator[StatusCause]:
     """Which devices, and the taint. An effect that stays as in `old` is not judged again."""
     chosen = spec.get("deviceSelector", {})
     for field, rule in (("driver", driver), ("pool", pool), ("device", label)):
@@ -75,7 +75,7 @@ def taint_rule_spec(spec: Object, old: Object | None) -> Iterator[Cause]:
 
 def _metadata(
     new: Object, before: Object | None, *, namespaced: bool, judge_name: bool = True, judge_prefix: bool = True
-) -> Iterator[Cause]:
+) -> Iterator[StatusCause]:
     own = new.get("metadata", {})
     if before is None:
         return metadata.created(own, namespaced=namespaced, judge_prefix=judge_prefix)
@@ -83,12 +83,12 @@ def _metadata(
     return metadata.updated(own, stored, namespaced=namespaced, judge_name=judge_name, judge_prefix=judge_prefix)
 
 
-def _unchanged_spec(new: Object, before: Object) -> Iterator[Cause]:
+def _unchanged_spec(new: Object, before: Object) -> Iterator[StatusCause]:
     if not same(new.get("spec", {}), before.get("spec", {}), BY_KIND[new["kind"]].fields["spec"].type):
         yield invalid("spec", "the new one", "must stay as it is; delete the object and make another")
 
 
-def _judged(kind: str, resource: Object, old: Object | None, gates: Gates, judge: _Judge) -> list[Cause]:
+def _judged(kind: str, resource: Object, old: Object | None, gates: Gates, judge: _Judge) -> list[StatusCause]:
     try:
         before = None if old is None else prepared(old, kind, None, gates=None)
         new = prepared(resource, kind, before, gates=gates)
@@ -97,14 +97,14 @@ def _judged(kind: str, resource: Object, old: Object | None, gates: Gates, judge
     return list(judge(new, before))
 
 
-def _of(fault: Undecodable) -> Cause:
-    return Cause(fault.field, TYPE_INVALID, fault.message)
+def _of(fault: Undecodable) -> StatusCause:
+    return StatusCause(fault.field, TYPE_INVALID, fault.message)
 
 
-def validate_slice(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[Cause]:
+def validate_slice(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[StatusCause]:
     """Judge a ResourceSlice."""
 
-    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
         yield from _metadata(new, before, namespaced=False, judge_name=False)
         yield from slice_spec(new.get("spec", {}), None if before is None else before.get("spec", {}))
 
@@ -113,10 +113,10 @@ def validate_slice(resource: Object, old: Object | None = None, gates: Gates = D
 
 def validate_claim(
     resource: Object, old: Object | None = None, gates: Gates = DEFAULT, *, admin_namespace: bool = False
-) -> list[Cause]:
+) -> list[StatusCause]:
     """Judge a ResourceClaim without its status. `admin_namespace`: its namespace is labelled for admin access."""
 
-    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
         yield from _metadata(new, before, namespaced=True)
         spec = new.get("spec", {})
         if before is None:
@@ -130,7 +130,7 @@ def validate_claim(
 
 def validate_claim_status(
     resource: Object, old: Object, gates: Gates = DEFAULT, *, admin_namespace: bool = False
-) -> list[Cause]:
+) -> list[StatusCause]:
     """Judge the status of a ResourceClaim that is to replace that of `old`; its spec counts for nothing."""
     try:
         new, before = prepared_status(resource, old, gates)
@@ -146,10 +146,10 @@ def validate_claim_status(
 
 def validate_template(
     resource: Object, old: Object | None = None, gates: Gates = DEFAULT, *, admin_namespace: bool = False
-) -> list[Cause]:
+) -> list[StatusCause]:
     """Judge a ResourceClaimTemplate. `admin_namespace`: its namespace is labelled for admin access."""
 
-    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
         yield from _metadata(new, before, namespaced=True)
         spec = new.get("spec", {})
         if before is None and not admin_namespace:
@@ -162,27 +162,27 @@ def validate_template(
     return _judged("ResourceClaimTemplate", resource, old, gates, judge)
 
 
-def validate_class(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[Cause]:
+def validate_class(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[StatusCause]:
     """Judge a DeviceClass."""
 
-    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
         yield from _metadata(new, before, namespaced=False, judge_prefix=False)
         yield from class_spec(new.get("spec", {}), None if before is None else before.get("spec", {}), gates)
 
     return _judged("DeviceClass", resource, old, gates, judge)
 
 
-def validate_taint_rule(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[Cause]:
+def validate_taint_rule(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[StatusCause]:
     """Judge a DeviceTaintRule without its status."""
 
-    def judge(new: Object, before: Object | None) -> Iterator[Cause]:
+    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
         yield from _metadata(new, before, namespaced=False, judge_name=False)
         yield from taint_rule_spec(new.get("spec", {}), None if before is None else before.get("spec", {}))
 
     return _judged("DeviceTaintRule", resource, old, gates, judge)
 
 
-def validate_taint_rule_status(resource: Object, old: Object) -> list[Cause]:
+def validate_taint_rule_status(resource: Object, old: Object) -> list[StatusCause]:
     """Judge the status of a DeviceTaintRule that is to replace that of `old`."""
     try:
         new, before = decoded(resource, "DeviceTaintRule"), decoded(old, "DeviceTaintRule")
@@ -192,7 +192,7 @@ def validate_taint_rule_status(resource: Object, old: Object) -> list[Cause]:
     return causes + [*conditions(new.get("status", {}).get("conditions", []), "status.conditions")]
 
 
-VALIDATORS: Mapping[str, Callable[..., list[Cause]]] = {
+VALIDATORS: Mapping[str, Callable[..., list[StatusCause]]] = {
     "ResourceSlice": validate_slice,
     "ResourceClaim": validate_claim,
     "ResourceClaimTemplate": validate_template,

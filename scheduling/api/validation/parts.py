@@ -21,7 +21,7 @@ from scheduling.api.labels import (
 )
 from scheduling.api.validation.cause import (
     INTERNAL,
-    Cause,
+    StatusCause,
     each_invalid,
     forbidden,
     invalid,
@@ -58,27 +58,27 @@ _EXPRESSION_BYTES: Final = 10 * 1024
 _COST: Final = 1_000_000
 
 
-def label(text: str, path: str) -> Iterator[Cause]:
+def label(text: str, path: str) -> Iterator[StatusCause]:
     """A DNS label: names of devices, requests, counters and counter sets."""
     return each_invalid(path, text, label_faults(text))
 
 
-def subdomain(text: str, path: str) -> Iterator[Cause]:
+def subdomain(text: str, path: str) -> Iterator[StatusCause]:
     """A DNS subdomain: names of nodes and classes."""
     return each_invalid(path, text, subdomain_faults(text))
 
 
-def label_key(text: str, path: str) -> Iterator[Cause]:
+def label_key(text: str, path: str) -> Iterator[StatusCause]:
     """A label key: keys of taints, binding conditions, types of conditions."""
     return each_invalid(path, text, label_key_faults(text))
 
 
-def label_value(text: str, path: str) -> Iterator[Cause]:
+def label_value(text: str, path: str) -> Iterator[StatusCause]:
     """A label value: values of taints and tolerations."""
     return each_invalid(path, text, label_value_faults(text))
 
 
-def driver(text: str, path: str) -> Iterator[Cause]:
+def driver(text: str, path: str) -> Iterator[StatusCause]:
     """A driver name: a DNS subdomain whose letters may be capital, 63 bytes."""
     if not text:
         yield required(path, "must name a driver")
@@ -88,7 +88,7 @@ def driver(text: str, path: str) -> Iterator[Cause]:
     yield from each_invalid(path, text, subdomain_faults(text.lower()))
 
 
-def pool(text: str, path: str) -> Iterator[Cause]:
+def pool(text: str, path: str) -> Iterator[StatusCause]:
     """A pool name: DNS subdomains joined by slashes, 253 bytes."""
     if not text:
         yield required(path, "must name a pool")
@@ -99,7 +99,7 @@ def pool(text: str, path: str) -> Iterator[Cause]:
         yield from each_invalid(path, part, subdomain_faults(part))
 
 
-def class_name(text: str, path: str) -> Iterator[Cause]:
+def class_name(text: str, path: str) -> Iterator[StatusCause]:
     """The name of a DeviceClass."""
     if not text:
         yield required(path, "must name a DeviceClass")
@@ -107,7 +107,7 @@ def class_name(text: str, path: str) -> Iterator[Cause]:
         yield from subdomain(text, path)
 
 
-def identifier(text: str, path: str) -> Iterator[Cause]:
+def identifier(text: str, path: str) -> Iterator[StatusCause]:
     """A C identifier of at most 32 bytes."""
     if size(text) > ATTRIBUTE_ID_BYTES:
         yield too_long(path, size(text), ATTRIBUTE_ID_BYTES)
@@ -115,7 +115,7 @@ def identifier(text: str, path: str) -> Iterator[Cause]:
         yield invalid(path, text, "must be letters, digits and '_', not starting with a digit")
 
 
-def qualified_name(text: str, path: str) -> Iterator[Cause]:
+def qualified_name(text: str, path: str) -> Iterator[StatusCause]:
     """The name of an attribute or capacity: an optional driver name as domain, a slash, a C identifier.
 
     A name with two slashes or more passes unseen, as in the API server.
@@ -134,20 +134,20 @@ def qualified_name(text: str, path: str) -> Iterator[Cause]:
             yield invalid(path, text, "must have a name after its '/'")
 
 
-def fully_qualified_name(text: str, path: str) -> Iterator[Cause]:
+def fully_qualified_name(text: str, path: str) -> Iterator[StatusCause]:
     """The name of an attribute with its domain."""
     yield from qualified_name(text, path)
     if "/" not in text:
         yield invalid(path, text, "must have a domain: write '<driver>/<name>'")
 
 
-def uuid(text: str, path: str) -> Iterator[Cause]:
+def uuid(text: str, path: str) -> Iterator[StatusCause]:
     """A UUID in the normal form of RFC 4122, lower case."""
     if not _UUID.fullmatch(text):
         yield invalid(path, text, "must be a UUID: 8-4-4-4-12 lower case hexadecimal digits")
 
 
-def conditions(entries: Sequence[Mapping[str, Any]], path: str) -> Iterator[Cause]:
+def conditions(entries: Sequence[Mapping[str, Any]], path: str) -> Iterator[StatusCause]:
     """A list of conditions, each type once. One that is too long is looked into all the same, as the server does."""
     if len(entries) > _MOST_CONDITIONS:
         yield too_many(path, len(entries), _MOST_CONDITIONS)
@@ -155,7 +155,7 @@ def conditions(entries: Sequence[Mapping[str, Any]], path: str) -> Iterator[Caus
     yield from repeated(entries, path, key=lambda entry: entry.get("type", ""), field=".type")
 
 
-def _condition(condition: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _condition(condition: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     yield from label_key(condition.get("type", ""), f"{path}.type")
     status, reason = condition.get("status", ""), condition.get("reason", "")
     if status not in ("False", "True", "Unknown"):
@@ -174,7 +174,7 @@ def _condition(condition: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield too_long(f"{path}.message", size(condition["message"]), _MESSAGE_BYTES)
 
 
-def taint(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def taint(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """A taint."""
     yield from taint_label(entry, path)
     effect = entry.get("effect", "")
@@ -184,13 +184,13 @@ def taint(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield not_supported(f"{path}.effect", effect, _EFFECTS)
 
 
-def taint_label(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def taint_label(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """Key and value of a taint."""
     yield from label_key(entry.get("key", ""), f"{path}.key")
     yield from label_value(entry.get("value", ""), f"{path}.value")
 
 
-def toleration(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def toleration(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """A toleration; without a key or an effect it tolerates any."""
     if entry.get("key"):
         yield from label_key(entry["key"], f"{path}.key")
@@ -213,7 +213,7 @@ def chosen_nodes(part: Mapping[str, Any], *flags: str) -> list[str]:
     return [field for field in fields if part.get(field) or (field == "nodeSelector" and field in part)]
 
 
-def node_fields(part: Mapping[str, Any], path: str, *flags: str) -> Iterator[Cause]:
+def node_fields(part: Mapping[str, Any], path: str, *flags: str) -> Iterator[StatusCause]:
     """Judge each way by itself."""
     if part.get("nodeName"):
         yield from subdomain(part["nodeName"], f"{path}.nodeName")
@@ -226,7 +226,7 @@ def node_fields(part: Mapping[str, Any], path: str, *flags: str) -> Iterator[Cau
             yield invalid(f"{path}.{flag}", part[flag], "must be left out or true")
 
 
-def node_selector(selector: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def node_selector(selector: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """A node selector: at least one term."""
     terms = selector.get("nodeSelectorTerms", [])
     if not terms:
@@ -239,7 +239,7 @@ def node_selector(selector: Mapping[str, Any], path: str) -> Iterator[Cause]:
             yield from _field(requirement, f"{at}.matchFields[{place}]")
 
 
-def _expression(requirement: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _expression(requirement: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     operator, values = requirement.get("operator", ""), requirement.get("values", [])
     if operator in ("In", "NotIn"):
         if not values:
@@ -257,7 +257,7 @@ def _expression(requirement: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield from label_value(value, f"{path}.values[{index}]")
 
 
-def _field(requirement: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _field(requirement: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     operator, values = requirement.get("operator", ""), requirement.get("values", [])
     if operator not in ("In", "NotIn"):
         yield invalid(f"{path}.operator", operator, "must be In or NotIn for a field")
@@ -270,7 +270,7 @@ def _field(requirement: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield from subdomain(value, f"{path}.values[{index}]")
 
 
-def configuration(config: Mapping[str, Any], path: str, *, stored: bool) -> Iterator[Cause]:
+def configuration(config: Mapping[str, Any], path: str, *, stored: bool) -> Iterator[StatusCause]:
     """The part of a configuration that all kinds of it share. `stored`: it was accepted before, with any size."""
     if "opaque" not in config:
         yield required(f"{path}.opaque", "must hold a driver and its parameters")
@@ -281,7 +281,7 @@ def configuration(config: Mapping[str, Any], path: str, *, stored: bool) -> Iter
     yield from json_object(opaque.get("parameters"), f"{path}.opaque.parameters", limit)
 
 
-def json_object(value: object, path: str, limit: int | None) -> Iterator[Cause]:
+def json_object(value: object, path: str, limit: int | None) -> Iterator[StatusCause]:
     """Raw JSON that must be a mapping of at most `limit` bytes."""
     if value is None:
         yield required(path, "must be a mapping")
@@ -291,7 +291,7 @@ def json_object(value: object, path: str, limit: int | None) -> Iterator[Cause]:
         yield invalid(path, value, "must be a mapping")
 
 
-def selectors(entries: Sequence[Mapping[str, Any]], path: str, gates: Gates, *, stored: bool) -> Iterator[Cause]:
+def selectors(entries: Sequence[Mapping[str, Any]], path: str, gates: Gates, *, stored: bool) -> Iterator[StatusCause]:
     """A list of selectors. `stored`: they were accepted before, perhaps by a later version."""
     # Whoever judges slices alone must not pay for CEL.
     from scheduling.cel.environment import Features
@@ -300,7 +300,7 @@ def selectors(entries: Sequence[Mapping[str, Any]], path: str, gates: Gates, *, 
         consumable_capacity=gates.consumable_capacity, list_attributes=gates.list_attributes, stored=stored
     )
 
-    def selector(entry: Mapping[str, Any], at: str) -> Iterator[Cause]:
+    def selector(entry: Mapping[str, Any], at: str) -> Iterator[StatusCause]:
         if "cel" not in entry:
             yield required(f"{at}.cel", "must hold an expression")
         else:
@@ -309,7 +309,7 @@ def selectors(entries: Sequence[Mapping[str, Any]], path: str, gates: Gates, *, 
     yield from listed(entries, _MOST_SELECTORS, path, selector)
 
 
-def _cel_expression(text: str, path: str, features: Features) -> Iterator[Cause]:
+def _cel_expression(text: str, path: str, features: Features) -> Iterator[StatusCause]:
     if size(text) > _EXPRESSION_BYTES:
         yield too_long(path, size(text), _EXPRESSION_BYTES)
         return
@@ -320,7 +320,7 @@ def _cel_expression(text: str, path: str, features: Features) -> Iterator[Cause]
         cost = compile_expression(text, features).max_cost
     except CompileError as error:
         if error.kind == "Internal":
-            yield Cause(path, INTERNAL, str(error))
+            yield StatusCause(path, INTERNAL, str(error))
         else:
             yield invalid(path, text, f"does not compile: {error}")
         return

@@ -19,7 +19,7 @@ from scheduling.api.labels import LABEL_BYTES, size
 from scheduling.api.quantities import ZERO, Quantity
 from scheduling.api.validation.cause import (
     NOT_FOUND,
-    Cause,
+    StatusCause,
     anything,
     distinct,
     forbidden,
@@ -72,7 +72,7 @@ _VERSION: Final = re.compile(
 Spec = Mapping[str, Any]
 
 
-def slice_spec(spec: Spec, old: Spec | None) -> Iterator[Cause]:
+def slice_spec(spec: Spec, old: Spec | None) -> Iterator[StatusCause]:
     """The spec of a slice, `old` the one it replaces."""
     yield from driver(spec.get("driver", ""), "spec.driver")
     yield from _slice_pool(spec.get("pool", {}))
@@ -87,7 +87,7 @@ def slice_spec(spec: Spec, old: Spec | None) -> Iterator[Cause]:
     yield from distinct(sets, _COUNTER_SETS, name, _counter_set, key=lambda entry: entry.get("name", ""))
 
 
-def _slice_pool(entry: Mapping[str, Any]) -> Iterator[Cause]:
+def _slice_pool(entry: Mapping[str, Any]) -> Iterator[StatusCause]:
     yield from pool(entry.get("name", ""), "spec.pool.name")
     count, generation = entry.get("resourceSliceCount", 0), entry.get("generation", 0)
     if count <= 0:
@@ -96,7 +96,7 @@ def _slice_pool(entry: Mapping[str, Any]) -> Iterator[Cause]:
         yield invalid("spec.pool.generation", generation, "must not be negative")
 
 
-def _unchanged(spec: Spec, old: Spec) -> Iterator[Cause]:
+def _unchanged(spec: Spec, old: Spec) -> Iterator[StatusCause]:
     name, before = spec.get("pool", {}).get("name", ""), old.get("pool", {}).get("name", "")
     if name != before:
         yield invalid("spec.pool.name", name, f"must stay {shown(before)}; delete the slice and make another")
@@ -106,7 +106,7 @@ def _unchanged(spec: Spec, old: Spec) -> Iterator[Cause]:
             yield invalid(f"spec.{field}", spec.get(field, absent), fix)
 
 
-def _slice_nodes(spec: Spec) -> Iterator[Cause]:
+def _slice_nodes(spec: Spec) -> Iterator[StatusCause]:
     yield from node_fields(spec, "spec", _PER_DEVICE)
     if "nodeSelector" in spec:
         terms = spec["nodeSelector"].get("nodeSelectorTerms", [])
@@ -119,13 +119,13 @@ def _slice_nodes(spec: Spec) -> Iterator[Cause]:
         yield invalid("spec", chosen, f"are set; set exactly one of {_SLICE_NODE_FIELDS}")
 
 
-def _devices(spec: Spec, old: Spec | None) -> Iterator[Cause]:
+def _devices(spec: Spec, old: Spec | None) -> Iterator[StatusCause]:
     devices = spec.get("devices", [])
     before = {entry.get("name", ""): entry for entry in reversed(old.get("devices", []))} if old else {}
     taints = DEVICE.fields["taints"].type
     per_device = bool(spec.get(_PER_DEVICE))
 
-    def rule(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+    def rule(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
         stored = before.get(entry.get("name", ""))
         kept = stored is not None and same(stored.get("taints", []), entry.get("taints", []), taints)
         yield from device(entry, path, per_device_nodes=per_device, same_taints=kept)
@@ -140,7 +140,7 @@ def _has_more(entry: Mapping[str, Any]) -> bool:
     return any(field in fact for fact in entry.get("attributes", {}).values() for field in LISTS)
 
 
-def _counter_set(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _counter_set(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     yield from counter_set_name(entry.get("name", ""), f"{path}.name")
     yield from counters(entry.get("counters", {}), f"{path}.counters")
 
@@ -153,7 +153,7 @@ def values_in(attribute: Attribute) -> int:
     return sum(len(attribute.get(field, [])) for field in LISTS) or 1
 
 
-def attribute(entry: Attribute, path: str) -> Iterator[Cause]:
+def attribute(entry: Attribute, path: str) -> Iterator[StatusCause]:
     """An attribute: exactly one value, or one list of at least one."""
     chosen = [field for field in (*_SCALARS, *LISTS) if field in entry]
     for field in chosen:
@@ -171,24 +171,24 @@ def attribute(entry: Attribute, path: str) -> Iterator[Cause]:
         yield invalid(path, chosen, f"are set; set exactly one of {', '.join((*_SCALARS, *LISTS))}")
 
 
-def _attribute_text(text: str, path: str) -> Iterator[Cause]:
+def _attribute_text(text: str, path: str) -> Iterator[StatusCause]:
     if size(text) > _VALUE_BYTES:
         yield too_long(path, size(text), _VALUE_BYTES)
 
 
-def _version(text: str, path: str) -> Iterator[Cause]:
+def _version(text: str, path: str) -> Iterator[StatusCause]:
     if not _VERSION.fullmatch(text):
         yield invalid(path, text, "must be a version by semver.org 2.0.0, such as 1.2.3 or 1.2.3-rc.1")
     yield from _attribute_text(text, path)
 
 
-def single_capacity(capacity: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def single_capacity(capacity: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """A capacity of a device that goes to one claim."""
     if "requestPolicy" in capacity:
         yield forbidden(f"{path}.requestPolicy", "needs allowMultipleAllocations: true in the device")
 
 
-def shared_capacity(capacity: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def shared_capacity(capacity: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """A capacity of a device that several claims share."""
     if "requestPolicy" not in capacity:
         return
@@ -206,12 +206,12 @@ def shared_capacity(capacity: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield from _in_range(range_, policy["default"], limit, f"{at}.validRange")
 
 
-def _among_values(values: list[Quantity], default: Quantity, limit: Quantity, path: str) -> Iterator[Cause]:
+def _among_values(values: list[Quantity], default: Quantity, limit: Quantity, path: str) -> Iterator[StatusCause]:
     for index in range(1, len(values)):
         if values[index] < values[index - 1]:
             yield invalid(f"{path}[{index}]", values[index].text, "must not be below the value before it")
 
-    def option(value: Quantity, at: str) -> Iterator[Cause]:
+    def option(value: Quantity, at: str) -> Iterator[StatusCause]:
         if value > limit:
             yield invalid(at, value.text, f"must not be above the capacity {limit.text}")
 
@@ -220,7 +220,7 @@ def _among_values(values: list[Quantity], default: Quantity, limit: Quantity, pa
         yield invalid(path, default.text, "is the default and must be among the values")
 
 
-def _in_range(range_: Mapping[str, Quantity], default: Quantity, limit: Quantity, path: str) -> Iterator[Cause]:
+def _in_range(range_: Mapping[str, Quantity], default: Quantity, limit: Quantity, path: str) -> Iterator[StatusCause]:
     low, high, step = range_.get("min"), range_.get("max"), range_.get("step")
     if low is None:
         yield required(f"{path}.min", "must be set in a range")
@@ -235,7 +235,7 @@ def _in_range(range_: Mapping[str, Quantity], default: Quantity, limit: Quantity
         yield from _step(low, step, limit, [default] if high is None else [default, high], f"{path}.step")
 
 
-def _high(low: Quantity, high: Quantity, default: Quantity, limit: Quantity, path: str) -> Iterator[Cause]:
+def _high(low: Quantity, high: Quantity, default: Quantity, limit: Quantity, path: str) -> Iterator[StatusCause]:
     if low > high:
         yield invalid(path, low.text, f"is min and must not be above max {high.text}")
     if high > limit:
@@ -244,7 +244,7 @@ def _high(low: Quantity, high: Quantity, default: Quantity, limit: Quantity, pat
         yield invalid(path, default.text, f"is the default and must not be above max {high.text}")
 
 
-def _step(low: Quantity, step: Quantity, limit: Quantity, reached: list[Quantity], path: str) -> Iterator[Cause]:
+def _step(low: Quantity, step: Quantity, limit: Quantity, reached: list[Quantity], path: str) -> Iterator[StatusCause]:
     if low + step > limit:
         yield invalid(path, step.text, f"must leave min plus one step within the capacity {limit.text}")
     if step.value() == 0:
@@ -258,7 +258,7 @@ def _step(low: Quantity, step: Quantity, limit: Quantity, reached: list[Quantity
 Device = Mapping[str, Any]
 
 
-def device(entry: Device, path: str, *, per_device_nodes: bool, same_taints: bool) -> Iterator[Cause]:
+def device(entry: Device, path: str, *, per_device_nodes: bool, same_taints: bool) -> Iterator[StatusCause]:
     """A device. `per_device_nodes`: each names its nodes; `same_taints`: they are those of the stored device."""
     yield from label(entry.get("name", ""), f"{path}.name")
     facts, quantities = entry.get("attributes", {}), entry.get("capacity", {})
@@ -280,7 +280,7 @@ def device(entry: Device, path: str, *, per_device_nodes: bool, same_taints: boo
     yield from _node_resources(entry, f"{path}.nodeAllocatableResourceMappings")
 
 
-def counters(entries: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def counters(entries: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """The counters of a set, or those that a device takes of it. Every quantity is good."""
     if not entries:
         yield required(path, "must have a counter")
@@ -288,7 +288,7 @@ def counters(entries: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield from mapped(entries, _COUNTERS, path, label, anything, shown_bytes=LABEL_BYTES)
 
 
-def counter_set_name(name: str, path: str) -> Iterator[Cause]:
+def counter_set_name(name: str, path: str) -> Iterator[StatusCause]:
     """The name of a counter set, or a device's reference to it."""
     if not name:
         yield required(path, "must name a counter set")
@@ -296,12 +296,12 @@ def counter_set_name(name: str, path: str) -> Iterator[Cause]:
         yield from label(name, path)
 
 
-def _counter_use(use: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def _counter_use(use: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     yield from counter_set_name(use.get("counterSet", ""), f"{path}.counterSet")
     yield from counters(use.get("counters", {}), f"{path}.counters")
 
 
-def _device_nodes(entry: Device, path: str) -> Iterator[Cause]:
+def _device_nodes(entry: Device, path: str) -> Iterator[StatusCause]:
     yield from node_fields(entry, path)
     chosen = chosen_nodes(entry)
     if not chosen:
@@ -310,13 +310,13 @@ def _device_nodes(entry: Device, path: str) -> Iterator[Cause]:
         yield invalid(path, chosen, "are set; set exactly one of them")
 
 
-def _no_nodes(entry: Device, path: str) -> Iterator[Cause]:
+def _no_nodes(entry: Device, path: str) -> Iterator[StatusCause]:
     chosen = [field for field in NODE_FIELDS if field in entry]
     if chosen:
         yield invalid(path, chosen, "need perDeviceNodeSelection: true in the slice")
 
 
-def binding(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
+def binding(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """Binding conditions of a device or of an allocated one (KEP-5007): both lists or none, no name twice."""
     wanted, failing = entry.get("bindingConditions", []), entry.get("bindingFailureConditions", [])
     for names, at in ((wanted, f"{path}.bindingConditions"), (failing, f"{path}.bindingFailureConditions")):
@@ -332,7 +332,7 @@ def binding(entry: Mapping[str, Any], path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.bindingFailureConditions", failing, "must be set beside bindingConditions")
 
 
-def _node_resources(entry: Device, path: str) -> Iterator[Cause]:
+def _node_resources(entry: Device, path: str) -> Iterator[StatusCause]:
     """Which resources of the node a device takes up (KEP-5517)."""
     for resource, mapping in entry.get("nodeAllocatableResourceMappings", {}).items():
         at = f"{path}[{resource}]"
@@ -345,4 +345,4 @@ def _node_resources(entry: Device, path: str) -> Iterator[Cause]:
         if key == "":
             yield invalid(f"{at}.capacityKey", key, "must be left out or name a capacity")
         elif key is not None and key not in entry.get("capacity", {}):
-            yield Cause(f"{at}.capacityKey", NOT_FOUND, f"{shown(key)} is no capacity of this device")
+            yield StatusCause(f"{at}.capacityKey", NOT_FOUND, f"{shown(key)} is no capacity of this device")

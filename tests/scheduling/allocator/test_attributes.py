@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.allocator.constraints import Values, as_values, lookup, scalar
+from scheduling.allocator.constraints import AttributeValues, as_values, lookup, scalar
 from scheduling.allocator.slices import Slice
 from tests.scheduling.allocator.manifests import DRIVER, device, resource_slice
 
@@ -57,28 +57,31 @@ def test_plain_value_has_its_type(attribute: dict[str, Any], value: object) -> N
 @pytest.mark.parametrize(
     ("attribute", "values"),
     [
-        ({"ints": [1, 2, 1]}, Values("int", frozenset({1, 2}))),
-        ({"strings": ["a"]}, Values("string", frozenset({"a"}))),
-        ({"bools": [True]}, Values("bool", frozenset({True}))),
-        ({"versions": ["1.0.0"]}, Values("version", frozenset({"1.0.0"}))),
-        ({"int": 5}, Values("int", frozenset({5}))),
-        ({"bool": False}, Values("bool", frozenset({False}))),
-        ({"string": ""}, Values("string", frozenset({""}))),
-        ({"version": "1.0.0"}, Values("version", frozenset({"1.0.0"}))),
+        ({"ints": [1, 2, 1]}, AttributeValues("int", frozenset({1, 2}))),
+        ({"strings": ["a"]}, AttributeValues("string", frozenset({"a"}))),
+        ({"bools": [True]}, AttributeValues("bool", frozenset({True}))),
+        ({"versions": ["1.0.0"]}, AttributeValues("version", frozenset({"1.0.0"}))),
+        ({"int": 5}, AttributeValues("int", frozenset({5}))),
+        ({"bool": False}, AttributeValues("bool", frozenset({False}))),
+        ({"string": ""}, AttributeValues("string", frozenset({""}))),
+        ({"version": "1.0.0"}, AttributeValues("version", frozenset({"1.0.0"}))),
         ({"ints": []}, None),
         ({}, None),
     ],
 )
-def test_plain_value_counts_as_a_list_of_one(attribute: dict[str, Any], values: Values | None) -> None:
+def test_plain_value_counts_as_a_list_of_one(attribute: dict[str, Any], values: AttributeValues | None) -> None:
     assert as_values(attribute) == values
 
 
 def test_values_of_two_types_share_nothing() -> None:
-    assert Values("string", frozenset({"1.0.0"})).shared_with(Values("version", frozenset({"1.0.0"}))) is None
+    assert (
+        AttributeValues("string", frozenset({"1.0.0"})).shared_with(AttributeValues("version", frozenset({"1.0.0"})))
+        is None
+    )
 
 
 @given(st.frozensets(st.integers(0, 5), min_size=1), st.frozensets(st.integers(0, 5), min_size=1))
 def test_values_share_what_both_have(one: frozenset[int], other: frozenset[int]) -> None:
-    shared = Values("int", one).shared_with(Values("int", other))
-    assert shared == (Values("int", one & other) if one & other else None)
-    assert shared == Values("int", other).shared_with(Values("int", one))
+    shared = AttributeValues("int", one).shared_with(AttributeValues("int", other))
+    assert shared == (AttributeValues("int", one & other) if one & other else None)
+    assert shared == AttributeValues("int", other).shared_with(AttributeValues("int", one))

@@ -8,19 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.allocator.capacity import Capacity, CapacityFault, Unsuitable, consumption, read_capacity, violates
+from scheduling.allocator.capacity import (
+    CapacityFault,
+    DeviceCapacity,
+    Unsuitable,
+    consumption,
+    read_capacity,
+    violates,
+)
 from scheduling.allocator.reading import ObjectReference
 from scheduling.api.quantities import parse
 
 OWNER = ObjectReference("ResourceSlice", "one")
 
 
-def capacity(value: str, **policy: Any) -> Capacity:
+def capacity(value: str, **policy: Any) -> DeviceCapacity:
     entry: dict[str, Any] = {"value": value, **({"requestPolicy": policy} if policy else {})}
     return read_capacity(OWNER, {"capacity": {"mem": entry}}, "device")["mem"]
 
 
-def taken(requested: str | None, of: Capacity, *, fractional: bool = True) -> str | Unsuitable:
+def taken(requested: str | None, of: DeviceCapacity, *, fractional: bool = True) -> str | Unsuitable:
     """What is taken, as text, or why nothing can be."""
     found = consumption({} if requested is None else {"mem": parse(requested)}, {"mem": of}, fractional)
     return found[0] if isinstance(found, tuple) else found["mem"].text

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator.claims import Claim, DeviceClass, Request, Toleration
+from scheduling.allocator.claims import Claim, DeviceClass, DeviceRequest, Toleration
 from scheduling.allocator.reading import FatalError, InvalidObject
 from tests.scheduling.allocator.manifests import claim, exactly, first_available, request
 
 
-def only(entry: dict[str, Any]) -> Request:
+def only(entry: dict[str, Any]) -> DeviceRequest:
     return Claim(claim([entry])).requests[0].alternatives[0]
 
 

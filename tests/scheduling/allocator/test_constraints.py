@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scheduling.allocator.claims import Claim
 from scheduling.allocator.constraints import REFUSED, START, Constraint, State, constraints_of, covering
 from scheduling.allocator.reading import FatalError
-from scheduling.allocator.slices import Device, Slice
+from scheduling.allocator.slices import Slice, SliceDevice
 from tests.scheduling.allocator.manifests import (
     Json,
     claim,
@@ -35,12 +35,12 @@ def constraint(made: Json, *, list_attributes: bool = False) -> Constraint:
     return constraints_of(Claim(claim([request("r")], made)), list_attributes)[0]
 
 
-def devices(values: Sequence[Any]) -> tuple[Device, ...]:
+def devices(values: Sequence[Any]) -> tuple[SliceDevice, ...]:
     entries = [device(f"d{i}", None if each is None else {"a": each}) for i, each in enumerate(values)]
     return Slice(resource_slice(entries)).devices
 
 
-def after(made: Constraint, placed: Sequence[Device]) -> object:
+def after(made: Constraint, placed: Sequence[SliceDevice]) -> object:
     """The state after some devices; REFUSED once one was refused."""
     state: State = START
     for each in placed:
@@ -68,7 +68,7 @@ def test_refusal_is_final(values: list[Any], list_attributes: bool, kind: Any) -
     made = constraint(kind("a"), list_attributes=list_attributes)
     known = devices(values)
     state: State = START
-    refused: set[Device] = set()
+    refused: set[SliceDevice] = set()
     for each in known:
         if state is not START:
             refused |= {other for other in known if made.add(state, other) is REFUSED}

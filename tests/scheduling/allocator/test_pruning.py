@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduling.allocator.pools import Features
 from scheduling.allocator.problem import Problem
 from scheduling.allocator.reading import FatalError
-from scheduling.allocator.search import PRUNE_AFTER, Outcome, Search, can_be_pruned
+from scheduling.allocator.search import PRUNE_AFTER, Search, SearchOutcome, can_be_pruned
 from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import NEVER, STEPS_TO_END
 from tests.judge.our_allocation import allocator as judged_allocator
@@ -93,9 +93,9 @@ def test_exponential_family_ends_within_the_budget(name: str) -> None:
     assert found is not None
     if family.fits:
         assert isinstance(found[0], tuple)
-        assert found[0][0] is Outcome.DONE
+        assert found[0][0] is SearchOutcome.DONE
     else:
-        assert found[0] is Outcome.FAILED
+        assert found[0] is SearchOutcome.FAILED
 
 
 def slow_cases() -> list[dict[str, Any]]:
@@ -202,4 +202,4 @@ def test_requests_for_the_same_amount_in_other_words_are_not_taken_for_equal() -
     searched = problem([claim([first_available("a", *alternatives)])], slices([only]))
     found = outcome(searched, 0, BUDGET)
     assert found is not None
-    assert found[0] == (Outcome.DONE, [[("a/s1", 0)]], [[1]])
+    assert found[0] == (SearchOutcome.DONE, [[("a/s1", 0)]], [[1]])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.api.quantities import ZERO, Fault, Format, QuantityError, from_int, from_milli, of_json, parse
+from scheduling.api.quantities import ZERO, Format, QuantityError, QuantityFault, from_int, from_milli, of_json, parse
 from tests.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -60,25 +60,25 @@ def test_a_quantity_is_written_as_an_api_server_stores_it(text: str, canonical: 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", Fault.SHAPE),
-        ("1 Gi", Fault.SHAPE),
-        ("1gi", Fault.SHAPE),
-        ("1Kib", Fault.SHAPE),
-        ("1_000", Fault.SHAPE),
-        ("\u0661", Fault.SHAPE),
-        ("1\n", Fault.SHAPE),
-        ("--1", Fault.SUFFIX),
-        ("1e", Fault.SUFFIX),
-        ("1Kii", Fault.SUFFIX),
-        ("1e9223372036854775808", Fault.SUFFIX),
-        (".Pi", Fault.NUMBER),
-        ("1e10001", Fault.EXPONENT),
-        ("1234567890123456789e10001", Fault.EXPONENT),
-        pytest.param("1" + "0" * 10_000, Fault.LENGTH, id="whole"),
-        pytest.param("1." + "0" * 10_000, Fault.LENGTH, id="fraction"),
+        ("", QuantityFault.SHAPE),
+        ("1 Gi", QuantityFault.SHAPE),
+        ("1gi", QuantityFault.SHAPE),
+        ("1Kib", QuantityFault.SHAPE),
+        ("1_000", QuantityFault.SHAPE),
+        ("\u0661", QuantityFault.SHAPE),
+        ("1\n", QuantityFault.SHAPE),
+        ("--1", QuantityFault.SUFFIX),
+        ("1e", QuantityFault.SUFFIX),
+        ("1Kii", QuantityFault.SUFFIX),
+        ("1e9223372036854775808", QuantityFault.SUFFIX),
+        (".Pi", QuantityFault.NUMBER),
+        ("1e10001", QuantityFault.EXPONENT),
+        ("1234567890123456789e10001", QuantityFault.EXPONENT),
+        pytest.param("1" + "0" * 10_000, QuantityFault.LENGTH, id="whole"),
+        pytest.param("1." + "0" * 10_000, QuantityFault.LENGTH, id="fraction"),
     ],
 )
-def test_what_is_no_quantity_is_refused_with_its_reason(text: str, fault: Fault) -> None:
+def test_what_is_no_quantity_is_refused_with_its_reason(text: str, fault: QuantityFault) -> None:
     with pytest.raises(QuantityError) as caught:
         parse(text)
     assert caught.value.fault is fault

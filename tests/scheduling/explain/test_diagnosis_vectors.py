@@ -16,7 +16,7 @@ from scheduling.allocator.pools import SliceIndex
 from scheduling.explain.cluster import Cluster
 from scheduling.explain.diagnosis import diagnose
 from scheduling.explain.obstacles import Held, Tainted
-from scheduling.explain.verdict import Group, NodeFinding, Outcome, Verdict
+from scheduling.explain.verdict import Explanation, FindingGroup, NodeFinding, NodeOutcome
 from tests.judge import our_allocation as given
 from tests.judge.comparison import expected
 from tests.recorded_cases import cases_in, files_in
@@ -33,12 +33,12 @@ def explained(theme: str) -> Iterator[tuple[dict[str, Any], Cluster, NodeFinding
         yield case, cluster, diagnose(case["claims"], case["node"], cluster)
 
 
-def outcome(case: dict[str, Any]) -> Outcome:
+def outcome(case: dict[str, Any]) -> NodeOutcome:
     answer = expected(case)
     assert answer is not None
     if answer["results"] is not None:
-        return Outcome.FITS
-    return Outcome.ERROR if answer["errorKind"] == "fatal" else Outcome.BLOCKED
+        return NodeOutcome.FITS
+    return NodeOutcome.ERROR if answer["errorKind"] == "fatal" else NodeOutcome.BLOCKED
 
 
 def has_reason(finding: NodeFinding) -> bool:
@@ -54,7 +54,7 @@ def test_the_verdict_is_the_schedulers_and_has_a_reason(theme: str) -> None:
     for case, _, finding in explained(theme):
         if finding.outcome is not outcome(case):
             wrong.append(f"{case['name']}: {finding.outcome} instead of {outcome(case)}")
-        elif finding.outcome is not Outcome.FITS and not has_reason(finding):
+        elif finding.outcome is not NodeOutcome.FITS and not has_reason(finding):
             wrong.append(f"{case['name']}: no reason")
     assert wrong == []
 
@@ -62,7 +62,7 @@ def test_the_verdict_is_the_schedulers_and_has_a_reason(theme: str) -> None:
 @pytest.mark.parametrize("theme", [theme for theme in THEMES if theme.startswith("hand-")])
 def test_every_finding_can_be_shown(theme: str) -> None:
     for _, _, finding in explained(theme):
-        verdict = Verdict("claim x", (Group((finding.node,), finding),))
+        verdict = Explanation("claim x", (FindingGroup((finding.node,), finding),))
         assert draw(verdict, width=80, colour=True)
         errors: Callable[[object], Iterator[object]] = FORM.iter_errors
         assert list(errors(json.loads(json.dumps(document(verdict))))) == []
@@ -97,5 +97,5 @@ def test_without_patience_no_answer_is_made_up(case: dict[str, Any], patient: bo
     cluster = Cluster(index, given.classes(case), given.allocated(case), given.features(case), patience=patience)
     finding = diagnose(case["claims"], case["node"], cluster, remedy=False)
     # What is proved of a part of the claims holds for all of them; else nothing is said but that nothing is known.
-    assert finding.outcome in (Outcome.BLOCKED, Outcome.ERROR, Outcome.UNKNOWN)
+    assert finding.outcome in (NodeOutcome.BLOCKED, NodeOutcome.ERROR, NodeOutcome.UNKNOWN)
     assert has_reason(finding)

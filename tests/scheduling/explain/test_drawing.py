@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from ostler.explain.json_form import SCHEMA, document, form, obstacle_kinds
-from ostler.explain.page import Ink, Piece, brief, line, number, page, some
+from ostler.explain.page import Ink, TextPiece, brief, line, number, page, some
 from ostler.explain.text_form import draw
 from ostler.explain.wording import obstacle_lines
 from scheduling.explain.obstacles import (
@@ -19,6 +19,7 @@ from scheduling.explain.obstacles import (
     Bearers,
     CapacityExhausted,
     CapacityUnfit,
+    ClaimHolder,
     ClassMissing,
     Competing,
     ConditionFalse,
@@ -26,41 +27,40 @@ from scheduling.explain.obstacles import (
     CounterExhausted,
     FeatureOff,
     Held,
-    Holder,
     NodeOutside,
     NodeRefused,
     NoDevices,
     NotTogether,
+    ObjectRefused,
     Obstacle,
     PoolIncomplete,
     PoolInvalid,
     PoolOutdated,
-    Refused,
+    ReadValue,
     SearchEnded,
     SelectorBroken,
+    SelectorSource,
     SelectorUnreadable,
-    Source,
     Tainted,
     TooMany,
     Usage,
-    Value,
     Waiting,
 )
 from scheduling.explain.verdict import (
-    Change,
-    Group,
+    Explanation,
+    FindingGroup,
     NodeFinding,
-    Outcome,
-    Placement,
+    NodeOutcome,
+    PlacedDevice,
     Remedy,
+    RemedyKind,
     RequestFinding,
-    Shared,
-    Verdict,
+    SharedAttributes,
 )
 
 MODEL = 'device.attributes["gpu.example.com"].model'
-CLASS = Source("class", "gpu.example.com", 0)
-OTHER = Holder("team/other-x7f", ("team/other",))
+CLASS = SelectorSource("class", "gpu.example.com", 0)
+OTHER = ClaimHolder("team/other-x7f", ("team/other",))
 
 WORDS: list[tuple[Obstacle, str]] = [
     (
@@ -77,7 +77,7 @@ WORDS: list[tuple[Obstacle, str]] = [
         "class gpu.example.com, selector 1 does not compile: undefined field 'foo'\n  device.foo == 3 &&\n         ^\n",
     ),
     (
-        SelectorUnreadable(Source("request", "gpu", 1), "a  + 1", "must be bool"),
+        SelectorUnreadable(SelectorSource("request", "gpu", 1), "a  + 1", "must be bool"),
         'request "gpu", selector 2 does not compile: must be bool\n  a + 1\n',
     ),
     (
@@ -95,7 +95,7 @@ WORDS: list[tuple[Obstacle, str]] = [
         "a device with binding conditions needs DRADeviceBindingConditions, which this cluster does not have: gpu-0\n",
     ),
     (
-        Refused("ResourceClaim team/gpu", "spec.devices.constraints[0]", "nothing is set"),
+        ObjectRefused("ResourceClaim team/gpu", "spec.devices.constraints[0]", "nothing is set"),
         "ResourceClaim team/gpu spec.devices.constraints[0]: nothing is set\n",
     ),
     (AllNeedsPools(("gpu",)), 'request "gpu" wants all devices, so every pool of a node must be usable\n'),
@@ -123,15 +123,15 @@ WORDS: list[tuple[Obstacle, str]] = [
     ),
     (SearchEnded("the search took too long"), "no answer: the search took too long\n"),
     (
-        ConditionFalse(("gpu-0",), 8, CLASS, f'{MODEL} == "H200"', (Value(MODEL, '"A100"'),), 2),
+        ConditionFalse(("gpu-0",), 8, CLASS, f'{MODEL} == "H200"', (ReadValue(MODEL, '"A100"'),), 2),
         f'8 × class gpu.example.com, selector 1: {MODEL} == "H200" is false: model is "A100" (and 2 other conditions)\n',
     ),
     (
-        ConditionFalse(("gpu-0",), 1, CLASS, "x", (Value("device.driver", None),), 1),
+        ConditionFalse(("gpu-0",), 1, CLASS, "x", (ReadValue("device.driver", None),), 1),
         "1 × class gpu.example.com, selector 1: x is false: driver is absent (and 1 other condition)\n",
     ),
     (
-        Held(("gpu-0", "gpu-1"), 2, (OTHER, Holder(""))),
+        Held(("gpu-0", "gpu-1"), 2, (OTHER, ClaimHolder(""))),
         "gpu-0 held by claim team/other-x7f (pod team/other)\ngpu-1 held by a claim that is not among those read\n",
     ),
     (
@@ -139,7 +139,7 @@ WORDS: list[tuple[Obstacle, str]] = [
         "gpu-0, gpu-1 held by claim team/other-x7f (pod team/other)\n",
     ),
     (
-        Held(tuple("abcdef"), 6, tuple(Holder(f"team/{name}") for name in "abcdef")),
+        Held(tuple("abcdef"), 6, tuple(ClaimHolder(f"team/{name}") for name in "abcdef")),
         "a held by claim team/a (no pod uses it)\nb held by claim team/b (no pod uses it)\n"
         "c held by claim team/c (no pod uses it)\n3 more held by 3 other claims\n",
     ),
@@ -227,33 +227,39 @@ def test_no_kind_of_obstacle_is_without_words() -> None:
 
 
 def blocked(node: str, *requests: RequestFinding, remedies: tuple[Remedy, ...] = ()) -> NodeFinding:
-    return NodeFinding(node, Outcome.BLOCKED, requests=requests, remedies=remedies)
+    return NodeFinding(node, NodeOutcome.BLOCKED, requests=requests, remedies=remedies)
 
 
 DEVICES = tuple(f"gpu-{number}" for number in range(8))
 WRONG_MODEL = RequestFinding(
-    "team/gpu", "gpu", 1, 8, 0, 0, (ConditionFalse(DEVICES, 8, CLASS, f'{MODEL} == "H200"', (Value(MODEL, '"A100"'),)),)
+    "team/gpu",
+    "gpu",
+    1,
+    8,
+    0,
+    0,
+    (ConditionFalse(DEVICES, 8, CLASS, f'{MODEL} == "H200"', (ReadValue(MODEL, '"A100"'),)),),
 )
 ALL_HELD = RequestFinding("team/gpu", "gpu", 1, 8, 8, 0, (Held(DEVICES, 8, (OTHER,) * 8),))
-NOWHERE = Verdict(
+NOWHERE = Explanation(
     "claim team/gpu (pod team/train-0)",
     (
-        Group(("node-i", "node-j", "node-k"), blocked("node-i", ALL_HELD, remedies=(Remedy(Change.FREE),))),
-        Group(tuple(f"node-{letter}" for letter in "abcdefgh"), blocked("node-a", WRONG_MODEL)),
+        FindingGroup(("node-i", "node-j", "node-k"), blocked("node-i", ALL_HELD, remedies=(Remedy(RemedyKind.FREE),))),
+        FindingGroup(tuple(f"node-{letter}" for letter in "abcdefgh"), blocked("node-a", WRONG_MODEL)),
     ),
 )
 HERE = NodeFinding(
     "node-a",
-    Outcome.FITS,
+    NodeOutcome.FITS,
     (
-        Placement("team/gpu", "gpu", "gpu.example.com", "node-a", "gpu-0"),
-        Placement("team/gpu", "gpu", "gpu.example.com", "node-a", "gpu-1"),
-        Placement(
+        PlacedDevice("team/gpu", "gpu", "gpu.example.com", "node-a", "gpu-0"),
+        PlacedDevice("team/gpu", "gpu", "gpu.example.com", "node-a", "gpu-1"),
+        PlacedDevice(
             "team/gpu", "nic", "nic.example.com", "fabric", "nic-0", shared=True, network=True,
-            consumed=(Value("bandwidth", "10G"),), conditions=("attached",),
+            consumed=(ReadValue("bandwidth", "10G"),), conditions=("attached",),
         ),
     ),
-    (Shared("team/gpu", (Value("resource.kubernetes.io/pcieRoot", '"pci0000:00"'), Value("d/numa", "0"))),),
+    (SharedAttributes("team/gpu", (ReadValue("resource.kubernetes.io/pcieRoot", '"pci0000:00"'), ReadValue("d/numa", "0"))),),
 )  # fmt: skip
 
 
@@ -273,7 +279,9 @@ def test_nowhere_is_told_node_by_node_in_the_order_of_the_groups() -> None:
 
 
 def test_where_it_fits_the_devices_are_told_and_other_nodes_are_one_line() -> None:
-    verdict = Verdict("claim team/gpu", (Group(("node-a", "node-b"), HERE), *NOWHERE.groups), notes=("a note",))
+    verdict = Explanation(
+        "claim team/gpu", (FindingGroup(("node-a", "node-b"), HERE), *NOWHERE.groups), notes=("a note",)
+    )
     text = draw(verdict, width=None, colour=False)
     assert text == (
         "claim team/gpu fits on 2 of 13 nodes\n"
@@ -293,17 +301,19 @@ def test_where_it_fits_the_devices_are_told_and_other_nodes_are_one_line() -> No
 
 
 def test_one_node_is_named_in_the_answer() -> None:
-    only = Verdict("claim team/gpu", (Group(("node-a",), blocked("node-a", ALL_HELD)),))
+    only = Explanation("claim team/gpu", (FindingGroup(("node-a",), blocked("node-a", ALL_HELD)),))
     assert draw(only, width=None, colour=False).startswith("claim team/gpu does not fit on node-a\n")
-    assert draw(Verdict("claim team/gpu", (Group(("node-a",), HERE),)), width=None, colour=False).startswith(
+    assert draw(Explanation("claim team/gpu", (FindingGroup(("node-a",), HERE),)), width=None, colour=False).startswith(
         "claim team/gpu fits on node-a\n"
     )
 
 
 def test_what_stops_the_pod_everywhere_is_told_first_and_once() -> None:
     broken = SelectorBroken(CLASS, MODEL, MODEL, "no such key: model", 1, 1, ("gpu-0",), 1)
-    finding = NodeFinding("node-b", Outcome.ERROR, obstacles=(broken,))
-    verdict = Verdict("claim team/gpu", (Group(("node-a",), HERE), Group(("node-b",), finding)), (broken,))
+    finding = NodeFinding("node-b", NodeOutcome.ERROR, obstacles=(broken,))
+    verdict = Explanation(
+        "claim team/gpu", (FindingGroup(("node-a",), HERE), FindingGroup(("node-b",), finding)), (broken,)
+    )
     text = draw(verdict, width=None, colour=False, all_nodes=True)
     assert text.startswith(
         "claim team/gpu fits on 1 of 2 nodes, and yet is not scheduled\n\n"
@@ -315,10 +325,10 @@ def test_what_stops_the_pod_everywhere_is_told_first_and_once() -> None:
 
 
 def test_answers_without_nodes_say_why() -> None:
-    assert draw(Verdict("claim a/b"), width=None, colour=False) == "claim a/b has no node to go to: none is known\n"
-    stopped = Verdict("claim a/b", stops=(ClassMissing("x"),))
+    assert draw(Explanation("claim a/b"), width=None, colour=False) == "claim a/b has no node to go to: none is known\n"
+    stopped = Explanation("claim a/b", stops=(ClassMissing("x"),))
     assert draw(stopped, width=None, colour=False).startswith("claim a/b is not scheduled, whatever the node\n")
-    done = Verdict("claim a/b", settled="has its devices already")
+    done = Explanation("claim a/b", settled="has its devices already")
     assert draw(done, width=None, colour=False) == "claim a/b has its devices already\n"
 
 
@@ -331,25 +341,25 @@ def test_answers_without_nodes_say_why() -> None:
     ],
 )
 def test_counts_of_a_request(request_finding: RequestFinding, words: str) -> None:
-    verdict = Verdict("claim a/b", (Group(("n",), blocked("n", request_finding)),))
+    verdict = Explanation("claim a/b", (FindingGroup(("n",), blocked("n", request_finding)),))
     assert f'  request "gpu": {words}\n' in draw(verdict, width=None, colour=False)
 
 
 @pytest.mark.parametrize(
     ("remedy", "words"),
     [
-        (Remedy(Change.FREE), "it would fit here if nothing were held by others"),
-        (Remedy(Change.TOLERATE), "it would fit here with the taints tolerated"),
+        (Remedy(RemedyKind.FREE), "it would fit here if nothing were held by others"),
+        (Remedy(RemedyKind.TOLERATE), "it would fit here with the taints tolerated"),
         (
-            Remedy(Change.FREE_AND_TOLERATE),
+            Remedy(RemedyKind.FREE_AND_TOLERATE),
             "it would fit here if nothing were held by others and with the taints tolerated",
         ),
-        (Remedy(Change.FEWER, 'request "gpu"', 2), 'it would fit here with count: 2 in request "gpu"'),
-        (Remedy(Change.NO_CONSTRAINT, "constraint 1"), "it would fit here without constraint 1"),
+        (Remedy(RemedyKind.FEWER, 'request "gpu"', 2), 'it would fit here with count: 2 in request "gpu"'),
+        (Remedy(RemedyKind.NO_CONSTRAINT, "constraint 1"), "it would fit here without constraint 1"),
     ],
 )
 def test_remedies_are_words(remedy: Remedy, words: str) -> None:
-    verdict = Verdict("claim a/b", (Group(("n",), blocked("n", ALL_HELD, remedies=(remedy,))),))
+    verdict = Explanation("claim a/b", (FindingGroup(("n",), blocked("n", ALL_HELD, remedies=(remedy,))),))
     assert f"  → {words}\n" in draw(verdict, width=None, colour=False)
 
 
@@ -361,7 +371,7 @@ def test_lines_are_no_wider_than_the_terminal_and_lose_nothing() -> None:
 
 
 def test_a_text_without_blanks_is_not_torn() -> None:
-    text = page([line(0, "a ", Piece("b" * 70, Ink.CODE), ",")], 40, colour=False)
+    text = page([line(0, "a ", TextPiece("b" * 70, Ink.CODE), ",")], 40, colour=False)
     assert text == f"a\n    {'b' * 70},\n"
 
 
@@ -400,7 +410,7 @@ def test_a_path_is_told_by_its_last_part(path: str, last: str) -> None:
 
 
 def test_json_holds_every_fact_under_the_apis_spelling() -> None:
-    verdict = replace(NOWHERE, groups=(Group(("node-a",), HERE), *NOWHERE.groups), notes=("a note",))
+    verdict = replace(NOWHERE, groups=(FindingGroup(("node-a",), HERE), *NOWHERE.groups), notes=("a note",))
     made = json.loads(json.dumps(document(verdict)))
     assert made["schema"] == SCHEMA
     assert (made["fits"], made["fitting"], made["nodes"]) == (True, 1, 12)

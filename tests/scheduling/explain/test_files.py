@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kube.bodies import Json, object_at
 from ostler.explain.documents import MAX_DEPTH, documents
-from ostler.explain.files import Reading, read_files
+from ostler.explain.files import FileObjects, read_files
 from ostler.explain.yaml_places import line_of, plain_value
 from scheduling.explain.state import BadInput, Kind, name_of
 from tests.scheduling.explain.objects import claim, device_class, node, pod, resource_slice
@@ -41,7 +41,7 @@ spec:
 
 @pytest.fixture
 def read(tmp_path: Path) -> object:
-    def from_text(text: str | bytes, name: str = "a.yaml") -> Reading:
+    def from_text(text: str | bytes, name: str = "a.yaml") -> FileObjects:
         path = tmp_path / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
         os.chdir(tmp_path)

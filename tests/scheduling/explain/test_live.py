@@ -11,9 +11,9 @@ import yaml
 from kube.bodies import JsonObject
 from kube.errors import ConfigurationError, ServerFault
 from ostler.cli.main import main
-from ostler.explain.access import Choice, find_access
+from ostler.explain.access import AccessChoice, find_access
 from ostler.explain.live import PAGE, Wanted, read_cluster
-from scheduling.explain.state import ExplainError, Kind, NotServed, State, name_of
+from scheduling.explain.state import DevicesNotServed, ExplainError, Kind, State, name_of
 from tests.kube.conftest import client_of
 from tests.kube.server import ApiServer, refused
 from tests.scheduling.explain.cluster import Cluster, paths, serving, status
@@ -131,7 +131,7 @@ def test_a_kind_that_is_not_served_has_no_objects(cluster: Cluster, server: ApiS
 
 def test_a_cluster_without_the_device_api_is_told_what_it_lacks(cluster: Cluster, server: ApiServer) -> None:
     cluster.versions = {}
-    with pytest.raises(NotServed) as caught:
+    with pytest.raises(DevicesNotServed) as caught:
         read(server)
     assert str(caught.value) == (
         f"{server.url} (v1.37.0) does not serve the API group resource.k8s.io: dynamic resource allocation (DRA) is on "
@@ -142,7 +142,9 @@ def test_a_cluster_without_the_device_api_is_told_what_it_lacks(cluster: Cluster
 
 def test_a_cluster_with_the_old_device_api_alone_is_told_so(cluster: Cluster, server: ApiServer) -> None:
     cluster.versions = {"v1alpha3": cluster.versions["v1"]}
-    with pytest.raises(NotServed, match="serves no resourceslices, resourceclaims, deviceclasses in a known version"):
+    with pytest.raises(
+        DevicesNotServed, match="serves no resourceslices, resourceclaims, deviceclasses in a known version"
+    ):
         read(server)
 
 
@@ -199,32 +201,32 @@ def kubeconfig(path: Path, server: str = "http://127.0.0.1:1", namespace: str = 
 def test_options_name_the_cluster_as_kubectl_does(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "one", namespace="team")
     home = kubeconfig(tmp_path / ".kube/config", "http://127.0.0.1:2")
-    assert find_access(Choice(path), {}).server.endswith(":1/a")
-    assert find_access(Choice(path, "b"), {}).server.endswith(":1/b")
-    assert find_access(Choice(path), {}).namespace == "team"
-    assert find_access(Choice(), {"KUBECONFIG": f"{tmp_path}/none:{path}", "HOME": str(tmp_path)}).origin.startswith(
-        str(path)
-    )
-    assert find_access(Choice(), {"HOME": str(tmp_path)}).origin.startswith(str(home))
+    assert find_access(AccessChoice(path), {}).server.endswith(":1/a")
+    assert find_access(AccessChoice(path, "b"), {}).server.endswith(":1/b")
+    assert find_access(AccessChoice(path), {}).namespace == "team"
+    assert find_access(
+        AccessChoice(), {"KUBECONFIG": f"{tmp_path}/none:{path}", "HOME": str(tmp_path)}
+    ).origin.startswith(str(path))
+    assert find_access(AccessChoice(), {"HOME": str(tmp_path)}).origin.startswith(str(home))
 
 
 def test_a_variable_that_names_no_file_is_not_passed_over(tmp_path: Path) -> None:
     kubeconfig(tmp_path / ".kube/config")
     with pytest.raises(ConfigurationError, match="No such file"):
-        find_access(Choice(), {"KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)})
+        find_access(AccessChoice(), {"KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)})
 
 
 def test_without_any_cluster_it_is_said_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(
         ExplainError, match=r"no cluster is known: .* --kubeconfig or \$KUBECONFIG, or files with --from"
     ):
-        find_access(Choice(), {"HOME": str(tmp_path)}, tmp_path)
+        find_access(AccessChoice(), {"HOME": str(tmp_path)}, tmp_path)
 
 
 def test_in_a_pod_the_account_and_its_namespace_are_taken(account: Path) -> None:
     (account / "namespace").write_text("team\n")
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/nonexistent"}
-    access = find_access(Choice(), environment, account)
+    access = find_access(AccessChoice(), environment, account)
     assert (access.server, access.namespace) == ("https://10.0.0.1:443", "team")
 
 

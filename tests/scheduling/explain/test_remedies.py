@@ -15,7 +15,7 @@ from scheduling.explain.cluster import Cluster
 from scheduling.explain.diagnosis import diagnose
 from scheduling.explain.obstacles import NotTogether, Tainted
 from scheduling.explain.remedies import EVERY_REQUEST
-from scheduling.explain.verdict import Change, NodeFinding, Outcome, Remedy
+from scheduling.explain.verdict import NodeFinding, NodeOutcome, Remedy, RemedyKind
 from tests.judge.generate import allocation_case
 from tests.scheduling.explain.cases import (
     GPU,
@@ -35,7 +35,7 @@ from tests.scheduling.explain.cases import (
 from tests.scheduling.explain.clusters import cluster_of_case
 
 Json = dict[str, Any]
-TAINTS = {Change.TOLERATE, Change.FREE_AND_TOLERATE}
+TAINTS = {RemedyKind.TOLERATE, RemedyKind.FREE_AND_TOLERATE}
 
 
 def requests(claims: list[Json]) -> Iterator[tuple[str, str, Json]]:
@@ -53,7 +53,7 @@ def done(remedy: Remedy, finding: NodeFinding, claims: list[Json], cluster: Clus
     """The claims and the cluster after somebody did as told, from what is told alone."""
     claims = copy.deepcopy(claims)
     parts = {(title, name): part for title, name, part in requests(claims)}
-    if remedy.change in (Change.FREE, Change.FREE_AND_TOLERATE):
+    if remedy.change in (RemedyKind.FREE, RemedyKind.FREE_AND_TOLERATE):
         cluster = replace(cluster, allocated=AllocatedState())
     if remedy.change in TAINTS and remedy.what == EVERY_REQUEST:
         for part in parts.values():
@@ -63,11 +63,11 @@ def done(remedy: Remedy, finding: NodeFinding, claims: list[Json], cluster: Clus
             more = [each.toleration for each in told.obstacles if isinstance(each, Tainted)]
             part = parts[told.claim, told.request]
             part["tolerations"] = [*(part.get("tolerations") or ()), *more]
-    if remedy.change is Change.FEWER:
+    if remedy.change is RemedyKind.FEWER:
         parts[remedy.claim, remedy.request]["count"] = remedy.count
-    if remedy.change is Change.NO_SELECTOR:
+    if remedy.change is RemedyKind.NO_SELECTOR:
         del parts[remedy.claim, remedy.request]["selectors"][remedy.index]
-    if remedy.change is Change.NO_CONSTRAINT:
+    if remedy.change is RemedyKind.NO_CONSTRAINT:
         (one,) = (each for each in claims if remedy.claim.endswith(f"/{each['metadata']['name']}"))
         del one["spec"]["devices"]["constraints"][remedy.index]
     return claims, cluster
@@ -81,7 +81,7 @@ def test_every_remedy_that_is_told_works(number: int) -> None:
     finding = diagnose(case["claims"], case["node"], cluster)
     for remedy in finding.remedies:
         claims, after = done(remedy, finding, case["claims"], cluster)
-        assert diagnose(claims, case["node"], after, remedy=False).outcome is Outcome.FITS, remedy
+        assert diagnose(claims, case["node"], after, remedy=False).outcome is NodeOutcome.FITS, remedy
 
 
 def answer(objects: list[Json], answers: Answers, ask: str = "claim/train") -> str:

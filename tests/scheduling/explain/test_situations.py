@@ -13,12 +13,22 @@ from kube.bodies import JsonObject
 from scheduling.allocator.reading import FatalError
 from scheduling.explain.cluster import cluster_of
 from scheduling.explain.diagnosis import diagnose
-from scheduling.explain.obstacles import ConditionFalse, Held, Holder, Obstacle, Source, Value
+from scheduling.explain.obstacles import ClaimHolder, ConditionFalse, Held, Obstacle, ReadValue, SelectorSource
 from scheduling.explain.situations import Situations
 from scheduling.explain.state import Kind, State, name_of
 from scheduling.explain.subject import Question, subject_of
 from scheduling.explain.survey import survey
-from scheduling.explain.verdict import MANY, Grain, NodeFinding, Outcome, RequestFinding, Seen, Verdict, gist, grouped
+from scheduling.explain.verdict import (
+    MANY,
+    Explanation,
+    Grain,
+    NodeFinding,
+    NodeOutcome,
+    RequestFinding,
+    SeenFinding,
+    gist,
+    grouped,
+)
 from tests.judge.generate import allocation_case
 from tests.scheduling.explain.cases import (
     GPU,
@@ -60,7 +70,7 @@ def state_of(*objects: Object, version: str = "v1.37.0") -> State:
     )
 
 
-def answer(state: State, names: tuple[str, ...] = ()) -> Verdict:
+def answer(state: State, names: tuple[str, ...] = ()) -> Explanation:
     return survey(state, subject_of(state, Question(Kind.CLAIM, "team", "train")), names)
 
 
@@ -130,7 +140,7 @@ def test_what_is_found_on_one_node_of_a_situation_holds_on_the_others(number: in
         except FatalError:
             continue  # A device that cannot be read; then each node is looked at by itself.
         finding = diagnose(case["claims"], each, cluster, remedy=False)
-        blocked = finding.outcome is Outcome.BLOCKED and not situations.lumps
+        blocked = finding.outcome is NodeOutcome.BLOCKED and not situations.lumps
         said = (finding.outcome, sorted(repr(gist(one)) for one in finding.requests) if blocked else [])
         assert found.setdefault(situation, said) == said
 
@@ -185,15 +195,15 @@ def test_an_older_cluster_lacks_what_its_devices_need() -> None:
 
 def finding(name: str, *obstacles: Obstacle, usable: int = 0) -> NodeFinding:
     asked = RequestFinding("a/b", "gpu", 8, 8, 8, usable, obstacles)
-    return NodeFinding(name, Outcome.BLOCKED, requests=(asked,))
+    return NodeFinding(name, NodeOutcome.BLOCKED, requests=(asked,))
 
 
 def test_groups_become_coarser_only_where_there_would_be_too_many() -> None:
     def false(value: str) -> Obstacle:
-        return ConditionFalse(("g",), 1, Source("class", "c", 0), "x", (Value("p", value),))
+        return ConditionFalse(("g",), 1, SelectorSource("class", "c", 0), "x", (ReadValue("p", value),))
 
-    few = [Seen(f"n{i}", finding(f"n{i}", false(str(i)))) for i in range(MANY)]
-    many = [Seen(f"n{i}", finding(f"n{i}", false(str(i)))) for i in range(MANY + 1)]
+    few = [SeenFinding(f"n{i}", finding(f"n{i}", false(str(i)))) for i in range(MANY)]
+    many = [SeenFinding(f"n{i}", finding(f"n{i}", false(str(i)))) for i in range(MANY + 1)]
     assert len(grouped(few)) == MANY
     assert all(group.exact for group in grouped(few))
     (one,) = grouped(many)
@@ -203,9 +213,9 @@ def test_groups_become_coarser_only_where_there_would_be_too_many() -> None:
 def test_the_nearest_group_is_first_and_shows_its_nearest_node() -> None:
     def held(count: int) -> Obstacle:
         names = tuple(f"g{i}" for i in range(count))
-        return Held(names, count, (Holder("a/c"),) * count)
+        return Held(names, count, (ClaimHolder("a/c"),) * count)
 
-    far = [Seen(f"n{i}", finding(f"n{i}", held(8 - i % 8), usable=i % 8)) for i in range(4 * MANY)]
+    far = [SeenFinding(f"n{i}", finding(f"n{i}", held(8 - i % 8), usable=i % 8)) for i in range(4 * MANY)]
     groups = grouped(far)
     assert groups[0].finding.requests[0].usable == 7
     assert gist(groups[0].finding, Grain.KINDS) == gist(groups[-1].finding, Grain.KINDS)

@@ -18,7 +18,7 @@ from ostler.explain.files import read_files
 from ostler.explain.kept import NameGroup
 from ostler.explain.snapshot import Anonymous, anonymous, as_json, as_yaml, reduced
 from scheduling.explain.nodes import hindrances
-from scheduling.explain.state import BadQuestion, Kind, Missing, State, key_of, name_of, namespace_of, objects_at
+from scheduling.explain.state import BadQuestion, Kind, MissingKind, State, key_of, name_of, namespace_of, objects_at
 from scheduling.explain.subject import Question, subject_of
 from tests.kube.server import ApiServer
 from tests.scheduling.explain.cluster import Cluster, serving, status
@@ -74,7 +74,7 @@ def small_state() -> State:
         templates=(template("t"),),
         taint_rules=(taint_rule("r", deviceSelector={"pool": "node-1"}, taint={"key": "k", "effect": "NoSchedule"}),),
         truncated=("only some",),
-        missing=(Missing(Kind.TAINT_RULE, "rules are forbidden", "ask"),),
+        missing=(MissingKind(Kind.TAINT_RULE, "rules are forbidden", "ask"),),
         whole=frozenset({Kind.NODE}),
     )
 
@@ -146,7 +146,7 @@ def test_names_of_workloads_are_replaced_everywhere_alike() -> None:
         {"name": "use-01", "resourceClaimName": "claim-01"},
     )
     assert made.state.claims[0]["metadata"]["name"] == "claim-01"  # type: ignore[index, call-overload]
-    assert made.state.missing == (Missing(Kind.TAINT_RULE, "devicetaintrules could not be read"),)
+    assert made.state.missing == (MissingKind(Kind.TAINT_RULE, "devicetaintrules could not be read"),)
 
 
 def test_names_and_labels_of_nodes_are_replaced_on_demand() -> None:

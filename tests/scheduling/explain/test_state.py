@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.explain.state import Kind, Missing, State, merge
+from scheduling.explain.state import Kind, MissingKind, State, merge
 from tests.scheduling.explain.objects import claim, device_class, node, pod, resource_slice, template
 
 
@@ -41,7 +41,10 @@ def test_of_two_states_the_second_one_wins_and_keeps_the_place() -> None:
 
 
 def test_a_kind_that_files_bring_is_no_longer_missing() -> None:
-    lacks = (Missing(Kind.NODE, "nodes are forbidden"), Missing(Kind.POD, "pods are forbidden", "ask for the right"))
+    lacks = (
+        MissingKind(Kind.NODE, "nodes are forbidden"),
+        MissingKind(Kind.POD, "pods are forbidden", "ask for the right"),
+    )
     both = merge(State(missing=lacks), State(nodes=(node("n"),)))
     assert both.lacks(Kind.NODE) is None
     assert str(both.lacks(Kind.POD)) == "pods are forbidden; ask for the right"

@@ -8,11 +8,11 @@ import pytest
 
 from kube.bodies import Json, JsonObject, object_at
 from scheduling.explain.extended import CLAIM_NAME, class_of, extended_claim
-from scheduling.explain.state import BadQuestion, Kind, Missing, State, name_of
+from scheduling.explain.state import BadQuestion, Kind, MissingKind, State, name_of
 from scheduling.explain.subject import (
     MOST,
+    ExplainSubject,
     Question,
-    Subject,
     parse_question,
     parse_questions,
     questions_about,
@@ -28,7 +28,7 @@ def using(own: str = "gpu", **reference: Json) -> JsonObject:
     return {"name": own, **reference}
 
 
-def asked(state: State, question: Question = POD) -> Subject:
+def asked(state: State, question: Question = POD) -> ExplainSubject:
     return subject_of(state, question)
 
 
@@ -196,7 +196,7 @@ def test_a_pod_that_needs_no_claim_has_none() -> None:
     assert asked(State(pods=(live_pod(),))).to_allocate == ()
 
 
-def missing(subject: Subject) -> str:
+def missing(subject: ExplainSubject) -> str:
     (sentence,) = subject.missing
     return sentence
 
@@ -224,7 +224,7 @@ def test_what_cannot_be_followed_is_a_sentence_with_its_fix() -> None:
 
 
 def test_what_may_not_be_read_is_not_said_to_be_absent() -> None:
-    lacks = (Missing(Kind.CLAIM, "claims are forbidden", "ask"), Missing(Kind.POD, "pods are forbidden", "ask"))
+    lacks = (MissingKind(Kind.CLAIM, "claims are forbidden", "ask"), MissingKind(Kind.POD, "pods are forbidden", "ask"))
     direct = pod("train", resourceClaims=[using(resourceClaimName="c")])
     assert missing(asked(State(pods=(direct,), missing=lacks))) == (
         "claim c (gpu in the pod) is not known: claims are forbidden; ask"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kube.bodies import JsonObject
 from ostler.explain.text_form import draw
-from scheduling.explain.state import Kind, Missing, State
-from scheduling.explain.subject import Question, Subject
+from scheduling.explain.state import Kind, MissingKind, State
+from scheduling.explain.subject import ExplainSubject, Question
 from scheduling.explain.survey import survey
 
 CLAIM: JsonObject = {
@@ -23,12 +23,12 @@ CLAIM: JsonObject = {
 
 
 def told(state: State) -> str:
-    subject = Subject(Question(Kind.CLAIM, "team", "train"), to_allocate=(CLAIM,))
+    subject = ExplainSubject(Question(Kind.CLAIM, "team", "train"), to_allocate=(CLAIM,))
     return draw(survey(state, subject), width=None, colour=False, all_nodes=False)
 
 
 def test_a_class_that_may_not_be_read_is_not_said_to_be_missing() -> None:
-    text = told(State(missing=(Missing(Kind.CLASS, "device classes may not be listed", "grant list"),)))
+    text = told(State(missing=(MissingKind(Kind.CLASS, "device classes may not be listed", "grant list"),)))
     assert "whether there is a DeviceClass gpu, and what it selects, could not be read" in text
     assert "device classes may not be listed; grant list" in text
     assert "there is no DeviceClass" not in text

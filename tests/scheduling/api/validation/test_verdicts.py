@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.api.validation.cause import TYPE_INVALID, Cause
+from scheduling.api.validation.cause import TYPE_INVALID, StatusCause
 from scheduling.api.validation.objects import VALIDATORS, validate_claim_status
 from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored, status_as_stored
@@ -35,7 +35,7 @@ STORED = {line["stored as"]: line["object"] for line in LINES if "stored as" in 
 VERDICTS = [pytest.param(line, id=f"{line['rules']}-{at}") for at, line in enumerate(LINES) if "rules" in line]
 
 
-def judged(verdict: Any) -> tuple[list[Cause], Any]:
+def judged(verdict: Any) -> tuple[list[StatusCause], Any]:
     """The causes, and how to get the stored object."""
     gates, old, resource = GATES[verdict["gates"]], STORED.get(verdict.get("old")), verdict["object"]
     if verdict["rules"].startswith("status"):
