@@ -79,10 +79,10 @@ def parse_json(text: bytes | str, limits: Limits = ORDINARY) -> Any:
     return value
 
 
-def check_count(text: bytes | str, limits: Limits = ORDINARY, marks: str = ",[{") -> None:
+def check_count(text: bytes | str, limits: Limits = ORDINARY, marks: str = ",]}") -> None:
     """Raise ``DocumentRefused`` for a text that may have more values than its limits.
 
-    Three bytes of text can be a value of 72 bytes, so the ``marks`` that may begin a value are counted before any value
+    Three bytes of text can be a value of 72 bytes, so the ``marks`` that may end a value are counted before any value
     is made; those within strings, too, of which no document has that many.
     """
     count = sum(text.count(mark) if isinstance(text, str) else text.count(mark.encode()) for mark in marks)
