@@ -18,12 +18,10 @@ import grpc.aio
 
 from bench.figures import checked
 from bench.hardware import Hardware
-from bench.kubelet import Kubelet, NothingCame
-from bench.measures import FULL, QUICK, Effort, Run
+from bench.kubelet import BareKubelet, NothingCame
+from bench.measures import FULL, QUICK, BenchEffort, BenchRun
 from bench.process import ProcessFailed
-from bench.progress import say
-from bench.results import Benchmark, parser, write
-from bench.table import markdown, render
+from bench.results import Benchmark, markdown, parser, render, say, write
 
 NODE = "h100-sxm-8"
 
@@ -31,14 +29,14 @@ NODE = "h100-sxm-8"
 class Measure(Protocol):
     """What is measured, with files in ``root``."""
 
-    def __call__(self, root: Path, effort: Effort, /) -> Coroutine[Any, Any, dict[str, float]]: ...
+    def __call__(self, root: Path, effort: BenchEffort, /) -> Coroutine[Any, Any, dict[str, float]]: ...
 
 
-async def measured(root: Path, effort: Effort, /) -> dict[str, float]:
+async def measured(root: Path, effort: BenchEffort, /) -> dict[str, float]:
     """The benchmark's figures, not checked yet."""
     hardware = Hardware(NODE, root)
-    async with Kubelet(root / "device-plugins") as kubelet:
-        return await Run(kubelet, hardware, root, effort, say).figures()
+    async with BareKubelet(root / "device-plugins") as kubelet:
+        return await BenchRun(kubelet, hardware, root, effort, say).figures()
 
 
 def main(words: Sequence[str] | None = None, measure: Measure = measured) -> int:

@@ -11,8 +11,7 @@ from bench.doors.figures import DOORS_FIGURES
 from bench.dra.figures import DRA_FIGURES
 from bench.figures import FIGURES, Figure
 from bench.health.figures import HEALTH_FIGURES
-from bench.results import RESULTS
-from bench.table import HEADINGS, markdown
+from bench.results import HEADINGS, RESULTS, markdown
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
 TABLES: tuple[Sequence[Figure], ...] = (FIGURES, DRA_FIGURES, HEALTH_FIGURES, DOORS_FIGURES, CLUSTER_FIGURES)

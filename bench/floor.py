@@ -26,7 +26,7 @@ RESOURCE = "bench.ostler.dev/floor"
 Context = grpc.aio.ServicerContext[object, object]
 
 
-class Floor(api_pb2_grpc.DevicePluginServicer):
+class FloorService(api_pb2_grpc.DevicePluginServicer):
     def __init__(self, ids: list[str], paths: list[str]) -> None:
         self._ids = ids
         self._paths = paths
@@ -79,7 +79,7 @@ class Floor(api_pb2_grpc.DevicePluginServicer):
 
 
 async def serve(folder: str, ids: list[str], paths: list[str], resource: str) -> None:
-    floor = Floor(ids, paths)
+    floor = FloorService(ids, paths)
     server = grpc.aio.server()
     api_pb2_grpc.add_DevicePluginServicer_to_server(floor, server)
     endpoint = f"floor-{os.getpid()}.sock"

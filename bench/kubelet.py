@@ -74,7 +74,7 @@ class Registered:
         await self.channel.close()
 
 
-class Kubelet(api_pb2_grpc.RegistrationServicer, pod_resources_grpc.PodResourcesListerServicer):
+class BareKubelet(api_pb2_grpc.RegistrationServicer, pod_resources_grpc.PodResourcesListerServicer):
     """Serves ``kubelet.sock`` in ``folder``, and pod resources beside that folder; use it with ``async with``."""
 
     def __init__(self, folder: Path) -> None:
@@ -87,7 +87,7 @@ class Kubelet(api_pb2_grpc.RegistrationServicer, pod_resources_grpc.PodResources
         api_pb2_grpc.add_RegistrationServicer_to_server(self, self._server)
         pod_resources_grpc.add_PodResourcesListerServicer_to_server(self, self._server)
 
-    async def __aenter__(self) -> Kubelet:
+    async def __aenter__(self) -> BareKubelet:
         pods = self.folder.parent / "pod-resources"
         for folder in (self.folder, pods):
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,23 +1,28 @@
-"""What is measured, step by step. The agent and the floor take turns in everything, because machines are noisy."""
+"""What is measured, step by step. The agent and the floor take turns in everything, because machines are noisy.
+
+Latencies of calls are seconds seen by a client of the kubelet's kind, the same for every plugin. They include the
+client's own share, which is in the floor's figures as well.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import allocation, explanation, large
-from bench.calls import CONCURRENT, allocate, at_once, one_by_one, preferred
+from bench import allocation, explanation, large, placement
 from bench.figures import FLOOR, latency_figures, median, percentile
 from bench.hardware import Hardware, announce
-from bench.kubelet import Kubelet, NothingCame
-from bench.placement import report as placement
-from bench.plugins import BETWEEN_SCANS, Agent, Floor, Plugin
+from bench.kubelet import BareKubelet, NothingCame, Registered
+from bench.plugins import BETWEEN_SCANS, AgentPlugin, FloorPlugin, MeasuredPlugin
+from protos.deviceplugin.v1beta1 import api_pb2
 
 SETTLE = 3.0
 """Seconds after which a plugin that has just shown its list counts as idle; the agent tidies its memory before."""
@@ -31,10 +36,12 @@ SCANS_ALONE = {
     "health": {"actions": {"lost": "ignore"}, "quiet": {"looks": 1}},
 }
 """A configuration: a lost GPU is out of order as long as scans find it so, however often that happens."""
+CONCURRENT = 8
+Call = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class BenchEffort:
     """How much is measured: numbers, and ``idle`` in seconds."""
 
     starts: int
@@ -46,18 +53,18 @@ class Effort:
     idle: float
 
 
-FULL = Effort(starts=7, calls=20_000, block=500, rounds=1000, changes=12, takeovers=5, idle=185.0)
-QUICK = Effort(starts=3, calls=2_000, block=250, rounds=100, changes=3, takeovers=1, idle=6.0)
+FULL = BenchEffort(starts=7, calls=20_000, block=500, rounds=1000, changes=12, takeovers=5, idle=185.0)
+QUICK = BenchEffort(starts=3, calls=2_000, block=250, rounds=100, changes=3, takeovers=1, idle=6.0)
 
 
-class Run:
+class BenchRun:
     """One run on ``hardware`` below ``root``; ``say`` is told what is being measured.
 
     Every step raises ``NothingCame``, ``ProcessFailed`` or gRPC's own error when something does not work.
     """
 
     def __init__(
-        self, kubelet: Kubelet, hardware: Hardware, root: Path, effort: Effort, say: Callable[[str], None]
+        self, kubelet: BareKubelet, hardware: Hardware, root: Path, effort: BenchEffort, say: Callable[[str], None]
     ) -> None:
         self._kubelet = kubelet
         self._hardware = hardware
@@ -87,12 +94,12 @@ class Run:
         figures |= await asyncio.to_thread(explanation.figures, explain, quick=self._effort is QUICK)
         return figures | await asyncio.to_thread(large.figures, self._root / "large")
 
-    def _agent(self, flags: dict[str, str] | None = None) -> Agent:
+    def _agent(self, flags: dict[str, str] | None = None) -> AgentPlugin:
         self._agents += 1
-        return Agent(self._kubelet, self._hardware, self._root, f"agent-{self._agents}", flags)
+        return AgentPlugin(self._kubelet, self._hardware, self._root, f"agent-{self._agents}", flags)
 
-    def _floor(self) -> Floor:
-        return Floor(self._kubelet, self._root / "floor.log", self._ids, self._paths)
+    def _floor(self) -> FloorPlugin:
+        return FloorPlugin(self._kubelet, self._root / "floor.log", self._ids, self._paths)
 
     async def _learn(self) -> None:
         """A first start of both, which also leaves bytecode; the floor will answer as large as the agent does."""
@@ -151,7 +158,7 @@ class Run:
                 scans.append((seconds - before[0]) / (count - before[1]))
         return {"rss_idle_http_bytes": rss, "scan_8_gpus_s": median(scans)}
 
-    async def _idle(self, agent: Plugin, floor: Plugin) -> dict[str, float]:
+    async def _idle(self, agent: MeasuredPlugin, floor: MeasuredPlugin) -> dict[str, float]:
         """Both at the same time, since they hardly do anything."""
         self._say(f"idle for {self._effort.idle:g} s")
         await asyncio.sleep(SETTLE)
@@ -165,7 +172,7 @@ class Run:
             figures[f"{prefix}threads_idle"] = process.threads
         return figures
 
-    async def _calls(self, agent: Plugin, floor: Plugin) -> dict[str, float]:
+    async def _calls(self, agent: MeasuredPlugin, floor: MeasuredPlugin) -> dict[str, float]:
         effort, figures = self._effort, dict[str, float]()
         plugins = (("", agent, list[float](), list[float]()), (FLOOR, floor, list[float](), list[float]()))
         for _, plugin, _, _ in plugins:
@@ -238,3 +245,53 @@ def _scans(port: int) -> tuple[float, float]:
     if found.keys() != {"sum", "count"}:
         raise NothingCame("/metrics does not tell how long scans took")
     return float(found["sum"]), float(found["count"])
+
+
+def allocate(registered: Registered, ids: Sequence[str]) -> Call:
+    """Allocate of one container with these devices."""
+    request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids)])
+    return lambda: registered.stub.Allocate(request)
+
+
+def preferred(registered: Registered, ids: Sequence[str], size: int) -> Call:
+    """GetPreferredAllocation of ``size`` out of these devices."""
+    wanted = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=size)
+    request = api_pb2.PreferredAllocationRequest(container_requests=[wanted])
+    return lambda: registered.stub.GetPreferredAllocation(request)
+
+
+async def one_by_one(call: Call, count: int) -> list[float]:
+    """Latencies of calls that follow each other."""
+    latencies = []
+    with _undisturbed():
+        for _ in range(count):
+            began = time.perf_counter()
+            await call()
+            latencies.append(time.perf_counter() - began)
+    return latencies
+
+
+async def at_once(call: Call, rounds: int) -> list[float]:
+    """Latencies of every call when eight are made at once and the next eight follow when all are answered."""
+    latencies: list[float] = []
+    with _undisturbed():
+        for _ in range(rounds):
+            latencies += await asyncio.gather(*(_timed(call) for _ in range(CONCURRENT)))
+    return latencies
+
+
+async def _timed(call: Call) -> float:
+    began = time.perf_counter()
+    await call()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without collections of garbage in the client, which would show up as the plugins' 99th percentile."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

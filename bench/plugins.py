@@ -15,7 +15,7 @@ from typing import Self
 import grpc.aio
 
 from bench.hardware import Hardware
-from bench.kubelet import LOCAL, WITHIN, Kubelet, NothingCame, Registered
+from bench.kubelet import LOCAL, WITHIN, BareKubelet, NothingCame, Registered
 from bench.process import Measured, ProcessFailed
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -28,10 +28,10 @@ was lost.
 """
 
 
-class Plugin(ABC):
+class MeasuredPlugin(ABC):
     """A plugin that is measured; one object is one start. ``async with`` starts and ends it."""
 
-    def __init__(self, kubelet: Kubelet, process: Measured) -> None:
+    def __init__(self, kubelet: BareKubelet, process: Measured) -> None:
         self.process = process
         self._kubelet = kubelet
         self._registered: Registered | None = None
@@ -82,10 +82,10 @@ class Plugin(ABC):
                 await self._registered.close()
 
 
-class Floor(Plugin):
+class FloorPlugin(MeasuredPlugin):
     """The bare plugin, with the agent's device ids and device nodes."""
 
-    def __init__(self, kubelet: Kubelet, log: Path, ids: Sequence[str], paths: Sequence[str]) -> None:
+    def __init__(self, kubelet: BareKubelet, log: Path, ids: Sequence[str], paths: Sequence[str]) -> None:
         command = [sys.executable, "-m", "bench.floor", str(kubelet.folder), ",".join(ids), ",".join(paths)]
         super().__init__(kubelet, Measured(command, {}, log))
 
@@ -102,11 +102,11 @@ class Floor(Plugin):
         return shown.at - began
 
 
-class Agent(Plugin):
+class AgentPlugin(MeasuredPlugin):
     """``ostler run`` on the benchmark's hardware; ``flags`` over the usual ones."""
 
     def __init__(
-        self, kubelet: Kubelet, hardware: Hardware, root: Path, name: str, flags: dict[str, str] | None = None
+        self, kubelet: BareKubelet, hardware: Hardware, root: Path, name: str, flags: dict[str, str] | None = None
     ) -> None:
         self._hardware = hardware
         self._socket = root / "admin" / f"{name}.sock"
@@ -130,7 +130,7 @@ class Agent(Plugin):
         await self.process.start()
         await self.logged("standby:")
 
-    async def take_over_from(self, active: Agent) -> float:
+    async def take_over_from(self, active: AgentPlugin) -> float:
         """End the active instance; the seconds from its SIGTERM to the Register call of this standby."""
         began = time.perf_counter()
         active.process.signal(signal.SIGTERM)

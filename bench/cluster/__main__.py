@@ -9,9 +9,7 @@ from bench.cluster.figures import CLUSTER_FIGURES, cluster_figures
 from bench.cluster.stage import stage
 from bench.cluster.starts import PodFailed, at_once, one_by_one
 from bench.figures import significant
-from bench.progress import say
-from bench.results import Benchmark, parser, write
-from bench.table import markdown, render
+from bench.results import Benchmark, markdown, parser, render, say, write
 from tests.cluster.__main__ import FAULTS
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import grpc
 
 from bench.cluster.stage import DEVICES, OURS, Stage, stage
-from bench.progress import say
+from bench.results import say
 from tests.cluster.__main__ import FAULTS
 from tests.cluster.rig.agent import wait_allocatable
 from tests.cluster.rig.api import Object

@@ -13,11 +13,9 @@ from random import Random, SystemRandom
 
 from bench.doors.conflicts import costs
 from bench.doors.figures import ALONE, CHAOS, COST_FIGURES, NAME, STORM, STORM_FIGURES, storm_figures
-from bench.doors.storms import Run, run
+from bench.doors.storms import StormRun, run
 from bench.figures import significant
-from bench.progress import say
-from bench.results import Benchmark, parser, read, write
-from bench.table import markdown, render
+from bench.results import Benchmark, markdown, parser, read, render, say, write
 from tests.cluster.__main__ import FAULTS
 
 JOBS, QUICK_JOBS = 500, 24
@@ -61,7 +59,7 @@ def main() -> int:
     return int(wrong)
 
 
-def _report(part: str, jobs: int, found: Run) -> None:
+def _report(part: str, jobs: int, found: StormRun) -> None:
     outcome = found.outcome
     say("")
     failed = ", ".join(f"{count} {reason}" for reason, count in sorted(outcome.failed.items())) or "none"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from bench.doors.figures import CLAIM, JOB, LOSERS, PATCHED, REPLICA_SET, cost_figures
-from bench.doors.stage import Stage, stage, use_default_period
+from bench.doors.stage import DoorsStage, stage, use_default_period
 from tests.cluster.dra.claims import Claims, allocated, template, user
 from tests.cluster.ledger.by_hand import GATE, JOBS, ByHand
 from tests.cluster.ledger.looking import untainted
@@ -35,7 +35,7 @@ BACKOFF_LIMIT = 6
 class Conflicts:
     """Conflicts one after the other on one node, whose status is reported each ``period`` seconds."""
 
-    def __init__(self, made: Stage, chance: Random, period: float = PERIOD) -> None:
+    def __init__(self, made: DoorsStage, chance: Random, period: float = PERIOD) -> None:
         self._made = made
         self._period = period
         self._api = made.cluster.api

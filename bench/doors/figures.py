@@ -29,6 +29,14 @@ A device that is allocated to a claim, or that a bound pod is to get, is not fre
 figure ``unused``. That has the kubelet's own pace in it: it tries a pod whose claim could not be prepared again after
 10 to 15 s, and after a restart it may tell late of pods that have ended.
 """
+_LIMITS = {(PATCHED, "failed_per_conflict"): 2}
+COST_FIGURES = (
+    *(
+        Figure(f"{PREFIX}{loser}_{name}", at_most=_LIMITS.get((loser, name)))
+        for loser in LOSERS
+        for name in ("failed_per_conflict", "failed_worst", "recovery_s")
+    ),
+)
 
 
 def _storm(kind: str) -> tuple[Figure, ...]:
@@ -49,14 +57,6 @@ STORM_FIGURES: Mapping[str, tuple[Figure, ...]] = {
     # What it is compared with; nothing is promised of it.
     ALONE: (Figure(f"{PREFIX}{ALONE}_jobs"), Figure(f"{PREFIX}{ALONE}_doubles")),
 }
-_LIMITS = {(PATCHED, "failed_per_conflict"): 2}
-COST_FIGURES = (
-    *(
-        Figure(f"{PREFIX}{loser}_{name}", at_most=_LIMITS.get((loser, name)))
-        for loser in LOSERS
-        for name in ("failed_per_conflict", "failed_worst", "recovery_s")
-    ),
-)
 DOORS_FIGURES = (*(figure for kind in STORMS for figure in STORM_FIGURES[kind]), *COST_FIGURES)
 
 

@@ -34,7 +34,7 @@ STATUS_PERIOD = "nodeStatusUpdateFrequency"
 
 
 @dataclass(slots=True)
-class Stage:
+class DoorsStage:
     """What is measured on; ``agent`` serves the plugin door, and the other one too unless the two are ``alone``."""
 
     cluster: Cluster
@@ -61,7 +61,7 @@ def stage(
     alone: bool = False,
     shared_name: bool = False,
     patch_allocatable: bool = False,
-) -> Iterator[Stage]:
+) -> Iterator[DoorsStage]:
     """A new cluster with its agent or agents; ``shared_name``: a class serves the plugin's name as well.
 
     ``patch_allocatable``: the agent writes the Node's allocatable itself.
@@ -73,7 +73,7 @@ def stage(
         let_nodes_read_claims(cluster.api)
         apply_classes(cluster, *([f"dra.extendedResources={{{GPU}}}"] if shared_name else []))
         rule = {**BOTH, "door": "plugin"} if alone else BOTH
-        made = Stage(cluster, NodeAgent(node, _document(node, recorded, rule, patch_allocatable)).start())
+        made = DoorsStage(cluster, NodeAgent(node, _document(node, recorded, rule, patch_allocatable)).start())
         if alone:
             _start_alone(made, recorded)
         wait_allocatable(cluster.api, node, GPU, gpus)
@@ -83,7 +83,7 @@ def stage(
         down(name)
 
 
-def use_default_period(made: Stage) -> None:
+def use_default_period(made: DoorsStage) -> None:
     """Have the kubelet tell the node's status as rarely as it does by default; the rig's does it more often."""
     path = made.node.folder / "kubelet.json"
     document = json.loads(path.read_text())
@@ -103,7 +103,7 @@ def _document(node: Node, recorded: str, rule: Object, patch: bool = False, **se
     return configuration(recorded, rule, kubernetes=kubernetes, **sections)
 
 
-def _start_alone(made: Stage, recorded: str) -> None:
+def _start_alone(made: DoorsStage, recorded: str) -> None:
     """The instance of the DRA door; to it no pod has any device."""
     node = made.node
     nothing = node.spawn("nothing", sys.executable, "-m", "bench.doors.alone", ALONE)

@@ -29,7 +29,7 @@ EACH = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StormRun:
     """What was seen of a storm; ``counted``: what the agent counted, ``blows``: who was killed how often."""
 
     outcome: Outcome
@@ -38,7 +38,7 @@ class Run:
     logs: str
 
 
-def run(kind: str, jobs: int, chance: Random, say: Callable[[str], None]) -> Run:
+def run(kind: str, jobs: int, chance: Random, say: Callable[[str], None]) -> StormRun:
     """One storm of a kind with so many Jobs."""
     blows: dict[str, int] = {}
     with stage(alone=kind == ALONE, shared_name=kind == NAME) as made:
@@ -60,4 +60,4 @@ def run(kind: str, jobs: int, chance: Random, say: Callable[[str], None]) -> Run
         outcome = storm.outcome()
         outcome.seconds, outcome.unfinished = time.monotonic() - began, left
         wrong = outcome.doubles or left
-        return Run(outcome, made.counted(), blows, str(made.cluster.keep_logs(f"doors-{kind}")) if wrong else "")
+        return StormRun(outcome, made.counted(), blows, str(made.cluster.keep_logs(f"doors-{kind}")) if wrong else "")

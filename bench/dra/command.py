@@ -15,15 +15,13 @@ from pathlib import Path
 import grpc.aio
 
 from bench.dra.figures import DRA_FIGURES
-from bench.dra.kubelet import CallFailed, DraKubelet
-from bench.dra.measures import FULL, QUICK, Effort, Run
+from bench.dra.kubelet import DraKubelet, DriverCallFailed
+from bench.dra.measures import FULL, QUICK, DraEffort, DraRun
 from bench.dra.server import Server, api_server
 from bench.figures import checked
-from bench.kubelet import Kubelet, NothingCame
+from bench.kubelet import BareKubelet, NothingCame
 from bench.process import ProcessFailed
-from bench.progress import say
-from bench.results import Benchmark, parser, write
-from bench.table import markdown, render
+from bench.results import Benchmark, markdown, parser, render, say, write
 from kube.errors import KubeError
 from tests.cluster.__main__ import FAULTS
 
@@ -39,7 +37,15 @@ def main() -> int:
         with api_server() as server:
             measured = asyncio.run(_measure(server, root, QUICK if arguments.quick else FULL))
         figures = checked(measured, DRA_FIGURES)
-    except (NothingCame, ProcessFailed, CallFailed, KubeError, ValueError, grpc.aio.AioRpcError, *FAULTS) as error:
+    except (
+        NothingCame,
+        ProcessFailed,
+        DriverCallFailed,
+        KubeError,
+        ValueError,
+        grpc.aio.AioRpcError,
+        *FAULTS,
+    ) as error:
         say("")
         print(f"bench.dra: {error}\nbench.dra: logs are in {root}", file=sys.stderr)
         return 1
@@ -51,6 +57,6 @@ def main() -> int:
     return 0
 
 
-async def _measure(server: Server, root: Path, effort: Effort) -> dict[str, float]:
-    async with DraKubelet(root / "kubelet") as kubelet, Kubelet(root / "kubelet/device-plugins") as plugins:
-        return await Run(server, (kubelet, plugins), root, effort=effort, say=say).figures()
+async def _measure(server: Server, root: Path, effort: DraEffort) -> dict[str, float]:
+    async with DraKubelet(root / "kubelet") as kubelet, BareKubelet(root / "kubelet/device-plugins") as plugins:
+        return await DraRun(server, (kubelet, plugins), root, effort=effort, say=say).figures()

@@ -11,7 +11,7 @@ from typing import Self
 
 from bench.dra.kubelet import DraKubelet, Driver
 from bench.dra.server import NODE, Server
-from bench.kubelet import Kubelet, NothingCame, Registered
+from bench.kubelet import BareKubelet, NothingCame, Registered
 from bench.process import Measured, ProcessFailed
 from tests.cluster.rig.api import Object
 
@@ -67,7 +67,7 @@ class DriverProcess:
         self._driver = coming.result()
 
 
-class Floor(DriverProcess):
+class FloorDriver(DriverProcess):
     """The bare driver."""
 
     def __init__(self, kubelet: DraKubelet, server: Server, root: Path) -> None:
@@ -76,13 +76,13 @@ class Floor(DriverProcess):
         super().__init__(kubelet, Measured(command, {}, root / "floor.log"))
 
 
-class Agent(DriverProcess):
+class AgentDriver(DriverProcess):
     """``ostler run`` below ``root`` with these ``resources``; registered when every door that has devices is."""
 
     def __init__(
         self,
         kubelet: DraKubelet,
-        plugins: Kubelet,
+        plugins: BareKubelet,
         server: Server,
         root: Path,
         *,

@@ -37,7 +37,7 @@ RECORD, SPEC = b"r" * 700, b"s" * 700
 Context = grpc.aio.ServicerContext[object, object]
 
 
-class Floor(dra_grpc.DRAPluginServicer, api_pb2_grpc.RegistrationServicer):
+class FloorDraService(dra_grpc.DRAPluginServicer, api_pb2_grpc.RegistrationServicer):
     def __init__(self, endpoint: str, kubeconfig: Path, folder: Path) -> None:
         self._endpoint = endpoint
         self._kubeconfig = kubeconfig
@@ -116,7 +116,7 @@ async def serve(kubelet: Path, kubeconfig: Path, folder: Path) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
     endpoint = kubelet / "plugins" / f"floor-{os.getpid()}.sock"
     registration = kubelet / "plugins_registry" / f"floor-{os.getpid()}-reg.sock"
-    floor = Floor(str(endpoint), kubeconfig, folder)
+    floor = FloorDraService(str(endpoint), kubeconfig, folder)
     servers = (grpc.aio.server(), grpc.aio.server())
     dra_grpc.add_DRAPluginServicer_to_server(floor, servers[0])
     api_pb2_grpc.add_RegistrationServicer_to_server(floor, servers[1])

@@ -1,30 +1,39 @@
-"""The DRA side of a kubelet reduced to what is measured: it finds drivers in its registry and dials them.
+"""The DRA side of a kubelet reduced to what is measured: it finds drivers in its registry and hands claims to them.
 
 The agent and the floor meet the same one, in the benchmark's own process. Unlike a real kubelet, which looks once a
-second, it looks as soon as something appears. Times are ``time.perf_counter`` seconds.
+second, it looks as soon as something appears. Claims are as a scheduler leaves them, allocated and reserved for a pod;
+the benchmark chooses their devices. Times are ``time.perf_counter`` seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import grpc.aio
 
-from bench.dra.claims import Claim
+from bench.dra.server import NODE
 from bench.kubelet import LOCAL, WITHIN, NothingCame
 from node.directories import DirectoryWatcher
 from protos.dra.v1 import api_pb2 as dra
 from protos.dra.v1 import api_pb2_grpc as dra_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
+from tests.cluster.dra.claims import CLAIMS, DRIVER, claim
+from tests.cluster.rig.api import Api, Object
 
 REGISTERS = "v1.DRAPlugin"
+CLIENTS = 8
+"""Threads that make claims."""
 
 
-class CallFailed(Exception):
+class DriverCallFailed(Exception):
     """A driver refused a claim."""
 
 
@@ -37,21 +46,23 @@ class Driver:
     channel: grpc.aio.Channel
     stub: dra_grpc.DRAPluginStub
 
-    async def prepare(self, claim: Claim) -> tuple[str, ...]:
-        """The CDI devices of a claim's answer; raises ``CallFailed``."""
+    async def prepare(self, claim: AllocatedClaim) -> tuple[str, ...]:
+        """The CDI devices of a claim's answer; raises ``DriverCallFailed``."""
         request = dra.NodePrepareResourcesRequest(claims=[_named(claim)])
         answer = await self.stub.NodePrepareResources(request)
         one = answer.claims[claim.uid]
         if one.error or not one.devices:
-            raise CallFailed(f"{self.name} does not prepare {claim.name}: {one.error or 'no device is in its answer'}")
+            raise DriverCallFailed(
+                f"{self.name} does not prepare {claim.name}: {one.error or 'no device is in its answer'}"
+            )
         return tuple(name for device in one.devices for name in device.cdi_device_ids)
 
-    async def unprepare(self, claim: Claim) -> None:
-        """Release a claim; raises ``CallFailed``."""
+    async def unprepare(self, claim: AllocatedClaim) -> None:
+        """Release a claim; raises ``DriverCallFailed``."""
         request = dra.NodeUnprepareResourcesRequest(claims=[_named(claim)])
         answer = await self.stub.NodeUnprepareResources(request)
         if answer.claims[claim.uid].error:
-            raise CallFailed(f"{self.name} does not release {claim.name}: {answer.claims[claim.uid].error}")
+            raise DriverCallFailed(f"{self.name} does not release {claim.name}: {answer.claims[claim.uid].error}")
 
     async def close(self) -> None:
         """Hang up."""
@@ -111,5 +122,45 @@ class DraKubelet:
                 await self._registered.put(driver)
 
 
-def _named(claim: Claim) -> dra.Claim:
+def _named(claim: AllocatedClaim) -> dra.Claim:
     return dra.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedClaim:
+    """A claim as a kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class AllocatedClaims:
+    """Makes claims, none of them twice."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._numbers = itertools.count()
+
+    def allocated(self, devices: Sequence[str]) -> list[AllocatedClaim]:
+        """A new claim for every one of these devices of the node's pool, in their order."""
+        named = [(f"claim-{next(self._numbers)}", device) for device in devices]
+        kept = self._api.kept()
+        try:
+            with ThreadPoolExecutor(CLIENTS) as clients:
+                return list(clients.map(lambda each: _made(kept, *each), named))
+        finally:
+            kept.close()
+
+
+def _made(api: Api, name: str, device: str) -> AllocatedClaim:
+    made = api.create(CLAIMS, claim(name))
+    api.request("PUT", f"{CLAIMS}/{name}/status", {**made, "status": status(name, device)})
+    return AllocatedClaim("default", name, made["metadata"]["uid"])
+
+
+def status(name: str, device: str) -> Object:
+    """What scheduler and controllers write for one device and one pod."""
+    result = {"request": "gpu", "driver": DRIVER, "pool": NODE, "device": device}
+    pod = {"resource": "pods", "name": f"pod-of-{name}", "uid": str(UUID(int=0))}
+    return {"allocation": {"devices": {"results": [result]}}, "reservedFor": [pod]}

@@ -6,8 +6,7 @@ import random
 import time
 from dataclasses import dataclass
 
-from bench.dra.server import Server
-from bench.dra.watching import SliceWatch, watching
+from bench.dra.server import Server, SliceWatch, watching
 from bench.kubelet import WITHIN, NothingCame
 from driver.resource_api.client import ResourceApi
 from driver.slices.controller import Controller

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.dra import library
-from bench.dra.claims import Claim, Claims
-from bench.dra.drivers import CLAIMED_RESOURCE, Agent, DriverProcess, Floor
-from bench.dra.kubelet import CallFailed, DraKubelet, Driver
-from bench.dra.server import NODE, Server
-from bench.dra.watching import Shown, SliceWatch, delete_slices, watching
+from bench.dra.drivers import CLAIMED_RESOURCE, AgentDriver, DriverProcess, FloorDriver
+from bench.dra.kubelet import AllocatedClaim, AllocatedClaims, DraKubelet, Driver, DriverCallFailed
+from bench.dra.server import NODE, Server, Shown, SliceWatch, delete_slices, watching
 from bench.figures import FLOOR, latency_figures, median
 from bench.hardware import Hardware
-from bench.kubelet import Kubelet
+from bench.kubelet import BareKubelet
 from bench.recording import many_gpus
 from tests.cluster.dra.claims import DRIVER
 
@@ -34,7 +32,7 @@ DEVICES, AT_ONCE = 256, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class DraEffort:
     """How much is measured, in numbers."""
 
     starts: int
@@ -44,24 +42,24 @@ class Effort:
     libraries: int
 
 
-FULL = Effort(starts=7, claims=1000, bursts=5, repairs=5, libraries=3)
-QUICK = Effort(starts=3, claims=100, bursts=1, repairs=1, libraries=1)
+FULL = DraEffort(starts=7, claims=1000, bursts=5, repairs=5, libraries=3)
+QUICK = DraEffort(starts=3, claims=100, bursts=1, repairs=1, libraries=1)
 
 
-class Run:
+class DraRun:
     """One run below ``root``; ``say`` is told what is being measured.
 
-    Every step raises ``NothingCame``, ``ProcessFailed``, ``CallFailed`` or gRPC's own error when something does not
-    work.
+    Every step raises ``NothingCame``, ``ProcessFailed``, ``DriverCallFailed`` or gRPC's own error when a part
+    fails.
     """
 
     def __init__(
         self,
         server: Server,
-        kubelets: tuple[DraKubelet, Kubelet],
+        kubelets: tuple[DraKubelet, BareKubelet],
         root: Path,
         *,
-        effort: Effort,
+        effort: DraEffort,
         say: Callable[[str], None],
     ) -> None:
         self._server = server
@@ -70,7 +68,7 @@ class Run:
         self._root = root
         self._effort = effort
         self._say = say
-        self._claims = Claims(server.api)
+        self._claims = AllocatedClaims(server.api)
         self._agents = 0
 
     async def figures(self) -> dict[str, float]:
@@ -81,9 +79,9 @@ class Run:
             figures |= await self._many(watch)
         return figures | await self._library()
 
-    def _agent(self) -> Agent:
+    def _agent(self) -> AgentDriver:
         """On the stub NVML library and a /sys of 8 GPUs and 13 NICs."""
-        return Agent(
+        return AgentDriver(
             self._kubelet,
             self._plugins,
             self._server,
@@ -92,10 +90,10 @@ class Run:
             environment=self._hardware.environment,
         )
 
-    def _large_agent(self) -> Agent:
+    def _large_agent(self) -> AgentDriver:
         folder = self._folder()
         folder.mkdir()
-        return Agent(
+        return AgentDriver(
             self._kubelet,
             self._plugins,
             self._server,
@@ -108,8 +106,8 @@ class Run:
         self._agents += 1
         return self._root / f"agent-{self._agents}"
 
-    def _floor(self) -> Floor:
-        return Floor(self._kubelet, self._server, self._root / "floor")
+    def _floor(self) -> FloorDriver:
+        return FloorDriver(self._kubelet, self._server, self._root / "floor")
 
     async def _starts(self, watch: SliceWatch) -> dict[str, float]:
         """Each on a node without slices; the first one of each, which also leaves bytecode, is not counted."""
@@ -201,8 +199,8 @@ class Run:
     async def _beside_one_waiting(self, agent: DriverProcess, devices: Sequence[str]) -> float:
         """Seconds until 199 claims are answered while one more wants a device that another claim has.
 
-        Raises ``CallFailed`` if that one gets the device before it is free. On a machine so slow that it is told to try
-        again meanwhile, it does.
+        Raises ``DriverCallFailed`` if that one gets the device before it is free. A slow machine may refuse it first,
+        and then it asks again.
         """
         driver = agent.driver
         holder, waiting, *others = await self._allocated([devices[0], *devices])
@@ -213,7 +211,7 @@ class Run:
             await asyncio.gather(*(driver.prepare(claim) for claim in others))
             taken = time.perf_counter() - began
         if late.done() and late.exception() is None:
-            raise CallFailed(f"{waiting.name} was given the device that {holder.name} had: {late.result()}")
+            raise DriverCallFailed(f"{waiting.name} was given the device that {holder.name} had: {late.result()}")
         await driver.unprepare(holder)
         await (driver.prepare(waiting) if late.done() else late)
         await asyncio.gather(*(driver.unprepare(claim) for claim in (waiting, *others)))
@@ -231,7 +229,7 @@ class Run:
             "slices_one_change_writes": max(run.change_writes for run in runs),
         }
 
-    async def _allocated(self, devices: Sequence[str]) -> list[Claim]:
+    async def _allocated(self, devices: Sequence[str]) -> list[AllocatedClaim]:
         return await asyncio.to_thread(self._claims.allocated, devices)
 
     async def _without_slices(self, watch: SliceWatch) -> None:
@@ -247,7 +245,7 @@ async def _shown(watch: SliceWatch, what: str, condition: Callable[[Shown], bool
     return (await asyncio.to_thread(watch.wait, what, condition, after)).at
 
 
-async def _each(driver: Driver, claims: Sequence[Claim]) -> tuple[list[float], list[float]]:
+async def _each(driver: Driver, claims: Sequence[AllocatedClaim]) -> tuple[list[float], list[float]]:
     """Seconds of preparing and of releasing each."""
     prepares, unprepares = [], []
     with _undisturbed():
@@ -257,7 +255,7 @@ async def _each(driver: Driver, claims: Sequence[Claim]) -> tuple[list[float], l
     return prepares, unprepares
 
 
-async def _burst(driver: Driver, claims: Sequence[Claim]) -> float:
+async def _burst(driver: Driver, claims: Sequence[AllocatedClaim]) -> float:
     """Seconds until the last of them is prepared, each by a call of its own; they are released afterwards."""
     with _undisturbed():
         began = time.perf_counter()

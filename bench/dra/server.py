@@ -1,14 +1,22 @@
-"""A real API server (etcd and kube-apiserver) without kubelet, scheduler or controllers: nothing else writes there."""
+"""A real API server (etcd and kube-apiserver) with no other client, and a watch that counts our slices and devices.
+
+A thread of its own reads the watch. Times are ``time.perf_counter`` seconds, taken when an event has arrived.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import http.client
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.kubelet import WITHIN, NothingCame
 from tests.cluster.components.build import kubernetes
-from tests.cluster.rig.api import Api, Credentials
+from tests.cluster.dra.claims import SLICES
+from tests.cluster.rig.api import Api, Credentials, Object
 from tests.cluster.rig.cluster import down
 from tests.cluster.rig.control_plane import ControlPlane
 from tests.cluster.rig.pki import Authority
@@ -48,3 +56,107 @@ def api_server(version: str = "") -> Iterator[Server]:
         yield Server(api, place.kubeconfig)
     finally:
         down(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What there was after an event, and how many events of each kind there had been by then."""
+
+    at: float
+    slices: int = 0
+    devices: int = 0
+    added: int = 0
+    modified: int = 0
+    deleted: int = 0
+
+
+class WatchedSlices:
+    """Slices by name, as a watch tells of them."""
+
+    def __init__(self) -> None:
+        self._devices: dict[str, tuple[str, ...]] = {}
+        self._counts = {"ADDED": 0, "MODIFIED": 0, "DELETED": 0}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of all devices, sorted."""
+        return tuple(sorted(device for devices in self._devices.values() for device in devices))
+
+    def see(self, at: float, kind: str, found: Object) -> Shown | None:
+        """What there is after an event; None for one that is not about a slice."""
+        if kind not in self._counts:
+            return None
+        self._counts[kind] += 1
+        name = found["metadata"]["name"]
+        if kind == "DELETED":
+            self._devices.pop(name, None)
+        else:
+            self._devices[name] = tuple(device["name"] for device in found["spec"].get("devices", ()))
+        return Shown(at, len(self._devices), sum(map(len, self._devices.values())), *self._counts.values())
+
+
+class SliceWatch:
+    """Follows the slices of one driver from now on."""
+
+    def __init__(self, api: Api, driver: str) -> None:
+        self._api = api
+        self._driver = driver
+        self._slices = WatchedSlices()
+        self._shown = [Shown(time.perf_counter())]
+        self._changed = threading.Condition()
+        self._ended = False
+        threading.Thread(target=self._read, name="watch", daemon=True).start()
+
+    @property
+    def now(self) -> Shown:
+        """The last of it."""
+        with self._changed:
+            return self._shown[-1]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of all devices, sorted."""
+        with self._changed:
+            return self._slices.devices
+
+    def wait(self, what: str, condition: Callable[[Shown], bool], after: float = 0.0) -> Shown:
+        """The first state after a time that meets a condition; raises ``NothingCame``."""
+
+        def first() -> Shown | None:
+            return next((shown for shown in self._shown if shown.at >= after and condition(shown)), None)
+
+        with self._changed:
+            found = self._changed.wait_for(first, WITHIN)
+        if found is None:
+            raise NothingCame(f"not within {WITHIN:g} s: {what}; it is {self.now}")
+        return found
+
+    def close(self) -> None:
+        """The thread ends with the next event or its time-out."""
+        self._ended = True
+
+    def _read(self) -> None:
+        while not self._ended:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                for kind, found in self._api.watch(SLICES, 600, fieldSelector=f"spec.driver={self._driver}"):
+                    at = time.perf_counter()
+                    with self._changed:
+                        shown = self._slices.see(at, kind, found)
+                        if shown is not None:
+                            self._shown.append(shown)
+                            self._changed.notify_all()
+
+
+@contextlib.contextmanager
+def watching(api: Api, driver: str) -> Iterator[SliceWatch]:
+    """Such a watch, ended afterwards."""
+    watch = SliceWatch(api, driver)
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+def delete_slices(api: Api, driver: str, node: str) -> None:
+    """Delete a driver's slices of a node as its kubelet does: the collection, chosen by fields."""
+    api.request("DELETE", f"{SLICES}?fieldSelector=spec.driver%3D{driver}%2Cspec.nodeName%3D{node}")

@@ -1,4 +1,7 @@
-"""The measured agent: ``ostler run`` on hardware that somebody else describes, with a kubelet and maybe a server."""
+"""The measured agent, ``ostler run`` on described hardware, with a kubelet and perhaps the API server's stand-in.
+
+The stand-in runs in this process and tells when a taint is in a slice, and how often slices were written.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import grpc.aio
 
-from bench.kubelet import LOCAL, WITHIN, Kubelet, NothingCame, Registered
+from bench.kubelet import LOCAL, WITHIN, BareKubelet, NothingCame, Registered
 from bench.process import Measured, ProcessFailed
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
+from sandbox.apiserver.server import ApiServer
 
 NODE = "node-1"
 Resource = Mapping[str, Any]
@@ -23,14 +28,14 @@ Resource = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Hardware:
+class DescribedHardware:
     """What makes the agent see some hardware: settings and environment."""
 
     flags: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Agent:
+class MeasuredAgent:
     """One start below ``root`` with these ``resources``; ``async with`` starts and ends it.
 
     It is started once the kubelet has been told of every resource of the plugin door, and live hardware is listened to.
@@ -38,8 +43,8 @@ class Agent:
 
     def __init__(
         self,
-        kubelet: Kubelet,
-        hardware: Hardware,
+        kubelet: BareKubelet,
+        hardware: DescribedHardware,
         root: Path,
         resources: Sequence[Resource],
         kubeconfig: Path | None = None,
@@ -103,3 +108,58 @@ class Agent:
                     if any(each.name == "events" and each.detail.startswith("from ") for each in status.sources):
                         return
                 await asyncio.sleep(0.05)
+
+
+class StandInSlices:
+    """What somebody sees who watches the server; use it with ``with``. Times are ``time.perf_counter``."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._server = ApiServer()
+        self.kubeconfig = kubeconfig
+
+    def __enter__(self) -> StandInSlices:
+        self._server.start()
+        self._server.kubeconfig(self.kubeconfig)
+        self._server.store.create("nodes", {"metadata": {"name": NODE}})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop()
+
+    async def published(self, count: int) -> None:
+        """Wait until so many devices are shown without a taint; raises ``NothingCame``."""
+        await self._until(f"{count} devices without taint", lambda: self._bare() >= count)
+
+    async def tainted(self, count: int) -> float:
+        """When so many devices had a taint; raises ``NothingCame``."""
+        return await self._until(f"{count} tainted devices", lambda: self._tainted() >= count)
+
+    @property
+    def writes(self) -> int:
+        """How many writes of slices were asked for."""
+        return len(self._server.requests.writes("resourceslices"))
+
+    def _bare(self) -> int:
+        return sum(1 for device in self._devices() if not device.get("taints"))
+
+    def _tainted(self) -> int:
+        return sum(1 for device in self._devices() if device.get("taints"))
+
+    def _devices(self) -> list[dict[str, Any]]:
+        found = self._server.store.list("resourceslices")
+        return [device for each in found for device in each["spec"].get("devices", ())]
+
+    async def _until(self, what: str, condition: Callable[[], bool]) -> float:
+        return await asyncio.to_thread(self._wait, what, condition)
+
+    def _wait(self, what: str, condition: Callable[[], bool]) -> float:
+        deadline = time.monotonic() + WITHIN
+        version = self._server.store.version
+        while True:
+            at = time.perf_counter()
+            if condition():
+                return at
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise NothingCame(f"not within {WITHIN:g} s: {what}")
+            version = self._server.store.wait(version, left)

@@ -17,16 +17,14 @@ import grpc.aio
 
 from bench.figures import checked
 from bench.health.figures import HEALTH_FIGURES
-from bench.health.measures import FULL, QUICK, Effort, Run
-from bench.health.nics import Missing
-from bench.kubelet import Kubelet, NothingCame
+from bench.health.hardware import MissingTestBed
+from bench.health.measures import FULL, QUICK, HealthEffort, HealthRun
+from bench.kubelet import BareKubelet, NothingCame
 from bench.process import ProcessFailed
-from bench.progress import say
-from bench.results import Benchmark, parser, write
-from bench.table import markdown, render
+from bench.results import Benchmark, markdown, parser, render, say, write
 
 FAULTS = (
-    Missing,
+    MissingTestBed,
     NothingCame,
     ProcessFailed,
     ValueError,
@@ -61,6 +59,6 @@ def main() -> int:
     return 0
 
 
-async def _measure(root: Path, effort: Effort) -> dict[str, float]:
-    async with Kubelet(root / "device-plugins") as kubelet:
-        return await Run(kubelet, root, effort, say).figures()
+async def _measure(root: Path, effort: HealthEffort) -> dict[str, float]:
+    async with BareKubelet(root / "device-plugins") as kubelet:
+        return await HealthRun(kubelet, root, effort, say).figures()

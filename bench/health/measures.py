@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import median
-from bench.health import gpus, nics
-from bench.health.agents import Agent, Hardware
+from bench.health import hardware
+from bench.health.agents import DescribedHardware, MeasuredAgent, StandInSlices
 from bench.health.figures import CARRIER, FLAPS, UNBIND, XID, to_list
-from bench.health.slices import Slices
-from bench.kubelet import Kubelet, Registered
+from bench.kubelet import BareKubelet, Registered
 
 BETWEEN = 0.7
 """Seconds between two devices, so that no scan is under way because of the last one."""
@@ -27,23 +26,23 @@ GPUS, LINKS, FUNCTIONS = f"{_DOMAIN}/gpus", f"{_DOMAIN}/links", f"{_DOMAIN}/func
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class HealthEffort:
     """How many devices of each kind are used for events, and how many for what is polled."""
 
     devices: int
     polled: int
 
 
-FULL, QUICK = Effort(8, 4), Effort(2, 1)
+FULL, QUICK = HealthEffort(8, 4), HealthEffort(2, 1)
 
 
-class Run:
+class HealthRun:
     """One run below ``root``; ``say`` is told what is being measured.
 
     Every step raises ``NothingCame``, ``ProcessFailed``, ``Missing`` or gRPC's own error when something does not work.
     """
 
-    def __init__(self, kubelet: Kubelet, root: Path, effort: Effort, say: Callable[[str], None]) -> None:
+    def __init__(self, kubelet: BareKubelet, root: Path, effort: HealthEffort, say: Callable[[str], None]) -> None:
         self._kubelet = kubelet
         self._root = root
         self._effort = effort
@@ -51,26 +50,30 @@ class Run:
 
     async def figures(self) -> dict[str, float]:
         """Everything, by name."""
-        nics.check()
+        hardware.check()
         figures: dict[str, float] = {}
         seconds = {XID: await self._xids()}
         figures |= await self._losses()
         figures |= await self._nics(seconds)
         figures["health_to_taint_s"] = await self._taints()
-        with nics.cables(range(1)):
-            async with nics.bed(1, 0) as bed:
+        with hardware.cables(range(1)):
+            async with hardware.bed(1, 0) as bed:
                 figures["health_1000_flaps_slice_writes"] = await self._flap_writes(bed)
         return figures | to_list(seconds)
 
     def _agent(
-        self, hardware: Hardware, name: str, resources: list[dict[str, Any]], slices: Slices | None = None
-    ) -> Agent:
+        self,
+        hardware: DescribedHardware,
+        name: str,
+        resources: list[dict[str, Any]],
+        slices: StandInSlices | None = None,
+    ) -> MeasuredAgent:
         kubeconfig = None if slices is None else slices.kubeconfig
-        return Agent(self._kubelet, hardware, self._root / name, resources, kubeconfig)
+        return MeasuredAgent(self._kubelet, hardware, self._root / name, resources, kubeconfig)
 
     def _nic_rules(self, door: str = "plugin") -> list[dict[str, Any]]:
         # By name: an interface of the kind veth is not one that the node could use for itself, as far as anybody knows.
-        interfaces = [nics.interface_of(number) for number in range(self._effort.devices + 1)]
+        interfaces = [hardware.interface_of(number) for number in range(self._effort.devices + 1)]
         wired = {"name": LINKS, "door": door, "linkHealth": True, "devices": {"kind": "nic", "interfaces": interfaces}}
         return [wired, {"name": FUNCTIONS, "door": door, "devices": {"kind": "nic"}}]
 
@@ -78,8 +81,8 @@ class Run:
         """Everything that one agent is asked about NICs; the times of their signals go into ``seconds``."""
         # One NIC with a cable more, for the flaps, and some without for what has no event.
         wired, bare = self._effort.devices + 1, self._effort.devices + self._effort.polled
-        with nics.cables(range(wired)):
-            async with nics.bed(wired, bare) as bed, self._agent(bed.hardware, "nics", self._nic_rules()) as agent:
+        with hardware.cables(range(wired)):
+            async with hardware.bed(wired, bare) as bed, self._agent(bed.hardware, "nics", self._nic_rules()) as agent:
                 links, functions = agent.lists(LINKS), agent.lists(FUNCTIONS)
                 seconds[CARRIER] = await self._carriers(links)
                 seconds[UNBIND] = await self._unbinds(functions, bed)
@@ -90,7 +93,7 @@ class Run:
                 }
 
     async def _xids(self) -> list[float]:
-        made = gpus.Gpus(self._root / "gpus")
+        made = hardware.Gpus(self._root / "gpus")
         times = []
         async with self._agent(made.hardware, "xids", [{"name": GPUS, "devices": {"kind": "gpu"}}]) as agent:
             await made.listened_to()
@@ -105,7 +108,7 @@ class Run:
 
     async def _losses(self) -> dict[str, float]:
         """GPUs that fall off the bus, without an event and with an XID, and are back: the longest wait."""
-        made = gpus.Gpus(self._root / "lost-gpus")
+        made = hardware.Gpus(self._root / "lost-gpus")
         seen, healed, after_xid = [], [], []
         async with self._agent(made.hardware, "lost", [{"name": GPUS, "devices": {"kind": "gpu"}}]) as agent:
             await made.listened_to()
@@ -133,10 +136,10 @@ class Run:
         for number in range(self._effort.devices):
             self._say(f"carrier {number + 1} of {self._effort.devices}")
             await asyncio.sleep(BETWEEN)
-            times.append(await _one_more(lists, number, await nics.pull(number)))
+            times.append(await _one_more(lists, number, await hardware.pull(number)))
         return times
 
-    async def _unbinds(self, lists: Registered, bed: nics.Bed) -> list[float]:
+    async def _unbinds(self, lists: Registered, bed: hardware.Bed) -> list[float]:
         times = []
         first = self._effort.devices + 1
         await lists.list_where(lambda shown: shown.unhealthy == 0)
@@ -146,7 +149,7 @@ class Run:
             times.append(await _one_more(lists, number, await bed.unbind(first + number)))
         return times
 
-    async def _polled(self, lists: Registered, bed: nics.Bed) -> float:
+    async def _polled(self, lists: Registered, bed: hardware.Bed) -> float:
         """PCIe errors that could not be corrected: the kernel counts them and tells nobody. The longest wait."""
         times = []
         first = 2 * self._effort.devices + 1
@@ -160,7 +163,7 @@ class Run:
     async def _healed(self, lists: Registered) -> float:
         """A cable that is put back, until the device is offered again: the policy's quiet time, mostly."""
         self._say("waiting for a NIC to be well again")
-        began = await nics.pull(0, up=True)
+        began = await hardware.pull(0, up=True)
         wanted = self._effort.devices - 1
         async with asyncio.timeout(HEALED_WITHIN):
             while True:
@@ -176,18 +179,18 @@ class Run:
 
     async def _flap(self, number: int) -> None:
         self._say(f"{FLAPS} flaps of a link")
-        other = f"{nics.interface_of(number)}x"
-        await asyncio.to_thread(nics.ip, *(f"link set {other} {to}" for _ in range(FLAPS) for to in ("down", "up")))
+        other = f"{hardware.interface_of(number)}x"
+        await asyncio.to_thread(hardware.ip, *(f"link set {other} {to}" for _ in range(FLAPS) for to in ("down", "up")))
         await asyncio.sleep(QUIET)
 
     async def _taints(self) -> float:
-        made = gpus.Gpus(self._root / "tainted-gpus")
+        made = hardware.Gpus(self._root / "tainted-gpus")
         rules = [{"name": GPUS, "door": "dra", "devices": {"kind": "gpu"}}]
         times = []
-        with Slices(self._root / "kubeconfig-gpus") as slices:
+        with StandInSlices(self._root / "kubeconfig-gpus") as slices:
             async with self._agent(made.hardware, "taints", rules, slices):
                 await made.listened_to()
-                await slices.published(gpus.COUNT)
+                await slices.published(hardware.COUNT)
                 for index in range(self._effort.devices):
                     self._say(f"taint {index + 1} of {self._effort.devices}")
                     await asyncio.sleep(BETWEEN)
@@ -195,8 +198,8 @@ class Run:
                     times.append(await slices.tainted(index + 1) - began)
         return median(times)
 
-    async def _flap_writes(self, bed: nics.Bed) -> float:
-        with Slices(self._root / "kubeconfig-nics") as slices:
+    async def _flap_writes(self, bed: hardware.Bed) -> float:
+        with StandInSlices(self._root / "kubeconfig-nics") as slices:
             async with self._agent(bed.hardware, "flaps", self._nic_rules("dra"), slices):
                 await slices.published(1)
                 await asyncio.sleep(QUIET)

@@ -13,14 +13,14 @@ from bench.adopting import PROMISED, adopted, main
 from bench.command import main as measure
 from bench.documented import DOCUMENT
 from bench.figures import FIGURES
-from bench.measures import Effort
+from bench.measures import BenchEffort
 from bench.results import MEASURED, RESULTS, Benchmark, read, short_figures, write
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = read(RESULTS)
 
 
-async def agents_figures(root: Path, effort: Effort, /) -> dict[str, float]:
+async def agents_figures(root: Path, effort: BenchEffort, /) -> dict[str, float]:
     """Stands in for the measuring, which takes minutes."""
     return {figure.name: 2.0 for figure in FIGURES}
 

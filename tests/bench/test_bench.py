@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.figures import FIGURES, FLOOR, Figure, checked, latency_figures, percentile, results, significant
-from bench.table import HEADINGS, markdown, quantity, render, rows
+from bench.results import HEADINGS, markdown, quantity, render, rows
 
 ALONE = {
     "allocator_1000_nodes_first_fit_last_s",

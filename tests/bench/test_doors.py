@@ -21,8 +21,7 @@ from bench.doors.figures import (
     cost_figures,
     storm_figures,
 )
-from bench.results import Benchmark
-from bench.table import HEADINGS, rows
+from bench.results import HEADINGS, Benchmark, rows
 from tests.cluster.ledger.idleness import Idleness
 from tests.cluster.ledger.storm import Outcome, why
 from tests.cluster.rig.api import Object

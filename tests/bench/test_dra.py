@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from bench.cluster.figures import CLUSTER_FIGURES, KINDS, cluster_figures
-from bench.dra.claims import status
 from bench.dra.figures import DRA_FIGURES, FLOORS, NAMES
+from bench.dra.kubelet import status
 from bench.dra.library import DEVICES, PER_SLICE, resources
-from bench.dra.watching import Shown, Slices
+from bench.dra.server import Shown, WatchedSlices
 from bench.figures import FLOOR, checked
 from bench.recording import gpu_uuid, many_gpus
-from bench.table import HEADINGS, rows
+from bench.results import HEADINGS, rows
 from node.inventory.recordings.source import read
 
 
@@ -84,7 +84,7 @@ def test_slices_are_counted_as_a_watch_tells_of_them() -> None:
     def told(name: str, *devices: str) -> dict[str, object]:
         return {"metadata": {"name": name}, "spec": {"devices": [{"name": device} for device in devices]}}
 
-    slices = Slices()
+    slices = WatchedSlices()
     assert slices.see(1.0, "ADDED", told("a", "gpu-1", "gpu-0")) == Shown(1.0, 1, 2, added=1)
     assert slices.see(2.0, "ADDED", told("b", "gpu-2")) == Shown(2.0, 2, 3, added=2)
     assert slices.see(3.0, "MODIFIED", told("b")) == Shown(3.0, 2, 2, added=2, modified=1)

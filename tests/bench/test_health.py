@@ -6,8 +6,7 @@ import pytest
 
 from bench.figures import checked
 from bench.health.figures import HEALTH_FIGURES, PREFIX, to_list
-from bench.results import Benchmark
-from bench.table import HEADINGS, rows
+from bench.results import HEADINGS, Benchmark, rows
 
 SECONDS = {"xid": [0.01, 0.03, 0.02], "carrier": [0.2, 0.01, 0.01], "unbind": [0.04, 0.04, 0.04]}
 OTHERS = {

@@ -9,7 +9,7 @@ import pytest
 
 from bench.doors.conflicts import Conflicts
 from bench.doors.figures import PATCHED
-from bench.doors.stage import Stage as DoorsStage
+from bench.doors.stage import DoorsStage
 from bench.recording import gpu_uuid, many_gpus
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import allocated, claim, devices, request, template, user

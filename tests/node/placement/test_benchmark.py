@@ -7,11 +7,7 @@ from random import Random
 
 import pytest
 
-from bench.placement.latency import NODES, decisions
-from bench.placement.nodes import cube_mesh, switched
-from bench.placement.policies import policies
-from bench.placement.report import figures, report
-from bench.placement.simulation import unaligned_ratio
+from bench.placement import NODES, cube_mesh, decisions, figures, policies, report, switched, unaligned_ratio
 from tests.node.placement import making
 
 

@@ -1,7 +1,8 @@
-"""NICs that are half mocked and half real: PCI functions of a umockdev test bed whose interfaces are real veth pairs.
+"""The hardware of the health benchmark: GPUs behind the stub NVML library, and NICs that are half mocked and half real.
 
-umockdev serves /sys and uevents to the agent, and the real kernel rtnetlink. The other end of a pair is the cable: set
-down, the interface in the NIC loses its carrier.
+NICs are PCI functions of a umockdev test bed whose interfaces are real veth pairs: umockdev serves /sys and uevents to
+the agent, and the real kernel rtnetlink. The other end of a pair is the cable: set down, the interface in the NIC loses
+its carrier.
 """
 
 from __future__ import annotations
@@ -19,11 +20,18 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from bench.health.agents import Hardware
+from bench.hardware import Hardware as Rendered
+from bench.health.agents import DescribedHardware
 from bench.kubelet import WITHIN, NothingCame
 from node.inventory.network.netlink import RouteSocket, group_mask
 from node.inventory.network.rtnetlink import NEWLINK, parse_link
+from tests.node.nvml import stub
 
+RECORDED = "h100-sxm-8"
+COUNT = 8
+FELL_OFF = 79
+"""The XID of a GPU that has fallen off the bus."""
+_XID_EVENT, _WHOLE = 0x8, 0xFFFFFFFF
 PRELOAD = "libumockdev-preload.so.0"
 ROOT = "/sys/devices/pci0000:80"
 DRIVER = "/sys/bus/pci/drivers/mlx5_core"
@@ -32,16 +40,59 @@ ERRORS = "aer_dev_nonfatal"
 _RTNLGRP_LINK = 1
 
 
-class Missing(Exception):
+class Gpus:
+    """Eight GPUs below ``root``; one agent at a time may use them."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir()
+        rendered = Rendered(RECORDED, root)
+        self.hardware = DescribedHardware(rendered.flags, rendered.environment)
+        description = rendered.environment[stub.VARIABLE]
+        self._description = Path(description)
+        self._well = self._description.read_text(encoding="utf-8")
+        self._events = Path(f"{description}.events")
+        self._registered = Path(f"{description}.registered")
+
+    async def listened_to(self) -> None:
+        """Wait until the agent waits for events of all GPUs; raises ``NothingCame``."""
+        try:
+            async with asyncio.timeout(WITHIN):
+                while not self._registered.exists() or self._registered.stat().st_size < COUNT:
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            raise NothingCame("the agent does not wait for NVML's events") from error
+
+    def lose(self, index: int) -> float:
+        """A GPU falls off the bus and no event tells of it; when that was."""
+        began = time.perf_counter()
+        # No wait for events fails either: what is left is to ask the GPU.
+        stub.write(self._description, self._well + stub.lost(index, answering=["nvmlEventSetWait"]))
+        return began
+
+    def find(self) -> float:
+        """Every GPU answers again; when that was."""
+        began = time.perf_counter()
+        stub.write(self._description, self._well)
+        return began
+
+    def fail(self, index: int) -> float:
+        """A GPU reports an XID; when that was."""
+        began = time.perf_counter()
+        with self._events.open("a") as events:
+            events.write(f"{index} {_XID_EVENT} {FELL_OFF} {_WHOLE} {_WHOLE}\n")
+        return began
+
+
+class MissingTestBed(Exception):
     """Something that the benchmark needs is not on this machine."""
 
 
 def check() -> None:
-    """Raise ``Missing`` where NICs cannot be made."""
+    """Raise ``MissingTestBed`` where NICs cannot be made."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
-        raise Missing("veth pairs need root rights and iproute2")
+        raise MissingTestBed("veth pairs need root rights and iproute2")
     if ctypes.util.find_library("umockdev") is None or shutil.which("umockdev-wrapper") is None:
-        raise Missing("mocked NICs need libumockdev0 and umockdev")
+        raise MissingTestBed("mocked NICs need libumockdev0 and umockdev")
 
 
 def interface_of(number: int) -> str:
@@ -73,7 +124,7 @@ class Bed:
 
     def __init__(self, process: asyncio.subprocess.Process, root: str) -> None:
         self._process = process
-        self.hardware = Hardware(
+        self.hardware = DescribedHardware(
             {"--nvidia-library": "/nonexistent/libnvidia-ml.so.1"}, {"LD_PRELOAD": PRELOAD, "UMOCKDEV_DIR": root}
         )
 
@@ -127,7 +178,7 @@ async def bed(wired: int, bare: int) -> AsyncIterator[Bed]:
         assert process.stdout is not None
         root = (await process.stdout.readline()).decode().strip()
         if not Path(root).is_dir():
-            raise Missing("the umockdev test bed does not start")
+            raise MissingTestBed("the umockdev test bed does not start")
         made = Bed(process, root)
         for number in range(wired + bare):
             await made.make(number, wired=number < wired)

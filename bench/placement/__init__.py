@@ -1,1 +1,0 @@
-"""How GetPreferredAllocation decides: what it does to a node over time, and how long a decision takes."""
