@@ -15,7 +15,7 @@ from scheduling.allocator.pools import Features
 from scheduling.allocator.reading import FatalError, ObjectReference
 from scheduling.allocator.slices import SliceDevice
 from scheduling.cel.compiler import compile as compile_expression
-from scheduling.cel.environment import Features as CelFeatures
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CelError, CompileError, EvaluationError
 from scheduling.cel.program import Program
 

@@ -16,7 +16,7 @@ from scheduling.allocator import reading
 from scheduling.allocator.capacity import DeviceCapacity, read_capacity
 from scheduling.allocator.node_selection import Labels, Matcher, SelectorFault, node_matcher
 from scheduling.allocator.reading import FatalError, Object, ObjectReference
-from scheduling.cel.device import Device as CelDevice
+from scheduling.cel.device import CelDevice
 
 
 class PoolID(NamedTuple):

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 from scheduling.cel.errors import shortened
 from scheduling.cel.library.function import Overload
-from scheduling.cel.types import DEVICE, Kind, Type
+from scheduling.cel.types import DEVICE, Type, TypeKind
 
 _OPERATORS = {
     "_==_": "==",
@@ -35,11 +35,11 @@ _OPERATORS = {
 }
 
 _NAMES = {
-    Kind.ANY: "any",
-    Kind.DURATION: "duration",
-    Kind.TIMESTAMP: "timestamp",
-    Kind.NULL: "null",
-    Kind.ERROR: "(an error)",
+    TypeKind.ANY: "any",
+    TypeKind.DURATION: "duration",
+    TypeKind.TIMESTAMP: "timestamp",
+    TypeKind.NULL: "null",
+    TypeKind.ERROR: "(an error)",
 }
 _LONGEST_TYPE = 80
 _MOST_SIGNATURES = 4
@@ -80,7 +80,7 @@ def unknown_function(name: str, known: Iterable[str], *, method: bool) -> str:
 def unknown_field(of: Type, name: str, fields: Iterable[str]) -> str:
     """A field that a message does not have."""
     known = sorted(fields)
-    if of.kind is Kind.STRUCT and of.name == DEVICE.name:
+    if of.kind is TypeKind.STRUCT and of.name == DEVICE.name:
         if name == "allowMultipleAllocations":
             return "devices have no field 'allowMultipleAllocations' while consumable capacity is off"
         meant = _meant(name, known)
@@ -112,7 +112,7 @@ def no_overload(function: str, types: Sequence[Type], overloads: Sequence[Overlo
 
 def no_elements(of: Type) -> str:
     """A range of a fold that nothing can iterate over."""
-    if of.kind is Kind.ANY:
+    if of.kind is TypeKind.ANY:
         return "the elements of an attribute can be used only while list attributes are on"
     return f"a value of type {shown(of)} has no elements: only lists and maps have"
 
@@ -120,7 +120,7 @@ def no_elements(of: Type) -> str:
 def _no_operator(symbol: str, types: Sequence[Type]) -> str:
     names = [shown(each) for each in types]
     if symbol == "? :":
-        if types[0].kind is not Kind.BOOL:
+        if types[0].kind is not TypeKind.BOOL:
             return f"the condition before '?' is of type {names[0]}, not bool"
         return f"the values of '? :' are of different types, {names[1]} and {names[2]}; wrap them in dyn()"
     if symbol in ("==", "!="):

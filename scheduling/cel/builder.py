@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from scheduling.cel.errors import Issue, SyntaxFault
 from scheduling.cel.lexer import Token
 from scheduling.cel.macros import Expander, Key, MacroMisused
-from scheduling.cel.syntax import Ast, Call, Entry, Expr, Field, ListLiteral, MapLiteral, MessageLiteral, copy
+from scheduling.cel.syntax import Ast, Call, Expr, ListLiteral, MapEntry, MapLiteral, MessageField, MessageLiteral, copy
 
 MAX_NODES = 250_000
 """A limit of our own: a macro may repeat its target, so a short text can mean a tree of astronomic size."""
@@ -33,7 +33,7 @@ BINARY = {sign: (precedence, name) for precedence, names in _FUNCTIONS for sign,
 
 
 @dataclass(slots=True)
-class Operand:
+class ParsedOperand:
     """A piece that was read. `height`: operators on the longest path below; `start`, `end`: with its parentheses."""
 
     node: Expr
@@ -49,12 +49,12 @@ class Construct:
     kind: str  # whole ( index call list map message else
     token: Token
     start: int
-    target: Operand | None = None
+    target: ParsedOperand | None = None
     name: str = ""
     optional: bool = False
-    items: list[Operand] = field(default_factory=list)
+    items: list[ParsedOperand] = field(default_factory=list)
     optionals: set[int] = field(default_factory=set)
-    keys: list[tuple[int, Operand | str, bool]] = field(default_factory=list)  # number, key or field, optional
+    keys: list[tuple[int, ParsedOperand | str, bool]] = field(default_factory=list)  # number, key or field, optional
 
 
 @dataclass(slots=True)
@@ -69,13 +69,13 @@ class Level:
     relations: int
     sums: int
     prefix: tuple[str, Token, int] | None = None
-    operands: list[Operand] = field(default_factory=list)
+    operands: list[ParsedOperand] = field(default_factory=list)
     operators: list[tuple[int, str, Token]] = field(default_factory=list)
-    conjuncts: list[Operand] = field(default_factory=list)
+    conjuncts: list[ParsedOperand] = field(default_factory=list)
     ands: list[Token] = field(default_factory=list)
-    disjuncts: list[Operand] = field(default_factory=list)
+    disjuncts: list[ParsedOperand] = field(default_factory=list)
     ors: list[Token] = field(default_factory=list)
-    condition: Operand | None = None
+    condition: ParsedOperand | None = None
     question: Token | None = None
 
     def open(self) -> tuple[int, int]:
@@ -111,7 +111,7 @@ class Builder:
         """For macros: the same expression with numbers of its own, at its own place."""
         return copy(node, lambda old: self.new(self._offsets[old], *self._spans[old]))
 
-    def balanced(self, function: str, terms: Sequence[Operand], operators: Sequence[Token]) -> Operand:
+    def balanced(self, function: str, terms: Sequence[ParsedOperand], operators: Sequence[Token]) -> ParsedOperand:
         """A chain of `&&` or `||` as a tree of the least depth."""
         if not operators:
             return terms[0]
@@ -124,9 +124,9 @@ class Builder:
             return Call(number, function, None, (left, right))
 
         height = max(each.height for each in terms)
-        return Operand(build(0, len(operators) - 1), height, terms[0].start, terms[-1].end)
+        return ParsedOperand(build(0, len(operators) - 1), height, terms[0].start, terms[-1].end)
 
-    def finished(self, construct: Construct, closer: Token) -> Operand:
+    def finished(self, construct: Construct, closer: Token) -> ParsedOperand:
         """Makes the node of a bracket or call that is complete."""
         number = self.new(construct.token.offset, construct.start, closer.end)
         nodes = tuple(each.node for each in construct.items)
@@ -136,21 +136,21 @@ class Builder:
             node = ListLiteral(number, nodes, frozenset(construct.optionals))
         elif construct.kind == "message":
             keys = zip(construct.keys, nodes, strict=True)
-            fields = tuple(Field(at, str(name), value, optional) for (at, name, optional), value in keys)
+            fields = tuple(MessageField(at, str(name), value, optional) for (at, name, optional), value in keys)
             node = MessageLiteral(number, construct.name, fields)
         elif construct.kind == "map":
-            entries: list[Entry] = []
+            entries: list[MapEntry] = []
             for (at, key, optional), value in zip(construct.keys, nodes, strict=True):
-                assert isinstance(key, Operand)
+                assert isinstance(key, ParsedOperand)
                 height = max(height, key.height)
-                entries.append(Entry(at, key.node, value, optional))
+                entries.append(MapEntry(at, key.node, value, optional))
             node = MapLiteral(number, tuple(entries))
         else:
             target = construct.target
             if target is not None:
                 height = max(height, target.height) + 1
             node = self.expanded(Call(number, construct.name, None if target is None else target.node, nodes))
-        return Operand(node, height, construct.start, closer.end)
+        return ParsedOperand(node, height, construct.start, closer.end)
 
     def expanded(self, call: Call) -> Expr:
         """What a call means: itself, or if it is a macro its expansion. Raises `SyntaxFault` for a macro misused."""

@@ -18,9 +18,9 @@ from scheduling.cel.library.function import Overload
 from scheduling.cel.library.prices import TEXT, Cost
 from scheduling.cel.library.standard import equality, equality_cost, smaller_cost
 from scheduling.cel.relations import equal, integer_keys, map_key, unmap_key
-from scheduling.cel.types import Kind, Type
+from scheduling.cel.types import Type, TypeKind
 from scheduling.cel.values import (
-    Fault,
+    CelFault,
     Function,
     TooExpensive,
     TypeValue,
@@ -46,7 +46,7 @@ def unary(node: int, argument: Run, call: Function, cost: Cost | None) -> Run:
         try:
             value = argument(frame)
             result = call(value)
-        except Fault as fault:
+        except CelFault as fault:
             fault.node = fault.node or node
             charge(frame, 1 if cost is None else cost((fault if value is UNSET else value,), fault))
             raise
@@ -58,14 +58,16 @@ def unary(node: int, argument: Run, call: Function, cost: Cost | None) -> Run:
     return run
 
 
-def _charge_failed(frame: Frame, cost: Cost | None, fault: Fault, arguments: tuple[Value, Value], second: Run) -> None:
+def _charge_failed(
+    frame: Frame, cost: Cost | None, fault: CelFault, arguments: tuple[Value, Value], second: Run
+) -> None:
     """Charge for a call with two arguments that failed; an argument that is unset failed or was not evaluated."""
     left, right = arguments
     if left is UNSET:
         left = fault
         try:
             right = second(frame)
-        except Fault as other:
+        except CelFault as other:
             right = other
     elif right is UNSET:
         right = fault
@@ -82,7 +84,7 @@ def binary(node: int, first: Run, second: Run, call: Function, cost: Cost | None
             left = first(frame)
             right = second(frame)
             result = call(left, right)
-        except Fault as fault:
+        except CelFault as fault:
             fault.node = fault.node or node
             _charge_failed(frame, cost, fault, (left, right), second)
             raise
@@ -103,13 +105,13 @@ def variadic(node: int, arguments: Sequence[Run], call: Function, cost: Cost | N
         for position, each in enumerate(arguments):
             try:
                 values.append(each(frame))
-            except Fault as fault:
+            except CelFault as fault:
                 if position == last:
                     charge(frame, 1 if cost is None else cost([*values, fault], fault))
                 raise
         try:
             result = call(*values)
-        except Fault as fault:
+        except CelFault as fault:
             fault.node = fault.node or node
             charge(frame, 1 if cost is None else cost(values, fault))
             raise
@@ -128,7 +130,7 @@ def constant_call(node: int, arguments: Sequence[Value], call: Function, cost: C
             return known[0]
         try:
             result = call(*arguments)
-        except Fault as fault:
+        except CelFault as fault:
             fault.node = fault.node or node
             result = fault
         units = 1 if cost is None else cost(arguments, result)
@@ -139,8 +141,8 @@ def constant_call(node: int, arguments: Sequence[Value], call: Function, cost: C
     def run(frame: Frame) -> Value:
         result, units = once()
         charge(frame, units)
-        if isinstance(result, Fault):
-            raise Fault(result.message, result.node)
+        if isinstance(result, CelFault):
+            raise CelFault(result.message, result.node)
         return result
 
     return run
@@ -163,7 +165,7 @@ def equals(node: int, first: Run, second: Run) -> Run:
                     raise TooExpensive
                 return result
             result = equal(left, right)
-        except Fault as fault:
+        except CelFault as fault:
             fault.node = fault.node or node
             _charge_failed(frame, equality_cost, fault, (left, right), second)
             raise
@@ -179,7 +181,7 @@ def differs(node: int, first: Run, second: Run) -> Run:
     def different(left: Value, right: Value) -> Value:
         try:
             return not equal(left, right)
-        except Fault:
+        except CelFault:
             return True
 
     return binary(node, first, second, different, smaller_cost)
@@ -200,7 +202,7 @@ def not_strictly_false(argument: Run) -> Run:
     def run(frame: Frame) -> Value:
         try:
             value = argument(frame)
-        except Fault:
+        except CelFault:
             value = True
         charge(frame, 1)
         return value is not False
@@ -223,13 +225,13 @@ def members_of(entries: Value) -> frozenset[object] | None:
     return frozenset(members)
 
 
-_ANYTHING = frozenset((Kind.DYN, Kind.ANY, Kind.PARAMETER))
+_ANYTHING = frozenset((TypeKind.DYN, TypeKind.ANY, TypeKind.PARAMETER))
 
 
 def accepts(declared: Type, value: Value) -> bool:
     """Whether a value may be an argument of the declared type; containers are judged by their first entry."""
     kind = declared.kind
-    while kind is Kind.LIST:
+    while kind is TypeKind.LIST:
         if not is_list(value):
             return False
         if not list_size(value):
@@ -239,13 +241,13 @@ def accepts(declared: Type, value: Value) -> bool:
         kind = declared.kind
     if kind in _ANYTHING:
         return True
-    if kind is Kind.MAP:
+    if kind is TypeKind.MAP:
         if not is_map(value):
             return False
         for stored, entry in value.items():  # type: ignore[attr-defined]
             return accepts(declared.parameters[0], unmap_key(stored)) and accepts(declared.parameters[1], entry)
         return True
-    if kind is Kind.TYPE:
+    if kind is TypeKind.TYPE:
         return type(value) is TypeValue
     return declared.name == type_name(value)
 

@@ -43,8 +43,8 @@ from scheduling.cel.types import (
     NULL,
     STRING,
     UINT,
-    Kind,
     Type,
+    TypeKind,
     list_of,
     map_of,
     optional_of,
@@ -204,15 +204,15 @@ class _Checker:
         """The type of a field of an operand that is checked."""
         target, wrapped = unwrapped(self.unifier.resolved(self._type(operand)))
         result = ERROR
-        if target.kind is Kind.MAP:
+        if target.kind is TypeKind.MAP:
             result = target.parameters[1]
-        elif target.kind is Kind.STRUCT:
+        elif target.kind is TypeKind.STRUCT:
             result = self._message_field(node.id, target, name)
-        elif target.kind is Kind.PARAMETER:
+        elif target.kind is TypeKind.PARAMETER:
             self.unifier.agree(DYN, target)
             result = DYN
         else:
-            if target.kind is not Kind.ERROR and not is_dynamic(target):
+            if target.kind is not TypeKind.ERROR and not is_dynamic(target):
                 self._tell(node.id, f"a value of type {advice.shown(target)} has no fields")
             result = DYN
         return optional_of(result) if wrapped or optional else result
@@ -348,7 +348,7 @@ class _Checker:
             return
         self.references[node.id] = Reference(name)
         fields = self.environment.messages.get(name)
-        if found.kind is not Kind.TYPE or fields is None:
+        if found.kind is not TypeKind.TYPE or fields is None:
             self._wrong(node, f"'{node.type_name}' is not a message type")
             return
         self._set(node, found.parameters[0])
@@ -357,7 +357,7 @@ class _Checker:
     def _message_filled(self, node: MessageLiteral) -> None:
         name = node.type_name.removeprefix(".")
         for field in node.fields:
-            wanted = self._message_field(field.id, Type(Kind.STRUCT, name), field.name)
+            wanted = self._message_field(field.id, Type(TypeKind.STRUCT, name), field.name)
             of = self._type(field.value)
             if field.optional:
                 of = self._present(field.value, of)
@@ -387,7 +387,7 @@ class _Checker:
         if found is None:
             self._tell(node.range.id, advice.no_elements(over))
             found = ERROR, ERROR
-        elif over.kind is Kind.PARAMETER:
+        elif over.kind is TypeKind.PARAMETER:
             self.unifier.agree(DYN, over)
         first, second = found
         self.scopes.append({node.accumulator: self._type(node.initial)})

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from scheduling.cel import advice
 from scheduling.cel.checker import Checked, check
-from scheduling.cel.environment import Features, environment
+from scheduling.cel.environment import CelFeatures, environment
 from scheduling.cel.errors import CompileError, EvaluationError, Issue, SyntaxFault, TypeFault
 from scheduling.cel.parser import parse
 from scheduling.cel.program import Program
@@ -63,11 +63,11 @@ class ProgramCache(Generic[T]):
         return made
 
 
-_DEFAULTS = Features()
+_DEFAULTS = CelFeatures()
 _PROGRAMS: ProgramCache[Program | CompileError] = ProgramCache(_REMEMBERED)
 
 
-def compile(expression: str, features: Features = _DEFAULTS) -> Program:  # noqa: A001 (CEL's word)
+def compile(expression: str, features: CelFeatures = _DEFAULTS) -> Program:  # noqa: A001 (CEL's word)
     """The program of a selector. Safe to call from threads. Raises `CompileError`, a new one each time."""
     try:
         found = _PROGRAMS.get((expression, features), lambda: _compiled(expression, features))
@@ -79,7 +79,7 @@ def compile(expression: str, features: Features = _DEFAULTS) -> Program:  # noqa
     return found
 
 
-def _compiled(expression: str, features: Features) -> tuple[Program | CompileError, int]:
+def _compiled(expression: str, features: CelFeatures) -> tuple[Program | CompileError, int]:
     """The program or what is wrong, and its weight."""
     text = 1 + len(expression) // _TEXT_PER_NODE
     try:
@@ -100,7 +100,7 @@ def _compiled(expression: str, features: Features) -> tuple[Program | CompileErr
     return program, text + len(program.checked.types)
 
 
-def checked(expression: str, features: Features = _DEFAULTS) -> Checked:
+def checked(expression: str, features: CelFeatures = _DEFAULTS) -> Checked:
     """The checked tree of a selector, before its constants are computed.
 
     Raises `CompileError`, and `library.regex.MissingLibrary` for a regular expression without google-re2.

@@ -20,7 +20,7 @@ from scheduling.cel.library.prices import LIST, MAP, MESSAGE
 from scheduling.cel.messages import make
 from scheduling.cel.relations import map_key, unmap_key
 from scheduling.cel.values import (
-    Fault,
+    CelFault,
     Growing,
     GrowingMap,
     Optional,
@@ -85,7 +85,7 @@ def _charged(build: Run, node: int, units: int) -> Run:
     def run(frame: Frame) -> Value:
         try:
             made = build(frame)
-        except Fault as fault:
+        except CelFault as fault:
             fault.node = fault.node or node
             charge(frame, units)
             raise
@@ -100,7 +100,7 @@ def _present(value: Value, optional: bool) -> tuple[bool, Value]:
     if not optional:
         return True, value
     if type(value) is not Optional:
-        raise Fault("cannot initialize optional entry from non-optional value")
+        raise CelFault("cannot initialize optional entry from non-optional value")
     return value.present, value.get() if value.present else None
 
 
@@ -133,7 +133,7 @@ def fold(loop: Loop) -> Run:
         try:
             rounds(frame, entries)
         except _NotIterable as error:
-            raise Fault(f"unsupported comprehension range type: {error}", loop.node) from None
+            raise CelFault(f"unsupported comprehension range type: {error}", loop.node) from None
         value = result(frame)
         if type(value) is Growing:
             return list(value)
@@ -201,11 +201,11 @@ def _round(loop: Loop) -> Callable[[Frame], bool]:
             try:
                 if condition(frame) is False:
                     return False
-            except Fault:
+            except CelFault:
                 pass  # only a condition that is false ends the loop
         try:
             frame.slots[accumulator] = step(frame)
-        except Fault as fault:
+        except CelFault as fault:
             frame.slots[accumulator] = fault.with_traceback(None)
         return True
 
@@ -217,11 +217,11 @@ def junction(node: int, operands: Sequence[Run], *, decisive: bool) -> Run:
     neutral = not decisive
 
     def run(frame: Frame) -> Value:
-        failed: Fault | None = None
+        failed: CelFault | None = None
         for each in operands:
             try:
                 value = each(frame)
-            except Fault as fault:
+            except CelFault as fault:
                 failed = failed or fault
                 continue
             if value is decisive:

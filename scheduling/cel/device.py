@@ -22,7 +22,7 @@ Json = object
 """A value as JSON or YAML give it."""
 
 
-class Device:
+class CelDevice:
     """One device, made once and evaluated often. Immutable.
 
     `variable` is what `device` is in an expression; `fault` is the text of an error that every evaluation ends with,

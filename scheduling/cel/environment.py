@@ -40,7 +40,7 @@ from scheduling.cel.types import ANY, BOOL, DEVICE, DYN, INT, QUANTITY, STRING, 
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
+class CelFeatures:
     """The switches that matter to an expression; `stored` chooses the environment (see the module)."""
 
     consumable_capacity: bool = True
@@ -65,7 +65,7 @@ class Environment:
 
 
 @cache
-def environment(features: Features) -> Environment:
+def environment(features: CelFeatures) -> Environment:
     """The environment for these features."""
     attribute = DYN if features.stored or features.list_attributes else ANY
     attributes = map_of(STRING, map_of(STRING, attribute))
@@ -87,7 +87,7 @@ def environment(features: Features) -> Environment:
     return Environment(_by_function(_libraries(features)), names, messages, CONSTANTS, attribute)
 
 
-def _libraries(features: Features) -> tuple[Library, ...]:
+def _libraries(features: CelFeatures) -> tuple[Library, ...]:
     """The libraries in the order in which Kubernetes declares them, which decides between overloads of one name."""
     return (
         standard.LIBRARY,
@@ -124,7 +124,7 @@ def _by_function(libraries: tuple[Library, ...]) -> Mapping[str, tuple[Overload,
 @cache
 def overloads() -> Mapping[str, Overload]:
     """Every overload of every environment, by its identifier."""
-    return {each.id: each for library in _libraries(Features(stored=True)) for each in library}
+    return {each.id: each for library in _libraries(CelFeatures(stored=True)) for each in library}
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from scheduling.cel.syntax import Place
+from scheduling.cel.syntax import SourcePlace
 
 
 def shortened(text: str, longest: int) -> str:
@@ -21,7 +21,7 @@ def shortened(text: str, longest: int) -> str:
 class CelError(Exception):
     """Any fault of an expression. `message` says what is wrong, without the place."""
 
-    def __init__(self, expression: str, message: str, place: Place | None) -> None:
+    def __init__(self, expression: str, message: str, place: SourcePlace | None) -> None:
         super().__init__(f"{place.line}:{place.column + 1}: {message}" if place is not None else message)
         self.expression = expression
         self.message = message
@@ -63,9 +63,9 @@ class CompileError(CelError):
         self,
         expression: str,
         message: str,
-        place: Place | None,
+        place: SourcePlace | None,
         kind: Literal["Invalid", "Internal"] = "Invalid",
-        others: tuple[tuple[Place, str], ...] = (),
+        others: tuple[tuple[SourcePlace, str], ...] = (),
     ) -> None:
         super().__init__(expression, message, place)
         self.kind = kind
@@ -79,7 +79,7 @@ class EvaluationError(CelError):
     """
 
     def __init__(
-        self, expression: str, message: str, place: Place | None, cost: int = 0, *, cost_exceeded: bool = False
+        self, expression: str, message: str, place: SourcePlace | None, cost: int = 0, *, cost_exceeded: bool = False
     ) -> None:
         super().__init__(expression, message, place)
         self.cost = cost

@@ -23,7 +23,7 @@ from scheduling.cel.library.prices import (
     UNKNOWN,
     CallEstimate,
     CallOperand,
-    Range,
+    CostRange,
     exactly,
     part_size,
 )
@@ -39,10 +39,12 @@ from scheduling.cel.syntax import (
     Select,
     is_bind,
 )
-from scheduling.cel.types import DYN, Kind, Type
+from scheduling.cel.types import DYN, Type, TypeKind
 from scheduling.cel.unification import unwrapped
 
-_SCALARS = frozenset((Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT))
+_SCALARS = frozenset(
+    (TypeKind.BOOL, TypeKind.DOUBLE, TypeKind.DURATION, TypeKind.INT, TypeKind.TIMESTAMP, TypeKind.UINT)
+)
 
 
 def estimate(checked: Checked) -> int:
@@ -50,7 +52,7 @@ def estimate(checked: Checked) -> int:
     return _Estimate(checked).cost(checked.ast.root).most
 
 
-_Steps = Generator[Expr, Range, Range]
+_Steps = Generator[Expr, CostRange, CostRange]
 """The estimate of one node: asks for the costs of nodes it holds, and ends with its own."""
 
 
@@ -87,9 +89,9 @@ _NOWHERE = _Path([], 0)
 class _Entries:
     """The sizes of what is in a container: keys and values of a map, elements of a list."""
 
-    kind: Kind
-    keys: Range
-    values: Range
+    kind: TypeKind
+    keys: CostRange
+    values: CostRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class _Variable:
     """What is known of a variable of a comprehension."""
 
     path: _Path
-    size: Range | None
+    size: CostRange | None
     entries: _Entries | None = None
 
 
@@ -107,11 +109,11 @@ class _Estimate:
 
     checked: Checked
     paths: dict[int, _Path] = field(default_factory=dict)
-    sizes: dict[int, Range] = field(default_factory=dict)
+    sizes: dict[int, CostRange] = field(default_factory=dict)
     entries: dict[int, _Entries] = field(default_factory=dict)
     variables: dict[str, list[_Variable]] = field(default_factory=dict)
 
-    def cost(self, root: Expr) -> Range:
+    def cost(self, root: Expr) -> CostRange:
         """The cost of evaluating a node with all that it holds. Not recursive: macros nest deeper than Python calls."""
         pending: list[_Steps] = []
         answer = self._leaf(root)
@@ -130,7 +132,7 @@ class _Estimate:
         assert answer is not None
         return answer
 
-    def _leaf(self, node: Expr) -> Range | None:
+    def _leaf(self, node: Expr) -> CostRange | None:
         """The cost of a node that holds no others: a literal, a name; None for other nodes."""
         if isinstance(node, Literal):
             return NOTHING
@@ -173,7 +175,7 @@ class _Estimate:
         cost = yield node.operand
         if node.test_only:  # looking whether a field is there costs nothing in Kubernetes
             return cost
-        if self._type(node.operand).kind in {Kind.MAP, Kind.STRUCT, Kind.PARAMETER}:
+        if self._type(node.operand).kind in {TypeKind.MAP, TypeKind.STRUCT, TypeKind.PARAMETER}:
             cost += ONE
         self.paths[node.id] = self._path(node.operand).then(node.field)
         return cost
@@ -183,7 +185,7 @@ class _Estimate:
         for element in node.elements:
             cost += yield element
             values |= self._size_or_unknown(element)
-        self.entries[node.id] = _Entries(Kind.LIST, ONE, values)
+        self.entries[node.id] = _Entries(TypeKind.LIST, ONE, values)
         return cost
 
     def _map(self, node: MapLiteral) -> _Steps:
@@ -193,7 +195,7 @@ class _Estimate:
             cost += (yield entry.key) + (yield entry.value)
             keys |= self._size_or_unknown(entry.key)
             values |= self._size_or_unknown(entry.value)
-        self.entries[node.id] = _Entries(Kind.MAP, keys, values)
+        self.entries[node.id] = _Entries(TypeKind.MAP, keys, values)
         return cost
 
     def _message(self, node: MessageLiteral) -> _Steps:
@@ -243,7 +245,7 @@ class _Estimate:
         """A loop variable: of two the first (value=False) or second (True), or the only one (None)."""
         entries = self._entries(over)
         kind = entries.kind if entries is not None else self._type(over).kind
-        is_list = kind is Kind.LIST
+        is_list = kind is TypeKind.LIST
         takes_value = is_list if value is None else value
         size = None if entries is None else entries.values if takes_value else entries.keys
         step = ("@items" if is_list else "@values") if takes_value else ("@indices" if is_list else "@keys")
@@ -257,7 +259,7 @@ class _Estimate:
     def _call(self, node: Call) -> _Steps:
         reference = self.checked.references.get(node.id)
         before = NOTHING
-        costs: list[Range] = []
+        costs: list[CostRange] = []
         operands: list[CallOperand] = []
         for argument in node.arguments:
             costs.append((yield argument))
@@ -286,11 +288,11 @@ class _Estimate:
         return target_cost + worst
 
     def _call_estimate(
-        self, node: Call, overload: str, operands: list[CallOperand], costs: list[Range], before: Range
+        self, node: Call, overload: str, operands: list[CallOperand], costs: list[CostRange], before: CostRange
     ) -> CallEstimate:
         """The cost of one overload with its arguments (`costs`, `before` in sum), and the size of its result."""
         if overload in {"logical_and", "logical_or"}:
-            return CallEstimate(Range(costs[0].least, before.most))
+            return CallEstimate(CostRange(costs[0].least, before.most))
         if overload == "conditional":
             self._set_entries(node, _union(self._entries(node.arguments[1]), self._entries(node.arguments[2])))
             size = operands[1].known() | operands[2].known()
@@ -313,7 +315,7 @@ class _Estimate:
         variable = None if name is None else self._variable(name)
         return variable.path if variable is not None else self.paths.get(node.id, _NOWHERE)
 
-    def _size(self, node: Expr) -> Range | None:
+    def _size(self, node: Expr) -> CostRange | None:
         known = self.sizes.get(node.id) or _written_size(node)
         if known is not None:
             return known
@@ -327,10 +329,10 @@ class _Estimate:
         variable = None if name is None else self._variable(name)
         return None if variable is None else variable.size
 
-    def _size_or_unknown(self, node: Expr) -> Range:
+    def _size_or_unknown(self, node: Expr) -> CostRange:
         return self._size(node) or UNKNOWN
 
-    def _set_size(self, node: Expr, size: Range | None) -> None:
+    def _set_size(self, node: Expr, size: CostRange | None) -> None:
         if size is not None:
             self.sizes[node.id] = size
 
@@ -374,7 +376,7 @@ def _is_scalar(of: Type) -> bool:
     return inner.kind in _SCALARS
 
 
-def _written_size(node: Expr) -> Range | None:
+def _written_size(node: Expr) -> CostRange | None:
     """The size of what is written out: characters, bytes, elements."""
     match node:
         case Literal(value=str() | bytes() as value):

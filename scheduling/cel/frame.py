@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduling.cel.device import Device
+from scheduling.cel.device import CelDevice
 from scheduling.cel.values import TooExpensive, Value
 
 Run = Callable[["Frame"], Value]
@@ -28,7 +28,7 @@ class Frame:
 
     __slots__ = ("cost", "device", "limit", "slots")
 
-    def __init__(self, device: Device, limit: int, slots: int) -> None:
+    def __init__(self, device: CelDevice, limit: int, slots: int) -> None:
         self.cost = 0
         self.limit = limit
         self.device = device

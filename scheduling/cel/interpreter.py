@@ -36,7 +36,7 @@ from scheduling.cel.library.conversions import CONVERSIONS
 from scheduling.cel.library.regex import MissingLibrary, has_patterns, with_pattern
 from scheduling.cel.messages import CONSTANTS, NAMED
 from scheduling.cel.relations import map_key
-from scheduling.cel.selections import QUALIFIERS, Attribute, Qualifier, accumulator, evaluator, resolver, slot
+from scheduling.cel.selections import QUALIFIERS, PlannedAttribute, Qualifier, accumulator, evaluator, resolver, slot
 from scheduling.cel.syntax import (
     Call,
     Comprehension,
@@ -50,8 +50,8 @@ from scheduling.cel.syntax import (
     Uint,
     depth_of,
 )
-from scheduling.cel.types import DYN, Kind
-from scheduling.cel.values import Fault, Function, Stop, TypeValue, Unsigned, Value, refill
+from scheduling.cel.types import DYN, TypeKind
+from scheduling.cel.values import CelFault, Function, Stop, TypeValue, Unsigned, Value, refill
 
 _FRAMES_PER_LEVEL = 4
 """Python calls that one level of a tree takes, at most, in planning and in evaluation."""
@@ -74,11 +74,11 @@ class Constant:
     value: Value
 
 
-Node = Constant | Attribute | Run
+Node = Constant | PlannedAttribute | Run
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EvaluationPlan:
     """A compiled expression: evaluate with `run(Frame(device, limit, slots))`."""
 
     run: Run
@@ -89,7 +89,7 @@ def evaluated(node: Node) -> Run:
     """The closure that evaluates a planned node and charges for it."""
     if isinstance(node, Constant):
         return _constant(node.value)
-    if isinstance(node, Attribute):
+    if isinstance(node, PlannedAttribute):
         return evaluator(node)
     return node
 
@@ -113,7 +113,7 @@ def values_of(planned: Sequence[Node]) -> list[Value]:
     return values
 
 
-def plan(checked: Checked) -> Plan:
+def plan(checked: Checked) -> EvaluationPlan:
     """Compile a checked tree. Raises PlanFault."""
     depth = depth_of(checked.ast.root)
     if depth > _USUAL_DEPTH:
@@ -128,7 +128,7 @@ def plan(checked: Checked) -> Plan:
         raise PlanFault(stop.message) from stop
     finally:
         refill()
-    return Plan(run, planner.slots)
+    return EvaluationPlan(run, planner.slots)
 
 
 class _Planner:
@@ -181,13 +181,13 @@ class _Planner:
             return Constant(CONSTANTS[name])
         known = self.checked.types.get(number, DYN)
         root = self.scope.get(name)
-        if known.kind is Kind.TYPE:
+        if known.kind is TypeKind.TYPE:
             if name not in NAMED:
                 raise PlanFault(f"reference to undefined type: {name}", number)
             return Constant(TypeValue(name))
         if root is not None:
-            return Attribute(number, root)
-        return Attribute(number, _device, variable=name)
+            return PlannedAttribute(number, root)
+        return PlannedAttribute(number, _device, variable=name)
 
     def _select(self, node: Select) -> Node:
         reference = self.checked.references.get(node.id)
@@ -198,11 +198,11 @@ class _Planner:
         attribute.test = node.test_only
         return attribute
 
-    def _attribute(self, operand: Expr) -> Attribute:
+    def _attribute(self, operand: Expr) -> PlannedAttribute:
         planned = self.node(operand)
-        if isinstance(planned, Attribute) and not planned.test:
+        if isinstance(planned, PlannedAttribute) and not planned.test:
             return planned
-        return Attribute(operand.id, evaluated(planned))
+        return PlannedAttribute(operand.id, evaluated(planned))
 
     def _index(self, node: Call, *, optional: bool) -> Node:
         operand, index = node.arguments
@@ -212,7 +212,7 @@ class _Planner:
             if type(planned.value) not in QUALIFIERS:
                 raise PlanFault("invalid qualifier type", node.id)
             attribute.add(Qualifier(node.id, planned.value, optional=optional))
-        elif isinstance(planned, Attribute):
+        elif isinstance(planned, PlannedAttribute):
             attribute.add(Qualifier(node.id, resolve=resolver(planned), optional=optional))
         else:
             attribute.add(Qualifier(node.id, resolve=planned, optional=optional))
@@ -271,7 +271,7 @@ class _Planner:
             return None
         try:
             return with_pattern(function, expression.value)
-        except Fault as fault:
+        except CelFault as fault:
             raise PlanFault(fault.message, node.id) from fault
         except MissingLibrary:
             return None  # evaluation says so, with what to install
@@ -336,10 +336,10 @@ class _Planner:
     def _conditional(self, node: Call) -> Node:
         condition, truthy, falsy = [self.node(each) for each in node.arguments]
         branches = [
-            each if isinstance(each, Attribute) else Attribute(part.id, evaluated(each))
+            each if isinstance(each, PlannedAttribute) else PlannedAttribute(part.id, evaluated(each))
             for each, part in zip((truthy, falsy), node.arguments[1:], strict=True)
         ]
-        return Attribute(node.id, condition=evaluated(condition), branches=tuple(branches))
+        return PlannedAttribute(node.id, condition=evaluated(condition), branches=tuple(branches))
 
     def _equality(self, node: Call) -> Node:
         first, second = [self.run(each) for each in node.arguments]
@@ -367,5 +367,5 @@ def _device(frame: Frame) -> Value:
 def _beforehand(node: Call, call: Callable[..., Value], constants: list[Value]) -> Node:
     try:
         return Constant(call(*constants))
-    except Fault as fault:
+    except CelFault as fault:
         raise PlanFault(fault.message, node.id) from fault

@@ -34,8 +34,8 @@ from scheduling.cel.types import (
     STRING,
     TIMESTAMP,
     UINT,
-    Kind,
     Type,
+    TypeKind,
     list_of,
     map_of,
     message,
@@ -44,8 +44,8 @@ from scheduling.cel.types import (
     wrapper_of,
 )
 from scheduling.cel.values import (
+    CelFault,
     Duration,
-    Fault,
     Opaque,
     Optional,
     Timestamp,
@@ -77,22 +77,22 @@ class Empty(Opaque):
 
 
 def make(name: str, fields: Fields) -> Value:
-    """The value of a message. Raises Fault for types that cannot be made and for fields that do not fit."""
+    """The value of a message. Raises CelFault for types that cannot be made and for fields that do not fit."""
     maker = _MAKERS.get(name)
     if maker is None:
-        raise Fault(f"unknown type '{name}'")
+        raise CelFault(f"unknown type '{name}'")
     return maker(fields)
 
 
 def _field(fields: Fields, name: str, default: Value) -> Value:
-    """A field of a scalar or container type. Raises Fault for a value of another type than the default's."""
+    """A field of a scalar or container type. Raises CelFault for a value of another type than the default's."""
     if name not in fields:
         return default
     value = fields[name]
     while type(value) is Optional and value.present:
         value = value.get()
     if type_name(value) != type_name(default):
-        raise Fault(f"field {name}: unsupported conversion from {type_name(value)} to {type_name(default)}")
+        raise CelFault(f"field {name}: unsupported conversion from {type_name(value)} to {type_name(default)}")
     return value
 
 
@@ -102,13 +102,13 @@ def _wrapper(default: Value, convert: Callable[[Value], Value] = lambda value: v
 
 def _int32(value: Value) -> Value:
     if not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise Fault("integer overflow")
+        raise CelFault("integer overflow")
     return value
 
 
 def _uint32(value: Value) -> Value:
     if not isinstance(value, int) or not 0 <= value < 2**32:
-        raise Fault("unsigned integer overflow")
+        raise CelFault("unsigned integer overflow")
     return value
 
 
@@ -166,11 +166,11 @@ def _value(fields: Fields) -> Value:
 
 
 def _any(_fields: Fields) -> Value:
-    raise Fault("unsupported conversion of a google.protobuf.Any")
+    raise CelFault("unsupported conversion of a google.protobuf.Any")
 
 
 def as_json(value: Value, depth: int = 0) -> Value:
-    """The value as JSON has it: numbers are doubles, or texts where a double is too coarse. Raises Fault for others."""
+    """The value as JSON has it: a number is a double, or a text where a double is too coarse. Raises CelFault."""
     spend(1)
     if depth > _DEEPEST:
         raise TooExpensive
@@ -190,7 +190,7 @@ def as_json(value: Value, depth: int = 0) -> Value:
         return timestamp_text(value)
     if isinstance(value, Duration):
         return duration_text(value)
-    raise Fault(f"type conversion error from '{type_name(value)}' to JSON")
+    raise CelFault(f"type conversion error from '{type_name(value)}' to JSON")
 
 
 def _object(value: Value, depth: int) -> Value:
@@ -198,7 +198,7 @@ def _object(value: Value, depth: int) -> Value:
     for stored, each in value.items():  # type: ignore[attr-defined]
         key = unmap_key(stored)
         if not isinstance(key, str):
-            raise Fault(f"type conversion error from '{type_name(key)}' to 'string'")
+            raise CelFault(f"type conversion error from '{type_name(key)}' to 'string'")
         made[key] = as_json(each, depth + 1)
     return made
 
@@ -259,7 +259,7 @@ NAMED_TYPES: Mapping[str, Type] = {
     "string": STRING,
     "timestamp": TIMESTAMP,
     "google.protobuf.Timestamp": TIMESTAMP,
-    "type": Type(Kind.TYPE, "type"),
+    "type": Type(TypeKind.TYPE, "type"),
     "uint": UINT,
     "optional_type": optional_of(parameter("V")),
     "net.IP": IP,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from scheduling.cel.builder import BINARY, RESERVED, Builder, Construct, Level, Operand
+from scheduling.cel.builder import BINARY, RESERVED, Builder, Construct, Level, ParsedOperand
 from scheduling.cel.errors import Issue, SyntaxFault, shortened
 from scheduling.cel.lexer import END, BadLiteral, NoLiteral, Token, tokenize, value_of
 from scheduling.cel.macros import MACROS, Expander, Key
@@ -41,7 +41,7 @@ class _Parser:
         self.tokens = tokenize(source)
         self.position = 0
         self.levels: list[Level] = []
-        self.finished: Operand | None = None
+        self.finished: ParsedOperand | None = None
 
     def parse(self) -> Ast:
         self._open(Construct("whole", self.tokens[0], 0))
@@ -97,7 +97,7 @@ class _Parser:
 
     # --- operands
 
-    def _operand(self) -> Operand | None:
+    def _operand(self) -> ParsedOperand | None:
         """Reads the start of an operand. None: it opened a construct, whose parts come first."""
         token = self._next()
         kind = token.kind
@@ -124,7 +124,7 @@ class _Parser:
     def _negative_number(self) -> bool:
         return self.tokens[self.position].kind == "-" and self.tokens[self.position + 1].kind in ("int", "float")
 
-    def _literal(self, token: Token, sign: Token | None = None) -> Operand:
+    def _literal(self, token: Token, sign: Token | None = None) -> ParsedOperand:
         start = token.offset if sign is None else sign.offset
         try:
             value = value_of(token.kind, token.text, negative=sign is not None)
@@ -132,9 +132,9 @@ class _Parser:
             raise self._unexpected(token, "a value") from None
         except BadLiteral as fault:
             raise self._fault(token.offset, str(fault)) from fault
-        return Operand(Literal(self.builder.new(start, start, token.end), value), 0, start, token.end)
+        return ParsedOperand(Literal(self.builder.new(start, start, token.end), value), 0, start, token.end)
 
-    def _named(self, token: Token) -> Operand | None:
+    def _named(self, token: Token) -> ParsedOperand | None:
         """A name, a call of a function, or the name of a message and its `{`."""
         dot = token.kind == "."
         first = self._next() if dot else token
@@ -149,7 +149,7 @@ class _Parser:
         if self.tokens[self.position].kind == "(":
             return self._call(Construct("call", self._next(), token.offset, name=name))
         number = self.builder.new(first.offset, token.offset, first.end)
-        return Operand(Identifier(number, name), 0, token.offset, first.end)
+        return ParsedOperand(Identifier(number, name), 0, token.offset, first.end)
 
     def _message_name(self, first: Token) -> str | None:
         """Looks ahead: a qualified name that a `{` follows starts a message. Reads up to the `{` if so."""
@@ -163,13 +163,13 @@ class _Parser:
         self.position = at
         return name
 
-    def _call(self, construct: Construct) -> Operand | None:
+    def _call(self, construct: Construct) -> ParsedOperand | None:
         if self._accept(")"):
             return self.builder.finished(construct, self.tokens[self.position - 1])
         self._open(construct)
         return None
 
-    def _bracket(self, token: Token, name: str = "", start: int | None = None) -> Operand | None:
+    def _bracket(self, token: Token, name: str = "", start: int | None = None) -> ParsedOperand | None:
         kind = {"(": "(", "[": "list", "{": "message" if name else "map"}[token.kind]
         construct = Construct(kind, token, token.offset if start is None else start, name=name)
         if kind != "(":
@@ -201,7 +201,7 @@ class _Parser:
 
     # --- behind an operand
 
-    def _suffix(self, operand: Operand) -> Operand | None:
+    def _suffix(self, operand: ParsedOperand) -> ParsedOperand | None:
         """What follows an operand: a selection, an index, a call; or else the operand is complete.
 
         None: an operand is to be read next, or all is finished.
@@ -227,7 +227,7 @@ class _Parser:
             return None
         return self._logical(level, operand, token)
 
-    def _select(self, operand: Operand, dot: Token) -> Operand | None:
+    def _select(self, operand: ParsedOperand, dot: Token) -> ParsedOperand | None:
         optional = self._accept("?")
         name = self._next()
         if name.kind not in ("name", "quoted"):
@@ -238,19 +238,19 @@ class _Parser:
         span = (operand.start, name.end)
         number = self.builder.new(dot.offset, *span)
         if not optional:
-            return Operand(Select(number, operand.node, text), operand.height + 1, *span)
+            return ParsedOperand(Select(number, operand.node, text), operand.height + 1, *span)
         field_name = Literal(self.builder.new(name.offset, name.offset, name.end), text)
-        return Operand(Call(number, "_?._", None, (operand.node, field_name)), operand.height + 1, *span)
+        return ParsedOperand(Call(number, "_?._", None, (operand.node, field_name)), operand.height + 1, *span)
 
-    def _prefixed(self, prefix: tuple[str, Token, int], operand: Operand) -> Operand:
+    def _prefixed(self, prefix: tuple[str, Token, int], operand: ParsedOperand) -> ParsedOperand:
         sign, token, count = prefix
         if count % 2 == 0:
-            return Operand(operand.node, operand.height, token.offset, operand.end)
+            return ParsedOperand(operand.node, operand.height, token.offset, operand.end)
         number = self.builder.new(token.offset, token.offset, operand.end)
         node = Call(number, "!_" if sign == "!" else "-_", None, (operand.node,))
-        return Operand(node, operand.height, token.offset, operand.end)
+        return ParsedOperand(node, operand.height, token.offset, operand.end)
 
-    def _logical(self, level: Level, operand: Operand, token: Token) -> Operand | None:
+    def _logical(self, level: Level, operand: ParsedOperand, token: Token) -> ParsedOperand | None:
         """The operators below comparisons, and the end of the expression."""
         self._reduce(level, 0, operand)
         value = level.operands.pop()
@@ -277,19 +277,19 @@ class _Parser:
             return None
         return self._close(value, token)
 
-    def _reduce(self, level: Level, precedence: int, operand: Operand) -> None:
+    def _reduce(self, level: Level, precedence: int, operand: ParsedOperand) -> None:
         """Applies the waiting operators that bind at least as strongly, and leaves the operand."""
         while level.operators and level.operators[-1][0] >= precedence:
             _, name, token = level.operators.pop()
             left = level.operands.pop()
             number = self.builder.new(token.offset, left.start, operand.end)
             node = Call(number, name, None, (left.node, operand.node))
-            operand = Operand(node, max(left.height, operand.height) + 1, left.start, operand.end)
+            operand = ParsedOperand(node, max(left.height, operand.height) + 1, left.start, operand.end)
         level.operands.append(operand)
 
     # --- the end of an expression
 
-    def _close(self, value: Operand, token: Token) -> Operand | None:
+    def _close(self, value: ParsedOperand, token: Token) -> ParsedOperand | None:
         """An expression is complete and `token` follows: hands it to its construct."""
         construct = self.levels.pop().construct
         while construct.kind == "else":
@@ -298,23 +298,23 @@ class _Parser:
             number = self.builder.new(construct.token.offset, condition.start, value.end)
             node = Call(number, "_?_:_", None, (condition.node, then.node, value.node))
             height = max(condition.height, then.height, value.height) + 1
-            value = Operand(node, height, condition.start, value.end)
+            value = ParsedOperand(node, height, condition.start, value.end)
             construct = self.levels.pop().construct
         return _CLOSERS[construct.kind](self, construct, value, token)
 
-    def close_whole(self, construct: Construct, value: Operand, token: Token) -> None:
+    def close_whole(self, construct: Construct, value: ParsedOperand, token: Token) -> None:
         """The whole expression."""
         if token.kind != END:
             raise self._unexpected(token, "an operator or the end of the expression")
         self.finished = value
 
-    def close_parenthesis(self, construct: Construct, value: Operand, token: Token) -> Operand:
+    def close_parenthesis(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand:
         """What stood in parentheses."""
         if token.kind != ")":
             raise self._unclosed(construct, token, "')'")
-        return Operand(value.node, value.height, construct.token.offset, token.end)
+        return ParsedOperand(value.node, value.height, construct.token.offset, token.end)
 
-    def close_index(self, construct: Construct, value: Operand, token: Token) -> Operand:
+    def close_index(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand:
         """An index."""
         if token.kind != "]":
             raise self._unclosed(construct, token, "']'")
@@ -322,9 +322,9 @@ class _Parser:
         number = self.builder.new(construct.token.offset, construct.start, token.end)
         function = "_[?_]" if construct.optional else "_[_]"
         node = Call(number, function, None, (construct.target.node, value.node))
-        return Operand(node, max(construct.target.height, value.height) + 1, construct.start, token.end)
+        return ParsedOperand(node, max(construct.target.height, value.height) + 1, construct.start, token.end)
 
-    def close_item(self, construct: Construct, value: Operand, token: Token) -> Operand | None:
+    def close_item(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand | None:
         """An argument of a call, or an element of a list or value of a message."""
         closer = {"call": ")", "list": "]", "message": "}", "map": "}"}[construct.kind]
         construct.items.append(value)
@@ -337,7 +337,7 @@ class _Parser:
             raise self._unclosed(construct, token, f"',' or '{closer}'")
         return self.builder.finished(construct, token)
 
-    def close_map_part(self, construct: Construct, value: Operand, token: Token) -> Operand | None:
+    def close_map_part(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand | None:
         """A key or a value of a map."""
         if len(construct.keys) > len(construct.items):
             return self.close_item(construct, value, token)
@@ -364,7 +364,7 @@ def _unquoted(name: Token) -> str:
     return name.text.strip("`")
 
 
-_CLOSERS: dict[str, Callable[[_Parser, Construct, Operand, Token], Operand | None]] = {
+_CLOSERS: dict[str, Callable[[_Parser, Construct, ParsedOperand, Token], ParsedOperand | None]] = {
     "whole": _Parser.close_whole,
     "(": _Parser.close_parenthesis,
     "index": _Parser.close_index,

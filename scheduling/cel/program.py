@@ -14,40 +14,40 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from scheduling.cel.checker import Checked
-from scheduling.cel.device import Device
+from scheduling.cel.device import CelDevice
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.estimate import estimate
 from scheduling.cel.frame import Frame
-from scheduling.cel.interpreter import Plan, PlanFault, plan
+from scheduling.cel.interpreter import EvaluationPlan, PlanFault, plan
 from scheduling.cel.library.quantity import Amount
 from scheduling.cel.reads import Path, reads, selections
-from scheduling.cel.syntax import Ast, Call, Comprehension, Expr, Place, is_bind, place_at
-from scheduling.cel.values import Fault, Optional, Stop, TooExpensive, Value, is_list, is_map, refill, type_name
+from scheduling.cel.syntax import Ast, Call, Comprehension, Expr, SourcePlace, is_bind, place_at
+from scheduling.cel.values import CelFault, Optional, Stop, TooExpensive, Value, is_list, is_map, refill, type_name
 
 DEFAULT_LIMIT = 1_000_000
 """Units an evaluation may cost in the scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EvaluationResult:
     """What an evaluation gave, and what it cost in units."""
 
     result: bool
     cost: int
 
 
-class Missing:
+class MissingValue:
     """In place of the value of something that the device does not have."""
 
     def __repr__(self) -> str:
         return "missing"
 
 
-MISSING = Missing()
+MISSING = MissingValue()
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class DeviceRead:
     """A part of the device: `path` as the user wrote it, and its value there.
 
     Values are str, int, bool, `Semver`, `Quantity`, lists of them, or a dict for a whole domain; `MISSING` for none.
@@ -58,13 +58,13 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class SelectorCondition:
     """One operand of the expression's outermost `&&`: its text and where it starts, and what it gave alone."""
 
     text: str
-    place: Place
+    place: SourcePlace
     outcome: bool | EvaluationError
-    reads: tuple[Read, ...]
+    reads: tuple[DeviceRead, ...]
 
 
 class Program:
@@ -93,7 +93,7 @@ class Program:
         """What the result can depend on (see `reads.reads`) beside the soundness of the device; None for anything."""
         return reads(self.checked.ast.root)
 
-    def signature(self, device: Device) -> Hashable | None:
+    def signature(self, device: CelDevice) -> Hashable | None:
         """What the result for this device depends on: devices with equal signatures give equal outcomes.
 
         None where that cannot be told from the text of the expression.
@@ -106,13 +106,13 @@ class Program:
     def _ordered(self) -> tuple[Path, ...]:
         return tuple(sorted(self.reads or ()))
 
-    def evaluate(self, device: Device, cost_limit: int = DEFAULT_LIMIT) -> Outcome:
+    def evaluate(self, device: CelDevice, cost_limit: int = DEFAULT_LIMIT) -> EvaluationResult:
         """Whether the expression holds for the device. Raises EvaluationError."""
         frame = Frame(device, cost_limit, self._plan.slots)
         result = _run(self._plan, frame, self.checked.ast)
-        return Outcome(result, frame.cost)
+        return EvaluationResult(result, frame.cost)
 
-    def account(self, device: Device) -> tuple[Condition, ...]:
+    def account(self, device: CelDevice) -> tuple[SelectorCondition, ...]:
         """The conditions that the expression joins with `&&`, each evaluated alone, with what it read of the device."""
         return _conditions(self.checked, device)
 
@@ -134,13 +134,13 @@ def _frozen(value: Value) -> Hashable:
 _HINT = "; an identifier that not every device has can be read with .? and orValue(), or guarded with has()"
 
 
-def _run(made: Plan, frame: Frame, ast: Ast) -> bool:
+def _run(made: EvaluationPlan, frame: Frame, ast: Ast) -> bool:
     """The result; what was spent is in the frame. Raises EvaluationError."""
     if frame.device.fault:
         raise EvaluationError(ast.source, frame.device.fault, None)
     try:
         result = made.run(frame)
-    except Fault as fault:
+    except CelFault as fault:
         message = fault.message + (_HINT if fault.message.startswith("no such key") else "")
         raise EvaluationError(ast.source, message, ast.place(fault.node), frame.cost) from fault
     except TooExpensive as stop:
@@ -171,13 +171,13 @@ _LIMIT_TOGETHER = 10 * DEFAULT_LIMIT
 """Units that all conditions may cost together."""
 
 
-def _conditions(checked: Checked, device: Device) -> tuple[Condition, ...]:
+def _conditions(checked: Checked, device: CelDevice) -> tuple[SelectorCondition, ...]:
     """The conditions of an expression for a device, in the order of the text; of very many it makes only one."""
     root = checked.ast.root
     parts = _parts(root)
     if len(parts) > _MOST_CONDITIONS:
         parts = [(root, ())]
-    found: list[Condition] = []
+    found: list[SelectorCondition] = []
     left = _LIMIT_TOGETHER
     for part, names in parts:
         condition, cost = _condition(checked, part, names, device, min(left, DEFAULT_LIMIT))
@@ -205,7 +205,9 @@ def _parts(root: Expr) -> list[tuple[Expr, _Bindings]]:
     return found
 
 
-def _condition(checked: Checked, part: Expr, names: _Bindings, device: Device, limit: int) -> tuple[Condition, int]:
+def _condition(
+    checked: Checked, part: Expr, names: _Bindings, device: CelDevice, limit: int
+) -> tuple[SelectorCondition, int]:
     """The condition and what it cost."""
     ast = checked.ast
     alone = part
@@ -214,10 +216,10 @@ def _condition(checked: Checked, part: Expr, names: _Bindings, device: Device, l
     start, end = ast.spans.get(part.id, (0, len(ast.source)))
     outcome, cost = _outcome(replace(checked, ast=replace(ast, root=alone)), device, limit)
     place = place_at(ast.source, start)
-    return Condition(ast.source[start:end], place, outcome, _reads(ast, alone, device)), cost
+    return SelectorCondition(ast.source[start:end], place, outcome, _reads(ast, alone, device)), cost
 
 
-def _outcome(checked: Checked, device: Device, limit: int) -> tuple[bool | EvaluationError, int]:
+def _outcome(checked: Checked, device: CelDevice, limit: int) -> tuple[bool | EvaluationError, int]:
     try:
         made = plan(checked)
     except PlanFault as fault:
@@ -229,12 +231,12 @@ def _outcome(checked: Checked, device: Device, limit: int) -> tuple[bool | Evalu
         return error, frame.cost
 
 
-def _reads(ast: Ast, operand: Expr, device: Device) -> tuple[Read, ...]:
-    found: dict[str, Read] = {}
+def _reads(ast: Ast, operand: Expr, device: CelDevice) -> tuple[DeviceRead, ...]:
+    found: dict[str, DeviceRead] = {}
     for each in selections(operand, device):
         text = _text(ast, each.node)
         if each.path and text not in found:
-            found[text] = Read(text, _value(device, each.path))
+            found[text] = DeviceRead(text, _value(device, each.path))
     return tuple(found.values())
 
 
@@ -243,7 +245,7 @@ def _text(ast: Ast, node: Expr) -> str:
     return " ".join(ast.source[start:end].split())
 
 
-def _value(device: Device, path: Path) -> object:
+def _value(device: CelDevice, path: Path) -> object:
     value = device.read(path[:3], MISSING)
     if value == {} and len(path) == 2:
         return MISSING

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scheduling.cel.device import Device
+from scheduling.cel.device import CelDevice
 from scheduling.cel.syntax import Call, Comprehension, Expr, Identifier, Literal, Select, children, is_bind
 from scheduling.cel.values import Value
 
@@ -35,7 +35,7 @@ _Scope = dict[str, Path | None]
 """Names of loop variables: the part of the device that a bound name stands for, None for any other value."""
 
 
-def selections(root: Expr, device: Device | None = None) -> Iterator[Selection]:
+def selections(root: Expr, device: CelDevice | None = None) -> Iterator[Selection]:
     """All longest selections from the device below a node, in the order of the text as far as macros keep it.
 
     With a device, keys that are themselves read from it (`device.attributes[device.driver]`) are known.
@@ -49,7 +49,9 @@ def selections(root: Expr, device: Device | None = None) -> Iterator[Selection]:
         pending.extend(reversed(rest if path is not None else _below(node, scope)))
 
 
-def _follow(node: Expr, scope: _Scope, device: Device | None = None) -> tuple[Path | None, list[tuple[Expr, _Scope]]]:
+def _follow(
+    node: Expr, scope: _Scope, device: CelDevice | None = None
+) -> tuple[Path | None, list[tuple[Expr, _Scope]]]:
     """The path of a selection, and the nodes that only compute its keys; no path for anything else.
 
     A computed key ends the path: what is read lies somewhere below.
@@ -82,7 +84,7 @@ def _follow(node: Expr, scope: _Scope, device: Device | None = None) -> tuple[Pa
     return tuple(path), computed
 
 
-def _key(key: Expr, scope: _Scope, device: Device | None) -> str | None:
+def _key(key: Expr, scope: _Scope, device: CelDevice | None) -> str | None:
     """The text of a key, None for one that is only known when it is computed."""
     value: Value = None
     if isinstance(key, Literal):

@@ -16,9 +16,9 @@ from scheduling.cel.types import CIDR, INT_MAX, INT_MIN, IP, NAMED_FORMAT, SEMVE
 from scheduling.cel.values import (
     LIST_TYPES,
     MAP_TYPES,
+    CelFault,
     Domains,
     Duration,
-    Fault,
     Opaque,
     Optional,
     Stop,
@@ -41,7 +41,7 @@ _TIMES = frozenset((Timestamp, Duration))
 
 
 def equal(left: Value, right: Value) -> bool:
-    """CEL's `==`. Raises Fault where the comparison is an error, TooExpensive for giants."""
+    """CEL's `==`. Raises CelFault where the comparison is an error, TooExpensive for giants."""
     kind = type(left)
     if kind is type(right):
         if kind is str or kind is int or kind is bool or kind is float or kind is bytes:
@@ -89,7 +89,7 @@ def _same(left: Value, right: Value) -> bool:
             try:
                 if not equal(one, other):
                     return False
-            except Fault:
+            except CelFault:
                 if outermost:
                     raise
             continue
@@ -111,7 +111,7 @@ def _pairs(left: Value, right: Value) -> list[tuple[Value, Value, bool]] | None:
 
 
 def compare(left: Value, right: Value) -> int:
-    """-1, 0 or 1. Raises Fault for values that have no order among each other."""
+    """-1, 0 or 1. Raises CelFault for values that have no order among each other."""
     kind = type(left)
     other = type(right)
     if kind in _NUMBERS and other in _NUMBERS:
@@ -131,7 +131,7 @@ def compare(left: Value, right: Value) -> int:
 
 def _compare_doubles(left: float, right: float) -> int:
     if isnan(left) or isnan(right):
-        raise Fault("NaN values cannot be ordered")
+        raise CelFault("NaN values cannot be ordered")
     return int(left > right) - int(left < right)
 
 

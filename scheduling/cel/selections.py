@@ -14,7 +14,7 @@ from scheduling.cel.relations import find
 from scheduling.cel.types import INT_MAX, INT_MIN, UINT_MAX
 from scheduling.cel.values import (
     NONE,
-    Fault,
+    CelFault,
     Optional,
     TooExpensive,
     Unsigned,
@@ -44,7 +44,7 @@ class Qualifier:
 
 
 @dataclass(slots=True)
-class Attribute:
+class PlannedAttribute:
     """A variable, or the result of another node, or a choice of two attributes; then qualifiers.
 
     `variable` is the name if the root is one of the environment's (`device`). `root` gives the value to start from.
@@ -54,7 +54,7 @@ class Attribute:
     root: Run | None = None
     variable: str = ""
     condition: Run | None = None
-    branches: tuple[Attribute, ...] = ()
+    branches: tuple[PlannedAttribute, ...] = ()
     qualifiers: list[Qualifier] = field(default_factory=list)
     test: bool = False
 
@@ -68,13 +68,13 @@ class Attribute:
         self.node = qualifier.node
 
 
-def no_such_key(key: Value) -> Fault:
+def no_such_key(key: Value) -> CelFault:
     """The fault of a key, a field or an identifier that is not there."""
-    return Fault(f"no such key: {key}")
+    return CelFault(f"no such key: {key}")
 
 
 def _index(entries: Value, key: Value) -> tuple[bool, Value]:
-    """Whether a list has the index, and the element. Raises Fault for keys that can be no index."""
+    """Whether a list has the index, and the element. Raises CelFault for keys that can be no index."""
     kind = type(key)
     if kind is int:
         position: int = key  # type: ignore[assignment]
@@ -83,14 +83,14 @@ def _index(entries: Value, key: Value) -> tuple[bool, Value]:
     elif isinstance(key, float) and INT_MIN < key < INT_MAX and key == int(key):
         position = int(key)
     else:
-        raise Fault(f"unsupported index of type '{type_name(key)}' in list")
+        raise CelFault(f"unsupported index of type '{type_name(key)}' in list")
     if 0 <= position < list_size(entries):
         return True, elements(entries)[position]
     return False, None
 
 
 def qualify(value: Value, key: Value) -> Value:
-    """`value[key]`. Raises Fault when there is none."""
+    """`value[key]`. Raises CelFault when there is none."""
     if is_map(value):
         found, result = find(value, key)  # type: ignore[arg-type]
         if found:
@@ -99,7 +99,7 @@ def qualify(value: Value, key: Value) -> Value:
         found, result = _index(value, key)
         if found:
             return result
-        raise Fault(f"index out of bounds: {key}")
+        raise CelFault(f"index out of bounds: {key}")
     raise no_such_key(key)
 
 
@@ -117,7 +117,7 @@ def _key(frame: Frame, qualifier: Qualifier) -> Value:
         return qualifier.key
     key = qualifier.resolve(frame)
     if type(key) not in QUALIFIERS:
-        raise Fault(f"invalid qualifier type: {type_name(key)}", qualifier.node)
+        raise CelFault(f"invalid qualifier type: {type_name(key)}", qualifier.node)
     return key
 
 
@@ -125,7 +125,7 @@ def _step(frame: Frame, value: Value, qualifier: Qualifier) -> Value:
     try:
         key = _key(frame, qualifier)
         result = qualify_if_present(value, key)[0] if qualifier.test else qualify(value, key)
-    except Fault as fault:
+    except CelFault as fault:
         fault.node = fault.node or qualifier.node
         charge(frame, 1)
         raise
@@ -136,7 +136,7 @@ def _step(frame: Frame, value: Value, qualifier: Qualifier) -> Value:
 def _optional_step(frame: Frame, value: Value, qualifier: Qualifier) -> tuple[bool, Value]:
     try:
         present, result = qualify_if_present(value, _key(frame, qualifier))
-    except Fault as fault:
+    except CelFault as fault:
         fault.node = fault.node or qualifier.node
         raise
     if present:
@@ -162,7 +162,7 @@ def _apply(frame: Frame, value: Value, qualifiers: list[Qualifier]) -> Value:
     return Optional(value) if optional else value
 
 
-def resolver(attribute: Attribute) -> Run:
+def resolver(attribute: PlannedAttribute) -> Run:
     """The closure that gives an attribute's value and charges for its qualifiers, not for the attribute."""
     if attribute.branches:
         return _choice(attribute)
@@ -178,7 +178,7 @@ def resolver(attribute: Attribute) -> Run:
     return run
 
 
-def _choice(attribute: Attribute) -> Run:
+def _choice(attribute: PlannedAttribute) -> Run:
     truthy, falsy = [resolver(each) for each in attribute.branches]
     condition = attribute.condition
     node = attribute.node
@@ -197,7 +197,7 @@ def _choice(attribute: Attribute) -> Run:
     return run
 
 
-def evaluator(attribute: Attribute) -> Run:
+def evaluator(attribute: PlannedAttribute) -> Run:
     """The closure that gives an attribute's value and charges for all of it."""
     if attribute.test:
         return _presence(attribute)
@@ -211,7 +211,7 @@ def evaluator(attribute: Attribute) -> Run:
     def run(frame: Frame) -> Value:
         try:
             value = resolve(frame)
-        except Fault:
+        except CelFault:
             charge(frame, 1)
             raise
         charge(frame, 1)
@@ -220,7 +220,7 @@ def evaluator(attribute: Attribute) -> Run:
     return run
 
 
-def _presence(attribute: Attribute) -> Run:
+def _presence(attribute: PlannedAttribute) -> Run:
     """The closure of `has()`."""
     resolve = _discounted(resolver(attribute)) if attribute.branches else resolver(attribute)
 
@@ -246,7 +246,7 @@ def _discounted(resolve: Run) -> Run:
     def run(frame: Frame) -> Value:
         try:
             value = resolve(frame)
-        except Fault:
+        except CelFault:
             take_back(frame)
             raise
         take_back(frame)
@@ -255,7 +255,7 @@ def _discounted(resolve: Run) -> Run:
     return run
 
 
-def _plain(attribute: Attribute) -> Run | None:
+def _plain(attribute: PlannedAttribute) -> Run | None:
     """A variable alone; reading an accumulator may evaluate what it starts with, so it comes before the charge."""
     if attribute.qualifiers:
         return None
@@ -265,7 +265,7 @@ def _plain(attribute: Attribute) -> Run | None:
     def run(frame: Frame) -> Value:
         try:
             value = root(frame)
-        except Fault:
+        except CelFault:
             charge(frame, 1)
             raise
         frame.cost += 1
@@ -279,7 +279,7 @@ def _plain(attribute: Attribute) -> Run | None:
 _MISSING = object()
 
 
-def _device_entry(attribute: Attribute) -> Run | None:
+def _device_entry(attribute: PlannedAttribute) -> Run | None:
     """`device.attributes[domain].id` and its like, in one step: most of what selectors are made of."""
     keys = [each.key for each in attribute.qualifiers]
     if attribute.variable != "device" or not all(type(each) is str for each in keys):
@@ -332,17 +332,17 @@ def slot(position: int) -> Run:
 
 
 def accumulator(position: int, initial: Run) -> Run:
-    """The variable that a comprehension collects in: made when it is first read, as in cel-go; it may hold a Fault."""
+    """The variable that a comprehension collects in, made when it is first read, as in cel-go; may hold a CelFault."""
 
     def run(frame: Frame) -> Value:
         value = frame.slots[position]
         if value is UNSET:
             try:
                 value = growing(initial(frame))
-            except Fault as fault:
+            except CelFault as fault:
                 value = fault
             frame.slots[position] = value
-        if isinstance(value, Fault):
+        if isinstance(value, CelFault):
             raise value.with_traceback(None)  # else it would grow with every round of a loop
         return value
 

@@ -70,7 +70,7 @@ class ListLiteral:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MapEntry:
     """One entry of a map; `optional` when written `?key: value`."""
 
     id: int
@@ -84,11 +84,11 @@ class MapLiteral:
     """`{key: value}`."""
 
     id: int
-    entries: tuple[Entry, ...]
+    entries: tuple[MapEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MessageField:
     """One field of a message literal."""
 
     id: int
@@ -103,7 +103,7 @@ class MessageLiteral:
 
     id: int
     type_name: str
-    fields: tuple[Field, ...]
+    fields: tuple[MessageField, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +128,17 @@ Expr = Literal | Identifier | Select | Call | ListLiteral | MapLiteral | Message
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """Where something stands in the source: line from 1, column from 0 (in characters), as CEL counts them."""
 
     line: int
     column: int
 
 
-def place_at(source: str, offset: int) -> Place:
+def place_at(source: str, offset: int) -> SourcePlace:
     """The place of a character of the source."""
     before = source[:offset]
-    return Place(line=before.count("\n") + 1, column=len(before) - (before.rfind("\n") + 1))
+    return SourcePlace(line=before.count("\n") + 1, column=len(before) - (before.rfind("\n") + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Ast:
     offsets: Mapping[int, int]
     spans: Mapping[int, tuple[int, int]]
 
-    def place(self, number: int) -> Place | None:
+    def place(self, number: int) -> SourcePlace | None:
         """Where the node of that number stands; None for 0, which is the number of none."""
         return place_at(self.source, self.offsets.get(number, 0)) if number else None
 

@@ -15,7 +15,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 UINT_MAX = 2**64 - 1
 
 
-class Kind(Enum):
+class TypeKind(Enum):
     """What a type is."""
 
     NULL = "null_type"
@@ -46,7 +46,7 @@ class Type:
     null and is the wrapped type in every other respect.
     """
 
-    kind: Kind
+    kind: TypeKind
     name: str
     parameters: tuple[Type, ...] = ()
     nullable: bool = False
@@ -60,22 +60,22 @@ class Type:
         return f"{self.name}({', '.join(str(each) for each in self.parameters)})"
 
 
-def _simple(kind: Kind) -> Type:
+def _simple(kind: TypeKind) -> Type:
     return Type(kind, kind.value)
 
 
-NULL = _simple(Kind.NULL)
-BOOL = _simple(Kind.BOOL)
-INT = _simple(Kind.INT)
-UINT = _simple(Kind.UINT)
-DOUBLE = _simple(Kind.DOUBLE)
-STRING = _simple(Kind.STRING)
-BYTES = _simple(Kind.BYTES)
-TIMESTAMP = _simple(Kind.TIMESTAMP)
-DURATION = _simple(Kind.DURATION)
-DYN = _simple(Kind.DYN)
-ANY = _simple(Kind.ANY)
-ERROR = _simple(Kind.ERROR)
+NULL = _simple(TypeKind.NULL)
+BOOL = _simple(TypeKind.BOOL)
+INT = _simple(TypeKind.INT)
+UINT = _simple(TypeKind.UINT)
+DOUBLE = _simple(TypeKind.DOUBLE)
+STRING = _simple(TypeKind.STRING)
+BYTES = _simple(TypeKind.BYTES)
+TIMESTAMP = _simple(TypeKind.TIMESTAMP)
+DURATION = _simple(TypeKind.DURATION)
+DYN = _simple(TypeKind.DYN)
+ANY = _simple(TypeKind.ANY)
+ERROR = _simple(TypeKind.ERROR)
 
 
 def wrapper_of(of: Type) -> Type:
@@ -85,27 +85,27 @@ def wrapper_of(of: Type) -> Type:
 
 def list_of(element: Type) -> Type:
     """`list(element)`."""
-    return Type(Kind.LIST, "list", (element,))
+    return Type(TypeKind.LIST, "list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
     """`map(key, value)`."""
-    return Type(Kind.MAP, "map", (key, value))
+    return Type(TypeKind.MAP, "map", (key, value))
 
 
 def type_of(of: Type) -> Type:
     """The type of a type: what `int` or `type(x)` is."""
-    return Type(Kind.TYPE, "type", (of,))
+    return Type(TypeKind.TYPE, "type", (of,))
 
 
 def message(name: str) -> Type:
     """A message type."""
-    return Type(Kind.STRUCT, name)
+    return Type(TypeKind.STRUCT, name)
 
 
 def opaque(name: str, *parameters: Type) -> Type:
     """A type of an extension."""
-    return Type(Kind.OPAQUE, name, parameters)
+    return Type(TypeKind.OPAQUE, name, parameters)
 
 
 def optional_of(of: Type) -> Type:
@@ -115,7 +115,7 @@ def optional_of(of: Type) -> Type:
 
 def parameter(name: str) -> Type:
     """A type parameter of a declaration."""
-    return Type(Kind.PARAMETER, name)
+    return Type(TypeKind.PARAMETER, name)
 
 
 QUANTITY = opaque("kubernetes.Quantity")

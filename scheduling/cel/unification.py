@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduling.cel.library.function import Overload
-from scheduling.cel.types import DYN, ERROR, INT, Kind, Type, parameter
+from scheduling.cel.types import DYN, ERROR, INT, Type, TypeKind, parameter
 
 MAX_TYPE_DEPTH = 250
 
-_NULLABLE = frozenset({Kind.OPAQUE, Kind.STRUCT, Kind.ANY, Kind.DURATION, Kind.TIMESTAMP})
-_LOOSE = frozenset({Kind.DYN, Kind.ANY, Kind.ERROR})
-_COMPOSITE = frozenset({Kind.OPAQUE, Kind.LIST, Kind.MAP, Kind.TYPE})
+_NULLABLE = frozenset({TypeKind.OPAQUE, TypeKind.STRUCT, TypeKind.ANY, TypeKind.DURATION, TypeKind.TIMESTAMP})
+_LOOSE = frozenset({TypeKind.DYN, TypeKind.ANY, TypeKind.ERROR})
+_COMPOSITE = frozenset({TypeKind.OPAQUE, TypeKind.LIST, TypeKind.MAP, TypeKind.TYPE})
 
 
 class TypeTooDeep(Exception):
@@ -31,12 +31,12 @@ class TypeTooDeep(Exception):
 
 def is_dynamic(of: Type) -> bool:
     """Whether nothing is known of values of the type before they are there."""
-    return of.kind is Kind.DYN or of.kind is Kind.ANY
+    return of.kind is TypeKind.DYN or of.kind is TypeKind.ANY
 
 
 def unwrapped(of: Type) -> tuple[Type, bool]:
     """What an optional type holds, and whether it is one."""
-    if of.kind is Kind.OPAQUE and of.name == "optional_type":
+    if of.kind is TypeKind.OPAQUE and of.name == "optional_type":
         return of.parameters[0], True
     return of, False
 
@@ -60,11 +60,11 @@ def more_general(one: Type, other: Type) -> Type:
 
 
 def _is_general(one: Type, other: Type) -> bool:
-    if is_dynamic(one) or one.kind is Kind.PARAMETER:
+    if is_dynamic(one) or one.kind is TypeKind.PARAMETER:
         return True
-    if is_dynamic(other) or other.kind is Kind.PARAMETER or one.kind is not other.kind:
+    if is_dynamic(other) or other.kind is TypeKind.PARAMETER or one.kind is not other.kind:
         return False
-    if one.kind is Kind.TYPE:
+    if one.kind is TypeKind.TYPE:
         return True
     if one.name != other.name or len(one.parameters) != len(other.parameters):
         return False
@@ -86,7 +86,7 @@ class Unifier:
     def measure(self, of: Type) -> tuple[int, bool]:
         """How deep a type nests and whether it is free of parameters. Raises `TypeTooDeep`."""
         if not of.parameters:
-            return 0, of.kind is not Kind.PARAMETER
+            return 0, of.kind is not TypeKind.PARAMETER
         known = self._measured.get(id(of))
         if known is not None:
             return known[1], known[2]
@@ -139,7 +139,7 @@ class Unifier:
     def _resolved(self, of: Type, final: bool, depth: int) -> Type:
         if depth > MAX_TYPE_DEPTH:
             raise TypeTooDeep
-        while of.kind is Kind.PARAMETER:
+        while of.kind is TypeKind.PARAMETER:
             bound = self._bound.get(of.name)
             if bound is None:
                 return DYN if final else of
@@ -167,22 +167,22 @@ class Unifier:
                 self._bound[name] = before
 
     def _agree(self, one: Type, other: Type) -> bool:
-        if one is other and not one.parameters and one.kind is not Kind.PARAMETER:
+        if one is other and not one.parameters and one.kind is not TypeKind.PARAMETER:
             return True
-        if other.kind is Kind.PARAMETER:
+        if other.kind is TypeKind.PARAMETER:
             fits, known = self._substitutes(one, other)
             if fits or known:
                 return fits
-        if one.kind is Kind.PARAMETER:
+        if one.kind is TypeKind.PARAMETER:
             return self._substitutes(other, one)[0]
         if one.kind in _LOOSE or other.kind in _LOOSE:
             return True
-        if one.kind is Kind.NULL or other.kind is Kind.NULL:
-            rest = other if one.kind is Kind.NULL else one
-            return rest.nullable or rest.kind in _NULLABLE or rest.kind is Kind.NULL
+        if one.kind is TypeKind.NULL or other.kind is TypeKind.NULL:
+            rest = other if one.kind is TypeKind.NULL else one
+            return rest.nullable or rest.kind in _NULLABLE or rest.kind is TypeKind.NULL
         if one.kind is not other.kind:
             return False
-        if one.kind is Kind.TYPE:
+        if one.kind is TypeKind.TYPE:
             return True
         if one.name != other.name or len(one.parameters) != len(other.parameters):
             return False
@@ -193,7 +193,7 @@ class Unifier:
 
     def _substitutes(self, of: Type, place: Type) -> tuple[bool, bool]:
         """Whether a type can stand for a parameter, and whether something stands for it already."""
-        if of.kind is Kind.PARAMETER and of.name == place.name:
+        if of.kind is TypeKind.PARAMETER and of.name == place.name:
             return True, True
         bound = self._bound.get(place.name)
         if bound is not None:
@@ -217,7 +217,7 @@ class Unifier:
             of = waiting.pop()
             if of.parameters and self.measure(of)[1]:
                 continue
-            if of.kind is Kind.PARAMETER:
+            if of.kind is TypeKind.PARAMETER:
                 if of.name == place.name:
                     return False
                 bound = self._bound.get(of.name)
@@ -229,7 +229,7 @@ class Unifier:
 
 
 def _renamed(of: Type, replaced: dict[str, Type]) -> Type:
-    if of.kind is Kind.PARAMETER:
+    if of.kind is TypeKind.PARAMETER:
         return replaced.get(of.name, of)
     if not of.parameters:
         return of
@@ -276,11 +276,11 @@ def loop_variables(over: Type, *, two: bool) -> tuple[Type, Type] | None:
 
     With one variable the second is an error's type.
     """
-    if over.kind is Kind.LIST:
+    if over.kind is TypeKind.LIST:
         return (INT, over.parameters[0]) if two else (over.parameters[0], ERROR)
-    if over.kind is Kind.MAP:
+    if over.kind is TypeKind.MAP:
         key, value = over.parameters
         return key, value
-    if over.kind in (Kind.DYN, Kind.ERROR, Kind.PARAMETER):
+    if over.kind in (TypeKind.DYN, TypeKind.ERROR, TypeKind.PARAMETER):
         return DYN, DYN
     return None

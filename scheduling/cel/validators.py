@@ -15,39 +15,39 @@ from scheduling.cel.errors import Issue
 from scheduling.cel.library.conversions import int_to_timestamp, text_to_duration, text_to_timestamp
 from scheduling.cel.library.regex import pattern
 from scheduling.cel.syntax import Call, Expr, ListLiteral, Literal, MapLiteral, children
-from scheduling.cel.types import Kind, Type
+from scheduling.cel.types import Type, TypeKind
 from scheduling.cel.unification import same, unwrapped
-from scheduling.cel.values import Fault
+from scheduling.cel.values import CelFault
 
 _PRECISION_DIGITS = 19
 """More digits than this do not fit into 64 bits."""
 
 _SHOWABLE = frozenset(
     {
-        Kind.LIST,
-        Kind.MAP,
-        Kind.INT,
-        Kind.UINT,
-        Kind.DOUBLE,
-        Kind.BOOL,
-        Kind.STRING,
-        Kind.TIMESTAMP,
-        Kind.BYTES,
-        Kind.DURATION,
-        Kind.TYPE,
-        Kind.NULL,
-        Kind.DYN,
+        TypeKind.LIST,
+        TypeKind.MAP,
+        TypeKind.INT,
+        TypeKind.UINT,
+        TypeKind.DOUBLE,
+        TypeKind.BOOL,
+        TypeKind.STRING,
+        TypeKind.TIMESTAMP,
+        TypeKind.BYTES,
+        TypeKind.DURATION,
+        TypeKind.TYPE,
+        TypeKind.NULL,
+        TypeKind.DYN,
     }
 )
-_CLAUSES: dict[str, frozenset[Kind]] = {
+_CLAUSES: dict[str, frozenset[TypeKind]] = {
     "s": _SHOWABLE,
-    "d": frozenset({Kind.INT, Kind.UINT, Kind.DYN}),
-    "f": frozenset({Kind.DOUBLE, Kind.STRING, Kind.DYN}),
-    "e": frozenset({Kind.DOUBLE, Kind.STRING, Kind.DYN}),
-    "b": frozenset({Kind.INT, Kind.UINT, Kind.BOOL, Kind.DYN}),
-    "x": frozenset({Kind.INT, Kind.UINT, Kind.STRING, Kind.BYTES, Kind.DYN}),
-    "X": frozenset({Kind.INT, Kind.UINT, Kind.STRING, Kind.BYTES, Kind.DYN}),
-    "o": frozenset({Kind.INT, Kind.UINT, Kind.DYN}),
+    "d": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.DYN}),
+    "f": frozenset({TypeKind.DOUBLE, TypeKind.STRING, TypeKind.DYN}),
+    "e": frozenset({TypeKind.DOUBLE, TypeKind.STRING, TypeKind.DYN}),
+    "b": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.BOOL, TypeKind.DYN}),
+    "x": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.STRING, TypeKind.BYTES, TypeKind.DYN}),
+    "X": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.STRING, TypeKind.BYTES, TypeKind.DYN}),
+    "o": frozenset({TypeKind.INT, TypeKind.UINT, TypeKind.DYN}),
 }
 
 
@@ -82,18 +82,18 @@ def _call(checked: Checked, node: Call) -> Iterator[tuple[int, str]]:
         elif node.function == "matches" and isinstance(first.value, str):
             # Of matches(text, pattern) Kubernetes looks at the first argument too, which is the text.
             pattern(first.value)
-    except Fault as fault:
+    except CelFault as fault:
         what = "matches() needs a regular expression" if node.function == "matches" else f"{node.function}() fails"
         yield first.id, f"{what}: {fault.message}"
 
 
 def _converted(function: str, value: object) -> object:
-    """Raises `values.Fault` when the constant is none that the conversion reads."""
+    """Raises `values.CelFault` when the constant is none that the conversion reads."""
     if type(value) is str:
         return text_to_duration(value) if function == "duration" else text_to_timestamp(value)
     if type(value) is int and function == "timestamp":
         return int_to_timestamp(value)
-    raise Fault("this is of another type")
+    raise CelFault("this is of another type")
 
 
 def _list(checked: Checked, node: ListLiteral) -> Iterator[tuple[int, str]]:
@@ -182,7 +182,7 @@ def _clauses(text: str) -> Iterator[str]:
         position = text.find("%", position + 1)
 
 
-def _unfit(checked: Checked, argument: Expr, fits: frozenset[Kind], *, deep: bool) -> Expr | None:
+def _unfit(checked: Checked, argument: Expr, fits: frozenset[TypeKind], *, deep: bool) -> Expr | None:
     """The node of an argument that a clause cannot format; literals of lists and maps are looked into for `%s`."""
     waiting = [argument]
     while waiting:

@@ -14,7 +14,7 @@ Plain Python values wherever Python has them, because most of an evaluation is l
 
 Invariants: a value is never changed once another part can see it, except a `Growing` list and a `GrowingMap`, which
 cel-go changes in place too. Python's `==` is not CEL's: `True == 1` in Python, and ints compare with doubles as doubles
-in CEL; use `relations.equal`. An evaluation error is the exception `Fault`; where one must be kept as a value (an
+in CEL; use `relations.equal`. An evaluation error is the exception `CelFault`; where one must be kept as a value (an
 accumulator), the exception object stands in the value's place.
 
 Work that upstream does not charge for (elements compared, rounds of a comprehension that cost nothing) is counted
@@ -42,7 +42,7 @@ _JOIN_FROM = 512
 """From this size on, `+` makes a view of two lists instead of a new list: cel-go charges one unit for any size."""
 
 
-class Fault(Exception):
+class CelFault(Exception):
     """An evaluation error: its text and, once known, the number of the node that failed."""
 
     def __init__(self, message: str, node: int = 0) -> None:
@@ -66,11 +66,11 @@ class TooExpensive(Stop):
         super().__init__("the cost limit is exceeded")
 
 
-def no_such_overload(function: str = "", *arguments: Value) -> Fault:
+def no_such_overload(function: str = "", *arguments: Value) -> CelFault:
     """The fault of a function that has no implementation for these arguments."""
     if not function:
-        return Fault("no such overload")
-    return Fault(f"no such overload: {function}({', '.join(type_name(each) for each in arguments)})")
+        return CelFault("no such overload")
+    return CelFault(f"no such overload: {function}({', '.join(type_name(each) for each in arguments)})")
 
 
 class _Meter(local):
@@ -206,9 +206,9 @@ class Optional:
         return f"Optional({self._value!r})" if self.present else "NONE"
 
     def get(self) -> Value:
-        """The value. Raises Fault when there is none."""
+        """The value. Raises CelFault when there is none."""
         if not self.present:
-            raise Fault("optional.none() dereference")
+            raise CelFault("optional.none() dereference")
         return self._value
 
 
@@ -226,7 +226,7 @@ class Opaque:
     cel_type: ClassVar[Type]
 
     def cel_equal(self, other: Value) -> bool:
-        """CEL's `==`. Raises Fault where upstream's comparison of different types is an error."""
+        """CEL's `==`. Raises CelFault where upstream's comparison of different types is an error."""
         raise NotImplementedError
 
     def cel_size(self) -> int:
@@ -343,17 +343,17 @@ def utf8(text: str) -> bytes:
 
 
 def checked_int(number: int) -> int:
-    """The number as an int. Raises Fault when it does not fit into 64 bits."""
+    """The number as an int. Raises CelFault when it does not fit into 64 bits."""
     if INT_MIN <= number <= INT_MAX:
         return number
-    raise Fault("integer overflow")
+    raise CelFault("integer overflow")
 
 
 def checked_uint(number: int) -> Unsigned:
-    """The number as a uint. Raises Fault when it does not fit."""
+    """The number as a uint. Raises CelFault when it does not fit."""
     if 0 <= number <= UINT_MAX:
         return Unsigned(number)
-    raise Fault("unsigned integer overflow")
+    raise CelFault("unsigned integer overflow")
 
 
 Function = Callable[..., Value]

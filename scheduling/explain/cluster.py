@@ -21,7 +21,7 @@ from kube.bodies import JsonObject, object_at, text_at
 from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.pools import Features, SliceIndex
 from scheduling.allocator.slices import DeviceID
-from scheduling.cel.environment import Features as CelFeatures
+from scheduling.cel.environment import CelFeatures
 from scheduling.explain.obstacles import ClaimHolder
 from scheduling.explain.state import State, name_of, namespace_of, objects_at
 

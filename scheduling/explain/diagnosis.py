@@ -24,7 +24,7 @@ from scheduling.allocator.reading import AllocationError, FatalError, GaveUp
 from scheduling.allocator.selectors import SelectorError
 from scheduling.allocator.slices import PoolID, SliceDevice
 from scheduling.cel.compiler import compile as compile_expression
-from scheduling.cel.environment import Features as CelFeatures
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CompileError, EvaluationError
 from scheduling.cel.library.regex import MissingLibrary
 from scheduling.explain.cluster import Cluster

@@ -21,7 +21,7 @@ from scheduling.allocator.pools import Pool
 from scheduling.allocator.slices import DeviceID, SliceDevice, Taint
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.errors import CompileError, EvaluationError
-from scheduling.cel.program import Condition, Missing, Read
+from scheduling.cel.program import DeviceRead, MissingValue, SelectorCondition
 from scheduling.explain.amounts import SharedCounters, capacity_exhausted, capacity_unfit
 from scheduling.explain.cluster import SINCE, Cluster, TaintOf
 from scheduling.explain.obstacles import (
@@ -90,14 +90,16 @@ def unreadable(source: SelectorSource, error: CompileError) -> SelectorUnreadabl
     return SelectorUnreadable(source, error.expression, error.message, line, column)
 
 
-def broken(source: SelectorSource, error: EvaluationError, account: Sequence[Condition], name: str) -> SelectorBroken:
+def broken(
+    source: SelectorSource, error: EvaluationError, account: Sequence[SelectorCondition], name: str
+) -> SelectorBroken:
     """A run-time error as an obstacle."""
     within = next((each.text for each in account if isinstance(each.outcome, EvaluationError)), error.expression)
     line, column = (error.place.line, error.place.column + 1) if error.place is not None else (0, 0)
     return SelectorBroken(source, error.expression, within, error.message, line, column, (name,), 1)
 
 
-def _false(source: SelectorSource, expression: str, account: Sequence[Condition], name: str) -> DeviceRefusal:
+def _false(source: SelectorSource, expression: str, account: Sequence[SelectorCondition], name: str) -> DeviceRefusal:
     false = [each for each in account if each.outcome is False]
     if not false:
         # Conditions evaluated one by one need not show what the whole does; then the whole is told.
@@ -112,9 +114,9 @@ def _false(source: SelectorSource, expression: str, account: Sequence[Condition]
     )
 
 
-def shown(read: Read) -> str | None:
+def shown(read: DeviceRead) -> str | None:
     """A value as it would be written in an expression, None where the device has none."""
-    return None if isinstance(read.value, Missing) else _written(read.value)
+    return None if isinstance(read.value, MissingValue) else _written(read.value)
 
 
 def _written(value: object) -> str:

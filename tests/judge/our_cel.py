@@ -6,8 +6,8 @@ import base64
 from typing import Any
 
 from scheduling.cel.compiler import compile as compile_expression
-from scheduling.cel.device import Device
-from scheduling.cel.environment import Features
+from scheduling.cel.device import CelDevice
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CompileError, EvaluationError
 
 Json = dict[str, Any]
@@ -18,7 +18,7 @@ _KINDS = {"Invalid": "RuleInvalid", "Internal": "InternalError"}
 def evaluate(case: Json) -> Json:
     """Our answer to a case of CEL."""
     given = case["features"]
-    switches = Features(given["consumableCapacity"], given["listTypeAttributes"], stored=case["env"] == "stored")
+    switches = CelFeatures(given["consumableCapacity"], given["listTypeAttributes"], stored=case["env"] == "stored")
     # An expression is text: what is not UTF-8 reaches us as replacement characters, as in a decoded request.
     text = case["expr"] if "expr" in case else base64.b64decode(case["expr_base64"]).decode(errors="replace")
     limit = case.get("cost_limit", 1_000_000)
@@ -30,7 +30,7 @@ def evaluate(case: Json) -> Json:
     if program.max_cost > limit:
         answer["estimate_exceeds_limit"] = True
     try:
-        outcome = program.evaluate(Device(case["device"].get("driver", ""), case["device"]), limit)
+        outcome = program.evaluate(CelDevice(case["device"].get("driver", ""), case["device"]), limit)
     except EvaluationError as error:
         answer |= {"runtime_error": str(error), "cost": error.cost}
         if error.cost_exceeded:

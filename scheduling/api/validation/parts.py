@@ -36,7 +36,7 @@ from scheduling.api.validation.decoding import raw
 from scheduling.api.validation.shapes import Gates
 
 if TYPE_CHECKING:
-    from scheduling.cel.environment import Features
+    from scheduling.cel.environment import CelFeatures
 
 
 DRIVER_BYTES: Final = 63
@@ -294,9 +294,9 @@ def json_object(value: object, path: str, limit: int | None) -> Iterator[StatusC
 def selectors(entries: Sequence[Mapping[str, Any]], path: str, gates: Gates, *, stored: bool) -> Iterator[StatusCause]:
     """A list of selectors. `stored`: they were accepted before, perhaps by a later version."""
     # Whoever judges slices alone must not pay for CEL.
-    from scheduling.cel.environment import Features
+    from scheduling.cel.environment import CelFeatures
 
-    features = Features(
+    features = CelFeatures(
         consumable_capacity=gates.consumable_capacity, list_attributes=gates.list_attributes, stored=stored
     )
 
@@ -309,7 +309,7 @@ def selectors(entries: Sequence[Mapping[str, Any]], path: str, gates: Gates, *, 
     yield from listed(entries, _MOST_SELECTORS, path, selector)
 
 
-def _cel_expression(text: str, path: str, features: Features) -> Iterator[StatusCause]:
+def _cel_expression(text: str, path: str, features: CelFeatures) -> Iterator[StatusCause]:
     if size(text) > _EXPRESSION_BYTES:
         yield too_long(path, size(text), _EXPRESSION_BYTES)
         return

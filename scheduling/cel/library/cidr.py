@@ -13,10 +13,10 @@ from math import ceil
 from typing import ClassVar
 
 from scheduling.cel.library.function import Library, function, method
-from scheduling.cel.library.ip import Address, NetworkError, checked_address, read_address, refuse_mapped
-from scheduling.cel.library.prices import ONE, READS_TEXT, TEXT, CallEstimate, CallOperand, Price, Range
+from scheduling.cel.library.ip import IpAddress, NetworkError, checked_address, read_address, refuse_mapped
+from scheduling.cel.library.prices import ONE, READS_TEXT, TEXT, CallEstimate, CallOperand, CostRange, Price
 from scheduling.cel.types import BOOL, CIDR, INT, IP, STRING, Type
-from scheduling.cel.values import Fault, Opaque, Value, no_such_overload, size_of
+from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload, size_of
 
 _BITS = re.compile(r"0|[1-9][0-9]*")
 
@@ -27,7 +27,7 @@ class Network(Opaque):
 
     cel_type: ClassVar[Type] = CIDR
 
-    address: Address
+    address: IpAddress
     bits: int
 
     def __str__(self) -> str:
@@ -46,9 +46,9 @@ class Network(Opaque):
     def masked(self) -> Network:
         """The same network with the host bits cleared."""
         host = self.address.width - self.bits
-        return Network(Address(self.address.number >> host << host, self.address.width), self.bits)
+        return Network(IpAddress(self.address.number >> host << host, self.address.width), self.bits)
 
-    def contains(self, address: Address) -> bool:
+    def contains(self, address: IpAddress) -> bool:
         """Whether the address lies in it; never one of the other family."""
         host = self.address.width - self.bits
         return address.width == self.address.width and address.number >> host == self.address.number >> host
@@ -75,7 +75,7 @@ def _checked(text: str) -> Network:
     try:
         return parse_network(text)
     except NetworkError as error:
-        raise Fault(str(error)) from error
+        raise CelFault(str(error)) from error
 
 
 def _is_network(text: str) -> Value:
@@ -86,7 +86,7 @@ def _is_network(text: str) -> Value:
     return True
 
 
-_ADDRESS_BYTES = Range(4, 16)
+_ADDRESS_BYTES = CostRange(4, 16)
 
 
 def _containment(*, masks: bool, parses: bool) -> Price:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from scheduling.cel.library.function import Library, function
 from scheduling.cel.relations import find, map_key, unmap_key
 from scheduling.cel.types import map_of, parameter
-from scheduling.cel.values import Fault, GrowingMap, Value
+from scheduling.cel.values import CelFault, GrowingMap, Value
 
 _Map = dict[object, Value]
 
 
 def _insert(target: _Map, key: Value, value: Value) -> Value:
     if find(target, key)[0]:
-        raise Fault("insert failed: the key already exists")
+        raise CelFault("insert failed: the key already exists")
     if type(target) is not GrowingMap:
         target = dict(target)
     target[map_key(key)] = value

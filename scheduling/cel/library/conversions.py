@@ -8,7 +8,7 @@ from decimal import Decimal
 from math import isfinite, isinf, isnan
 
 from scheduling.cel.library.function import A, Library, function
-from scheduling.cel.library.prices import TEXT, CallEstimate, CallOperand, Price, Range, text_cost
+from scheduling.cel.library.prices import TEXT, CallEstimate, CallOperand, CostRange, Price, text_cost
 from scheduling.cel.library.times import SECOND, parse_duration, parse_timestamp, timestamp, timestamp_text
 from scheduling.cel.types import (
     BOOL,
@@ -27,8 +27,8 @@ from scheduling.cel.types import (
     type_of,
 )
 from scheduling.cel.values import (
+    CelFault,
     Duration,
-    Fault,
     TypeValue,
     Unsigned,
     Value,
@@ -49,8 +49,8 @@ _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _TWO_TO_64 = 2.0**64
 
 
-def _failed(value: Value, target: Type) -> Fault:
-    return Fault(f"type conversion error from '{type_name(value)}' to '{target.name}'")
+def _failed(value: Value, target: Type) -> CelFault:
+    return CelFault(f"type conversion error from '{type_name(value)}' to '{target.name}'")
 
 
 def _text_to_int(text: str) -> Value:
@@ -66,7 +66,7 @@ def _text_to_uint(text: str) -> Value:
 
 
 def text_to_double(text: str) -> float:
-    """The number as Go's ParseFloat reads it. Raises Fault when it is none, or too large."""
+    """The number as Go's ParseFloat reads it. Raises CelFault when it is none, or too large."""
     if _DOUBLE.fullmatch(text):
         number = float(text)
         if isfinite(number):
@@ -90,7 +90,7 @@ def _text_to_bool(text: str) -> Value:
 
 
 def text_to_duration(text: str) -> Value:
-    """`duration(text)`. Raises Fault."""
+    """`duration(text)`. Raises CelFault."""
     nanoseconds = parse_duration(text)
     if nanoseconds is None:
         raise _failed(text, DURATION)
@@ -98,7 +98,7 @@ def text_to_duration(text: str) -> Value:
 
 
 def text_to_timestamp(text: str) -> Value:
-    """`timestamp(text)`. Raises Fault."""
+    """`timestamp(text)`. Raises CelFault."""
     moment = parse_timestamp(text)
     if moment is None:
         raise _failed(text, TIMESTAMP)
@@ -107,18 +107,18 @@ def text_to_timestamp(text: str) -> Value:
 
 def _double_to_int(number: float) -> Value:
     if isnan(number) or not -(2.0**63) < number < 2.0**63:
-        raise Fault("integer overflow")
+        raise CelFault("integer overflow")
     return int(number)
 
 
 def _double_to_uint(number: float) -> Value:
     if isnan(number) or number < 0 or number >= _TWO_TO_64:
-        raise Fault("unsigned integer overflow")
+        raise CelFault("unsigned integer overflow")
     return Unsigned(int(number))
 
 
 def int_to_timestamp(seconds: int) -> Value:
-    """`timestamp(seconds)`, counted since 1970. Raises Fault."""
+    """`timestamp(seconds)`, counted since 1970. Raises CelFault."""
     return timestamp(seconds * SECOND)
 
 
@@ -158,7 +158,7 @@ def _bytes_to_text(data: bytes) -> Value:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise Fault("invalid UTF-8 in bytes, cannot convert to string") from None
+        raise CelFault("invalid UTF-8 in bytes, cannot convert to string") from None
 
 
 def _bool_to_text(value: bool) -> Value:
@@ -172,12 +172,12 @@ def _same(value: Value) -> Value:
 def _bytes_of_text(operands: Sequence[CallOperand]) -> CallEstimate:
     """Every character may become four bytes; the bound wraps around at 64 bits."""
     size = operands[0].known()
-    return CallEstimate(size.times(TEXT), Range(size.least, size.most * 4 % 2**64))
+    return CallEstimate(size.times(TEXT), CostRange(size.least, size.most * 4 % 2**64))
 
 
 def _text_of_bytes(operands: Sequence[CallOperand]) -> CallEstimate:
     size = operands[0].known()
-    return CallEstimate(size.times(TEXT), Range(size.least // 4, size.most))
+    return CallEstimate(size.times(TEXT), CostRange(size.least // 4, size.most))
 
 
 LIBRARY: Library = (

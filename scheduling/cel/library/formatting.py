@@ -14,8 +14,8 @@ from scheduling.cel.relations import unmap_key
 from scheduling.cel.types import DYN, STRING, list_of
 from scheduling.cel.values import (
     TEXT_LIMIT,
+    CelFault,
     Duration,
-    Fault,
     Timestamp,
     TooExpensive,
     TypeValue,
@@ -51,7 +51,7 @@ def _format(text: str, arguments: Value) -> Value:
             position = percent + 2
             continue
         if used >= len(values):
-            raise Fault(f"index {used} out of range")
+            raise CelFault(f"index {used} out of range")
         clause, position = _clause(text, percent + 1)
         pieces.append(clause(values[used]))
         length += len(pieces[-1])
@@ -66,16 +66,16 @@ def _format(text: str, arguments: Value) -> Value:
 def _clause(text: str, position: int) -> tuple[Callable[[Value], str], int]:
     """The clause that starts behind a percent sign, and where the text goes on."""
     if position >= len(text):
-        raise Fault("unexpected end of string")
+        raise CelFault("unexpected end of string")
     precision = _PRECISION
     if text[position] == ".":
         end = position + 1
         while end < len(text) and text[end] in "0123456789":
             end += 1
         if end >= len(text):
-            raise Fault("could not find end of precision specifier")
+            raise CelFault("could not find end of precision specifier")
         if end == position + 1 or end - position > 6 or int(text[position + 1 : end]) > _MAX_PRECISION:
-            raise Fault("error while parsing precision")
+            raise CelFault("error while parsing precision")
         precision = int(text[position + 1 : end])
         position = end
     letter = text[position]
@@ -85,7 +85,7 @@ def _clause(text: str, position: int) -> tuple[Callable[[Value], str], int]:
         return lambda value: _scientific(value, precision), position + 1
     clause = _CLAUSES.get(letter)
     if clause is None:
-        raise Fault(f'unrecognized formatting clause "{letter}"')
+        raise CelFault(f'unrecognized formatting clause "{letter}"')
     return clause, position + 1
 
 
@@ -96,7 +96,7 @@ def _text(value: Value) -> str:
         return "null"
     text = _scalar(value)
     if text is None:
-        raise Fault(f"string clause cannot be used on {type_name(value)}")
+        raise CelFault(f"string clause cannot be used on {type_name(value)}")
     return text
 
 
@@ -122,7 +122,7 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise Fault("could not convert bytes to string") from None
+        raise CelFault("could not convert bytes to string") from None
 
 
 def _nested(value: Value) -> str:
@@ -168,7 +168,7 @@ def _entries(mapping: Value) -> list[Value | _Raw]:
     for stored, value in mapping.items():  # type: ignore[attr-defined]
         key = unmap_key(stored)
         if not isinstance(key, str | bool | int):
-            raise Fault(f"no formatting function for map key of type {type_name(key)}")
+            raise CelFault(f"no formatting function for map key of type {type_name(key)}")
         found.append((_member(key), value))
     found.sort(key=lambda entry: utf8(entry[0]))
     parts: list[Value | _Raw] = [_Raw("{")]
@@ -194,7 +194,7 @@ def _member(value: Value) -> str:
         return f'duration("{duration_text(value)}")'
     text = "null" if value is None else _scalar(value)
     if text is None:
-        raise Fault(f"no formatting function for {type_name(value)}")
+        raise CelFault(f"no formatting function for {type_name(value)}")
     return text
 
 
@@ -222,7 +222,7 @@ def _is_integer(value: Value) -> bool:
 
 def _decimal(value: Value) -> str:
     if not _is_integer(value):
-        raise Fault(f"decimal clause can only be used on integers, was given {type_name(value)}")
+        raise CelFault(f"decimal clause can only be used on integers, was given {type_name(value)}")
     return str(int(value))  # type: ignore[call-overload]
 
 
@@ -231,7 +231,7 @@ def _double(value: Value, clause: str) -> float:
         return value
     if isinstance(value, str) and value in _SPECIAL:
         return text_to_double(value)
-    raise Fault(f"{clause} clause can only be used on doubles, was given {type_name(value)}")
+    raise CelFault(f"{clause} clause can only be used on doubles, was given {type_name(value)}")
 
 
 def _fixed(value: Value, precision: int) -> str:
@@ -267,13 +267,13 @@ def _binary(value: Value) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
     if not _is_integer(value):
-        raise Fault(f"only integers and bools can be formatted as binary, was given {type_name(value)}")
+        raise CelFault(f"only integers and bools can be formatted as binary, was given {type_name(value)}")
     return format(int(value), "b")  # type: ignore[call-overload]
 
 
 def _octal(value: Value) -> str:
     if not _is_integer(value):
-        raise Fault(f"octal clause can only be used on integers, was given {type_name(value)}")
+        raise CelFault(f"octal clause can only be used on integers, was given {type_name(value)}")
     return format(int(value), "o")  # type: ignore[call-overload]
 
 
@@ -283,7 +283,7 @@ def _hex(value: Value) -> str:
     if isinstance(value, bytes):
         return value.hex()
     if not _is_integer(value):
-        raise Fault(f"hex clause cannot be used on {type_name(value)}")
+        raise CelFault(f"hex clause cannot be used on {type_name(value)}")
     return format(int(value), "x")  # type: ignore[call-overload]
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict, Unpack
 
 from scheduling.cel.library.prices import ONE_UNIT, Price
-from scheduling.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Kind, Type, parameter
+from scheduling.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type, TypeKind, parameter
 from scheduling.cel.values import Function
 
 A = parameter("A")
@@ -101,7 +101,7 @@ def method(
 
 
 def _collect(of: Type, names: dict[str, None]) -> None:
-    if of.kind is Kind.PARAMETER:
+    if of.kind is TypeKind.PARAMETER:
         names[of.name] = None
     for each in of.parameters:
         _collect(each, names)

@@ -17,7 +17,7 @@ from scheduling.cel.errors import shortened
 from scheduling.cel.library.function import Library, Overload, function, method
 from scheduling.cel.library.prices import READS_TEXT, TEXT, reads
 from scheduling.cel.types import BOOL, INT, IP, STRING, Type
-from scheduling.cel.values import Fault, Opaque, Value, no_such_overload
+from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload
 
 _V4, _V6 = 32, 128
 _GROUP = re.compile(r"[0-9a-fA-F]{1,4}")
@@ -33,7 +33,7 @@ class NetworkError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Address(Opaque):
+class IpAddress(Opaque):
     """One address: `number` of `width` bits (32 or 128)."""
 
     cel_type: ClassVar[Type] = IP
@@ -60,7 +60,7 @@ class Address(Opaque):
 
     def cel_equal(self, other: Value) -> bool:
         """Whether number and family are the same."""
-        if not isinstance(other, Address):
+        if not isinstance(other, IpAddress):
             raise no_such_overload()
         return self == other
 
@@ -106,7 +106,7 @@ class Address(Opaque):
 
 
 @lru_cache(maxsize=4096)
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> IpAddress:
     """Read an address. Raises NetworkError, also for zones and for IPv4-mapped IPv6 addresses."""
     address = read_address(text)
     refuse_mapped(text, address)
@@ -123,20 +123,20 @@ def is_address(text: str) -> bool:
     return True
 
 
-def refuse_mapped(text: str, address: Address) -> None:
+def refuse_mapped(text: str, address: IpAddress) -> None:
     """Raises NetworkError for an IPv4-mapped IPv6 address."""
     if address.width == _V6 and address.number >> 32 == 0xFFFF:
         raise NetworkError(text, "is an IPv4-mapped IPv6 address, which is not allowed: write the IPv4 address")
 
 
-def read_address(text: str) -> Address:
+def read_address(text: str) -> IpAddress:
     """Read an address, IPv4-mapped ones too. Raises NetworkError."""
     if "%" in text:
         raise NetworkError(text, "is no IP address that is allowed: it must not have a zone")
     if ":" in text:
-        return Address(_v6(text), _V6)
+        return IpAddress(_v6(text), _V6)
     if "." in text:
-        return Address(_v4(text, text), _V4)
+        return IpAddress(_v4(text, text), _V4)
     raise NetworkError(text, "is no IP address")
 
 
@@ -186,12 +186,12 @@ def _longest_zeros(groups: list[int]) -> tuple[int, int]:
     return best
 
 
-def checked_address(text: str) -> Address:
-    """The address of an expression. Raises Fault."""
+def checked_address(text: str) -> IpAddress:
+    """The address of an expression. Raises CelFault."""
     try:
         return parse_address(text)
     except NetworkError as error:
-        raise Fault(str(error)) from error
+        raise CelFault(str(error)) from error
 
 
 def _is_address(text: str) -> Value:
@@ -202,7 +202,7 @@ def _is_address(text: str) -> Value:
     return True
 
 
-def _property(name: str, identifier: str, call: Callable[[Address], Value]) -> Overload:
+def _property(name: str, identifier: str, call: Callable[[IpAddress], Value]) -> Overload:
     return method(name, identifier, IP, result=BOOL, call=call)
 
 

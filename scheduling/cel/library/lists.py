@@ -19,8 +19,8 @@ from scheduling.cel.library.prices import (
     CallEstimate,
     CallOperand,
     Cost,
+    CostRange,
     Price,
-    Range,
     exactly,
     scan,
     traversal,
@@ -30,8 +30,8 @@ from scheduling.cel.relations import COMPARABLE, compare, equal
 from scheduling.cel.types import BOOL, BYTES, DYN, INT, STRING, Type, list_of, parameter
 from scheduling.cel.values import (
     WORK_LIMIT,
+    CelFault,
     Duration,
-    Fault,
     Stop,
     TooExpensive,
     Unsigned,
@@ -52,7 +52,7 @@ def _order(left: Value, right: Value) -> int | None:
     """The order of two values, None when they have none."""
     try:
         return compare(left, right)
-    except Fault:
+    except CelFault:
         return None
 
 
@@ -85,7 +85,7 @@ def _extreme(name: str, worse: Literal[-1, 1]) -> Callable[[Value], Value]:
     def call(entries: Value) -> Value:
         whole = elements(entries)
         if not whole:
-            raise Fault(f"{name} called on empty list")
+            raise CelFault(f"{name} called on empty list")
         best = _comparable(whole[0])
         for each in whole[1:]:
             if _order(best, _comparable(each)) == worse:
@@ -98,7 +98,7 @@ def _extreme(name: str, worse: Literal[-1, 1]) -> Callable[[Value], Value]:
 def _same(left: Value, right: Value) -> bool:
     try:
         return equal(left, right)
-    except Fault:
+    except CelFault:
         return False
 
 
@@ -125,11 +125,11 @@ def _includes(target: Value, wanted: Value) -> Value:
 
 def _slice(entries: Value, start: int, end: int) -> Value:
     if start < 0 or end < 0:
-        raise Fault(f"cannot slice({start}, {end}), negative indexes not supported")
+        raise CelFault(f"cannot slice({start}, {end}), negative indexes not supported")
     if start > end:
-        raise Fault(f"cannot slice({start}, {end}), start index must be less than or equal to end index")
+        raise CelFault(f"cannot slice({start}, {end}), start index must be less than or equal to end index")
     if list_size(entries) < end:
-        raise Fault(f"cannot slice({start}, {end}), list is length {list_size(entries)}")
+        raise CelFault(f"cannot slice({start}, {end}), list is length {list_size(entries)}")
     return elements(entries)[start:end]
 
 
@@ -137,7 +137,7 @@ def _flatten(entries: Value, depth: Value = 1) -> Value:
     if not is_list(entries) or type(depth) is not int:
         raise no_such_overload("flatten", entries)
     if depth < 0:
-        raise Fault("level must be non-negative")
+        raise CelFault("level must be non-negative")
     flat: list[Value] = []
     pending = [(iter(elements(entries)), depth)]
     while pending:
@@ -166,13 +166,13 @@ def _sort_by_keys(entries: Value, keys: Value) -> Value:
         raise no_such_overload("sort", entries, keys)
     whole, by = _quadratic(entries), _quadratic(keys)
     if len(whole) != len(by):
-        raise Fault(f"the list has {len(whole)} elements and {len(by)} keys to sort by")
+        raise CelFault(f"the list has {len(whole)} elements and {len(by)} keys to sort by")
     if not whole:
         return entries
     if type(by[0]) not in COMPARABLE:
-        raise Fault("list elements must be comparable")
+        raise CelFault("list elements must be comparable")
     if len(by) > 1 and any(type(each) is not type(by[0]) for each in by):
-        raise Fault("list elements must have the same type")
+        raise CelFault("list elements must have the same type")
     pairs = list(zip(by, whole, strict=True))
     pairs.sort(key=cmp_to_key(_by_first))
     return [each for _, each in pairs]
@@ -188,9 +188,9 @@ def _sort(entries: Value) -> Value:
 
 def _range(count: int) -> Value:
     if count < 0:
-        raise Fault(f"lists.range: size must be non-negative, got {count}")
+        raise CelFault(f"lists.range: size must be non-negative, got {count}")
     if count > _LONGEST_RANGE:
-        raise Fault(f"lists.range: size {count} exceeds maximum allowed ({_LONGEST_RANGE})")
+        raise CelFault(f"lists.range: size {count} exceeds maximum allowed ({_LONGEST_RANGE})")
     return list(range(count))
 
 
@@ -236,7 +236,7 @@ def _comparing_cost(position: int) -> Cost:
     return cost
 
 
-def _new_list(factor: float, size: Range) -> CallEstimate:
+def _new_list(factor: float, size: CostRange) -> CallEstimate:
     """A new list of that size, with some units per element."""
     return CallEstimate(size.times(factor) + exactly(1 + LIST), size)
 

@@ -8,7 +8,18 @@ from __future__ import annotations
 from scheduling.cel.library.function import Library, function, method
 from scheduling.cel.library.times import MIN_SECOND, SECOND
 from scheduling.cel.types import BOOL, DYN, INT, STRING, list_of, map_of, optional_of, parameter
-from scheduling.cel.values import NONE, Duration, Fault, Optional, Timestamp, Value, elements, is_list, is_map, size_of
+from scheduling.cel.values import (
+    NONE,
+    CelFault,
+    Duration,
+    Optional,
+    Timestamp,
+    Value,
+    elements,
+    is_list,
+    is_map,
+    size_of,
+)
 
 
 def _of(value: Value) -> Value:
@@ -49,7 +60,7 @@ def _unwrap(entries: Value) -> Value:
     found: list[Value] = []
     for each in elements(entries):
         if not isinstance(each, Optional):
-            raise Fault("a value of the list is not optional")
+            raise CelFault("a value of the list is not optional")
         if each.present:
             found.append(each.get())
     return found

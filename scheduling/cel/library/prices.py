@@ -21,7 +21,7 @@ from math import ceil
 
 from scheduling.cel.relations import map_keys
 from scheduling.cel.syntax import Expr, Literal
-from scheduling.cel.types import UINT_MAX, Kind, Type
+from scheduling.cel.types import UINT_MAX, Type, TypeKind
 from scheduling.cel.values import LIST_TYPES, MAP_TYPES, Value, elements, size_of, spend, utf8
 
 UNBOUNDED = UINT_MAX
@@ -29,30 +29,30 @@ _FLOAT_UNBOUNDED = 2.0**64
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class CostRange:
     """From `least` to `most`, both included."""
 
     least: int
     most: int
 
-    def __add__(self, other: Range) -> Range:
-        return Range(min(self.least + other.least, UNBOUNDED), min(self.most + other.most, UNBOUNDED))
+    def __add__(self, other: CostRange) -> CostRange:
+        return CostRange(min(self.least + other.least, UNBOUNDED), min(self.most + other.most, UNBOUNDED))
 
-    def __mul__(self, other: Range) -> Range:
-        return Range(min(self.least * other.least, UNBOUNDED), min(self.most * other.most, UNBOUNDED))
+    def __mul__(self, other: CostRange) -> CostRange:
+        return CostRange(min(self.least * other.least, UNBOUNDED), min(self.most * other.most, UNBOUNDED))
 
-    def __or__(self, other: Range) -> Range:
+    def __or__(self, other: CostRange) -> CostRange:
         """The smallest range that holds both."""
-        return Range(min(self.least, other.least), max(self.most, other.most))
+        return CostRange(min(self.least, other.least), max(self.most, other.most))
 
-    def times(self, factor: float) -> Range:
+    def times(self, factor: float) -> CostRange:
         """Both bounds times a factor, rounded up."""
-        return Range(_times(self.least, factor), _times(self.most, factor))
+        return CostRange(_times(self.least, factor), _times(self.most, factor))
 
 
-def exactly(number: int) -> Range:
+def exactly(number: int) -> CostRange:
     """The range of one number."""
-    return Range(number, number)
+    return CostRange(number, number)
 
 
 def _times(number: int, factor: float) -> int:
@@ -62,8 +62,8 @@ def _times(number: int, factor: float) -> int:
 
 NOTHING = exactly(0)
 ONE = exactly(1)
-UNKNOWN = Range(0, UNBOUNDED)
-EMPTY = Range(UNBOUNDED, 0)
+UNKNOWN = CostRange(0, UNBOUNDED)
+EMPTY = CostRange(UNBOUNDED, 0)
 """The start of a union."""
 
 
@@ -102,7 +102,7 @@ _DEVICE = _Part(
 )
 
 
-def part_size(path: Sequence[str]) -> Range | None:
+def part_size(path: Sequence[str]) -> CostRange | None:
     """The range of the size of a part of the device, by the path to it; None for what Kubernetes does not declare.
 
     A path is the variable, names of fields, and `@keys`, `@values`, `@items`, `@indices` for what is inside a map or a
@@ -117,7 +117,7 @@ def part_size(path: Sequence[str]) -> Range | None:
         if inner is None:
             return None
         part = inner
-    return Range(0, part.most)
+    return CostRange(0, part.most)
 
 
 def _inside(part: _Part, step: str) -> _Part | None:
@@ -147,13 +147,13 @@ class CallOperand:
     expression: Expr
     type: Type
     path: Sequence[str]
-    size: Range | None
+    size: CostRange | None
 
-    def known(self) -> Range:
+    def known(self) -> CostRange:
         """The size as far as it is known already."""
         return self.size or UNKNOWN
 
-    def range(self) -> Range:
+    def range(self) -> CostRange:
         """The size, looked up by the path where it is not known otherwise."""
         return self.size or part_size(self.path) or UNKNOWN
 
@@ -179,8 +179,8 @@ class CallOperand:
 class CallEstimate:
     """The worst cost of a call and the size of its result, None where nothing is known of the size."""
 
-    cost: Range
-    size: Range | None = None
+    cost: CostRange
+    size: CostRange | None = None
 
 
 Cost = Callable[[Sequence[Value], Value], int]
@@ -228,7 +228,7 @@ COPIES_TEXT = Price(text_cost(TEXT), _copies, by_name=True)
 """Making a text (or a URL) of another one that is not longer."""
 
 
-_TEXTS = frozenset((Kind.STRING, Kind.BYTES))
+_TEXTS = frozenset((TypeKind.STRING, TypeKind.BYTES))
 
 
 def scan(operands: Sequence[CallOperand]) -> CallEstimate:

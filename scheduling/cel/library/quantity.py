@@ -14,7 +14,7 @@ from scheduling.api.quantities import Format, Quantity, QuantityError, from_int,
 from scheduling.cel.library.function import Library, function, method
 from scheduling.cel.library.prices import READS_TEXT
 from scheduling.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING, Type
-from scheduling.cel.values import Fault, Opaque, Value, no_such_overload
+from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Amount(Opaque):
     computed: bool = False
 
     def cel_equal(self, other: Value) -> bool:
-        """Whether the numbers are equal. Raises Fault for a computed quantity on the right side."""
+        """Whether the numbers are equal. Raises CelFault for a computed quantity on the right side."""
         if not isinstance(other, Amount) or other.computed:
             raise no_such_overload()
         return self.quantity == other.quantity
@@ -37,7 +37,7 @@ def _read(text: str) -> Value:
     try:
         return Amount(parse(text))
     except QuantityError as error:
-        raise Fault(str(error)) from error
+        raise CelFault(str(error)) from error
 
 
 def _is_quantity(text: str) -> Value:
@@ -51,7 +51,7 @@ def _is_quantity(text: str) -> Value:
 def _integer(amount: Amount) -> Value:
     value = amount.quantity.as_int64()
     if value is None:
-        raise Fault(f"quantity {amount.quantity.text} cannot be converted to an integer")
+        raise CelFault(f"quantity {amount.quantity.text} cannot be converted to an integer")
     return value
 
 

@@ -15,10 +15,10 @@ from math import ceil
 from typing import Protocol
 
 from scheduling.cel.library.function import Library, function, method
-from scheduling.cel.library.prices import ONE, REGEX, TEXT, CallEstimate, CallOperand, Price, Range
+from scheduling.cel.library.prices import ONE, REGEX, TEXT, CallEstimate, CallOperand, CostRange, Price
 from scheduling.cel.types import BOOL, INT, STRING, list_of
 from scheduling.cel.values import (
-    Fault,
+    CelFault,
     Function,
     Optional,
     Stop,
@@ -79,14 +79,14 @@ class MissingLibrary(Stop):
 
 
 def pattern(text: str) -> Pattern:
-    """The compiled pattern. Raises Fault when it is none, TooExpensive, and MissingLibrary without google-re2."""
+    """The compiled pattern. Raises CelFault when it is none, TooExpensive, and MissingLibrary without google-re2."""
     if len(text) > LONGEST:
         raise TooExpensive
     spend(50 + (len(text) ** 2 >> 7))
     found, size = _compiled(text)
     spend(size)
     if isinstance(found, str):
-        raise Fault(f"error parsing regexp: {found}")
+        raise CelFault(f"error parsing regexp: {found}")
     return Pattern(found, size)
 
 
@@ -194,13 +194,13 @@ def _regex_cost(arguments: Sequence[Value], _result: Value) -> int:
     return ceil((1.0 + size_of(arguments[0])) * TEXT) * ceil(size_of(arguments[1]) * REGEX)
 
 
-def _regex_estimate(text: Range, pattern: Range) -> Range:
+def _regex_estimate(text: CostRange, pattern: CostRange) -> CostRange:
     return (text + ONE).times(TEXT) * pattern.times(REGEX)
 
 
 def _search_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
     text = operands[0].range()
-    return CallEstimate(_regex_estimate(text, operands[1].range()), Range(0, text.most))
+    return CallEstimate(_regex_estimate(text, operands[1].range()), CostRange(0, text.most))
 
 
 def _match_estimate(operands: Sequence[CallOperand]) -> CallEstimate:

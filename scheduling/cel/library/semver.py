@@ -16,7 +16,7 @@ from scheduling.cel.errors import shortened
 from scheduling.cel.library.function import Library, function, method
 from scheduling.cel.library.prices import READS_TEXT
 from scheduling.cel.types import BOOL, INT, INT_MAX, SEMVER, STRING, Type
-from scheduling.cel.values import Fault, Opaque, Value, no_such_overload
+from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload
 
 _UINT64 = 2**64
 _NUMBER = re.compile(r"[0-9]*")
@@ -137,7 +137,7 @@ def _read(text: str, lenient: bool = False) -> Value:
     try:
         return normalize(text) if lenient else parse(text)
     except SemverError as error:
-        raise Fault(str(error)) from error
+        raise CelFault(str(error)) from error
 
 
 def _is_semver(text: str, lenient: bool = False) -> Value:

@@ -13,7 +13,7 @@ from operator import ge, gt, le, lt
 
 from scheduling.cel.library.authorization import TYPES as AUTHORIZATION_TYPES
 from scheduling.cel.library.function import A, B, Library, function, method
-from scheduling.cel.library.prices import ONE, ONE_UNIT, TEXT, CallEstimate, CallOperand, Price, Range
+from scheduling.cel.library.prices import ONE, ONE_UNIT, TEXT, CallEstimate, CallOperand, CostRange, Price
 from scheduling.cel.library.times import timestamp
 from scheduling.cel.relations import COMPARABLE, compare, equal, has_key
 from scheduling.cel.types import (
@@ -38,8 +38,8 @@ from scheduling.cel.types import (
 )
 from scheduling.cel.values import (
     TEXT_LIMIT,
+    CelFault,
     Duration,
-    Fault,
     Function,
     Opaque,
     Timestamp,
@@ -60,7 +60,7 @@ from scheduling.cel.values import (
 
 
 def add(left: Value, right: Value) -> Value:
-    """`left + right`. Raises Fault where they cannot be added, TooExpensive for a text beyond the limit."""
+    """`left + right`. Raises CelFault where they cannot be added, TooExpensive for a text beyond the limit."""
     kind = type(left)
     if kind is type(right):
         if kind is int:
@@ -125,7 +125,7 @@ def _divide(left: Value, right: Value) -> Value:
         return _divide_doubles(left, right)  # type: ignore[arg-type]
     if kind is int or kind is Unsigned:
         if right == 0:
-            raise Fault("division by zero")
+            raise CelFault("division by zero")
         quotient = _truncated(left, right)  # type: ignore[arg-type]
         return checked_int(quotient) if kind is int else Unsigned(quotient)
     raise no_such_overload("_/_", left, right)
@@ -149,9 +149,9 @@ def _modulo(left: Value, right: Value) -> Value:
     if kind is not type(right) or (kind is not int and kind is not Unsigned):
         raise no_such_overload("_%_", left, right)
     if right == 0:
-        raise Fault("modulus by zero")
+        raise CelFault("modulus by zero")
     if left == INT_MIN and right == -1:
-        raise Fault("integer overflow")
+        raise CelFault("integer overflow")
     rest: int = abs(left) % abs(right)  # type: ignore[arg-type]
     if kind is Unsigned:
         return Unsigned(rest)
@@ -197,7 +197,7 @@ def contains(entries: list[Value], wanted: Value) -> bool:
         try:
             if equal(wanted, each):
                 return True
-        except Fault:
+        except CelFault:
             continue
     return False
 
@@ -244,7 +244,7 @@ def smaller_cost(arguments: Sequence[Value], _result: Value) -> int:
 
 def _smaller_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
     most = min(operands[0].known().most, operands[1].known().most)
-    return CallEstimate(Range(1 if most else 0, most).times(TEXT))
+    return CallEstimate(CostRange(1 if most else 0, most).times(TEXT))
 
 
 _ONE_UNIT_EQUALITY = frozenset(each.name for each in (QUANTITY, SEMVER, IP, CIDR, *AUTHORIZATION_TYPES))
@@ -259,9 +259,9 @@ def _equality_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
         if name in _ONE_UNIT_EQUALITY:
             return CallEstimate(ONE)
         if name == NAMED_FORMAT.name:
-            return CallEstimate(Range(1, _LONGEST_FORMAT_NAME).times(TEXT))
+            return CallEstimate(CostRange(1, _LONGEST_FORMAT_NAME).times(TEXT))
         if name == URL.name:
-            return CallEstimate(Range(1, right.size.most if right.size is not None else 1).times(TEXT))
+            return CallEstimate(CostRange(1, right.size.most if right.size is not None else 1).times(TEXT))
     return _smaller_estimate(operands)
 
 

@@ -17,12 +17,12 @@ from scheduling.cel.library.prices import (
     UNBOUNDED,
     CallEstimate,
     CallOperand,
+    CostRange,
     Price,
-    Range,
     text_cost,
 )
 from scheduling.cel.types import INT, STRING, list_of
-from scheduling.cel.values import TEXT_LIMIT, Fault, TooExpensive, Value, elements, list_size, size_of, spend, utf8
+from scheduling.cel.values import TEXT_LIMIT, CelFault, TooExpensive, Value, elements, list_size, size_of, spend, utf8
 
 _WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """What Go's `unicode.IsSpace` holds for space; Python strips four control characters more."""
@@ -40,8 +40,8 @@ ESCAPES = {
 """What stands for a character in quotes."""
 
 
-def _outside(position: int) -> Fault:
-    return Fault(f"index out of range: {position}")
+def _outside(position: int) -> CelFault:
+    return CelFault(f"index out of range: {position}")
 
 
 def _char_at(text: str, position: int) -> Value:
@@ -120,7 +120,7 @@ def _substring(text: str, start: int) -> Value:
 
 def _substring_between(text: str, start: int, end: int) -> Value:
     if start > end:
-        raise Fault(f"invalid substring range. start: {start}, end: {end}")
+        raise CelFault(f"invalid substring range. start: {start}, end: {end}")
     for each in (start, end):
         if not 0 <= each <= len(text):
             raise _outside(each)
@@ -137,7 +137,7 @@ def _join(texts: Value, separator: str = "") -> Value:
     spend(list_size(texts))
     for each in elements(texts):
         if type(each) is not str:
-            raise Fault("join: invalid input: not all elements are strings")
+            raise CelFault("join: invalid input: not all elements are strings")
         parts.append(each)
         length += len(each) + len(separator)
         if length > TEXT_LIMIT:
@@ -165,7 +165,7 @@ def _replaced(operands: Sequence[CallOperand]) -> CallEstimate:
         least, kept_least = 0, text.least
     else:
         least = _pieces(text.least, old.most)
-    return CallEstimate(text.times(2 * TEXT), Range(least, most) * new + Range(kept_least, kept_most))
+    return CallEstimate(text.times(2 * TEXT), CostRange(least, most) * new + CostRange(kept_least, kept_most))
 
 
 def _pieces(size: int, part: int) -> int:
@@ -176,7 +176,7 @@ def _pieces(size: int, part: int) -> int:
 def _split_into(operands: Sequence[CallOperand]) -> CallEstimate:
     size = operands[0].range()
     limit = operands[2].written_int() if len(operands) > 2 else None
-    return CallEstimate(size.times(2 * TEXT), Range(0, size.most if limit is None else limit % 2**64))
+    return CallEstimate(size.times(2 * TEXT), CostRange(0, size.most if limit is None else limit % 2**64))
 
 
 def _joined(operands: Sequence[CallOperand]) -> CallEstimate:
@@ -184,13 +184,13 @@ def _joined(operands: Sequence[CallOperand]) -> CallEstimate:
     element = operands[0].element()
     size = count * element.range() if element is not None else NOTHING
     if len(operands) > 1:
-        size += operands[1].range() * Range(max(count.least - 1, 0), max(count.most - 1, 0))
+        size += operands[1].range() * CostRange(max(count.least - 1, 0), max(count.most - 1, 0))
     return CallEstimate(size.times(TEXT), size)
 
 
 def _quoted(operands: Sequence[CallOperand]) -> CallEstimate:
     size = operands[0].known()
-    return CallEstimate(size.times(TEXT), Range((size.least + 2) % 2**64, (size.most * 2 + 2) % 2**64))
+    return CallEstimate(size.times(TEXT), CostRange((size.least + 2) % 2**64, (size.most * 2 + 2) % 2**64))
 
 
 _REPLACES = Price(text_cost(2 * TEXT), _replaced, by_name=True)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from scheduling.cel.library.function import Library, method
 from scheduling.cel.types import DURATION, INT, INT_MAX, STRING, TIMESTAMP
-from scheduling.cel.values import Duration, Fault, Timestamp, Value
+from scheduling.cel.values import CelFault, Duration, Timestamp, Value
 
 SECOND = 1_000_000_000
 """Nanoseconds."""
@@ -23,10 +23,10 @@ MIN_SECOND, MAX_SECOND = -62_135_596_800, 253_402_300_799
 
 
 def timestamp(nanoseconds: int, offset: int = 0) -> Timestamp:
-    """A timestamp in the years 1 to 9999. Raises Fault outside."""
+    """A timestamp in the years 1 to 9999. Raises CelFault outside."""
     if MIN_SECOND <= nanoseconds // SECOND <= MAX_SECOND:
         return Timestamp(nanoseconds, offset)
-    raise Fault("timestamp overflow")
+    raise CelFault("timestamp overflow")
 
 
 def _leap(year: int) -> bool:
@@ -163,7 +163,7 @@ def _in_zone(moment: Timestamp, zone: str) -> Clock:
     hours, colon, minutes = zone.partition(":")
     if colon:
         if not _NUMBER.fullmatch(hours) or not _NUMBER.fullmatch(minutes):
-            raise Fault(f"no such time zone: {zone}")
+            raise CelFault(f"no such time zone: {zone}")
         span = int(hours) * 60 + (-int(minutes) if zone[0] == "-" else int(minutes))
         return clock(seconds + span * 60)
     if zone in ("", "UTC", "Local"):
@@ -172,13 +172,13 @@ def _in_zone(moment: Timestamp, zone: str) -> Clock:
 
 
 def _named_offset(zone: str, seconds: int) -> int:
-    """Seconds east of UTC in a zone of the IANA database. Raises Fault when there is none of that name."""
+    """Seconds east of UTC in a zone of the IANA database. Raises CelFault when there is none of that name."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # few expressions have a time zone; it loads a lot
 
     try:
         known = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise Fault(f"unknown time zone {zone}") from None
+        raise CelFault(f"unknown time zone {zone}") from None
     moment = _EPOCH + timedelta(seconds=max(_FIRST_OFFSET, min(_LAST_OFFSET, seconds)))
     return round((moment.astimezone(known).utcoffset() or timedelta()).total_seconds())
 

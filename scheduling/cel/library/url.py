@@ -20,7 +20,7 @@ from scheduling.cel.library.function import Library, function, method
 from scheduling.cel.library.ip import is_address
 from scheduling.cel.library.prices import COPIES_TEXT
 from scheduling.cel.types import BOOL, STRING, URL, Type, list_of, map_of
-from scheduling.cel.values import Fault, Opaque, Value, no_such_overload
+from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
@@ -275,7 +275,7 @@ def _parsed(text: str) -> Value:
     try:
         return parse(text)
     except UrlError as error:
-        raise Fault(str(error)) from error
+        raise CelFault(str(error)) from error
 
 
 def _query(url: Url) -> Value:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduling.cel.compiler import compile as compile_selector
-from scheduling.cel.device import Device
-from scheduling.cel.environment import Features, overloads
+from scheduling.cel.device import CelDevice
+from scheduling.cel.environment import CelFeatures, overloads
 from scheduling.cel.errors import EvaluationError
-from scheduling.cel.program import Outcome, Program
+from scheduling.cel.program import EvaluationResult, Program
 
-FEATURES = Features(list_attributes=True)
-GPU = Device(
+FEATURES = CelFeatures(list_attributes=True)
+GPU = CelDevice(
     "gpu.example.com",
     {
         "allowMultipleAllocations": True,
@@ -38,7 +38,7 @@ def program(expression: str) -> Program:
     return compile_selector(expression, FEATURES)
 
 
-def outcome(expression: str, limit: int = 1_000_000) -> Outcome:
+def outcome(expression: str, limit: int = 1_000_000) -> EvaluationResult:
     """What the expression gives for the device."""
     return program(expression).evaluate(GPU, limit)
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 from scheduling.api.quantities import parse
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.library.semver import Semver
-from scheduling.cel.program import MISSING, Condition, Read
-from scheduling.cel.syntax import Place
+from scheduling.cel.program import MISSING, DeviceRead, SelectorCondition
+from scheduling.cel.syntax import SourcePlace
 from tests.scheduling.cel.selectors import GPU, program
 
 MODEL = 'device.attributes["gpu.example.com"].model'
 
 
-def _account(expression: str) -> tuple[Condition, ...]:
+def _account(expression: str) -> tuple[SelectorCondition, ...]:
     return program(expression).account(GPU)
 
 
@@ -27,21 +27,23 @@ def test_every_operand_of_a_conjunction_is_a_condition_however_nested() -> None:
 def test_a_condition_tells_what_it_read_with_the_users_words_and_the_values() -> None:
     memory = 'device.capacity["gpu.example.com"].memory'
     (model, size) = _account(f'{MODEL} == "A100" && {memory}.isGreaterThan(quantity("80Gi"))')
-    assert model == Condition(f'{MODEL} == "A100"', Place(1, 0), outcome=False, reads=(Read(MODEL, "H200"),))
-    assert size.reads == (Read(memory, parse("141Gi")),)
+    assert model == SelectorCondition(
+        f'{MODEL} == "A100"', SourcePlace(1, 0), outcome=False, reads=(DeviceRead(MODEL, "H200"),)
+    )
+    assert size.reads == (DeviceRead(memory, parse("141Gi")),)
     assert size.outcome is True
 
 
 def test_a_condition_has_its_place_on_its_line() -> None:
     account = _account("true &&\n  device.driver == 'x'")
-    assert account[1].place == Place(2, 2)
-    assert account[1].reads == (Read("device.driver", "gpu.example.com"),)
+    assert account[1].place == SourcePlace(2, 2)
+    assert account[1].reads == (DeviceRead("device.driver", "gpu.example.com"),)
 
 
 def test_what_the_device_lacks_is_missing_and_the_outcome_is_the_error() -> None:
     text = 'device.attributes["gpu.example.com"].nosuch'
     (condition, other) = _account(f"{text} == 1 && true")
-    assert condition.reads == (Read(text, MISSING),)
+    assert condition.reads == (DeviceRead(text, MISSING),)
     assert repr(condition.reads[0].value) == "missing"
     assert isinstance(condition.outcome, EvaluationError)
     assert "no such key: nosuch" in condition.outcome.message
@@ -58,8 +60,8 @@ def test_conditions_inside_a_binding_are_taken_apart_too() -> None:
         'cel.bind(gpu, device.attributes["gpu.example.com"], gpu.model == "H200" && gpu.fw.isLessThan(semver("2.0.0")))'
     )
     assert [(each.text, each.outcome, each.reads) for each in account] == [
-        ('gpu.model == "H200"', True, (Read("gpu.model", "H200"),)),
-        ('gpu.fw.isLessThan(semver("2.0.0"))', False, (Read("gpu.fw", Semver(2, 1, 3)),)),
+        ('gpu.model == "H200"', True, (DeviceRead("gpu.model", "H200"),)),
+        ('gpu.fw.isLessThan(semver("2.0.0"))', False, (DeviceRead("gpu.fw", Semver(2, 1, 3)),)),
     ]
 
 
@@ -68,14 +70,14 @@ def test_loops_and_optional_selections_show_the_part_they_read() -> None:
     (loop, optional) = _account(
         f'{links}.exists(each, each == "z") && device.attributes["other.example.com"].?zone.orValue("") == "z1"'
     )
-    assert loop.reads == (Read(links, ["a", "b", "c"]),)
-    assert optional.reads == (Read('device.attributes["other.example.com"].?zone', "z1"),)
+    assert loop.reads == (DeviceRead(links, ["a", "b", "c"]),)
+    assert optional.reads == (DeviceRead('device.attributes["other.example.com"].?zone', "z1"),)
 
 
 def test_a_whole_domain_is_shown_as_what_it_holds() -> None:
     text = 'device.attributes["other.example.com"]'
     (condition,) = _account(f'"zone" in {text}')
-    assert condition.reads == (Read(text, {"zone": "z1"}),)
+    assert condition.reads == (DeviceRead(text, {"zone": "z1"}),)
     (unknown,) = _account('"zone" in device.attributes["no.example.com"]')
     assert unknown.reads[0].value is MISSING
 
@@ -83,6 +85,6 @@ def test_a_whole_domain_is_shown_as_what_it_holds() -> None:
 def test_a_key_that_is_read_from_the_device_itself_leads_to_the_value() -> None:
     (condition,) = _account('device.attributes[device.driver].model == "A100"')
     assert condition.reads == (
-        Read("device.attributes[device.driver].model", "H200"),
-        Read("device.driver", "gpu.example.com"),
+        DeviceRead("device.attributes[device.driver].model", "H200"),
+        DeviceRead("device.driver", "gpu.example.com"),
     )

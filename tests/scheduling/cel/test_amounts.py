@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.api.quantities import parse
 from scheduling.cel.library.quantity import Amount
-from scheduling.cel.values import Fault
+from scheduling.cel.values import CelFault
 from tests.scheduling.cel.selectors import CALLS
 
 
@@ -13,7 +13,7 @@ def test_a_text_is_read() -> None:
     assert CALLS["is_quantity_string"]("1Gi") is True
     assert CALLS["is_quantity_string"]("1GB") is False
     with pytest.raises(
-        Fault, match='"1GB" is no quantity: it must be a number and, without a space, a suffix: n u m k M G'
+        CelFault, match='"1GB" is no quantity: it must be a number and, without a space, a suffix: n u m k M G'
     ):
         CALLS["string_to_quantity"]("1GB")
 
@@ -31,7 +31,7 @@ def test_quantities_are_converted() -> None:
     assert CALLS["quantity_get_int"](amount) == 2000
     assert CALLS["quantity_get_float"](amount) == 2000.0
     assert CALLS["quantity_is_integer"](amount) is True
-    with pytest.raises(Fault, match="quantity 1500m cannot be converted to an integer"):
+    with pytest.raises(CelFault, match="quantity 1500m cannot be converted to an integer"):
         CALLS["quantity_get_int"](Amount(parse("1.5")))
 
 
@@ -47,7 +47,7 @@ def test_a_computed_quantity_equals_only_from_the_left() -> None:
     two, computed = Amount(parse("2")), CALLS["quantity_add_int"](Amount(parse("1")), 1)
     assert computed.cel_equal(two)
     for left in (two, computed):
-        with pytest.raises(Fault, match="no such overload"):
+        with pytest.raises(CelFault, match="no such overload"):
             left.cel_equal(computed)
-    with pytest.raises(Fault, match="no such overload"):
+    with pytest.raises(CelFault, match="no such overload"):
         two.cel_equal("2")

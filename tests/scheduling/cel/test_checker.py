@@ -4,25 +4,25 @@ import pytest
 
 from scheduling.cel.checker import check
 from scheduling.cel.compiler import checked
-from scheduling.cel.environment import Features, environment
+from scheduling.cel.environment import CelFeatures, environment
 from scheduling.cel.errors import CompileError, TypeFault
 from scheduling.cel.parser import parse
 
-STORED = Features()
-NEW = Features(stored=False)
+STORED = CelFeatures()
+NEW = CelFeatures(stored=False)
 
 
-def type_of(source: str, features: Features = STORED) -> str:
+def type_of(source: str, features: CelFeatures = STORED) -> str:
     return str(check(parse(source), environment(features)).result)
 
 
-def faults(source: str, features: Features = STORED) -> list[str]:
+def faults(source: str, features: CelFeatures = STORED) -> list[str]:
     with pytest.raises(TypeFault) as raised:
         check(parse(source), environment(features))
     return [each.message for each in raised.value.issues]
 
 
-def refused(source: str, features: Features = STORED) -> str:
+def refused(source: str, features: CelFeatures = STORED) -> str:
     with pytest.raises(CompileError) as raised:
         checked(source, features)
     return str(raised.value)
@@ -135,14 +135,14 @@ def test_new_expressions_know_what_the_older_control_plane_knows() -> None:
     assert faults(source, NEW) == [
         "there is no function 'includes' before Kubernetes 1.37 while list attributes are off"
     ]
-    assert type_of(source, Features(stored=False, list_attributes=True)) == "bool"
+    assert type_of(source, CelFeatures(stored=False, list_attributes=True)) == "bool"
     assert faults('device.attributes["a"].b.exists(x, x == 1)', NEW) == [
         "the elements of an attribute can be used only while list attributes are on"
     ]
-    assert faults("device.allowMultipleAllocations", Features(stored=False, consumable_capacity=False)) == [
+    assert faults("device.allowMultipleAllocations", CelFeatures(stored=False, consumable_capacity=False)) == [
         "devices have no field 'allowMultipleAllocations' while consumable capacity is off"
     ]
-    assert type_of("device.allowMultipleAllocations", Features(consumable_capacity=False)) == "bool"
+    assert type_of("device.allowMultipleAllocations", CelFeatures(consumable_capacity=False)) == "bool"
 
 
 @pytest.mark.parametrize(

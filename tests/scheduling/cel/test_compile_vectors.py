@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduling.cel.compiler import compile as compile_expression
-from scheduling.cel.environment import Features
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CompileError
 from tests.recorded_cases import cases_in, files_in
 
@@ -22,7 +22,7 @@ EITHER = {"dyn", "google.protobuf.Any"}
 def compiled(case: dict[str, Any]) -> tuple[str, str]:
     switches = case["features"]
     stored = case["env"] == "stored"
-    features = Features(switches["consumableCapacity"], switches["listTypeAttributes"], stored=stored)
+    features = CelFeatures(switches["consumableCapacity"], switches["listTypeAttributes"], stored=stored)
     text = case["expr"] if "expr" in case else base64.b64decode(case["expr_base64"]).decode(errors="replace")
     try:
         return "type", compile_expression(text, features).output_type

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scheduling.cel.compiler import compile as compile_expression
-from scheduling.cel.environment import Features
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CompileError
 from scheduling.cel.program import Program
-from scheduling.cel.syntax import Place
+from scheduling.cel.syntax import SourcePlace
 from tests.scheduling.cel.expressions import expression
 
-STORED = Features()
+STORED = CelFeatures()
 
 
 def refused(source: str) -> CompileError:
@@ -21,7 +21,7 @@ def refused(source: str) -> CompileError:
     return raised.value
 
 
-def answer(source: str, features: Features = STORED) -> Program | CompileError:
+def answer(source: str, features: CelFeatures = STORED) -> Program | CompileError:
     try:
         return compile_expression(source, features)
     except CompileError as error:
@@ -31,7 +31,7 @@ def answer(source: str, features: Features = STORED) -> Program | CompileError:
 def test_a_program_is_made_once_for_the_same_features() -> None:
     first = compile_expression("device.driver == 'a'")
     assert compile_expression("device.driver == 'a'") is first
-    assert compile_expression("device.driver == 'a'", Features(list_attributes=True)) is not first
+    assert compile_expression("device.driver == 'a'", CelFeatures(list_attributes=True)) is not first
 
 
 def test_an_error_is_remembered_but_raised_anew() -> None:
@@ -49,8 +49,8 @@ def test_threads_may_compile_at_once() -> None:
 
 def test_an_error_has_its_place_and_the_others() -> None:
     error = refused("device.driver == 'a' &&\n  device.model == 1 && b == 2")
-    assert (error.kind, error.place) == ("Invalid", Place(2, 8))
-    assert error.others == ((Place(2, 23), "there is no name 'b'"),)
+    assert (error.kind, error.place) == ("Invalid", SourcePlace(2, 8))
+    assert error.others == ((SourcePlace(2, 23), "there is no name 'b'"),)
 
 
 def test_an_error_of_the_whole_has_no_place() -> None:
@@ -115,7 +115,7 @@ def test_a_caller_deep_in_its_stack_gets_a_clear_error() -> None:
 def test_whatever_is_compiled_gives_a_program_or_a_clear_error() -> None:
     programs = 0
     for seed in range(3000):
-        found = answer(expression(seed), Features(seed % 2 == 0, seed % 3 == 0, seed % 5 != 0))
+        found = answer(expression(seed), CelFeatures(seed % 2 == 0, seed % 3 == 0, seed % 5 != 0))
         if isinstance(found, Program):
             programs += 1
         else:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.cel.device import Device
+from scheduling.cel.device import CelDevice
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.library.quantity import Amount
 from scheduling.cel.library.semver import Semver
@@ -12,7 +12,7 @@ from tests.scheduling.cel.selectors import GPU, program
 
 
 def test_a_name_without_a_domain_belongs_to_the_driver() -> None:
-    device = Device("d.example.com", {"attributes": {"a": {"int": 1}, "e.example.com/b/c": {"int": 2}}})
+    device = CelDevice("d.example.com", {"attributes": {"a": {"int": 1}, "e.example.com/b/c": {"int": 2}}})
     assert device.attributes == {"d.example.com": {"a": 1}, "e.example.com": {"b/c": 2}}
 
 
@@ -30,11 +30,11 @@ def test_a_name_without_a_domain_belongs_to_the_driver() -> None:
     ],
 )
 def test_an_attribute_is_the_one_value_it_has(attribute: dict[str, Any], value: object) -> None:
-    assert Device("d", {"attributes": {"a": attribute}}).read(("attributes", "d", "a")) == value
+    assert CelDevice("d", {"attributes": {"a": attribute}}).read(("attributes", "d", "a")) == value
 
 
 def test_capacity_is_a_quantity_in_a_policy_or_not() -> None:
-    device = Device("d", {"capacity": {"memory": {"value": "1Gi", "requestPolicy": {"default": "1Mi"}}}})
+    device = CelDevice("d", {"capacity": {"memory": {"value": "1Gi", "requestPolicy": {"default": "1Mi"}}}})
     amount = device.read(("capacity", "d", "memory"))
     assert isinstance(amount, Amount)
     assert amount.quantity.nanos == 2**30 * 10**9
@@ -50,7 +50,7 @@ def test_capacity_is_a_quantity_in_a_policy_or_not() -> None:
     ],
 )
 def test_an_unsound_device_fails_every_evaluation_and_says_why(device: dict[str, Any], text: str) -> None:
-    made = Device("d", device)
+    made = CelDevice("d", device)
     assert text in made.fault
     with pytest.raises(EvaluationError) as raised:
         program("true").evaluate(made)

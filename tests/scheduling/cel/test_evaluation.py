@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from scheduling.cel.environment import Features, environment, price_by_name
+from scheduling.cel.environment import CelFeatures, environment, price_by_name
 from scheduling.cel.errors import CompileError, EvaluationError
 from scheduling.cel.library.function import Overload
 from tests.scheduling.cel.selectors import GPU, failure, holds, outcome, program
@@ -15,19 +15,19 @@ INTERPRETED = {"_&&_", "_||_", "_?_:_", "_==_", "_!=_", "_[_]", "_?._", "_[?_]",
 """What the interpreter evaluates itself."""
 
 
-def _overloads(features: Features) -> list[Overload]:
+def _overloads(features: CelFeatures) -> list[Overload]:
     return [each for overloads in environment(features).functions.values() for each in overloads]
 
 
-@pytest.mark.parametrize("features", [Features(), Features(stored=False)])
-def test_every_function_that_can_be_called_is_implemented_once(features: Features) -> None:
+@pytest.mark.parametrize("features", [CelFeatures(), CelFeatures(stored=False)])
+def test_every_function_that_can_be_called_is_implemented_once(features: CelFeatures) -> None:
     found = _overloads(features)
     assert {each.function for each in found if each.call is None} == INTERPRETED
     assert len({each.id for each in found}) == len(found)
 
 
 def test_all_overloads_that_are_priced_by_name_have_the_price_of_their_name() -> None:
-    for each in _overloads(Features()):
+    for each in _overloads(CelFeatures()):
         if each.price.by_name:
             assert each.price.cost is price_by_name(each.function).cost, each.id
 

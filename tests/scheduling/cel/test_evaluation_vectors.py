@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from scheduling.cel.compiler import compile as compile_selector
-from scheduling.cel.device import Device
-from scheduling.cel.environment import Features
+from scheduling.cel.device import CelDevice
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import EvaluationError
 from tests.recorded_cases import cases_in, files_in
 
@@ -30,9 +30,9 @@ CASES = [case for file in FILES for line in cases_in(file) if "compile_error" no
 
 def _answer(case: dict[str, Any]) -> dict[str, Any]:
     given = case["features"]
-    features = Features(given["consumableCapacity"], given["listTypeAttributes"], case["env"] == "stored")
+    features = CelFeatures(given["consumableCapacity"], given["listTypeAttributes"], case["env"] == "stored")
     expression = case.get("expr") or base64.b64decode(case["expr_base64"]).decode("utf-8", "replace")
-    device = Device(case["device"].get("driver", ""), case["device"])
+    device = CelDevice(case["device"].get("driver", ""), case["device"])
     program = compile_selector(expression, features)
     try:
         outcome = program.evaluate(device, case.get("cost_limit", 1_000_000))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from scheduling.cel.library.formats import FORMATS
-from scheduling.cel.values import NONE, Fault, Optional
+from scheduling.cel.values import NONE, CelFault, Optional
 from tests.scheduling.cel.selectors import CALLS
 
 
@@ -71,5 +71,5 @@ def test_formats_are_equal_by_name() -> None:
     assert FORMATS["date"].cel_equal(FORMATS["date"])
     assert not FORMATS["date"].cel_equal(FORMATS["datetime"])
     assert len(set(FORMATS.values())) == len(FORMATS)
-    with pytest.raises(Fault, match="no such overload"):
+    with pytest.raises(CelFault, match="no such overload"):
         FORMATS["date"].cel_equal("date")

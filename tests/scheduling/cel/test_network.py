@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.cel.library.cidr import Network, parse_network
-from scheduling.cel.library.ip import Address, NetworkError, is_address, parse_address
-from scheduling.cel.values import Fault
+from scheduling.cel.library.ip import IpAddress, NetworkError, is_address, parse_address
+from scheduling.cel.values import CelFault
 from tests.scheduling.cel.selectors import CALLS
 
 MAPPED = ipaddress.ip_network("::ffff:0:0/96")
@@ -128,14 +128,14 @@ def test_host_bits_count_in_equality() -> None:
 def test_addresses_are_equal_within_a_family() -> None:
     assert parse_address("::1").cel_equal(parse_address("0::1"))
     assert not parse_address("::1").cel_equal(parse_address("0.0.0.1"))
-    with pytest.raises(Fault, match="no such overload"):
+    with pytest.raises(CelFault, match="no such overload"):
         parse_address("::1").cel_equal("::1")
 
 
 def test_functions_read_texts_as_second_argument() -> None:
     network = CALLS["string_to_cidr"]("10.0.0.0/8")
     assert CALLS["cidr_contains_ip_string"](network, "10.1.2.3") is True
-    assert CALLS["cidr_contains_ip_ip"](network, Address(1, 128)) is False
+    assert CALLS["cidr_contains_ip_ip"](network, IpAddress(1, 128)) is False
     assert CALLS["cidr_contains_cidr_string"](network, "10.1.0.0/16") is True
     assert CALLS["cidr_contains_cidr_string"](network, "10.0.0.0/7") is False
     assert CALLS["is_ip"]("1") is False
@@ -144,9 +144,9 @@ def test_functions_read_texts_as_second_argument() -> None:
     assert CALLS["is_ip"]("::1") is True
     assert CALLS["is_cidr"]("::1/64") is True
     assert CALLS["cidr_to_string"](network) == "10.0.0.0/8"
-    with pytest.raises(Fault, match='"1" is no network'):
+    with pytest.raises(CelFault, match='"1" is no network'):
         CALLS["cidr_contains_cidr_string"](network, "1")
-    with pytest.raises(Fault, match='"x" is no IP address'):
+    with pytest.raises(CelFault, match='"x" is no IP address'):
         CALLS["cidr_contains_ip_string"](network, "x")
-    with pytest.raises(Fault, match="no such overload"):
+    with pytest.raises(CelFault, match="no such overload"):
         network.cel_equal("10.0.0.0/8")

@@ -13,8 +13,8 @@ from scheduling.cel.syntax import (
     Literal,
     MapLiteral,
     MessageLiteral,
-    Place,
     Select,
+    SourcePlace,
     Uint,
     walk,
 )
@@ -172,9 +172,9 @@ def test_places_and_texts_are_those_of_the_source() -> None:
     tree = parse('a.b ==\n  (c.d("x") && e)')
     root = tree.root
     assert isinstance(root, Call)
-    assert tree.place(root.id) == Place(1, 4)
+    assert tree.place(root.id) == SourcePlace(1, 4)
     right = root.arguments[1]
-    assert tree.place(right.id) == Place(2, 12)
+    assert tree.place(right.id) == SourcePlace(2, 12)
     start, end = tree.spans[right.id]
     assert tree.source[start:end] == 'c.d("x") && e'
 

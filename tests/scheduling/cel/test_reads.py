@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.cel.device import Device
+from scheduling.cel.device import CelDevice
 from tests.scheduling.cel.selectors import GPU, program
 
 D = 'device.attributes["gpu.example.com"]'
@@ -36,8 +36,8 @@ def test_reads_are_what_the_text_can_reach(expression: str, wanted: set[tuple[st
     assert program(expression).reads == (None if wanted is None else frozenset(wanted))
 
 
-def _device(attributes: dict[str, object], driver: str = "gpu.example.com") -> Device:
-    return Device(driver, {"attributes": attributes})
+def _device(attributes: dict[str, object], driver: str = "gpu.example.com") -> CelDevice:
+    return CelDevice(driver, {"attributes": attributes})
 
 
 def test_signatures_are_equal_where_what_is_read_is_equal() -> None:
@@ -65,6 +65,6 @@ def test_there_is_no_signature_where_anything_can_be_read() -> None:
 
 def test_signatures_tell_one_number_in_two_forms_apart_as_kubernetes_does() -> None:
     selector = program('device.capacity["gpu.example.com"].memory.isInteger()')
-    devices = [Device("gpu.example.com", {"capacity": {"memory": {"value": value}}}) for value in ("0.5Gi", "512Mi")]
+    devices = [CelDevice("gpu.example.com", {"capacity": {"memory": {"value": value}}}) for value in ("0.5Gi", "512Mi")]
     assert [selector.evaluate(each).result for each in devices] == [False, True]
     assert selector.signature(devices[0]) != selector.signature(devices[1])

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from scheduling.cel.compiler import compile as compile_selector
-from scheduling.cel.device import Device
-from scheduling.cel.environment import Features
+from scheduling.cel.device import CelDevice
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CompileError, EvaluationError
 from tests.recorded_cases import cases_in
 
@@ -19,11 +19,11 @@ DEVICE: dict[str, Any] = HEAD["device"]
 
 def _answer(expression: str) -> dict[str, Any]:
     try:
-        program = compile_selector(expression, Features(list_attributes=True))
+        program = compile_selector(expression, CelFeatures(list_attributes=True))
     except CompileError as error:
         return {"compiles": False, "kind": error.kind}
     try:
-        found = program.evaluate(Device(DEVICE["driver"], DEVICE))
+        found = program.evaluate(CelDevice(DEVICE["driver"], DEVICE))
     except EvaluationError as error:
         return {"fails": True, "cost": error.cost}
     return {"result": found.result, "cost": found.cost}

@@ -12,9 +12,9 @@ from scheduling.cel.relations import compare, equal, find, has_key, map_key, map
 from scheduling.cel.types import INT_MAX, INT_MIN, UINT_MAX
 from scheduling.cel.values import (
     NONE,
+    CelFault,
     Domains,
     Duration,
-    Fault,
     Joined,
     Optional,
     Stop,
@@ -53,7 +53,7 @@ def test_a_value_equals_itself_unless_a_nan_is_in_it(value: Value) -> None:
 @given(NUMBERS, NUMBERS)
 def test_order_and_equality_of_numbers_agree(left: float, right: float) -> None:
     if math.isnan(left) or math.isnan(right):
-        with pytest.raises(Fault, match="NaN values cannot be ordered"):
+        with pytest.raises(CelFault, match="NaN values cannot be ordered"):
             compare(left, right)
         assert not equal(left, right)
     else:
@@ -90,7 +90,7 @@ def test_equality_looks_at_types_as_cel_does(left: Value, right: Value, wanted: 
 
 def test_comparing_a_quantity_with_something_else_is_an_error_but_not_inside_a_list() -> None:
     amount = Amount(parse("1"))
-    with pytest.raises(Fault, match="no such overload"):
+    with pytest.raises(CelFault, match="no such overload"):
         equal(amount, 1)
     assert equal([amount], [1])
 
@@ -99,7 +99,7 @@ def test_comparing_a_quantity_with_something_else_is_an_error_but_not_inside_a_l
     ("left", "right"), [(1, "1"), (True, 1), (None, None), ([1], [2]), (Duration(1), Timestamp(1))]
 )
 def test_values_without_an_order_are_an_error(left: Value, right: Value) -> None:
-    with pytest.raises(Fault, match="no such overload"):
+    with pytest.raises(CelFault, match="no such overload"):
         compare(left, right)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.cel.library.semver import Semver, SemverError, normalize, parse
-from scheduling.cel.values import Fault
+from scheduling.cel.values import CelFault
 from tests.scheduling.cel.selectors import CALLS
 
 identifiers = st.one_of(st.integers(0, 2**64 - 1), st.from_regex(r"[0-9]*[A-Za-z-][0-9A-Za-z-]*", fullmatch=True))
@@ -104,10 +104,10 @@ def test_functions_read_and_compare() -> None:
     assert CALLS["semver_is_greater_than"](one, other) is False
     assert CALLS["is_semver_string"]("1.3") is False
     assert CALLS["is_semver_string_bool"]("1.3", True) is True
-    with pytest.raises(Fault, match='"x" is no semantic version'):
+    with pytest.raises(CelFault, match='"x" is no semantic version'):
         CALLS["string_to_semver"]("x")
 
 
 def test_comparing_with_another_type_is_an_error() -> None:
-    with pytest.raises(Fault, match="no such overload"):
+    with pytest.raises(CelFault, match="no such overload"):
         parse("1.0.0").cel_equal("1.0.0")

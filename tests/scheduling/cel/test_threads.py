@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scheduling.cel.compiler import compile as compile_selector
-from scheduling.cel.device import Device
+from scheduling.cel.device import CelDevice
 from scheduling.cel.errors import CelError
 from scheduling.cel.program import Program
 from tests.scheduling.cel.selectors import FEATURES
@@ -25,7 +25,7 @@ EXPRESSIONS = (
     "lists.range(900).all(x, lists.range(40).all(y, x >= 0 && y >= 0))",
 )
 DEVICES = tuple(
-    Device("d", {"attributes": {"n": {"int": number}, "name": {"string": f"gpu-{number}"}}}) for number in range(8)
+    CelDevice("d", {"attributes": {"n": {"int": number}, "name": {"string": f"gpu-{number}"}}}) for number in range(8)
 )
 
 
@@ -37,7 +37,7 @@ def _switching_often() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def _answer(program: Program, device: Device) -> object:
+def _answer(program: Program, device: CelDevice) -> object:
     try:
         return program.evaluate(device)
     except CelError as error:

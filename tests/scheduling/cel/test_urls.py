@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.cel.library.url import UrlError, is_url, parse
-from scheduling.cel.values import Fault
+from scheduling.cel.values import CelFault
 from tests.scheduling.cel.selectors import CALLS
 
 
@@ -93,7 +93,7 @@ def test_urls_are_equal_when_they_are_written_the_same() -> None:
     assert not parse("http:/h").cel_equal(parse("http:///h"))
     assert [str(parse(text)) for text in ("http:/h", "http:///h", "//u@h/p")] == ["http:/h", "http:///h", "//u@h/p"]
     assert not parse("http://h/?").cel_equal(parse("http://h/"))
-    with pytest.raises(Fault, match="no such overload"):
+    with pytest.raises(CelFault, match="no such overload"):
         parse("/").cel_equal("/")
 
 
@@ -110,7 +110,7 @@ def test_functions_read_urls() -> None:
         {"q": ["a"]},
     ]
     assert CALLS["is_url_string"]("x") is False
-    with pytest.raises(Fault, match='"x" is no URL'):
+    with pytest.raises(CelFault, match='"x" is no URL'):
         CALLS["string_to_url"]("x")
 
 

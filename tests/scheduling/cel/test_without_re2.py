@@ -20,15 +20,15 @@ class Refuser:
 sys.meta_path.insert(0, Refuser())
 
 from scheduling.cel.compiler import compile
-from scheduling.cel.device import Device
-from scheduling.cel.environment import Features
+from scheduling.cel.device import CelDevice
+from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CelError
 
 first, *cases = sys.stdin.read().splitlines()
-device = Device("gpu.example.com", json.loads(first)["device"])
+device = CelDevice("gpu.example.com", json.loads(first)["device"])
 for case in cases:
     try:
-        found = compile(json.loads(case)["expr"], Features(list_attributes=True)).evaluate(device)
+        found = compile(json.loads(case)["expr"], CelFeatures(list_attributes=True)).evaluate(device)
         print(json.dumps({"result": found.result, "cost": found.cost}))
     except CelError as error:
         print(json.dumps({"error": error.message}))
