@@ -120,12 +120,24 @@ class PreparedDevice(Value):
 
 
 class RecordState(StrEnum):
-    """How far a claim's preparation is."""
+    """How far a claim's preparation is, in its record."""
 
     STARTED = "started"
-    """Its devices are taken; what else is there of it has to be looked at."""
+    """The ledger has its devices; nothing else is certain."""
     COMPLETED = "completed"
-    """The kubelet has been or is about to be answered."""
+    """The kubelet has been answered, or is about to be."""
+
+
+class ClaimState(StrEnum):
+    """How far a claim's preparation is, as people see it."""
+
+    PREPARED = "prepared"
+    STARTED = "started"
+    """The ledger has its devices, and the kubelet was not answered."""
+    VOID = "void"
+    """Prepared before a reboot: its devices stay taken until the kubelet asks again or the claim is gone."""
+    REFUSED = "refused"
+    """It holds nothing; the problem says why."""
 
 
 class ClaimError(Exception):

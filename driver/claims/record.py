@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import field
 
-from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, RecordState
+from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice, RecordState
 from kube.bodies import Json, JsonObject
 from node.ledger.ledger import Hold
 from node.rules import Door
@@ -82,6 +82,12 @@ class ClaimRecord(Value):
     def made_in(self, boot: str) -> bool:
         """Whether it is of this boot; where one of them has no id, boots cannot be told apart."""
         return self.boot == boot or not boot or not self.boot
+
+    def shown_state(self, boot: str) -> ClaimState:
+        """What people are shown in this boot."""
+        if not self.made_in(boot):
+            return ClaimState.VOID
+        return ClaimState.PREPARED if self.prepared_in(boot) else ClaimState.STARTED
 
     def same_allocation(self, devices: Sequence[RecordedDevice]) -> bool:
         """Whether these devices are those of the record, however they were prepared."""

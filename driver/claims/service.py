@@ -30,19 +30,61 @@ from driver.claims.interfaces import (
     StepObserver,
 )
 from driver.claims.locks import ClaimLocks, Waits
-from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
+from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice, Unavailable
 from driver.claims.preparation import Preparation, PreparationContext
 from driver.claims.record import ClaimRecord
 from driver.claims.recovery import Restart
-from driver.claims.status import ClaimStatus, Failures
 from driver.devices.view import DoorView
 from node.clocks import chance
 from node.events import EventSink
 from node.ledger.ledger import HeldError, Ledger, wholes_of
 from node.rules import Door
-from node.values import replace
+from node.values import Value, replace, value
 
 T = TypeVar("T")
+
+
+MOST_FAILURES = 256
+"""Claims that could not be prepared and are remembered; the oldest go first."""
+
+
+@value
+class ClaimStatus(Value):
+    """A claim that holds devices of this node, or was refused them lately.
+
+    ``users``: UIDs of the pods it was reserved for. ``since``: Unix seconds at which its devices were taken or it was
+    refused. ``problem``: why the last attempt to prepare it failed, empty if it succeeded.
+    """
+
+    claim: ClaimReference
+    state: ClaimState
+    devices: tuple[PreparedDevice, ...] = ()
+    users: tuple[str, ...] = ()
+    since: float = 0.0
+    problem: str = ""
+
+
+class Failures:
+    """The last problem of every claim that could not be prepared."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.by_uid: dict[str, ClaimStatus] = {}
+
+    def add(self, claim: ClaimReference, problem: str) -> None:
+        """Remember why the claim could not be prepared."""
+        self.forget(claim.uid)
+        self.by_uid[claim.uid] = ClaimStatus(claim, ClaimState.REFUSED, since=self._clock(), problem=problem)
+        if len(self.by_uid) > MOST_FAILURES:
+            del self.by_uid[next(iter(self.by_uid))]
+
+    def problem(self, uid: str) -> str:
+        """What is remembered of the claim, empty for nothing."""
+        return self.by_uid[uid].problem if uid in self.by_uid else ""
+
+    def forget(self, uid: str) -> None:
+        """The claim is prepared, or released."""
+        self.by_uid.pop(uid, None)
 
 
 class ClaimService:
@@ -201,7 +243,19 @@ class ClaimService:
 
     def statuses(self) -> tuple[ClaimStatus, ...]:
         """Every claim that holds devices or was refused lately, and where it is stuck."""
-        return self._failures.statuses(self.records(), self._boot)
+        holding = {
+            record.claim.uid: ClaimStatus(
+                record.claim,
+                record.shown_state(self._boot),
+                record.answer,
+                record.users,
+                record.since,
+                self._failures.problem(record.claim.uid),
+            )
+            for record in self.records()
+        }
+        found = {**self._failures.by_uid, **holding}.values()
+        return tuple(sorted(found, key=lambda status: (str(status.claim), status.claim.uid)))
 
     async def _prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
         check_reference(claim)
@@ -251,7 +305,7 @@ class ClaimService:
             task.exception()  # Asked for here, so that one whose caller went away is not reported as lost.
 
     def _blocked(self, claim: ClaimReference, holder: str, problem: str) -> None:
-        if self._failures.said(claim.uid) == problem:
+        if self._failures.problem(claim.uid) == problem:
             return  # Whatever woke it was another's.
         self._failures.add(claim, problem)
         if holder:

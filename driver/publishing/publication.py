@@ -18,9 +18,16 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
+from kube.bodies import JsonObject
 from kube.errors import RequestError
 from node.events import EventSink, EventType
+from node.values import Value, value
+
+if TYPE_CHECKING:
+    # At run time only the publisher's thread imports it: it brings the rules for objects with it.
+    from driver.slices.model import DriverResources, PoolStatus, Stats
 
 log = logging.getLogger("ostler.slices")
 
@@ -28,6 +35,71 @@ FAILED = "SlicesNotPublished"
 WORKS_AGAIN = "SlicesPublished"
 PATIENCE = 10.0
 """Seconds that requests may fail before anybody is told: a restart of the API server is shorter."""
+
+
+Layout = tuple[tuple[str, ...], ...]
+"""Names of devices by slice."""
+ErrorHandler = Callable[[Exception, str], None]
+"""Hears of a fault and in which work it arose, in any thread."""
+
+
+class SliceController(Protocol):
+    """What is needed of ``driver.publishing.node_slices.NodeController``."""
+
+    def start(self) -> object:
+        """Begin to watch and to write."""
+
+    def wait_synced(self, timeout: float) -> bool:
+        """Wait for the first list of slices, for so many seconds; whether it is there."""
+        ...
+
+    def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
+        """Replace what is wanted; ``afresh``: try again to have stored what the server dropped before."""
+
+    def stored(self, pool: str) -> Layout:
+        """Names of devices by slice as they are in the API."""
+        ...
+
+    def free(self, pool: str) -> frozenset[str] | None:
+        """Names of devices that a slice in the API offers to new claims; None while that may change by our writes."""
+        ...
+
+    def status(self) -> tuple[PoolStatus, ...]:
+        """How every pool stands."""
+        ...
+
+    def watch_fault(self) -> str:
+        """Why slices cannot be listed or watched at the moment, empty where they can."""
+        ...
+
+    def get_stats(self) -> Stats:
+        """Writes that succeeded since the start."""
+        ...
+
+    def stop(self) -> None:
+        """End, and leave what is published."""
+
+
+@value
+class Publication(Value):
+    """How far publishing is, for people.
+
+    ``generation``: of the snapshot that ``desired`` (devices by slice) was made from, 0 before the first.
+    ``stored``: names of devices by slice in the API, as far as it is known. ``in_order``: what is stored is what is
+    desired. ``dropped``: feature gates without which something was not stored. ``error``: the last fault, empty once
+    all went well again. ``creates``, ``updates``, ``deletes``: writes since the start.
+    """
+
+    pool: str
+    generation: int = 0
+    desired: tuple[tuple[JsonObject, ...], ...] = ()
+    stored: Layout = ()
+    in_order: bool = False
+    dropped: tuple[str, ...] = ()
+    error: str = ""
+    creates: int = 0
+    updates: int = 0
+    deletes: int = 0
 
 
 class PublishingFaults:

@@ -23,12 +23,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from driver.devices.description import slice_device
 from driver.devices.view import OF_DOORS, DoorView, DraDevice
 from driver.names import Peer
-from driver.publishing.publication import DroppedTaints, PublishingFaults
+from driver.publishing.publication import DroppedTaints, ErrorHandler, Publication, PublishingFaults, SliceController
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, text_at
@@ -36,11 +36,10 @@ from node.clocks import chance
 from node.events import EventSink
 from node.files import FileError
 from node.rules import Door
-from node.values import Value, value
 
 if TYPE_CHECKING:
     # At run time they are imported in the thread: they bring the rules for objects with them.
-    from driver.slices.model import DriverResources, PoolStatus, Stats
+    from driver.slices.model import PoolStatus
     from driver.slices.options import SliceApi
 
 log = logging.getLogger("ostler.slices")
@@ -52,48 +51,6 @@ _LOOK = 1.0
 
 _TAINTS = "DRADeviceTaints"
 """The feature gate without which taints are dropped."""
-
-Layout = tuple[tuple[str, ...], ...]
-"""Names of devices by slice."""
-ErrorHandler = Callable[[Exception, str], None]
-"""Hears of a fault and in which work it arose, in any thread."""
-
-
-class SliceController(Protocol):
-    """What is needed of ``driver.publishing.node_slices.NodeController``."""
-
-    def start(self) -> object:
-        """Begin to watch and to write."""
-
-    def wait_synced(self, timeout: float) -> bool:
-        """Wait for the first list of slices, for so many seconds; whether it is there."""
-        ...
-
-    def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
-        """Replace what is wanted; ``afresh``: try again to have stored what the server dropped before."""
-
-    def stored(self, pool: str) -> Layout:
-        """Names of devices by slice as they are in the API."""
-        ...
-
-    def free(self, pool: str) -> frozenset[str] | None:
-        """Names of devices that a slice in the API offers to new claims; None while that may change by our writes."""
-        ...
-
-    def status(self) -> tuple[PoolStatus, ...]:
-        """How every pool stands."""
-        ...
-
-    def watch_fault(self) -> str:
-        """Why slices cannot be listed or watched at the moment, empty where they can."""
-        ...
-
-    def get_stats(self) -> Stats:
-        """Writes that succeeded since the start."""
-        ...
-
-    def stop(self) -> None:
-        """End, and leave what is published."""
 
 
 def controller_maker(
@@ -120,28 +77,6 @@ def controller_maker(
         return NodeController(api, driver_name, node_name, tell, random)
 
     return make
-
-
-@value
-class Publication(Value):
-    """How far publishing is, for people.
-
-    ``generation``: of the snapshot that ``desired`` (devices by slice) was made from, 0 before the first.
-    ``stored``: names of devices by slice in the API, as far as it is known. ``in_order``: what is stored is what is
-    desired. ``dropped``: feature gates without which something was not stored. ``error``: the last fault, empty once
-    all went well again. ``creates``, ``updates``, ``deletes``: writes since the start.
-    """
-
-    pool: str
-    generation: int = 0
-    desired: tuple[tuple[JsonObject, ...], ...] = ()
-    stored: Layout = ()
-    in_order: bool = False
-    dropped: tuple[str, ...] = ()
-    error: str = ""
-    creates: int = 0
-    updates: int = 0
-    deletes: int = 0
 
 
 class SlicePublisher:

@@ -1,19 +1,25 @@
-"""The second door as people see it: what is published, what is prepared. Plain values for the command line.
+"""The DRA door as people see it: what is published, beside what should be, and which claims hold devices.
 
-``ostler.admin.dra_views`` makes these values out of those of the door's parts.
+Messages of the agent's own service, built where the door's parts say what they know. Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Protocol
 
-from node.offer import Offer
-from node.values import Value, value
+from driver.claims.model import ClaimState
+from driver.claims.service import ClaimStatus
+from driver.door.registration import DoorStatus
+from driver.publishing.publication import Publication
+from kube.bodies import JsonObject, text_at
+from node.offer import Offer, Withheld
+from protos.agent.v1alpha1 import agent_pb2
 
 
-class DeviceState(StrEnum):
-    """A device of a pool, as the API server has it beside as it should be."""
+class PublishedState(StrEnum):
+    """``PoolDevice.state``: a device as the API server has it, beside what it should have."""
 
     PUBLISHED = "published"
     MISSING = "missing"
@@ -24,129 +30,123 @@ class DeviceState(StrEnum):
     """Not published, for the reason that is given."""
 
 
-@value
-class SliceDevice(Value):
-    """A device. ``slice``: number of the ResourceSlice that has it, the first is 0; None where none has.
-
-    ``taints`` as ``key=value:effect``. ``why``: why it is tainted or withheld.
-    """
-
-    name: str
-    state: DeviceState
-    slice: int | None = None
-    taints: tuple[str, ...] = ()
-    why: str = ""
-
-
-@value
-class PoolView(Value):
-    """One pool. ``slices``: how many ResourceSlices of it the API server has.
-
-    ``in_order``: it has what it should have, facts and order of devices included. ``dropped``: feature gates of the API
-    server without which something is not stored. ``problem``: why the last attempt to write failed.
-    """
-
-    name: str
-    slices: int = 0
-    devices: tuple[SliceDevice, ...] = ()
-    in_order: bool = False
-    dropped: tuple[str, ...] = ()
-    problem: str = ""
-
-    def count(self, state: DeviceState) -> int:
-        """How many devices are in that state."""
-        return sum(device.state is state for device in self.devices)
-
-
-@value
-class SlicesView(Value):
-    """All that this node publishes. ``created``, ``updated``, ``deleted``: writes since the start.
-
-    ``generation``: of the snapshot that it was made from, 0 before the first.
-    """
-
-    driver: str
-    pools: tuple[PoolView, ...] = ()
-    generation: int = 0
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
-
-
-@value
-class ClaimDevice(Value):
-    """A device of a claim. ``cdi_devices``: the names that the container runtime gets."""
-
-    requests: tuple[str, ...]
-    pool: str
-    device: str
-    cdi_devices: tuple[str, ...] = ()
-    share_id: str = ""
-
-
-class ClaimState(StrEnum):
-    """How far a claim's preparation is."""
-
-    PREPARED = "prepared"
-    STARTED = "started"
-    """Its devices are taken, and the kubelet was not answered."""
-    VOID = "void"
-    """Prepared before a reboot: its devices stay taken until the kubelet asks again or it is gone."""
-    REFUSED = "refused"
-    """It holds nothing: what was said to the kubelet is in ``stuck``."""
-
-
-@value
-class ClaimView(Value):
-    """A claim that holds devices of this node, or was refused them lately.
-
-    ``since``: Unix seconds at which its devices were taken or it was refused, 0 where not known. ``pods``: UIDs of
-    those that it was reserved for. ``stuck``: why the last attempt failed, empty when all is well.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    state: ClaimState
-    since: float = 0.0
-    pods: tuple[str, ...] = ()
-    devices: tuple[ClaimDevice, ...] = ()
-    stuck: str = ""
-
-
-@value
-class DraStatus(Value):
-    """The second door in one line.
-
-    ``registration``: a word of ``driver.door.registration.RegistrationState``. ``devices``: how many should be
-    published, ``published``: how many of them the API server has. ``claims``: how many hold devices. ``unpublished``:
-    why slices are not as they should be; ``problem``: that, or why the kubelet does not take the driver; empty when all
-    is well.
-    """
-
-    driver: str
-    registration: str
-    socket: str = ""
-    health_streams: int = 0
-    devices: int = 0
-    published: int = 0
-    claims: int = 0
-    problem: str = ""
-    unpublished: str = ""
-
-
 class DraView(Protocol):
-    """What the agent's own service asks of the second door."""
+    """What the agent's own service asks of the DRA door."""
 
     @property
     def offer(self) -> Offer:
         """What the door makes of the snapshot that is shown."""
         ...
 
-    def slices(self) -> SlicesView:
+    def slices(self) -> agent_pb2.ListSlicesResponse:
         """What is published, and what would be."""
         ...
 
-    def claims(self) -> tuple[ClaimView, ...]:
+    def claims(self) -> agent_pb2.ListClaimsResponse:
         """Every claim that holds devices or was refused lately, in a stable order."""
         ...
+
+
+def slices_message(
+    driver: str, publication: Publication, reasons: Mapping[str, str], withheld: Iterable[Withheld] = ()
+) -> agent_pb2.ListSlicesResponse:
+    """What is published. ``reasons``: why devices are tainted, by name. ``withheld``: what the door does not show."""
+    pool = agent_pb2.Pool(
+        name=publication.pool,
+        slices=len(publication.stored),
+        devices=[*_devices(publication, reasons), *(_device(PublishedState.WITHHELD, each) for each in withheld)],
+        in_order=publication.in_order,
+        dropped=publication.dropped,
+        problem=publication.error,
+    )
+    return agent_pb2.ListSlicesResponse(
+        driver=driver,
+        pools=[pool],
+        generation=publication.generation,
+        created=publication.creates,
+        updated=publication.updates,
+        deleted=publication.deletes,
+    )
+
+
+def claims_message(statuses: Iterable[ClaimStatus]) -> agent_pb2.ListClaimsResponse:
+    """Every claim, in the order given."""
+    message = agent_pb2.ListClaimsResponse()
+    for status in statuses:
+        claim = message.claims.add(
+            namespace=status.claim.namespace,
+            name=status.claim.name,
+            uid=status.claim.uid,
+            state=status.state.value,
+            since=status.since,
+            pods=status.users,
+            stuck=status.problem,
+        )
+        for device in status.devices:
+            claim.devices.add(
+                requests=device.requests,
+                pool=device.pool,
+                device=device.device,
+                cdi_devices=device.cdi_devices,
+                share_id=device.share_id,
+            )
+    return message
+
+
+def door_message(
+    door: DoorStatus, slices: agent_pb2.ListSlicesResponse, claims: agent_pb2.ListClaimsResponse
+) -> agent_pb2.DraStatus:
+    """The door in one line: what keeps the kubelet from it first, what keeps slices from being written second."""
+    published, missing = (devices_in(slices, state) for state in (PublishedState.PUBLISHED, PublishedState.MISSING))
+    return agent_pb2.DraStatus(
+        driver=slices.driver,
+        registration=door.state.value,
+        socket=str(door.socket or ""),
+        health_streams=door.health_streams,
+        devices=published + missing,
+        published=published,
+        claims=sum(claim.state != ClaimState.REFUSED for claim in claims.claims),
+        problem=door.detail or unpublished(slices),
+    )
+
+
+def devices_in(slices: agent_pb2.ListSlicesResponse, state: PublishedState) -> int:
+    """How many devices are in that state."""
+    return sum(device.state == state for pool in slices.pools for device in pool.devices)
+
+
+def unpublished(slices: agent_pb2.ListSlicesResponse) -> str:
+    """Why slices are not as they should be, empty for nothing."""
+    return "; ".join(pool.problem for pool in slices.pools if pool.problem)
+
+
+def _devices(publication: Publication, reasons: Mapping[str, str]) -> Iterator[agent_pb2.PoolDevice]:
+    """In the order that is wanted; what is only stored comes last."""
+    places = {name: number for number, names in enumerate(publication.stored) for name in names}
+    wanted: set[str] = set()
+    for group in publication.desired:
+        for device in group:
+            name = text_at(device, "name")
+            wanted.add(name)
+            state = PublishedState.PUBLISHED if name in places else PublishedState.MISSING
+            yield agent_pb2.PoolDevice(
+                name=name, state=state, slice=places.get(name), taints=_taints(device), why=reasons.get(name, "")
+            )
+    for name, number in places.items():
+        if name not in wanted:
+            yield agent_pb2.PoolDevice(name=name, state=PublishedState.SURPLUS, slice=number)
+
+
+def _device(state: PublishedState, each: Withheld) -> agent_pb2.PoolDevice:
+    return agent_pb2.PoolDevice(name=each.device.name, state=state, why=each.reason)
+
+
+def _taints(device: JsonObject) -> list[str]:
+    """As ``key=value:effect``."""
+    taints = device.get("taints")
+    return [_taint(taint) for taint in taints if isinstance(taint, dict)] if isinstance(taints, list) else []
+
+
+def _taint(taint: JsonObject) -> str:
+    value = text_at(taint, "value")
+    return f"{text_at(taint, 'key')}{'=' if value else ''}{value}:{text_at(taint, 'effect')}"

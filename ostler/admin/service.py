@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import grpc
 import grpc.aio
@@ -22,13 +22,16 @@ from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors
 from node.sockets import SocketError, make_private_directory
 from ostler.admin.device_calls import DeviceCalls, DeviceViews, refuse
-from ostler.admin.dra import DraStatus, DraView
 from ostler.admin.health_messages import health_status_message
 from ostler.admin.holds_messages import holds_status_message
 from ostler.admin.status import AgentStatus
 from ostler.agent.eventlog import EventLog
 from ostler.errors import DriverNotFree, ReloadFailed, ResumeFailed
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
+
+if TYPE_CHECKING:
+    # At run time only a node with a DRA door loads it.
+    from ostler.admin.dra import DraView
 
 log = logging.getLogger("ostler.agent")
 
@@ -140,17 +143,13 @@ class AgentServicer(DeviceCalls):
         self, request: agent_pb2.ListSlicesRequest, context: Context
     ) -> agent_pb2.ListSlicesResponse:
         """What is published; FAILED_PRECONDITION without the second door."""
-        from ostler.admin.dra_messages import slices_message
-
-        return slices_message((await self._second_door(context)).slices())
+        return (await self._second_door(context)).slices()
 
     async def ListClaims(  # noqa: N802
         self, request: agent_pb2.ListClaimsRequest, context: Context
     ) -> agent_pb2.ListClaimsResponse:
         """What is prepared; FAILED_PRECONDITION without the second door."""
-        from ostler.admin.dra_messages import claims_message
-
-        return claims_message((await self._second_door(context)).claims())
+        return (await self._second_door(context)).claims()
 
     async def _second_door(self, context: Context) -> DraView:
         return self._view.dra() or await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, NO_DRA)
@@ -222,25 +221,12 @@ def status_message(status: AgentStatus) -> agent_pb2.GetStatusResponse:
             detail=resource.problem or registration.detail,
         )
     if status.dra is not None:
-        message.dra.CopyFrom(_dra_message(status.dra))
+        message.dra.CopyFrom(status.dra)
     if status.holds is not None:
         message.holds.CopyFrom(holds_status_message(status.holds))
     if status.health is not None:
         message.health.CopyFrom(health_status_message(status.health))
     return message
-
-
-def _dra_message(dra: DraStatus) -> agent_pb2.DraStatus:
-    return agent_pb2.DraStatus(
-        driver=dra.driver,
-        registration=dra.registration,
-        socket=dra.socket,
-        health_streams=dra.health_streams,
-        devices=dra.devices,
-        published=dra.published,
-        claims=dra.claims,
-        problem=dra.problem,
-    )
 
 
 def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -> agent_pb2.ListDevicesResponse:  # noqa: B008 - frozen

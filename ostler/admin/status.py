@@ -12,9 +12,9 @@ from node.values import Value, replace, value
 from plugin.door import ResourceStatus
 
 if TYPE_CHECKING:
-    from ostler.admin.dra import DraStatus
     from ostler.admin.health import HealthReport
     from ostler.admin.holds import HoldsStatus
+    from protos.agent.v1alpha1 import agent_pb2
 
 NETWORK = "network"
 """Name of the source of network interfaces."""
@@ -39,7 +39,7 @@ class AgentStatus(Value):
     resources: tuple[ResourceStatus, ...]
     events: tuple[Event, ...]
     quiesced: bool = False
-    dra: DraStatus | None = None
+    dra: agent_pb2.DraStatus | None = None
     holds: HoldsStatus | None = None
     health: HealthReport | None = None
 

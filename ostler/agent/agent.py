@@ -48,7 +48,6 @@ from ostler.errors import ReloadFailed
 from ostler.metrics.counters import AgentMetrics
 
 if TYPE_CHECKING:
-    from ostler.admin.dra import DraStatus
     from ostler.admin.health_view import KeeperView
     from ostler.admin.holds_desk import HoldsDesk
     from ostler.admin.probes import Probes
@@ -185,28 +184,28 @@ class Agent:
             self._doors.waiting_for(),
         )
         second = self._doors.second
-        dra = None if second is None else second.summary()
         return AgentStatus(
             version=__version__,
             node_name=self._settings.node_name,
             pid=os.getpid(),
             role=role,
             ready=ready,
-            reasons=(*reasons, *self._hindrances(dra)),
+            reasons=(*reasons, *self._hindrances()),
             generation=snapshot.generation,
             sources=sources,
             resources=self._doors.resources(),
             events=self._events.recent,
             quiesced=self._quiescence.begun,
-            dra=dra,
+            dra=None if second is None else second.summary(),
             holds=self._doors.holds_status(),
             health=self._health.report(),
         )
 
-    def _hindrances(self, dra: DraStatus | None) -> tuple[str, ...]:
+    def _hindrances(self) -> tuple[str, ...]:
         """What else is amiss: worth knowing, and no reason against readiness, since devices are served."""
         events = () if self.node_events is None else self.node_events.reasons()
-        slices = (f"devices are not published through DRA: {dra.unpublished}",) if dra and dra.unpublished else ()
+        unpublished = "" if self._doors.second is None else self._doors.second.unpublished()
+        slices = (f"devices are not published through DRA: {unpublished}",) if unpublished else ()
         unkept = (f"a restart would forget how devices are: {self._health.unkept}",) if self._health.unkept else ()
         allocatable = () if self._node_status is None else self._node_status.reasons()
         return (*slices, *events, *allocatable, *unkept)

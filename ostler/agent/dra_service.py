@@ -42,13 +42,13 @@ from node.offer import Cause, Offer
 from node.opening import boot_id
 from node.rules import Door, Doors, Rule
 from node.values import replace
-from ostler.admin.dra import ClaimView, DraStatus, SlicesView
-from ostler.admin.dra_views import claim_views, door_summary, slices_view
+from ostler.admin.dra import claims_message, door_message, slices_message, unpublished
 from ostler.agent.claims_api import CALLS, NodeCheck, api_maker, node_check
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads
 from ostler.config.settings import Settings
 from ostler.metrics.dra import DraFigures, DraMetrics
+from protos.agent.v1alpha1 import agent_pb2
 
 log = logging.getLogger("ostler.dra")
 
@@ -298,23 +298,27 @@ class DraService:
         """How the registration stands."""
         return self._door.status()
 
-    def summary(self) -> DraStatus:
+    def summary(self) -> agent_pb2.DraStatus:
         """How the door is, in one line."""
-        return door_summary(self._door.status(), self.slices(), self.claims())
+        return door_message(self._door.status(), self.slices(), self.claims())
+
+    def unpublished(self) -> str:
+        """Why slices are not as they should be, empty for nothing."""
+        return unpublished(self.slices())
 
     def waiting_for(self) -> tuple[str, ...]:
         """Why the door is not ready."""
         return self._door.waiting_for()
 
-    def slices(self) -> SlicesView:
+    def slices(self) -> agent_pb2.ListSlicesResponse:
         """What is published, and what would be."""
         reasons = {offered.device.name: offered.reason for offered in self._view.devices if offered.reason}
         withheld = [each for each in self.offer.withheld if each.cause not in _NOT_ITS_OWN]
-        return slices_view(self._settings.dra.driver_name, self._slices.publication(), reasons, withheld)
+        return slices_message(self._settings.dra.driver_name, self._slices.publication(), reasons, withheld)
 
-    def claims(self) -> tuple[ClaimView, ...]:
-        """Every claim with a record."""
-        return claim_views(self._claims.statuses())
+    def claims(self) -> agent_pb2.ListClaimsResponse:
+        """Every claim that holds devices or was refused lately."""
+        return claims_message(self._claims.statuses())
 
     def figures(self) -> DraFigures:
         """For metrics."""

@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from driver.claims.model import ClaimState
 from driver.door.registration import RegistrationState
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
-from ostler.admin.dra import ClaimState, ClaimView, DeviceState, SlicesView
+from ostler.admin.dra import PublishedState, devices_in
+from protos.agent.v1alpha1 import agent_pb2
 
 PREPARATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 """Upper bounds in seconds: from three writes to the disk to the deadline that the kubelet sets."""
@@ -141,8 +143,8 @@ class DraFigures:
 
     metrics: DraMetrics
     registration: str
-    slices: SlicesView
-    claims: tuple[ClaimView, ...]
+    slices: agent_pb2.ListSlicesResponse
+    claims: agent_pb2.ListClaimsResponse
 
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
@@ -158,16 +160,16 @@ class DraFigures:
             "ostler_dra_claims",
             "Claims that hold devices of this node (prepared, started, void since a reboot), and those refused lately.",
             ("state",),
-            [((state.value,), sum(claim.state is state for claim in self.claims)) for state in ClaimState],
+            [((state.value,), sum(claim.state == state for claim in self.claims.claims)) for state in ClaimState],
         )
 
 
-def _published(view: SlicesView) -> Iterator[Metric]:
+def _published(view: agent_pb2.ListSlicesResponse) -> Iterator[Metric]:
     yield Gauge(
         "ostler_dra_devices",
         "Devices of the second door, by what the API server has of them beside what it should have.",
         ("state",),
-        [((state.value,), sum(pool.count(state) for pool in view.pools)) for state in DeviceState],
+        [((state.value,), devices_in(view, state)) for state in PublishedState],
     )
     yield Gauge(
         "ostler_dra_tainted_devices",

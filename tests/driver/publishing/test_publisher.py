@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from driver.devices.view import DoorView, DraDevice
-from driver.publishing.publication import PATIENCE, PublishingFaults
-from driver.publishing.publisher import ErrorHandler, SliceController, SlicePublisher
+from driver.publishing.publication import PATIENCE, ErrorHandler, PublishingFaults, SliceController
+from driver.publishing.publisher import SlicePublisher
 from kube.errors import ConfigurationError, RequestError
 from node.events import EventType
 from node.rules import Doors, Rule

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from node.inventory.model import Snapshot
 from node.offer import Offer
-from ostler.admin.dra import ClaimView, DraView, SlicesView
+from ostler.admin.dra import DraView
 from ostler.admin.health import HealthView
 from ostler.admin.holds import HoldsView
 from ostler.admin.service import admin_endpoint
 from ostler.admin.status import AgentStatus
+from protos.agent.v1alpha1.agent_pb2 import ListClaimsResponse, ListSlicesResponse
 
 _served = count()
 
@@ -21,18 +22,18 @@ _served = count()
 class Door:
     """Answers with the values it was given."""
 
-    def __init__(self, slices: SlicesView | None = None, claims: tuple[ClaimView, ...] = ()) -> None:
-        self._slices = slices or SlicesView("ostler.dev")
-        self._claims = claims
+    def __init__(self, slices: ListSlicesResponse | None = None, claims: ListClaimsResponse | None = None) -> None:
+        self._slices = slices or ListSlicesResponse(driver="ostler.dev")
+        self._claims = claims or ListClaimsResponse()
 
     @property
     def offer(self) -> Offer:
         return Offer()
 
-    def slices(self) -> SlicesView:
+    def slices(self) -> ListSlicesResponse:
         return self._slices
 
-    def claims(self) -> tuple[ClaimView, ...]:
+    def claims(self) -> ListClaimsResponse:
         return self._claims
 
 

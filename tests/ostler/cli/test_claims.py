@@ -5,42 +5,39 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from driver.claims.model import ClaimReference, PreparedDevice
-from driver.claims.status import ClaimStatus
-from ostler.admin.dra import ClaimDevice, ClaimState, ClaimView
-from ostler.admin.dra_views import claim_views
+from driver.claims.model import ClaimReference, ClaimState, PreparedDevice
+from driver.claims.service import ClaimStatus
+from ostler.admin.dra import claims_message
 from ostler.cli.main import main
+from protos.agent.v1alpha1.agent_pb2 import Claim, ClaimDevice, ListClaimsResponse
 from tests.ostler.cli.second_door import Door, serving
 
-CLAIMS = (
-    ClaimView(
-        "default",
-        "train-gpus-x7k2p",
-        "1f0c",
+GIVEN = (
+    ClaimStatus(
+        ClaimReference("default", "train-gpus-x7k2p", "1f0c"),
         ClaimState.PREPARED,
-        1_700_000_000.0,
-        ("pod-a", "pod-b"),
         (
-            ClaimDevice(("gpus",), "worker-1", "gpu-0", ("ostler.dev/claim=1f0c-gpu-0",)),
-            ClaimDevice(("gpus",), "worker-1", "gpu-1", ("ostler.dev/claim=1f0c-gpu-1", "nvidia.com/gpu=1")),
+            PreparedDevice(("gpus",), "worker-1", "gpu-0", ("ostler.dev/claim=1f0c-gpu-0",)),
+            PreparedDevice(("gpus",), "worker-1", "gpu-1", ("ostler.dev/claim=1f0c-gpu-1", "nvidia.com/gpu=1")),
         ),
+        ("pod-a", "pod-b"),
+        1_700_000_000.0,
     ),
-    ClaimView(
-        "team",
-        "watch",
-        "2e9d",
+    ClaimStatus(
+        ClaimReference("team", "watch", "2e9d"),
         ClaimState.STARTED,
-        devices=(ClaimDevice(("all",), "worker-1", "gpu-0", share_id="s1"),),
-        stuck="gpu-0 is still held by default/train-gpus-x7k2p",
+        (PreparedDevice(("all",), "worker-1", "gpu-0", (), "s1"),),
+        problem="gpu-0 is still held by default/train-gpus-x7k2p",
     ),
 )
 
 
-async def claims(folder: Path, *words: str, known: tuple[ClaimView, ...] = CLAIMS) -> int:
-    async with serving(folder, Door(claims=known)) as socket:
+async def claims(folder: Path, *words: str, known: tuple[ClaimStatus, ...] = GIVEN) -> int:
+    async with serving(folder, Door(claims=claims_message(known))) as socket:
         return await asyncio.to_thread(main, ["claims", "--socket", socket, *words])
 
 
@@ -88,18 +85,20 @@ async def test_a_node_without_claims_says_so(short_dir: Path, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out) == {"claims": []}
 
 
-def test_views_say_what_the_claims_statuses_say() -> None:
+def test_messages_say_what_the_claims_statuses_say() -> None:
     reference = ClaimReference("default", "a", "u")
     given = PreparedDevice(("r",), "p", "gpu-0", ("c=1",), "s")
     statuses = [
-        ClaimStatus(reference, "prepared", (given,), ("pod",), 5.0),
-        ClaimStatus(reference, "void"),
-        ClaimStatus(reference, "refused", since=6.0, problem="no"),
+        ClaimStatus(reference, ClaimState.PREPARED, (given,), ("pod",), 5.0),
+        ClaimStatus(reference, ClaimState.VOID),
+        ClaimStatus(reference, ClaimState.REFUSED, since=6.0, problem="no"),
     ]
-    assert claim_views(statuses) == (
-        ClaimView(
-            "default", "a", "u", ClaimState.PREPARED, 5.0, ("pod",), (ClaimDevice(("r",), "p", "gpu-0", ("c=1",), "s"),)
-        ),
-        ClaimView("default", "a", "u", ClaimState.VOID),
-        ClaimView("default", "a", "u", ClaimState.REFUSED, 6.0, stuck="no"),
+    names: dict[str, Any] = {"namespace": "default", "name": "a", "uid": "u"}
+    device = ClaimDevice(requests=["r"], pool="p", device="gpu-0", cdi_devices=["c=1"], share_id="s")
+    assert claims_message(statuses) == ListClaimsResponse(
+        claims=[
+            Claim(**names, state="prepared", since=5.0, pods=["pod"], devices=[device]),
+            Claim(**names, state="void"),
+            Claim(**names, state="refused", since=6.0, stuck="no"),
+        ]
     )

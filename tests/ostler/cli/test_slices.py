@@ -9,36 +9,38 @@ from pathlib import Path
 
 import pytest
 
-from driver.publishing.publisher import Publication
+from driver.publishing.publication import Publication
 from kube.bodies import JsonObject
 from node.inventory.model import Device, DeviceKind
 from node.offer import Withheld
-from ostler.admin.dra import DeviceState, PoolView, SliceDevice, SlicesView
-from ostler.admin.dra_views import slices_view
+from ostler.admin.dra import slices_message
 from ostler.cli.main import main
+from protos.agent.v1alpha1.agent_pb2 import ListSlicesResponse, Pool, PoolDevice
 from tests.ostler.cli.second_door import Door, serving
 
 TAINT = "ostler.dev/link-down:NoSchedule"
-POOL = PoolView(
-    "worker-1",
+DEVICES = (
+    PoolDevice(name="gpu-0", state="published", slice=0),
+    PoolDevice(name="nic-0", state="published", slice=1, taints=[TAINT], why="its link is down"),
+    PoolDevice(name="gpu-1", state="missing"),
+    PoolDevice(name="gpu-2", state="withheld", why="the node itself uses it"),
+)
+POOL = Pool(
+    name="worker-1",
     slices=2,
-    devices=(
-        SliceDevice("gpu-0", DeviceState.PUBLISHED, 0),
-        SliceDevice("nic-0", DeviceState.PUBLISHED, 1, (TAINT,), "its link is down"),
-        SliceDevice("gpu-1", DeviceState.MISSING),
-        SliceDevice("gpu-2", DeviceState.WITHHELD, why="the node itself uses it"),
-    ),
-    dropped=("DRADeviceTaints",),
+    devices=DEVICES,
+    dropped=["DRADeviceTaints"],
     problem="the API server refuses the slice: spec.devices[1].name: Required value",
 )
-VIEW = SlicesView("ostler.dev", (POOL,), generation=7, created=2, updated=1)
+VIEW = ListSlicesResponse(driver="ostler.dev", pools=[POOL], generation=7, created=2, updated=1)
 
 
-def settled(*devices: SliceDevice) -> SlicesView:
-    return SlicesView("ostler.dev", (PoolView("a", 1, devices, in_order=True),), generation=1)
+def published(*devices: PoolDevice, in_order: bool = True) -> ListSlicesResponse:
+    pool = Pool(name="a", slices=1, devices=devices, in_order=in_order)
+    return ListSlicesResponse(driver="ostler.dev", pools=[pool], generation=1)
 
 
-async def slices(folder: Path, view: SlicesView, *words: str) -> int:
+async def slices(folder: Path, view: ListSlicesResponse, *words: str) -> int:
     async with serving(folder, Door(view)) as socket:
         return await asyncio.to_thread(main, ["slices", "--socket", socket, *words])
 
@@ -67,7 +69,7 @@ async def test_only_what_is_different_is_listed_on_demand(short_dir: Path, capsy
 
 
 async def test_a_pool_that_is_as_it_should_be_says_so(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await slices(short_dir, settled(POOL.devices[0])) == 0
+    assert await slices(short_dir, published(DEVICES[0])) == 0
     assert _lines(capsys)[2] == "pool a, 1 slice, 1 published, in order"
 
 
@@ -75,15 +77,15 @@ async def test_a_pool_that_is_as_it_should_be_says_so(short_dir: Path, capsys: p
     ("view", "code"),
     [
         (VIEW, 1),
-        (SlicesView("ostler.dev"), 1),
-        (SlicesView("ostler.dev", (PoolView("a", 1, POOL.devices[:2]),), generation=1), 1),
-        (settled(SliceDevice("x", DeviceState.SURPLUS, 0)), 1),
-        (settled(*POOL.devices[:2]), 0),
-        (settled(*POOL.devices[3:]), 0),
+        (ListSlicesResponse(driver="ostler.dev"), 1),
+        (published(*DEVICES[:2], in_order=False), 1),
+        (published(PoolDevice(name="x", state="surplus", slice=0)), 1),
+        (published(*DEVICES[:2]), 0),
+        (published(*DEVICES[3:]), 0),
     ],
 )
 async def test_check_fails_while_there_is_a_difference_or_a_problem(
-    short_dir: Path, view: SlicesView, code: int
+    short_dir: Path, view: ListSlicesResponse, code: int
 ) -> None:
     assert await slices(short_dir, view, "--check") == code
 
@@ -100,7 +102,8 @@ async def test_slices_are_data_for_programs(short_dir: Path, capsys: pytest.Capt
 async def test_before_the_first_publication_the_command_says_so(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await slices(short_dir, SlicesView("ostler.dev", (PoolView("a", problem="no answer\x1b[31m"),)))
+    pool = Pool(name="a", problem="no answer\x1b[31m")
+    await slices(short_dir, ListSlicesResponse(driver="ostler.dev", pools=[pool]))
     assert _lines(capsys)[1:] == [
         "  nothing was handed over for publishing yet",
         "",
@@ -133,29 +136,23 @@ def test_devices_are_in_the_order_that_is_wanted_and_surplus_ones_last() -> None
         deletes=3,
     )
     gpu = Device("gpu-9", DeviceKind.GPU, "nvidia")
-    assert slices_view("d", publication, {"b": "w", "new": "x"}, [Withheld(gpu, "no rule selects it")]) == SlicesView(
-        "d",
-        (
-            PoolView(
-                "worker-1",
-                2,
-                (
-                    SliceDevice(
-                        "b", DeviceState.PUBLISHED, 0, ("ostler.dev/health=unhealthy:NoSchedule", "k:None"), "w"
-                    ),
-                    SliceDevice("new", DeviceState.MISSING, None, (), "x"),
-                    SliceDevice("a", DeviceState.PUBLISHED, 0),
-                    SliceDevice("old", DeviceState.SURPLUS, 1),
-                    SliceDevice("gpu-9", DeviceState.WITHHELD, why="no rule selects it"),
-                ),
-                dropped=("X",),
-                problem="e",
-            ),
-        ),
-        3,
-        1,
-        2,
-        3,
+    taints = ["ostler.dev/health=unhealthy:NoSchedule", "k:None"]
+    pool = Pool(
+        name="worker-1",
+        slices=2,
+        devices=[
+            PoolDevice(name="b", state="published", slice=0, taints=taints, why="w"),
+            PoolDevice(name="new", state="missing", why="x"),
+            PoolDevice(name="a", state="published", slice=0),
+            PoolDevice(name="old", state="surplus", slice=1),
+            PoolDevice(name="gpu-9", state="withheld", why="no rule selects it"),
+        ],
+        dropped=["X"],
+        problem="e",
+    )
+    withheld = [Withheld(gpu, "no rule selects it")]
+    assert slices_message("d", publication, {"b": "w", "new": "x"}, withheld) == ListSlicesResponse(
+        driver="d", pools=[pool], generation=3, created=1, updated=2, deleted=3
     )
 
 

@@ -9,30 +9,23 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from driver.claims.model import ClaimState
 from driver.door.registration import DoorStatus, RegistrationState
-from ostler.admin.dra import ClaimState, ClaimView, DeviceState, DraStatus, PoolView, SliceDevice, SlicesView
-from ostler.admin.dra_views import door_summary
+from ostler.admin.dra import door_message, unpublished
+from protos.agent.v1alpha1.agent_pb2 import Claim, DraStatus, ListClaimsResponse, ListSlicesResponse, Pool, PoolDevice
 from sandbox.nodes import path
 from tests.ostler.agent.claimed_node import CLAIMED, ClaimedNode
 from tests.waiting import eventually
 
-SLICES = SlicesView(
-    "ostler.dev",
-    (
-        PoolView(
-            "worker-1",
-            1,
-            (
-                SliceDevice("gpu-0", DeviceState.PUBLISHED, 0),
-                SliceDevice("gpu-1", DeviceState.MISSING),
-                SliceDevice("gpu-2", DeviceState.SURPLUS, 0),
-                SliceDevice("gpu-3", DeviceState.WITHHELD, why="it is in MIG mode"),
-            ),
-            problem="the API server does not answer",
-        ),
-    ),
+STATES = {"gpu-0": "published", "gpu-1": "missing", "gpu-2": "surplus", "gpu-3": "withheld"}
+POOL = Pool(
+    name="worker-1",
+    slices=1,
+    devices=[PoolDevice(name=name, state=state) for name, state in STATES.items()],
+    problem="the API server does not answer",
 )
-CLAIMS = tuple(ClaimView("default", state.value, state.value, state) for state in ClaimState)
+SLICES = ListSlicesResponse(driver="ostler.dev", pools=[POOL])
+CLAIMS = ListClaimsResponse(claims=[Claim(name=state, uid=state, state=state) for state in ClaimState])
 
 
 @pytest.fixture
@@ -139,19 +132,18 @@ async def test_tainted_and_withheld_devices_have_their_reason_among_the_slices()
 
 def test_summary_counts_what_is_published_of_what_should_be_and_claims_that_hold_devices() -> None:
     registered = DoorStatus(RegistrationState.REGISTERED, health_streams=2)
-    assert door_summary(registered, SLICES, CLAIMS) == DraStatus(
-        "ostler.dev",
-        "registered",
+    assert door_message(registered, SLICES, CLAIMS) == DraStatus(
+        driver="ostler.dev",
+        registration="registered",
         health_streams=2,
         devices=2,
         published=1,
         claims=3,
         problem="the API server does not answer",
-        unpublished="the API server does not answer",
     )
+    assert unpublished(SLICES) == "the API server does not answer"
 
 
 def test_what_keeps_the_kubelet_away_is_said_before_what_keeps_slices_from_being_written() -> None:
     refused = DoorStatus(RegistrationState.FAILED, detail="the version is not supported")
-    found = door_summary(refused, SLICES, ())
-    assert (found.problem, found.unpublished) == ("the version is not supported", "the API server does not answer")
+    assert door_message(refused, SLICES, ListClaimsResponse()).problem == "the version is not supported"

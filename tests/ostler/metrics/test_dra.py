@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from driver.claims.interfaces import ClaimObserver
 from driver.door.registration import DraDoorObserver
-from ostler.admin.dra import ClaimState, ClaimView, DeviceState, PoolView, SliceDevice, SlicesView
 from ostler.metrics.dra import DraFigures, DraMetrics
+from protos.agent.v1alpha1.agent_pb2 import Claim, ListClaimsResponse, ListSlicesResponse, Pool, PoolDevice
 from tests.ostler.metrics import scraping
 
-TAINTED = SliceDevice("nic-0", DeviceState.MISSING, None, ("ostler.dev/link_down=:NoSchedule",))
-POOL = PoolView("worker-1", 2, (SliceDevice("gpu-0", DeviceState.PUBLISHED, 0), TAINTED), in_order=True)
+TAINTED = PoolDevice(name="nic-0", state="missing", taints=["ostler.dev/link_down=:NoSchedule"])
+POOL = Pool(name="worker-1", slices=2, devices=[PoolDevice(name="gpu-0", state="published"), TAINTED], in_order=True)
+NOTHING = ListSlicesResponse()
 
 
 def numbers(
-    counts: DraMetrics, view: SlicesView, *claims: ClaimView, state: str = "registered"
+    counts: DraMetrics, view: ListSlicesResponse, *claims: Claim, state: str = "registered"
 ) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    return scraping.numbers(DraFigures(counts, state, view, claims).collect())
+    return scraping.numbers(DraFigures(counts, state, view, ListClaimsResponse(claims=claims)).collect())
 
 
 def test_devices_count_by_state_and_tainted_ones_besides() -> None:
-    found = numbers(DraMetrics(), SlicesView("d", (POOL, POOL), created=3, updated=2))
+    found = numbers(DraMetrics(), ListSlicesResponse(pools=[POOL, POOL], created=3, updated=2))
     states = ("published", "missing", "surplus", "withheld")
     assert [found["ostler_dra_devices", state] for state in states] == [2, 2, 0, 0]
     assert (found["ostler_dra_tainted_devices",], found["ostler_dra_slices",]) == (2, 4)
@@ -29,13 +30,13 @@ def test_devices_count_by_state_and_tainted_ones_besides() -> None:
 
 
 def test_one_pool_that_cannot_be_written_is_a_failure() -> None:
-    found = numbers(DraMetrics(), SlicesView("d", (POOL, PoolView("b", problem="y"))))
+    found = numbers(DraMetrics(), ListSlicesResponse(pools=[POOL, Pool(name="b", problem="y")]))
     assert (found["ostler_dra_publishing_failing",], found["ostler_dra_slices_in_order",]) == (1, 0)
-    assert numbers(DraMetrics(), SlicesView("d", (POOL,)))["ostler_dra_slices_in_order",] == 1
+    assert numbers(DraMetrics(), ListSlicesResponse(pools=[POOL]))["ostler_dra_slices_in_order",] == 1
 
 
 def test_every_outcome_and_state_is_there_from_the_start() -> None:
-    found = numbers(DraMetrics(), SlicesView("d"), state="waiting")
+    found = numbers(DraMetrics(), NOTHING, state="waiting")
     for name in ("ostler_dra_claim_preparations_total", "ostler_dra_claim_releases_total"):
         assert [found[name, outcome] for outcome in ("ok", "refused", "unavailable")] == [0, 0, 0]
     assert [found["ostler_dra_claims", state] for state in ("prepared", "started", "void", "refused")] == [0] * 4
@@ -58,7 +59,7 @@ def test_what_observers_are_told_is_counted() -> None:
     claims.unprepared("ok", 0.1)
     claims.collected(2)
     claims.damaged()
-    found = numbers(counts, SlicesView("d"), ClaimView("a", "b", "1", ClaimState.STARTED))
+    found = numbers(counts, NOTHING, Claim(state="started"))
     assert found["ostler_dra_calls_total", "NodePrepareResources", "v1beta1", "OK"] == 1
     assert found["ostler_dra_call_claims_total", "NodePrepareResources", "served"] == 2
     assert found["ostler_dra_call_claims_total", "NodePrepareResources", "failed"] == 1
