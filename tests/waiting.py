@@ -1,10 +1,11 @@
-"""Waiting for a condition instead of sleeping."""
+"""Waiting for a condition instead of sleeping, and work beside a test that ends with it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
@@ -40,3 +41,15 @@ def until(condition: Callable[[], T], what: str = "", within: float = 120.0) -> 
             raise AssertionError(f"not within {within} s: {what or condition}; last value {value!r}")
         time.sleep(0.005)
     return value
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Work until the end of the block, which fails with what the work failed with."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -22,7 +22,7 @@ from scheduling.allocator.pools import SliceIndex
 from scheduling.api.validation.storing import as_stored
 from tests.deploy.chart.rendering import Document, of_kind, render
 from tests.driver.devices.recorded import snapshot
-from tests.recorded_cases import files_in
+from tests.making.recorded_cases import files_in
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "dra"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.judge.answers import Judge
 from tests.judge.comparison import allocation_differences, cel_differences, cel_expected, expected
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 ALLOCATIONS = sorted(file.stem for file in files_in(VECTORS / "allocator", "*.jsonl") if file.stem != "slow")

@@ -34,14 +34,14 @@ from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent as SilentPlugin
 from plugin.servicer import renderer
-from tests.events import Told
+from tests.making.events import RecordedEvents
+from tests.making.virtual_time import VirtualLoop
 from tests.model import hardware
 from tests.model.api import Api
 from tests.model.cluster import Cluster
 from tests.model.kubelet import Kubelet
 from tests.model.objects import POOL, Pod
 from tests.model.slices import PublishedSlices
-from tests.virtual_time import VirtualLoop
 
 
 class Agent:
@@ -61,7 +61,7 @@ class Agent:
         self.loop = loop
         self.kubelet = kubelet
         self.alive = True
-        self.events = Told()
+        self.events = RecordedEvents()
         self._shown = shown
         self._served: set[str] = set()
         folders = KubeletSettings(root / "kubelet/device-plugins", root / "kubelet/plugins_registry")

@@ -10,9 +10,9 @@ from kube.bodies import JsonObject
 from kube.collection import Listing
 from kube.errors import Unreachable
 from kube.json_stream import WHOLE, Fields
+from tests.making.virtual_time import VirtualLoop
 from tests.model.cluster import Cluster
 from tests.model.objects import NAMESPACE, Pod
-from tests.virtual_time import VirtualLoop
 
 
 class Api:

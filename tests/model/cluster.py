@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kube.bodies import JsonObject
+from tests.making.virtual_time import VirtualLoop
 from tests.model import hardware
 from tests.model.objects import Allocated, Ask, Claim, Phase, Pod
-from tests.virtual_time import VirtualLoop
 
 
 @dataclass

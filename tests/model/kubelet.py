@@ -14,11 +14,11 @@ from typing import Any
 
 from node.ledger.reader import Holding, Reading
 from protos.deviceplugin.v1beta1 import api_pb2
+from tests.making.virtual_time import VirtualLoop
 from tests.model.calls import CallFailed, Context, answered
 from tests.model.claim_manager import RETRY, SLOWEST, ClaimManager, Plugin
 from tests.model.cluster import Cluster
 from tests.model.objects import NAMESPACE, Ask, Phase, Pod
-from tests.virtual_time import VirtualLoop
 
 Key = tuple[str, int, str]
 """Pod UID, number of the container, resource."""

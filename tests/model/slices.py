@@ -12,8 +12,8 @@ from driver.devices.view import DoorView, DraDevice, taints
 from driver.publishing.shown import ShownDevices
 from kube.bodies import text_at
 from node.rules import Door
+from tests.making.virtual_time import VirtualLoop
 from tests.model.cluster import Cluster, Slice
-from tests.virtual_time import VirtualLoop
 
 
 class PublishedSlices:

@@ -9,6 +9,7 @@ from node.ledger.ledger import HoldState
 from node.ledger.processes import Process
 from node.offer import Cause
 from node.rules import Door, Doors, rule_for
+from tests.making.virtual_time import VirtualLoop
 from tests.model import hardware
 from tests.model.agent import Agent
 from tests.model.cluster import Cluster, Lags
@@ -16,7 +17,6 @@ from tests.model.kubelet import Kubelet
 from tests.model.objects import Pod
 from tests.model.slices import effects
 from tests.model.truth import Holder, conflicts, holders
-from tests.virtual_time import VirtualLoop
 
 TOLD = 30.0
 """Seconds after which our process must not believe in a pod that has ended."""

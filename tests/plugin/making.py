@@ -17,8 +17,8 @@ from plugin.kubelet import KubeletFolders, Pace, RegistrationPath
 from plugin.observer import Observer, Silent
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2
-from tests.background import background
-from tests.events import Told
+from tests.making.events import RecordedEvents
+from tests.waiting import background
 
 BOTH = (RegistrationPath.REGISTRY, RegistrationPath.REGISTER)
 QUICK = Pace(soon=0.1, again=0.1, sure=0.2, every=1.0, alive=0.05)
@@ -48,7 +48,7 @@ def folders(root: Path, paths: tuple[RegistrationPath, ...] = BOTH, patience: fl
 
 def door(
     root: Path,
-    told: Told | None = None,
+    told: RecordedEvents | None = None,
     *,
     paths: tuple[RegistrationPath, ...] = BOTH,
     observer: Observer | None = None,
@@ -61,7 +61,7 @@ def door(
     return PluginDoor(
         folders(root, paths, patience),
         lambda _: answer,
-        events=told or Told(),
+        events=told or RecordedEvents(),
         observer=observer or Silent(),
         clock=time.monotonic,
         random=random.Random(0).random,

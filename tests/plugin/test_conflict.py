@@ -20,7 +20,7 @@ from plugin.observer import Silent
 from plugin.slot_ownership import Loss
 from sandbox.kubelet.events import ListReceived, PluginDeregistered
 from sandbox.kubelet.kubelet import Kubelet
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.plugin.foreigners import GPU, Foreign, in_registry, person, registering
 from tests.plugin.making import door, folders, offer_of, offered, running, socket_of, state
 from tests.waiting import eventually
@@ -70,7 +70,7 @@ async def persistent(served: PluginDoor) -> None:
 async def test_a_plugin_that_takes_the_resource_is_named_and_the_resource_ours_again_when_it_is_gone(
     short_dir: Path, kubelet: Kubelet, paths: tuple[RegistrationPath, ...], way: type
 ) -> None:
-    told, counters = Told(), PluginMetrics()
+    told, counters = RecordedEvents(), PluginMetrics()
     served = door(short_dir, told, paths=paths, observer=counters)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
@@ -111,7 +111,7 @@ async def test_the_other_plugins_devices_do_not_flap_while_it_lives(
 async def test_a_plugin_that_was_there_first_and_stays_is_left_alone_and_so_are_we(
     short_dir: Path, kubelet: Kubelet
 ) -> None:
-    told, seen = Told(), list[object]()
+    told, seen = RecordedEvents(), list[object]()
     served = door(short_dir, told, paths=REGISTER)
     served.apply(offer_of(GPU, *DEVICES))
     async with registering(short_dir, Foreign(*STRANGE)) as path, running(served):
@@ -126,7 +126,7 @@ async def test_a_plugin_that_was_there_first_and_stays_is_left_alone_and_so_are_
 async def test_a_plugin_that_shows_the_same_devices_is_found_by_its_new_socket_and_asked_no_list(
     short_dir: Path, kubelet: Kubelet
 ) -> None:
-    told, foreign = Told(), Foreign(*OURS, prefers=True)
+    told, foreign = RecordedEvents(), Foreign(*OURS, prefers=True)
     served = door(short_dir, told, paths=REGISTER)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
@@ -140,7 +140,7 @@ async def test_a_plugin_that_shows_the_same_devices_is_found_by_its_new_socket_a
 
 
 async def test_plugins_of_other_devices_are_not_taken_for_a_contest(short_dir: Path, kubelet: Kubelet) -> None:
-    told, foreign = Told(), Foreign("other-1", prefers=True)
+    told, foreign = RecordedEvents(), Foreign("other-1", prefers=True)
     served = door(short_dir, told, paths=REGISTER)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
@@ -156,7 +156,7 @@ async def test_plugins_of_other_devices_are_not_taken_for_a_contest(short_dir: P
 async def test_where_nobody_is_found_the_resource_is_registered_again_and_people_are_told(
     short_dir: Path, kubelet: Kubelet
 ) -> None:
-    told, counters = Told(), PluginMetrics()
+    told, counters = RecordedEvents(), PluginMetrics()
     served = door(short_dir, told, paths=REGISTER, observer=counters)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
@@ -213,7 +213,7 @@ async def test_from_1_37_on_it_ends_the_same_way(short_dir: Path) -> None:
 
 async def test_without_pod_resources_the_open_stream_is_believed(short_dir: Path, kubelet: Kubelet) -> None:
     (short_dir / "pod-resources" / "kubelet.sock").unlink()
-    told = Told()
+    told = RecordedEvents()
     served = door(short_dir, told, paths=REGISTER)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
@@ -244,7 +244,7 @@ async def test_a_persons_stream_is_not_taken_for_a_restarted_kubelets(
 async def test_a_persons_stream_does_not_hide_that_the_kubelet_has_ended_its_own(
     short_dir: Path, kubelet: Kubelet
 ) -> None:
-    told = Told()
+    told = RecordedEvents()
     served = door(short_dir, told, paths=REGISTER)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):
@@ -259,7 +259,9 @@ async def test_a_persons_stream_does_not_hide_that_the_kubelet_has_ended_its_own
 def contest_of(folder: Path, view: KubeletView, clock: Callable[[], float]) -> Conflict:
     """A conflict about the GPUs, without chance."""
     listing = Listing(GPU, lambda: None)
-    return Conflict(folders(folder), listing, view, events=Told(), observer=Silent(), clock=clock, random=lambda: 0.0)
+    return Conflict(
+        folders(folder), listing, view, events=RecordedEvents(), observer=Silent(), clock=clock, random=lambda: 0.0
+    )
 
 
 @pytest.mark.parametrize(("had", "over"), [({}, True), ({GPU: frozenset(STRANGE)}, False), (None, True)])
@@ -302,7 +304,7 @@ def test_losses_to_nobody_are_answered_at_once_and_then_less_and_less_often(shor
 async def test_a_plugin_that_has_the_resource_when_our_stream_ends_is_not_thrown_out(
     short_dir: Path, kubelet: Kubelet, paths: tuple[RegistrationPath, ...], ids: tuple[str, ...]
 ) -> None:
-    told, seen = Told(), list[object]()
+    told, seen = RecordedEvents(), list[object]()
     served = door(short_dir, told, paths=paths)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):

@@ -16,7 +16,7 @@ from plugin.door import PluginDoor
 from plugin.observer import Silent
 from plugin.servicer import Render
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.placement.making import gpu, nic, path_of
 from tests.plugin.making import door, folders, offer_of, offered, render, running, socket_of
 from tests.waiting import eventually
@@ -129,7 +129,12 @@ def test_answers_are_made_for_the_resource_as_it_is_offered(short_dir: Path) -> 
         return render
 
     served = PluginDoor(
-        folders(short_dir), render_for, events=Told(), observer=Silent(), clock=lambda: 0.0, random=lambda: 0.5
+        folders(short_dir),
+        render_for,
+        events=RecordedEvents(),
+        observer=Silent(),
+        clock=lambda: 0.0,
+        random=lambda: 0.5,
     )
     for devices in ((), (offered("a"),)):
         served.apply(offer_of(GPU, *devices))

@@ -16,7 +16,7 @@ from plugin.slot_ownership import foreign_sockets, newcomers_with, sockets_of_ot
 from protos.deviceplugin.v1beta1 import api_pb2
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from sandbox.kubelet.kubelet import Kubelet
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.plugin.foreigners import GPU, Foreign, in_registry, registering
 from tests.plugin.making import door, offer_of, offered, running, state
 from tests.waiting import eventually
@@ -44,7 +44,7 @@ async def foreign_plugin(root: Path) -> AsyncIterator[None]:
 async def test_a_foreign_plugin_that_takes_the_resource_twice_is_named_and_not_fought(
     short_dir: Path, kubelet: Kubelet, paths: tuple[RegistrationPath, ...]
 ) -> None:
-    told = Told()
+    told = RecordedEvents()
     counters = PluginMetrics()
     served = door(short_dir, told, paths=paths, observer=counters)
     served.apply(offer_of(GPU, *DEVICES))
@@ -85,7 +85,7 @@ async def test_the_fight_ends_when_the_foreign_socket_is_gone(short_dir: Path) -
 
 
 async def test_two_losses_without_anybody_else_are_no_fight(short_dir: Path, kubelet: Kubelet) -> None:
-    told = Told()
+    told = RecordedEvents()
     served = door(short_dir, told, paths=REGISTER)
     served.apply(offer_of(GPU, *DEVICES))
     async with running(served):

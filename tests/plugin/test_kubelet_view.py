@@ -15,8 +15,7 @@ import pytest
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids, ids_by_resource, socket_below
 from plugin.kubelet import KubeletView, Pace
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
-from tests.background import background
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 PACE = Pace(every=3600.0)
 

@@ -19,7 +19,7 @@ from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.plugin.making import BOTH, door, offer_of, offered, running, socket_of, state
 from tests.waiting import eventually
 
@@ -257,7 +257,7 @@ async def test_a_refused_register_is_tried_again_and_its_reason_shown(short_dir:
 async def test_a_refusal_by_notification_is_answered_without_an_error_and_told(short_dir: Path) -> None:
     async with Kubelet(short_dir, watch_plugins=False):
         (short_dir / "plugins_registry").mkdir(exist_ok=True)
-        told = Told()
+        told = RecordedEvents()
         served = door(short_dir, told, paths=REGISTRY)
         served.apply(offer_of(GPU, *DEVICES))
         async with running(served):
@@ -289,7 +289,7 @@ async def test_a_wiped_socket_folder_is_served_again_when_it_is_back(short_dir: 
 async def test_a_world_writable_registry_is_told_with_the_fix_and_served_once_it_is_mended(
     short_dir: Path, kubelet: Kubelet
 ) -> None:
-    told = Told()
+    told = RecordedEvents()
     (short_dir / "plugins_registry").chmod(0o777)
     served = door(short_dir, told)
     served.apply(offer_of(GPU, *DEVICES))
@@ -313,7 +313,7 @@ async def test_a_thousand_devices_are_served(short_dir: Path, kubelet: Kubelet) 
 async def test_a_list_that_is_too_large_is_told_and_the_other_resources_are_served(
     short_dir: Path, kubelet: Kubelet
 ) -> None:
-    told = Told()
+    told = RecordedEvents()
     served = door(short_dir, told)
     huge = offer_of("nvidia.com/huge", *(offered("x" * 80 + str(index)) for index in range(50_000)))
     small = offer_of(GPU, *DEVICES)

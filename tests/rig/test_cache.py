@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cache import cache_folder, cached, digest
+from tests.making.cache import cache_folder, cached, digest
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_an_entry_that_could_not_be_made_leaves_nothing_and_is_tried_again(folde
 
 def test_processes_that_need_the_same_entry_wait_for_the_first(folder: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from tests.cache import cached\n"
+        "import sys; from pathlib import Path; from tests.making.cache import cached\n"
         "def make(entry):\n"
         "    with Path(sys.argv[1]).open('a') as file: file.write('made\\n')\n"
         "cached('entry', make)\n"

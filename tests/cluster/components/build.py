@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cache import cached, digest
 from tests.cluster.components.toolchain import go_command
 from tests.cluster.components.versions import pinned
+from tests.making.cache import cached, digest
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 """Names under which the one binary of Kubernetes is called."""

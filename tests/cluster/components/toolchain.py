@@ -17,7 +17,7 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
-from tests.cache import cached
+from tests.making.cache import cached
 
 VERSION = "1.26.8"
 """What is fetched where there is none, or an older one."""

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from deploy.image.lock import runtime_subset
 from ostler import __version__
-from tests.cache import cache_folder, cached, digest
 from tests.deploy.image.base import fill_base, interpreter, program
+from tests.making.cache import cache_folder, cached, digest
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = ROOT / "deploy/image/Dockerfile"

@@ -16,7 +16,7 @@ from node.inventory.model import Device, Host
 from node.kubelet.dra_state import ClaimInfo, DeviceState, DraState, encode
 from node.rules import Doors, Rule
 from node.values import replace
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.edits.making import gpu
 
 DRIVER = "ostler.dev"
@@ -107,7 +107,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.reader = Reader()
-        self.events = Told()
+        self.events = RecordedEvents()
         self.boot = "boot-1"
         self.devices: tuple[DraDevice, ...] = tuple(offered(gpu(number)) for number in range(4))
         self.host = Host()

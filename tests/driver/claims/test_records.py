@@ -16,7 +16,7 @@ from driver.claims.record import SCHEMA, ClaimRecord, RecordedDevice, record_jso
 from node.files import JsonValue, read_record, write_record
 from node.values import replace
 from tests.driver.claims.making import GPU0, Node, claim, reference, result
-from tests.recorded_cases import files_in
+from tests.making.recorded_cases import files_in
 
 RELEASED = files_in(Path(__file__).parent / "records", "*.json")
 

@@ -19,7 +19,7 @@ from node.sockets import is_socket
 from protos.dra.v1 import api_pb2 as dra
 from protos.dra.v1 import api_pb2_grpc as dra_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
-from tests.background import background
+from tests.waiting import background
 
 LOCAL = (("grpc.use_local_subchannel_pool", 1),)
 LOOK = 0.05

@@ -17,7 +17,7 @@ from node.health.state import Health
 from node.inventory.model import Device, DeviceKind
 from node.offer import Cause
 from node.rules import Rule
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.waiting import eventually
 
 DRIVER = "gpu.example.com"
@@ -106,7 +106,7 @@ class Side:
 
     def __init__(self, door_options: DoorOptions, name: str = "one", alive: Callable[[], bool] = lambda: True) -> None:
         self.claims = FakeClaims(name)
-        self.told = Told()
+        self.told = RecordedEvents()
         self.counted = Counted()
         self.reported = Reported()
         self.changes = 0

@@ -22,10 +22,9 @@ from node.events import EventType
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
 from scheduling.api.validation.objects import validate_claim_status
-from tests.background import background
 from tests.driver.door.making import offered
-from tests.events import Told
-from tests.waiting import eventually
+from tests.making.events import RecordedEvents
+from tests.waiting import background, eventually
 
 DRIVER = "ostler.dev"
 Shown = dict[str, Any]
@@ -107,7 +106,7 @@ class Api:
 class Running:
     def __init__(self, api: Api) -> None:
         self.api = api
-        self.told = Told()
+        self.told = RecordedEvents()
         self.status = ClaimStatusWriter(
             DRIVER, api, events=self.told, clock=lambda: 1_800_000_000.0, random=lambda: 0.5
         )

@@ -16,10 +16,9 @@ from driver.resource_api.client import ResourceApi
 from node.inventory.model import Device, DeviceKind, sorted_attributes
 from node.rules import Rule
 from sandbox.apiserver.server import ApiServer
-from tests.background import background
 from tests.driver.resource_api.conftest import client_of
-from tests.events import Told
-from tests.waiting import eventually
+from tests.making.events import RecordedEvents
+from tests.waiting import background, eventually
 
 NIC = "nic-0000-86-00-0"
 FACTS = sorted_attributes([("ifName", "eth2"), ("mac", "b8:ce:f6:00:00:01"), ("mtu", 9000)])
@@ -53,7 +52,9 @@ def devices(server: ApiServer, name: str) -> dict[str, Any]:
 @asynccontextmanager
 async def writing(server: ApiServer) -> AsyncIterator[ClaimStatusWriter]:
     api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, connections=8)), threads=8)
-    status = ClaimStatusWriter("ostler.dev", api, events=Told(), clock=lambda: 1_800_000_000.0, random=lambda: 0.5)
+    status = ClaimStatusWriter(
+        "ostler.dev", api, events=RecordedEvents(), clock=lambda: 1_800_000_000.0, random=lambda: 0.5
+    )
     status.apply(VIEW)
     try:
         async with background(status.run()):

@@ -17,9 +17,9 @@ from driver.claims.model import Unavailable
 from driver.node_watch.node_claims import NodeClaims
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
-from tests.background import background
 from tests.driver.node_watch.making import DRIVER, NODE
 from tests.driver.resource_api.conftest import client_of
+from tests.waiting import background
 
 
 async def followed(url: str, count: int) -> dict[str, object]:

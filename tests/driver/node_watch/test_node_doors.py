@@ -21,10 +21,9 @@ from node.door_policy.taint_support import Taints, TaintSupport
 from node.events import EventType
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.background import background
 from tests.driver.node_watch.making import DRIVER, NODE, SOON, api_of
 from tests.driver.resource_api.conftest import client_of
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 RULES = (Rule("nvidia.com/gpu", door=Doors.BOTH),)
 

@@ -13,10 +13,9 @@ from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.backoff import BackoffPolicy
 from sandbox.apiserver.server import ApiServer
-from tests.background import background
 from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World, api_of
 from tests.driver.resource_api.conftest import client_of
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 T = TypeVar("T")
 

@@ -17,9 +17,8 @@ from kube.errors import NodeNotOurs
 from node.ledger.ledger import Hold, HoldState
 from node.rules import Door
 from sandbox.apiserver.server import ApiServer
-from tests.background import background
 from tests.driver.node_watch.making import DRIVER, NODE, SOON, TEAM, World, api_of
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 QUICK = ReadPace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)
 

@@ -21,10 +21,9 @@ from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.errors import Forbidden, ServerFault
 from sandbox.apiserver.server import ApiServer
-from tests.background import background
 from tests.driver.node_watch.making import DRIVER, NODE, TEAM, World
-from tests.virtual_time import beside, now
-from tests.waiting import eventually
+from tests.making.virtual_time import beside, now
+from tests.waiting import background, eventually
 
 T = TypeVar("T")
 LATENCY = 0.005

@@ -27,11 +27,10 @@ from driver.publishing.withdrawal import Withdrawal
 from node.offer import Cause
 from node.rules import Doors, Rule
 from sandbox.apiserver.server import ApiServer
-from tests.background import background
 from tests.driver.slices.clients import api_at
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.edits.making import gpu
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 EXIT = 77
 DEVICES = tuple(gpu(number) for number in range(3))
@@ -77,12 +76,18 @@ class Process:
         self.slices = SlicePublisher(
             "node-1",
             controller_maker(lambda: api_at(url), "ostler.dev", "node-1"),
-            events=Told(),
+            events=RecordedEvents(),
             interval=0.0,
             shown=self.shown,
         )
         self.withdrawal = Withdrawal(
-            self.shown, self._naming, free=self.slices.free, taken=dict, events=Told(), changed=self.apply, quiet=0.01
+            self.shown,
+            self._naming,
+            free=self.slices.free,
+            taken=dict,
+            events=RecordedEvents(),
+            changed=self.apply,
+            quiet=0.01,
         )
 
     def use(self, door: Doors) -> None:

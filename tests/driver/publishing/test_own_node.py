@@ -14,7 +14,7 @@ from kube.node_identity import Machine, check_node
 from sandbox.apiserver.server import ApiServer
 from tests.driver.devices.recorded import view
 from tests.driver.slices.clients import api_of
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.waiting import until
 
 OURS = Machine(machine_id="0123", system_uuid="ours")
@@ -42,12 +42,12 @@ def others_slice(server: ApiServer) -> dict[str, Any]:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> RecordedEvents:
+    return RecordedEvents()
 
 
 @pytest.fixture
-def publisher(server: ApiServer, told: Told) -> Iterator[SlicePublisher]:
+def publisher(server: ApiServer, told: RecordedEvents) -> Iterator[SlicePublisher]:
     def check(node: JsonObject) -> None:
         check_node(node, "node-1", OURS)
 
@@ -59,7 +59,7 @@ def publisher(server: ApiServer, told: Told) -> Iterator[SlicePublisher]:
 
 
 def test_slices_of_another_machine_s_node_are_left_alone_and_people_are_told_once(
-    server: ApiServer, told: Told, publisher: SlicePublisher
+    server: ApiServer, told: RecordedEvents, publisher: SlicePublisher
 ) -> None:
     machine(server, "theirs")
     other = others_slice(server)
@@ -75,7 +75,7 @@ def test_slices_of_another_machine_s_node_are_left_alone_and_people_are_told_onc
     assert server.store.get("resourceslices", other["metadata"]["name"]) == other
 
 
-def test_node_that_is_corrected_is_believed(server: ApiServer, told: Told, publisher: SlicePublisher) -> None:
+def test_node_that_is_corrected_is_believed(server: ApiServer, told: RecordedEvents, publisher: SlicePublisher) -> None:
     machine(server, "theirs")
     publisher.start()
     until(lambda: bool(told.events))

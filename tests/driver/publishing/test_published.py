@@ -16,7 +16,7 @@ from scheduling.api.validation.shapes import Gates
 from tests.driver.devices.recorded import NODES, view
 from tests.driver.publishing.many import migs, tainted
 from tests.driver.slices.clients import api_of
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.waiting import until
 
 Json = dict[str, Any]
@@ -37,9 +37,9 @@ Publishing = Callable[..., SlicePublisher]
 def publish(server: ApiServer) -> Iterator[Publishing]:
     made: list[SlicePublisher] = []
 
-    def make(shown: DoorView, *, told: Told | None = None, **fields: Any) -> SlicePublisher:
+    def make(shown: DoorView, *, told: RecordedEvents | None = None, **fields: Any) -> SlicePublisher:
         maker = controller_maker(lambda: api_of(server), "ostler.dev", "node-1")
-        publisher = SlicePublisher("node-1", maker, events=told or Told(), interval=0.0, **fields)
+        publisher = SlicePublisher("node-1", maker, events=told or RecordedEvents(), interval=0.0, **fields)
         made.append(publisher)
         publisher.apply(shown)
         publisher.start()
@@ -133,7 +133,7 @@ def test_stopping_leaves_what_is_published(server: ApiServer, publish: Publishin
 def test_features_that_the_server_lacks_are_told_by_name(publish: Publishing) -> None:
     with ApiServer(GATES_OFF) as lesser:
         lesser.store.create("nodes", NODE)
-        told = Told()
+        told = RecordedEvents()
         maker = controller_maker(lambda: api_of(lesser), "ostler.dev", "node-1")
         publisher = SlicePublisher("node-1", maker, events=told, interval=0.0)
         publisher.apply(tainted(migs(3), 1))
@@ -164,7 +164,7 @@ def test_a_taint_that_was_dropped_is_sent_again_when_the_server_keeps_them(
 def test_an_api_server_that_is_away_and_comes_back_costs_no_event_and_no_second_write(
     server: ApiServer, publish: Publishing
 ) -> None:
-    told = Told()
+    told = RecordedEvents()
     publisher = publish(view("l4-2"), told=told)
     server.requests.clear()
     server.down()
@@ -180,7 +180,7 @@ def test_an_api_server_that_is_away_and_comes_back_costs_no_event_and_no_second_
 def test_an_account_without_the_right_is_seen_in_the_publication(server: ApiServer) -> None:
     server.faults.add("list", status=403, count=-1, message="the account may not list resourceslices")
     publisher = SlicePublisher(
-        "node-1", controller_maker(lambda: api_of(server), "ostler.dev", "node-1"), events=Told()
+        "node-1", controller_maker(lambda: api_of(server), "ostler.dev", "node-1"), events=RecordedEvents()
     )
     publisher.apply(view("l4-2"))
     publisher.start()

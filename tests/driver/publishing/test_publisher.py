@@ -15,7 +15,7 @@ from kube.errors import ConfigurationError, RequestError
 from node.events import EventType
 from node.rules import Doors, Rule
 from tests.driver.publishing.controllers import Recorder
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.edits.making import gpu
 from tests.waiting import until
 
@@ -34,12 +34,12 @@ Making = Callable[..., SlicePublisher]
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> RecordedEvents:
+    return RecordedEvents()
 
 
 @pytest.fixture
-def publishing(told: Told) -> Iterator[Making]:
+def publishing(told: RecordedEvents) -> Iterator[Making]:
     made: list[SlicePublisher] = []
 
     def make(source: Recorder | Callable[[ErrorHandler], SliceController], **fields: object) -> SlicePublisher:
@@ -100,7 +100,7 @@ def test_devices_stay_in_the_slices_that_an_earlier_life_left_them_in(publishing
     until(lambda: controller.given == [(names(1, 2), names(0))])
 
 
-def test_nothing_is_published_before_the_api_has_told_what_it_has(publishing: Making, told: Told) -> None:
+def test_nothing_is_published_before_the_api_has_told_what_it_has(publishing: Making, told: RecordedEvents) -> None:
     now = [0.0]
     controller = Recorder(stored=(names(1), names(0)))
     controller.synced.clear()
@@ -117,7 +117,7 @@ def test_nothing_is_published_before_the_api_has_told_what_it_has(publishing: Ma
     assert publisher.publication().error == ""
 
 
-def test_a_controller_that_cannot_be_made_is_told_once_and_made_later(publishing: Making, told: Told) -> None:
+def test_a_controller_that_cannot_be_made_is_told_once_and_made_later(publishing: Making, told: RecordedEvents) -> None:
     controller = Recorder()
     tries: list[int] = []
 
@@ -140,7 +140,7 @@ def test_a_controller_that_cannot_be_made_is_told_once_and_made_later(publishing
 
 
 def test_a_device_that_cannot_be_described_leaves_what_is_published_and_the_next_view_comes(
-    publishing: Making, told: Told
+    publishing: Making, told: RecordedEvents
 ) -> None:
     controller = Recorder()
     publisher = publishing(controller, interval=0.0)
@@ -190,8 +190,8 @@ def refused(text: str) -> RequestError:
 class TestFaults:
     """What is told of faults."""
 
-    def make(self) -> tuple[PublishingFaults, Told, list[float]]:
-        told, now = Told(), [0.0]
+    def make(self) -> tuple[PublishingFaults, RecordedEvents, list[float]]:
+        told, now = RecordedEvents(), [0.0]
         return PublishingFaults(told, lambda: now[0]), told, now
 
     def test_a_request_that_fails_for_a_moment_is_told_nobody(self) -> None:
@@ -231,7 +231,7 @@ def test_replacing_health_alone_is_a_new_view(publishing: Making) -> None:
     until(lambda: "taints" in publisher.publication().desired[0][0])
 
 
-def test_why_slices_cannot_be_watched_is_told_when_it_lasts(publishing: Making, told: Told) -> None:
+def test_why_slices_cannot_be_watched_is_told_when_it_lasts(publishing: Making, told: RecordedEvents) -> None:
     now = [0.0]
     controller = Recorder()
     controller.synced.clear()

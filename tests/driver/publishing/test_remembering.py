@@ -17,7 +17,7 @@ from kube.bodies import text_at
 from node.offer import Cause
 from node.rules import Doors, Rule
 from tests.driver.publishing.controllers import Recorder
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.edits.making import gpu
 from tests.waiting import until
 
@@ -58,7 +58,7 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.told = Told()
+        self.told = RecordedEvents()
         self.shown = ShownDevices(folder)
         self.shown.load()
         self.controller = Watcher(self.shown)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.driver.slices.judging import judge
 from tests.driver.slices.scenario import Run
-from tests.recorded_cases import files_in
+from tests.making.recorded_cases import files_in
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "slices"
 SCENARIOS = [each for path in files_in(FOLDER, "*.json") for each in json.loads(path.read_text())]

@@ -18,10 +18,9 @@ from driver.publishing.withdrawal import Withdrawal
 from kube.backoff import BackoffPolicy
 from node.offer import Cause
 from node.rules import Doors, Rule, Selector
-from tests.background import background
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.edits.making import gpu
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 A, B = gpu(0).name, gpu(1).name
 CLAIM = ClaimReference("team", "one", "uid-1")
@@ -43,7 +42,7 @@ class Rig:
         self.asked: list[frozenset[str]] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self.events = Told()
+        self.events = RecordedEvents()
         self.changes = 0
         self.looks = 0
         self.shown = self.restarted()

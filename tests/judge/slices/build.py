@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cache import cached, digest
 from tests.cluster.components.build import build_module
+from tests.making.cache import cached, digest
 
 SOURCES = Path(__file__).parent
 

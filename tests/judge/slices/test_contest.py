@@ -14,7 +14,7 @@ import pytest
 from tests.judge.chance import Json
 from tests.judge.slices.contest import compare, merged, unjudged
 from tests.judge.slices.generate import scenarios
-from tests.recorded_cases import files_in
+from tests.making.recorded_cases import files_in
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "slices"
 REACHED = (

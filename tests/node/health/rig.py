@@ -13,7 +13,7 @@ from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
 from node.inventory.model import Attribute, Device, DeviceKind, Snapshot, SourceState, SourceStatus, sorted_attributes
 from node.values import replace
-from tests.events import Told
+from tests.making.events import RecordedEvents
 
 START = 1_700_000_000.0
 WELL = Health(since=START)
@@ -85,7 +85,7 @@ class Rig:
         memory: SavedHealth | None = None,
     ) -> None:
         self.time = Time()
-        self.told = Told()
+        self.told = RecordedEvents()
         self.saved: list[JsonValue] = []
         self.keeper = HealthKeeper(
             policy or Policy(),

@@ -15,7 +15,7 @@ from node.health.state import Action, Health, Recovery
 from node.health.xids import XidTable
 from node.inventory.model import Snapshot
 from node.values import replace
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, Rig, Time, gpu, nic
 
 CARRIER = Condition(Trouble.CARRIER, "eth0 has no carrier")
@@ -204,7 +204,7 @@ def test_sources_that_speak_before_the_first_scan_are_heard() -> None:
 
 
 def test_nothing_is_shown_before_the_first_scan_whatever_is_told() -> None:
-    told, time = Told(), Time()
+    told, time = RecordedEvents(), Time()
     keeper = HealthKeeper(Policy(), clock=time.clock, later=time.later, steady=time.steady, events=told)
     shown: list[Snapshot] = []
     keeper.subscribe(shown.append)

@@ -15,10 +15,9 @@ from node.files import read_record, write_record
 from node.health.memory import SCHEMA, SavedHealth
 from node.health.state import HealthState
 from ostler.agent.health_record import HealthRecord
-from tests.background import background
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.health.rig import A, Rig
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 
 @asynccontextmanager
@@ -27,8 +26,8 @@ async def running(record: HealthRecord) -> AsyncIterator[None]:
         yield
 
 
-def made(path: Path, told: Told | None = None, boot: str = "boot-1") -> HealthRecord:
-    return HealthRecord(path, boot, told or Told())
+def made(path: Path, told: RecordedEvents | None = None, boot: str = "boot-1") -> HealthRecord:
+    return HealthRecord(path, boot, told or RecordedEvents())
 
 
 def data() -> object:
@@ -64,13 +63,13 @@ async def test_a_standby_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_no_file_is_no_memory(tmp_path: Path) -> None:
-    told = Told()
+    told = RecordedEvents()
     assert made(tmp_path / "health.json", told).load() == SavedHealth()
     assert told.events == []
 
 
 def test_a_damaged_file_is_set_aside_and_told(tmp_path: Path) -> None:
-    path, told = tmp_path / "health.json", Told()
+    path, told = tmp_path / "health.json", RecordedEvents()
     write_record(path, SCHEMA, {"boot": "boot-1"})
     path.write_text(path.read_text().replace("boot-1", "boot-2"))
     assert made(path, told).load() is None
@@ -82,7 +81,7 @@ def test_a_damaged_file_is_set_aside_and_told(tmp_path: Path) -> None:
 
 
 async def test_a_newer_agents_file_survives_a_downgrade(tmp_path: Path) -> None:
-    path, told = tmp_path / "health.json", Told()
+    path, told = tmp_path / "health.json", RecordedEvents()
     write_record(path, "ostler.dev/health/v2", {"new": True})
     record = made(path, told)
     assert record.load() is None
@@ -107,7 +106,7 @@ async def test_a_newer_agents_file_survives_what_is_left_when_the_agent_ends(tmp
 async def unwritten(path: Path, caplog: pytest.LogCaptureFixture, retry: float) -> AsyncIterator[None]:
     """Run with something to save, from when it was seen that the disk does not take it, and could now."""
     path.parent.write_text("in the way")
-    record = HealthRecord(path, "boot-1", Told(), retry=retry)
+    record = HealthRecord(path, "boot-1", RecordedEvents(), retry=retry)
     async with running(record):
         record.save({"boot": "boot-1"})
         await eventually(lambda: "cannot be remembered" in caplog.text)
@@ -147,7 +146,7 @@ async def test_who_waits_for_the_disk_is_told_when_the_newest_is_on_it(tmp_path:
 async def test_who_waits_for_a_disk_that_is_full_is_told_so_until_it_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.write_text("in the way")
-    record = HealthRecord(folder / "health.json", "boot-1", Told(), retry=0.001)
+    record = HealthRecord(folder / "health.json", "boot-1", RecordedEvents(), retry=0.001)
     async with running(record):
         record.save({"boot": "boot-1"})
         assert "File exists" in await record.kept()

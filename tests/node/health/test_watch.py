@@ -19,7 +19,7 @@ from node.rules import Rule
 from node.values import replace
 from ostler.agent.health_watch import Edge, HealthWatch
 from ostler.config.settings import Settings
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.health.rig import START, nic
 
 PORT = nic(0x86)
@@ -42,7 +42,7 @@ class Live:
 
 @pytest.fixture
 async def watch(tmp_path: Path) -> AsyncIterator[HealthWatch]:
-    edge = Edge(Told(), lambda: START, lambda: None, lambda _: None)
+    edge = Edge(RecordedEvents(), lambda: START, lambda: None, lambda _: None)
     made = HealthWatch(Settings(state_dir=tmp_path), (), edge)
     made.live = cast("LiveHardware", Live(made))
     yield made

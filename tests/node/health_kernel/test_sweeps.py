@@ -16,9 +16,8 @@ from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.sweeps import Found, Sweeps
 from node.inventory.sysfs.small_file import read_now
 from node.rules import Rule
-from tests.background import background
 from tests.node.health_kernel.making import CARING, address_of, gpu, nic, snapshot
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 GPU, NIC = "gpu-0000-83-00-0", "nic-0000-84-00-0"
 WRONG = {"current_link_width": "8", "max_link_width": "16"}

@@ -12,13 +12,12 @@ from node.ledger.loop import HoldsLoop
 from node.ledger.reader import KubeletLook
 from ostler.agent.edges import Edges
 from sandbox.kubelet.pods import Container, Pod
-from tests.background import background
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.holds.making import grant
 from tests.node.offer.making import gpu, snapshot
 from tests.sandbox.kubelet.conftest import GPU, Node
 from tests.sandbox.kubelet.scripted_plugin import device
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 CARDS = tuple(gpu(number) for number in range(8))
 PODS = 100
@@ -47,7 +46,7 @@ async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_
         lambda: holds.unseen,
         clock=time.monotonic,
         random=lambda: 0.0,
-        events=Told(),
+        events=RecordedEvents(),
         observer=figures,
     )
     by_id = {card.uuid: card for card in CARDS}

@@ -11,9 +11,9 @@ from node.events import EventType
 from node.ledger.events import Outcome, Silent
 from node.ledger.loop import Faults, HoldsLoop, Pace
 from node.ledger.reader import KubeletReader, Reading
-from tests.events import Told
+from tests.making.events import RecordedEvents
+from tests.making.virtual_time import beside, now
 from tests.node.holds.making import reading
-from tests.virtual_time import beside, now
 
 FAULT = "/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there"
 
@@ -28,7 +28,7 @@ class Node:
         self.unseen = 0
         self.faults: tuple[str, ...] = ()
         self.seconds = 0.0
-        self.events = Told()
+        self.events = RecordedEvents()
 
     async def read(self) -> Reading:
         self.began.append(round(now(), 3))
@@ -201,7 +201,7 @@ def test_a_fault_is_told_once_however_often_it_is_met() -> None:
 
 
 def test_an_old_fault_is_told_again_and_many_texts_do_not_fill_the_memory() -> None:
-    events = Told()
+    events = RecordedEvents()
     faults = Faults(events, 600.0)
     for second in range(599):
         faults.tell(("busy",) if second % 2 else (), float(second))

@@ -15,11 +15,10 @@ from node.inventory.model import Device
 from node.ledger.events import ReleasesAdvanced, ReleasesPending, Silent
 from node.ledger.process_check import PendingRelease, ProcessCheck
 from node.ledger.processes import Process
-from tests.background import background
-from tests.events import Told
+from tests.making.events import RecordedEvents
+from tests.making.virtual_time import beside
 from tests.node.offer.making import gpu
-from tests.virtual_time import beside
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 ONE, TWO = gpu(0), gpu(1)
 LEFT = Process(4711, "/usr/bin/python3")
@@ -37,7 +36,7 @@ class Driver(Silent):
         self.told = 0
         self.bus = EventBus()
         self.bus.subscribe(ReleasesAdvanced, self.tell)
-        self.events = Told()
+        self.events = RecordedEvents()
         self.draining = PendingRelease()
 
     def compute_processes(self, device: Device) -> tuple[Process, ...] | None:

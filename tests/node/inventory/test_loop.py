@@ -24,9 +24,8 @@ from node.inventory.model import Snapshot, SourceState
 from node.inventory.places import places_of
 from node.inventory.source import DriverHeld
 from node.topology.build import topology_of
-from tests.background import background
 from tests.node.inventory.making import a100, gpu, mig, node, uuid
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 WAITING = NodeFacts(nvml=NvmlFacts(status="DRIVER_NOT_LOADED"))
 

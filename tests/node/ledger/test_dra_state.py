@@ -23,7 +23,7 @@ from node.kubelet.dra_state import (
     encode,
     encode_health,
 )
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 _FOLDER = Path(__file__).parents[2] / "vectors" / "kubelet"
 _STATES = files_in(_FOLDER / "dra", "*.dra_manager_state.json")

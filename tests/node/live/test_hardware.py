@@ -22,10 +22,9 @@ from node.inventory.live.udev_stream import UeventsUnavailable
 from node.inventory.live.uevent import Uevent
 from node.inventory.model import DeviceKind, SourceState
 from node.rules import Rule, Selector
-from tests.background import background
 from tests.node.health_kernel.making import CARING, gpu, nic, snapshot
 from tests.node.live.streams import FakeStream
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 
 @asynccontextmanager

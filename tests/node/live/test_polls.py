@@ -14,8 +14,7 @@ import pytest
 from node.inventory.live import signatures
 from node.inventory.live.polls import Polls
 from node.inventory.live.signatures import Signature
-from tests.background import background
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 
 def write(path: Path, text: str = "") -> None:

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from tests.watching import Shown, Watcher
+from tests.node.watching import Shown, Watcher
 
 
 class Namespace(Watcher):

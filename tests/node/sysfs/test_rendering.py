@@ -10,8 +10,8 @@ import pytest
 from node.inventory.facts import DeviceFile, SysfsFacts
 from node.inventory.recordings.source import read
 from node.inventory.sysfs.source import SysfsSource
+from tests.making.recorded_cases import files_in
 from tests.node.sysfs.rendering import mknod_device, ordered, render, source
-from tests.recorded_cases import files_in
 
 NODES = files_in(Path(__file__).parents[3] / "sandbox/nodes", "*.yaml")
 

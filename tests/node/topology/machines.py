@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from node.inventory.model import Device, DeviceKind, PeerLink, sorted_attributes
 from node.topology.model import Place
-from tests.recorded_cases import files_in
+from tests.making.recorded_cases import files_in
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "topology"
 

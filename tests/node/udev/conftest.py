@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.watching import Shown, Watcher
+from tests.node.watching import Shown, Watcher
 
 PRELOAD = "libumockdev-preload.so.0"
 

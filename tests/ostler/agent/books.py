@@ -19,8 +19,8 @@ from ostler.agent.both_doors import open_books
 from ostler.agent.edges import Edges
 from ostler.config.settings import InventorySettings, Settings
 from ostler.metrics.counters import HoldsMetrics
-from tests.events import Told
-from tests.virtual_time import beside, now
+from tests.making.events import RecordedEvents
+from tests.making.virtual_time import beside, now
 
 GPU = "nvidia.com/gpu"
 LATER = 0.1
@@ -120,7 +120,7 @@ class Desk:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.containers = Containers()
-        self.kubelet, self.processes, self.events = Kubelet(), Processes(), Told()
+        self.kubelet, self.processes, self.events = Kubelet(), Processes(), RecordedEvents()
         self.changes: list[float] = []
         self.heard: list[tuple[float, frozenset[tuple[str, str]]]] = []
         edges = Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0)

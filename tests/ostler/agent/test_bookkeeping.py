@@ -10,8 +10,8 @@ from node.ledger.bookkeeping import ALONE
 from node.ledger.events import HoldsChanged
 from node.ledger.processes import Process
 from node.ledger.reader import Holding
+from tests.making.virtual_time import START, beside, now
 from tests.ostler.agent.books import GPU, LATER, PLUGIN, Desk, gpu, offered, play, shown
-from tests.virtual_time import START, beside, now
 
 
 def test_where_there_is_one_door_the_kubelet_is_read_seldom_and_what_it_says_stays_known() -> None:

@@ -19,8 +19,7 @@ from sandbox.kubelet.plugin_clients import Generation
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.process import AgentProcess
-from tests.background import background
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 GPU = "nvidia.com/gpu"
 TICK = 1.0

@@ -26,7 +26,7 @@ from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.offer.making import gpu, mig, snapshot
 from tests.ostler.agent.books import Kubelet
 from tests.ostler.agent.claimed_node import GPU, PLUGIN, ClaimedNode
@@ -44,7 +44,7 @@ class Node:
         settings = replace(
             Settings(inventory=InventorySettings(recorded=folder)), rules=RULES, state_dir=folder / "state"
         )
-        self.kubelet, self.events = Kubelet(), Told()
+        self.kubelet, self.events = Kubelet(), RecordedEvents()
         door = PluginDoor(
             KubeletFolders(folder / "a", folder / "b"),
             lambda _: NotImplemented,

@@ -21,9 +21,8 @@ from sandbox.kubelet.pods import Container, Pod
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from sandbox.process import AgentProcess
-from tests.background import background
 from tests.ostler.agent.here import agent
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 GPU = "nvidia.com/gpu"
 

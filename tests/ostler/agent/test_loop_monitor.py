@@ -8,8 +8,7 @@ import time
 import pytest
 
 from ostler.agent.loop_monitor import LONG, LoopMonitor
-from tests.background import background
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 MESSAGE = "the event loop was held up"
 

@@ -18,9 +18,8 @@ from node.values import replace
 from ostler.agent.publisher import Publisher
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
-from tests.background import background
 from tests.node.offer.making import gpu, snapshot
-from tests.waiting import eventually
+from tests.waiting import background, eventually
 
 
 class Window(PluginDoor):

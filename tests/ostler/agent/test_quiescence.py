@@ -15,8 +15,8 @@ from node.inventory.source import DriverHeld
 from node.quiesce import Quiesce
 from ostler.agent.quiescence import Quiescence
 from ostler.errors import DriverNotFree
-from tests.background import background
-from tests.events import Told
+from tests.making.events import RecordedEvents
+from tests.waiting import background
 
 
 class HeldDriver:
@@ -41,7 +41,7 @@ async def test_that_a_restart_forgets_it_is_said_also_where_the_driver_is_held(t
     inventory = Inventory((HeldDriver(),), IdentityStore(None), clock=time.time, quiesced=lambda: quiesce.reason)
     async with background(inventory.run()):
         with pytest.raises(DriverNotFree) as refused:
-            await Quiescence(quiesce, inventory, Told()).begin("a new driver")
+            await Quiescence(quiesce, inventory, RecordedEvents()).begin("a new driver")
     text = str(refused.value)
     assert "it is not free of this agent: a call is in the driver" in text
     assert ("; a restart would forget this: " in text) is not kept

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from uuid import UUID
 
-from tests.held_file import HeldFile, needs_fanotify
 from tests.ostler.agent.claimed_node import GPU, PLUGIN, ClaimedNode
+from tests.ostler.agent.held_file import HeldFile, needs_fanotify
 from tests.waiting import eventually
 
 BOTH = {**PLUGIN, "door": "both"}

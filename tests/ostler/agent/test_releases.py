@@ -14,8 +14,8 @@ from node.ledger.reader import Holding
 from node.ledger.releases import FILE_NAME, SCHEMA, SLOW, STEP
 from node.ledger.tenants import WAIT
 from node.rules import Door, Rule
+from tests.making.virtual_time import beside
 from tests.ostler.agent.books import BOTH, GPU, PLUGIN, Desk, gpu, offered, play
-from tests.virtual_time import beside
 
 
 class Pods:

@@ -36,7 +36,7 @@ from plugin.servicer import renderer
 from sandbox.apiserver.server import ApiServer
 from scheduling.api.validation.shapes import DEFAULT, Gates
 from tests.driver.node_watch.making import NODE
-from tests.events import Told
+from tests.making.events import RecordedEvents
 from tests.node.offer.making import gpu
 from tests.waiting import eventually
 
@@ -99,7 +99,7 @@ class Both:
     ) -> None:
         (folder / "state").mkdir(exist_ok=True)
         self.server = server
-        self.events = Told()
+        self.events = RecordedEvents()
         self.kubelet = Kubelet()
         self.kubelet.both = self
         self.snapshot = Snapshot(1, devices)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cache import cached
+from tests.making.cache import cached
 
 PACKAGE = "prometheus"
 

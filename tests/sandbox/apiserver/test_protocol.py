@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.apiserver.server import ApiServer
-from tests.recorded_cases import cases_in
+from tests.making.recorded_cases import cases_in
 from tests.sandbox.apiserver.protocol import Conversation
 from tests.sandbox.apiserver.protocol_requests import CONVERSATION
 

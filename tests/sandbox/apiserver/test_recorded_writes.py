@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from scheduling.api.validation.storing import as_stored
-from tests.recorded_cases import files_in
+from tests.making.recorded_cases import files_in
 from tests.sandbox.apiserver.web import SLICES, ask
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "slices"

@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.apiserver.server import ApiServer
 from scheduling.api.validation.shapes import Gates
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 from tests.sandbox.apiserver.web import Reply, ask
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "validation"

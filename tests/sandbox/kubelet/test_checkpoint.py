@@ -22,7 +22,7 @@ from node.kubelet.checkpoint import (
     encode,
 )
 from sandbox.kubelet.state_files import CheckpointFile
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 _FOLDER = Path(__file__).parents[2] / "vectors" / "kubelet"
 _STATES = [case for case in cases_in(_FOLDER / "state_files.jsonl") if case["file"] == "device-manager"]

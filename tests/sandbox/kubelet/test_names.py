@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from node.rules import explain_resource_name, is_extended_resource_name
-from tests.recorded_cases import cases_in
+from tests.making.recorded_cases import cases_in
 
 _FILE = Path(__file__).parents[2] / "vectors" / "kubelet" / "resource_names.jsonl"
 

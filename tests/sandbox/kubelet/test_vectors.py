@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.recorded_cases import cases_in
+from tests.making.recorded_cases import cases_in
 from tests.sandbox.kubelet.scenario import Scenario
 
 Json = dict[str, Any]

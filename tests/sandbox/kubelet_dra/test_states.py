@@ -15,7 +15,7 @@ from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
-from tests.recorded_cases import files_in
+from tests.making.recorded_cases import files_in
 from tests.sandbox.kubelet_dra.conftest import Node
 from tests.sandbox.kubelet_dra.driver import NAME
 from tests.waiting import eventually

@@ -11,7 +11,7 @@ import pytest
 from scheduling.allocator.reading import GaveUp
 from tests.judge.comparison import allocation_differences, expected
 from tests.judge.our_allocation import allocate, allocator
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "allocator"
 THEMES = sorted(file.stem for file in files_in(VECTORS, "*.jsonl") if file.stem != "slow")

@@ -9,7 +9,7 @@ import pytest
 
 from scheduling.allocator.pools import Pool, gather_pools
 from scheduling.allocator.reading import FatalError
-from tests.recorded_cases import cases_in
+from tests.making.recorded_cases import cases_in
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "allocator-0.31"
 

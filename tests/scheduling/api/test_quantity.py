@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.api.quantities import ZERO, Format, QuantityError, QuantityFault, from_int, from_milli, of_json, parse
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 

@@ -11,7 +11,7 @@ import pytest
 from scheduling.cel.compiler import compile as compile_expression
 from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CompileError
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "cel"
 KINDS = {"RuleInvalid": "Invalid", "InternalError": "Internal"}

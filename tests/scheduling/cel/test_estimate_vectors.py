@@ -11,7 +11,7 @@ from scheduling.cel.environment import CelFeatures, environment
 from scheduling.cel.estimate import estimate
 from scheduling.cel.library.prices import UNBOUNDED
 from scheduling.cel.parser import parse
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 RECORDED = Path(__file__).parent / "recorded" / "estimates.jsonl"
 """Generated expressions and corners of the libraries as Kubernetes 1.37 estimated them (tests/judge)."""

@@ -10,7 +10,7 @@ from scheduling.cel.compiler import compile as compile_selector
 from scheduling.cel.device import CelDevice
 from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import EvaluationError
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 FILES = files_in(Path(__file__).parents[2] / "vectors" / "cel", "*.jsonl")
 OUTCOMES = ("result", "runtime_error", "compile_error")

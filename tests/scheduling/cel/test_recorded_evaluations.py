@@ -9,7 +9,7 @@ from scheduling.cel.compiler import compile as compile_selector
 from scheduling.cel.device import CelDevice
 from scheduling.cel.environment import CelFeatures
 from scheduling.cel.errors import CompileError, EvaluationError
-from tests.recorded_cases import cases_in
+from tests.making.recorded_cases import cases_in
 
 RECORDED = Path(__file__).parent / "recorded" / "evaluations.jsonl"
 """Corners of the language and of its libraries as Kubernetes 1.37 answered them (tests/judge)."""

@@ -19,7 +19,7 @@ from scheduling.explain.obstacles import Held, Tainted
 from scheduling.explain.verdict import Explanation, FindingGroup, NodeFinding, NodeOutcome
 from tests.judge import our_allocation as given
 from tests.judge.comparison import expected
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "allocator"
 THEMES = sorted(file.stem for file in files_in(VECTORS, "*.jsonl") if file.stem != "slow")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deploy.image.lock import runtime_subset
 from systemd.release import SOURCE
-from tests.cache import cached, digest
+from tests.making.cache import cached, digest
 
 SUITE = "bookworm"
 PACKAGES = (

@@ -18,7 +18,7 @@ from scheduling.api.validation.objects import VALIDATORS, validate_claim_status,
 from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored, status_as_stored
 from scheduling.api.versions import VersionError, from_v1, to_v1, with_defaults
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 FOLDER = Path(__file__).parents[3] / "vectors" / "validation"
 OBJECTS = [

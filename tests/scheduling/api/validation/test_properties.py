@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scheduling.api.labels import label_faults, label_value_faults, subdomain_faults
 from scheduling.api.validation.objects import VALIDATORS, validate_claim, validate_slice
 from scheduling.api.validation.storing import as_stored
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 FOLDER = Path(__file__).parents[3] / "vectors" / "validation"
 ACCEPTED = [

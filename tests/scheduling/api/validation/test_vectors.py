@@ -12,7 +12,7 @@ from scheduling.api.validation.cause import TYPE_INVALID
 from scheduling.api.validation.objects import VALIDATORS
 from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored
-from tests.recorded_cases import cases_in, files_in
+from tests.making.recorded_cases import cases_in, files_in
 
 FOLDER = Path(__file__).parents[3] / "vectors" / "validation"
 GATES = {"default": Gates(), "list-attributes": Gates(list_attributes=True)}

@@ -15,7 +15,7 @@ from scheduling.api.validation.cause import TYPE_INVALID, StatusCause
 from scheduling.api.validation.objects import VALIDATORS, validate_claim_status
 from scheduling.api.validation.shapes import Gates
 from scheduling.api.validation.storing import as_stored, status_as_stored
-from tests.recorded_cases import cases_in
+from tests.making.recorded_cases import cases_in
 
 GATES = {
     "default": Gates(),

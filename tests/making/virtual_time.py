@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-from tests.background import background
+from tests.waiting import background
 
 T = TypeVar("T")
 START = 1000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.events import EventType
 
 
-class Told:
+class RecordedEvents:
     """An event sink that keeps what it hears."""
 
     def __init__(self) -> None:

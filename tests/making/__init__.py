@@ -1,0 +1,1 @@
+"""What tests are made with: builders of test objects by domain, a clock that obeys, recorded cases, kept results."""
