@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 
 from driver.names import Peer, TaintEffect
+from node.inventory.vendors import VENDORS
 from ostler.config.scalars import Json, JsonObject
 from ostler.config.schema import json_schema
 
@@ -159,7 +160,7 @@ def _pods() -> dict[str, JsonObject]:
         name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")
     }
     peer: dict[str, JsonObject] = {name: {"type": "object"} for name in ("podSelector", "namespaceSelector", "ipBlock")}
-    vendors: JsonObject = {"enum": ["nvidia", "amd", "intel", "mellanox"]}
+    vendors: JsonObject = {"enum": [*(vendor.name for vendor in VENDORS), "mellanox"]}
     return {
         "fullnameOverride": _text(rf"({_LABEL})?"),
         "priorityClassName": _text(rf"({_SUBDOMAIN})?"),

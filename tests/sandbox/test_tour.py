@@ -84,7 +84,7 @@ def told(node: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("node", ["h100-sxm-8", "mi300x-8", "sriov-2"])
+@pytest.mark.parametrize("node", ["gaudi2-8", "h100-sxm-8", "mi300x-8", "sriov-2"])
 def test_tour_tells_of_both_doors_and_leaves_nothing(node: str) -> None:
     seen = told(node)
     assert seen["claim"]["phase"] == "Running"

@@ -16,7 +16,7 @@ from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.facts import DriverFiles
 from node.inventory.model import Device, Host
 from tests.node.edits.making import gpu, lacking, mig
-from tests.node.edits.others import amd, intel, nic, partition, rdma, vfio
+from tests.node.edits.others import amd, gaudi, intel, nic, partition, rdma, vfio
 
 PLAIN = EditOptions()
 FULL = EditOptions(cdi_mode=CdiMode.FULL, hook="/usr/bin/nvidia-cdi-hook")
@@ -61,6 +61,7 @@ def spec_of(claim: list[GivenDevice], edits: tuple[ClaimEdits, ...]) -> Spec:
         (amd(2), PLAIN, ["/dev/kfd", "/dev/dri/card2", "/dev/dri/renderD130"]),
         (partition(3), PLAIN, ["/dev/kfd", "/dev/dri/renderD131"]),
         (intel(1), PLAIN, ["/dev/dri/card1", "/dev/dri/renderD129"]),
+        (gaudi(1), PLAIN, ["/dev/accel/accel1", "/dev/accel/accel_controlD1"]),
         (vfio(7), PLAIN, ["/dev/vfio/vfio", "/dev/vfio/7"]),
         (nic(3), PLAIN, []),
         (rdma(3), PLAIN, []),
@@ -238,3 +239,12 @@ def test_no_edit_is_left_for_the_answer_to_the_plugin_door() -> None:
     for device in (gpu(0), mig(1), amd(2), intel(1), nic(3), vfio(7)):
         edits = device_edits(device, PLAIN, HOST).edits
         assert edits == ContainerEdits(edits.env, edits.nodes, edits.mounts, edits.hooks)
+
+
+def test_variables_with_a_vendors_fixed_names_tell_the_cards_of_a_request() -> None:
+    claim = [*given(gaudi(1, 5), gaudi(2, 4), request="both"), *given(gaudi(3, 6), request="one"), *given(intel(1))]
+    one, two, other, gpu_ = (dict(each.edits.env) for each in claim_edits(claim, HOST, "name"))
+    assert one == two
+    assert (one["HABANA_VISIBLE_DEVICES"], one["HABANA_VISIBLE_MODULES"]) == ("1,2", "5,4")
+    assert other["HL_VISIBLE_DEVICES"] == "/dev/accel/accel3"
+    assert gpu_ == {}

@@ -104,3 +104,16 @@ def intel(number: int) -> Device:
         pci_address=f"0000:{number:02x}:00.0",
         nodes=tuple(node(f"/dev/dri/{name}") for name in (f"card{number}", "controlD64", f"renderD{number + 128}")),
     )
+
+
+def gaudi(number: int, module: int | None = None) -> Device:
+    """A Gaudi card with device nodes of its own number; ``module``: where it sits on the board."""
+    return Device(
+        name=f"gpu-0000-{number:02x}-00-0",
+        kind=DeviceKind.GPU,
+        vendor="habana",
+        index=str(number),
+        pci_address=f"0000:{number:02x}:00.0",
+        attributes=sorted_attributes([("moduleID", module)]),
+        nodes=(node(f"/dev/accel/accel{number}"), node(f"/dev/accel/accel_controlD{number}")),
+    )

@@ -14,7 +14,7 @@ from node.inventory.model import Device, NodeRole
 from node.inventory.vendors import vendor_id
 from tests.node.edits.making import FEATURES, gpu, mig, node, without
 from tests.node.edits.making import lacking as without_files
-from tests.node.edits.others import amd, intel, partition, rdma, vfio
+from tests.node.edits.others import amd, gaudi, intel, partition, rdma, vfio
 
 CRI = EditOptions(strategies=(ListStrategy.CDI_CRI,))
 
@@ -86,11 +86,34 @@ def test_what_a_container_would_miss_is_said_by_path(device: Device, text: str) 
         (amd(1), "0000:01:00.0"),
         (partition(3), "amdgpu_xcp_3"),
         (intel(2), "card2-0"),
+        (gaudi(3), "0000:03:00.0"),
         (without(intel(2), NodeRole.DEVICE), "gpu-0000-02-00-0"),
     ],
 )
 def test_ids_are_those_of_the_plugins_that_ostler_replaces(device: Device, id_: str) -> None:
     assert vendor_id(device) == id_
+
+
+@pytest.mark.parametrize("options", [EditOptions(), CRI])
+def test_gaudi_cards_are_named_by_number_node_and_module_in_the_order_of_the_request(options: EditOptions) -> None:
+    found = edits(options, gaudi(5, 7), gaudi(4, 6))
+    assert found.env == (
+        ("HABANA_VISIBLE_DEVICES", "5,4"),
+        ("HL_VISIBLE_DEVICES", "/dev/accel/accel5,/dev/accel/accel4"),
+        ("HABANA_VISIBLE_MODULES", "7,6"),
+    )
+    nodes = ("/dev/accel/accel5", "/dev/accel/accel_controlD5", "/dev/accel/accel4", "/dev/accel/accel_controlD4")
+    assert found.nodes == (() if options is CRI else same(*nodes))
+    names = ("ostler.dev/gaudi=gpu-0000-05-00-0", "ostler.dev/gaudi=gpu-0000-04-00-0")
+    assert found.cdi_devices == (names if options is CRI else ())
+
+
+def test_gaudi_modules_are_not_listed_where_one_is_unknown() -> None:
+    assert "HABANA_VISIBLE_MODULES" not in dict(edits(EditOptions(), gaudi(5, 7), gaudi(4)).env)
+
+
+def test_variables_of_a_vendor_name_its_own_devices_alone() -> None:
+    assert dict(edits(EditOptions(), amd(1), gaudi(5, 7), intel(0)).env)["HABANA_VISIBLE_DEVICES"] == "5"
 
 
 def test_container_with_several_families_gets_all_of_each() -> None:

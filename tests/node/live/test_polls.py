@@ -99,6 +99,16 @@ def test_compute_partitions_are_looked_for_when_hardware_may_have_come(tmp_path:
     assert changes(read, lambda: shutil.rmtree(tmp_path / "class"))
 
 
+def test_a_file_that_a_vendor_has_watched_is_seen_once_its_function_is_known(tmp_path: Path) -> None:
+    status = tmp_path / "bus/pci/drivers/habanalabs/0000:33:00.0/status"
+    read = signatures.watched_files(str(tmp_path))
+    assert not changes(read, lambda: write(status, "operational\n"), fresh=False)
+    assert changes(read, lambda: status.write_text("malfunction\n"))
+    read(True)
+    assert changes(read, lambda: status.write_text("operational\n"), fresh=False)
+    assert changes(read, lambda: shutil.rmtree(status.parent))
+
+
 async def test_signatures_are_told_when_hardware_may_have_come() -> None:
     told: list[bool] = []
     news: int | None = 0

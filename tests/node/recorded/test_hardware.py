@@ -85,12 +85,19 @@ def test_a_failed_gpu_is_an_error_of_nvml_and_stays_on_the_bus(tmp_path: Path) -
     assert box.sysfs == box.original.sysfs
 
 
-def test_a_gpu_without_nvml_loses_its_driver(tmp_path: Path) -> None:
-    box = Box("mi300x-8", tmp_path)
+@pytest.mark.parametrize(
+    ("name", "broken", "well", "driver"),
+    [
+        ("mi300x-8", "0000:08:00.0", "0000:18:00.0", "amdgpu"),
+        ("gaudi2-8", "0000:19:00.0", "0000:1a:00.0", "habanalabs"),
+    ],
+)
+def test_a_gpu_without_nvml_loses_its_driver(tmp_path: Path, name: str, broken: str, well: str, driver: str) -> None:
+    box = Box(name, tmp_path)
     box.fail(0)
 
     drivers = {function.address: function.driver for function in box.sysfs.pci}
-    assert (drivers["0000:08:00.0"], drivers["0000:18:00.0"]) == (None, "amdgpu")
+    assert (drivers[broken], drivers[well]) == (None, driver)
 
 
 def test_a_nic_without_link_stays_with_its_ports_down(tmp_path: Path) -> None:
@@ -154,6 +161,14 @@ def test_an_unplugged_amd_gpu_takes_its_partitions_and_links_along(tmp_path: Pat
     assert len(sysfs.amd_gpus) == len(sysfs.kfd) == 7
     known = {node.node for node in sysfs.kfd}
     assert {link.to for node in sysfs.kfd for link in node.links if link.type == 11} == known
+
+
+def test_an_unplugged_accelerator_is_gone_from_the_accelerators(tmp_path: Path) -> None:
+    box = Box("gaudi2-8", tmp_path)
+    box.unplug(0)
+
+    assert len(box.sysfs.accelerators) == 7
+    assert "0000:19:00.0" not in {each.address for each in box.sysfs.accelerators}
 
 
 def test_an_interface_in_a_pod_is_gone_and_its_function_stays(tmp_path: Path) -> None:

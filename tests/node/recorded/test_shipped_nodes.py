@@ -26,6 +26,7 @@ NAMES = (
     "a100-sxm-8",
     "dgx1-v100-8",
     "dgx2-v100-16",
+    "gaudi2-8",
     "h100-sxm-8",
     "l4-2",
     "mi300x-8",
@@ -33,7 +34,7 @@ NAMES = (
     "sriov-2",
     "vm-flat-8",
 )
-NVIDIA = tuple(name for name in NAMES if not name.startswith(("mi300x", "sriov")))
+NVIDIA = tuple(name for name in NAMES if not name.startswith(("gaudi2", "mi300x", "sriov")))
 FLAT = "vm-flat-8"
 """No NUMA node is known there, and GPUs have an emulated graphics card before them and no BMC's."""
 
@@ -255,3 +256,18 @@ def test_an_l4_has_neither_mig_nor_links() -> None:
         assert gpu.mig_mode is None
         assert gpu.nvlinks == ()
         assert ("nvmlDeviceGetMigMode", "NOT_SUPPORTED") in {(each.call, each.error) for each in gpu.errors}
+
+
+def test_gaudi_cards_are_healthy_and_sit_in_pairs_beside_a_nic() -> None:
+    facts = read(nodes.path("gaudi2-8")).facts
+    devices = devices_of(facts, Identities())
+    cards = [device for device in devices if device.kind is DeviceKind.GPU]
+    assert [card.text("productName") for card in cards] == ["Gaudi2"] * 8
+    assert {card.health.state.value for card in cards} == {"healthy"}
+    assert all(node.present for card in cards for node in card.nodes)
+    assert sorted(str(card.attribute("moduleID")) for card in cards) == [str(module) for module in range(8)]
+    assert Counter(card.numa_node for card in cards) == {0: 4, 1: 4}
+    switches = Counter(device.location.rpartition("/")[0].rpartition("/")[0] for device in devices)
+    assert sorted(switches.values()) == [1, 3, 3, 3, 3]
+    assert not [device for device in devices if device.kind is DeviceKind.RDMA]
+    assert {status.state for status in statuses_of(facts)} == {SourceState.OK}

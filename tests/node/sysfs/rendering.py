@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from node.inventory.amd.facts import AmdGpu, KfdNode
-from node.inventory.facts import DeviceFile, PciFunction, SysfsFacts
+from node.inventory.facts import AcceleratorFacts, DeviceFile, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice, SubFunction
 from node.inventory.sysfs.source import SysfsSource
 
@@ -47,6 +47,8 @@ def render(facts: SysfsFacts, root: Path, make_device: MakeDevice | None = None)
         _subfunction(sys, each)
     for gpu in facts.amd_gpus:
         _amd_gpu(sys, gpu)
+    for accelerator in facts.accelerators:
+        _accelerator(sys, accelerator)
     for partition in facts.amd_partitions:
         for name in partition.drm:
             (sys / "devices/platform" / partition.name / "drm" / name).mkdir(parents=True)
@@ -93,6 +95,7 @@ def ordered(facts: SysfsFacts) -> SysfsFacts:
         subfunctions=_by(facts.subfunctions, lambda each: each.name),
         amd_gpus=_by(facts.amd_gpus, lambda each: each.address),
         amd_partitions=_by(facts.amd_partitions, lambda each: each.name),
+        accelerators=_by(facts.accelerators, lambda each: each.address),
         kfd=tuple(sorted(facts.kfd, key=lambda each: each.node)),
         errors=(),
     )
@@ -224,6 +227,13 @@ def _amd_gpu(sys: Path, gpu: AmdGpu) -> None:
             "current_memory_partition": gpu.memory_partition,
         },
     )
+
+
+def _accelerator(sys: Path, each: AcceleratorFacts) -> None:
+    folder = (sys / _BUS / each.address).resolve()
+    _write(folder, {one.name: one.text for one in each.texts})
+    for name in each.nodes:
+        (folder / "accel" / name).mkdir(parents=True)
 
 
 def _kfd_node(sys: Path, node: KfdNode) -> None:

@@ -193,6 +193,9 @@ def test_a_dra_driver_for_the_same_gpus_has_failed() -> None:
         "offers the same devices through DRA (gpu.nvidia.com)",
         "let only one of both offer them",
     )
+    gaudi = PluginSocket(Path("/r/gaudi.intel.com-reg.sock"), answered=True, type="DRAPlugin", name="gaudi.intel.com")
+    found = judge([gaudi], frozenset(), ("habana.ai/gaudi",), REGISTRY)
+    says(found, Verdict.FAILED, "through DRA (gaudi.intel.com)", "remove the driver, or our rule")
     says(judge([driver], frozenset(), ("amd.com/gpu",), REGISTRY), Verdict.OK, "other plugins: gpu.nvidia.com")
     own = judge([driver], frozenset(), (GPU,), REGISTRY, "gpu.nvidia.com")
     says(own, Verdict.OK, "no other plugin")

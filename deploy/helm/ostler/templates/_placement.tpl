@@ -8,6 +8,7 @@ vendor alone. Classes: 0300 and 0302 VGA and 3D controllers, 0380 other displays
 nvidia: [pci-10de, pci-0300_10de, pci-0302_10de]
 amd: [pci-1002, pci-0300_1002, pci-0380_1002, pci-1200_1002]
 intel: [pci-8086, pci-0300_8086, pci-0380_8086]
+habana: [pci-1da3, pci-1200_1da3]
 mellanox: [pci-15b3, pci-0200_15b3, pci-0207_15b3]
 {{- end -}}
 
