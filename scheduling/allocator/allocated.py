@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Protocol
 
 from scheduling.allocator.pools import Pool
-from scheduling.allocator.reading import Object, boolean, mapping, objects, quantity, reference, string
+from scheduling.allocator.reading import Object, Part
 from scheduling.allocator.slices import DeviceID, SharedDeviceID
 
 
@@ -52,37 +52,30 @@ class AllocatedState:
         shared: set[SharedDeviceID] = set()
         capacity: dict[DeviceID, dict[str, int]] = {}
         for claim in claims:
-            owner = reference("ResourceClaim", claim)
-            for path, result in allocation_results(claim):
-                if boolean(owner, result, "adminAccess", f"{path}.adminAccess"):
+            for result in allocation_results(claim):
+                if result.boolean("adminAccess"):
                     continue
-                device = device_of(claim, path, result)
-                share = string(owner, result, "shareID", f"{path}.shareID")
+                device = device_of(result)
+                share = result.string("shareID")
                 if not share:
                     devices.add(device)
                     continue
                 shared.add(SharedDeviceID(device, share))
                 consumed = capacity.setdefault(device, {})
-                for name, value in mapping(owner, result, "consumedCapacity", f"{path}.consumedCapacity").items():
-                    amount = quantity(owner, value, f"{path}.consumedCapacity[{name}]")
+                for name, amount in result.quantities("consumedCapacity").items():
                     consumed[name] = consumed.get(name, 0) + amount.nanos
         return cls(frozenset(devices), frozenset(shared), capacity)
 
 
-def allocation_results(claim: Object) -> Iterable[tuple[str, Object]]:
-    """The devices that a claim holds: path of the entry in the claim, entry of `status.allocation.devices.results`."""
-    owner = reference("ResourceClaim", claim)
-    allocation = mapping(owner, mapping(owner, claim, "status", "status"), "allocation", "status.allocation")
-    devices = mapping(owner, allocation, "devices", "status.allocation.devices")
-    path = "status.allocation.devices.results"
-    for index, result in enumerate(objects(owner, devices, "results", path)):
-        yield f"{path}[{index}]", result
+def allocation_results(claim: Object) -> list[Part]:
+    """The devices that a claim holds: the entries of `status.allocation.devices.results`."""
+    status = Part.whole("ResourceClaim", claim).part("status")
+    return status.part("allocation").part("devices").parts("results")
 
 
-def device_of(claim: Object, path: str, result: Object) -> DeviceID:
+def device_of(result: Part) -> DeviceID:
     """Which device an allocation result names."""
-    owner = reference("ResourceClaim", claim)
-    return DeviceID(*(string(owner, result, part, f"{path}.{part}") for part in ("driver", "pool", "device")))
+    return DeviceID(result.string("driver"), result.string("pool"), result.string("device"))
 
 
 CounterKey = tuple[str, str]

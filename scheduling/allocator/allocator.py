@@ -16,7 +16,7 @@ from scheduling.allocator.claims import RESULTS_MAX, Claim, ClassLister, DeviceR
 from scheduling.allocator.placement import Placed
 from scheduling.allocator.pools import Features, SliceIndex, gather_pools, node_identity
 from scheduling.allocator.problem import PlannedClaim, Planner, Problem
-from scheduling.allocator.reading import FatalError, NodeError, Object, ObjectReference, objects, strings
+from scheduling.allocator.reading import FatalError, NodeError, Object, ObjectReference, Part
 from scheduling.allocator.search import Search, SearchOutcome
 from scheduling.allocator.selectors import Selectors
 
@@ -163,13 +163,13 @@ def _named(request: DeviceRequest, names: Iterable[str]) -> bool:
 def _class_configuration(planned: PlannedClaim, chosen: Sequence[int]) -> list[Result]:
     """Each class once, for all requests that use it, in the order of the first of them."""
     users: dict[str, list[str]] = {}
-    configs: dict[str, Sequence[Object]] = {}
+    configs: dict[str, Sequence[Part]] = {}
     for plans, choice in zip(planned.plans, chosen, strict=True):
         plan = plans[choice]
         users.setdefault(plan.device_class.name, []).append(plan.request.name)
         configs.setdefault(plan.device_class.name, plan.device_class.config)
     return [
-        {**entry, "source": "FromClass", "requests": list(users[name])}
+        {**entry.object, "source": "FromClass", "requests": list(users[name])}
         for name, entries in configs.items()
         for entry in entries
     ]
@@ -178,11 +178,10 @@ def _class_configuration(planned: PlannedClaim, chosen: Sequence[int]) -> list[R
 def _claim_configuration(claim: Claim, requests: Sequence[DeviceRequest]) -> list[Result]:
     """The claim's entries that name no request, or at least one that is part of the allocation."""
     entries: list[Result] = []
-    for index, entry in enumerate(claim.config):
-        path = f"spec.devices.config[{index}].requests"
-        named = strings(claim.reference, entry, "requests", path)
+    for entry in claim.config:
+        named = entry.strings("requests")
         if not named or any(_named(request, named) for request in requests):
-            rest = {key: value for key, value in entry.items() if key != "requests"}
+            rest = {key: value for key, value in entry.object.items() if key != "requests"}
             entries.append({**rest, "source": "FromClaim", **({"requests": list(named)} if named else {})})
     return entries
 
@@ -198,16 +197,17 @@ def _node_selector(problem: Problem, placed: Sequence[Placed]) -> Result | None:
             return _only(problem.node)
         if nodes.selector is None:
             continue
-        part = device.path if device.slice.per_device is True else "spec"
-        owner, path = device.slice.reference, f"{part}.nodeSelector.nodeSelectorTerms"
-        terms = objects(owner, nodes.selector, "nodeSelectorTerms", path)
+        path = f"{device.path if device.slice.per_device is True else 'spec'}.nodeSelector"
+        selector = Part(device.slice.reference, nodes.selector, path)
+        terms = selector.parts("nodeSelectorTerms")
         if len(terms) > 1:
-            raise FatalError(owner, path, f"{len(terms)} terms, but an allocation can only be bound to one")
+            message = f"{len(terms)} terms, but an allocation can only be bound to one"
+            raise FatalError(selector.owner, selector.at("nodeSelectorTerms"), message)
         for term in terms:
-            _add_new(fields, objects(owner, term, "matchFields", f"{path}[0].matchFields"))
-            _add_new(expressions, objects(owner, term, "matchExpressions", f"{path}[0].matchExpressions"))
-    term = {name: value for name, value in (("matchExpressions", expressions), ("matchFields", fields)) if value}
-    return {"nodeSelectorTerms": [term]} if term else None
+            _add_new(fields, term.parts("matchFields"))
+            _add_new(expressions, term.parts("matchExpressions"))
+    only_term = {name: value for name, value in (("matchExpressions", expressions), ("matchFields", fields)) if value}
+    return {"nodeSelectorTerms": [only_term]} if only_term else None
 
 
 def _only(node: str) -> Result:
@@ -215,10 +215,10 @@ def _only(node: str) -> Result:
     return {"nodeSelectorTerms": [{"matchFields": [field]}]}
 
 
-def _add_new(into: list[Object], requirements: Iterable[Object]) -> None:
+def _add_new(into: list[Object], requirements: Iterable[Part]) -> None:
     for each in requirements:
-        if not any(_same_requirement(each, other) for other in into):
-            into.append(each)
+        if not any(_same_requirement(each.object, other) for other in into):
+            into.append(each.object)
 
 
 def _same_requirement(one: Object, other: Object) -> bool:

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from scheduling.allocator import reading
-from scheduling.allocator.reading import Object, ObjectReference
-from scheduling.api import quantities as quantity
-from scheduling.api.quantities import Quantity
+from scheduling.allocator.reading import Part, quantity
+from scheduling.api.quantities import Quantity, from_int, from_milli
+
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +44,29 @@ class DeviceCapacity:
     policy: RequestPolicy | None
 
 
-def read_capacity(owner: ObjectReference, device: Object, path: str) -> Mapping[str, DeviceCapacity]:
+def read_capacity(device: Part) -> Mapping[str, DeviceCapacity]:
     """The `capacity` of a device."""
-    capacities = {}
-    for name, entry in reading.named(owner, device, "capacity", f"{path}.capacity").items():
-        field = f"{path}.capacity[{name}]"
-        value = reading.quantity(owner, entry.get("value"), f"{field}.value")
-        policy = entry.get("requestPolicy")
-        capacities[name] = DeviceCapacity(value, None if policy is None else _policy(owner, entry, field))
-    return capacities
+    return {
+        name: DeviceCapacity(entry.quantity("value"), _policy(entry) if entry.has("requestPolicy") else None)
+        for name, entry in device.named("capacity").items()
+    }
 
 
-def _policy(owner: ObjectReference, capacity: Object, path: str) -> RequestPolicy:
-    policy = reading.mapping(owner, capacity, "requestPolicy", f"{path}.requestPolicy")
-    path = f"{path}.requestPolicy"
-    limits = policy.get("validRange")
-    values = policy.get("validValues") or ()
+def _policy(capacity: Part) -> RequestPolicy:
+    policy = capacity.part("requestPolicy")
+    values, path = policy.object.get("validValues") or (), policy.at("validValues")
     if not isinstance(values, list | tuple):
-        raise reading.wrong(owner, f"{path}.validValues", values, "a list of quantities")
+        raise policy.wrong("validValues", values, "a list of quantities")
+    limits = policy.part("validRange") if policy.has("validRange") else None
     return RequestPolicy(
-        default=_optional(owner, policy, "default", path),
-        range=None if limits is None else _range(owner, policy, path),
-        values=tuple(reading.quantity(owner, each, f"{path}.validValues[{i}]") for i, each in enumerate(values)),
+        default=_optional(policy, "default"),
+        range=None if limits is None else CapacityRange(*(_optional(limits, name) for name in ("min", "max", "step"))),
+        values=tuple(quantity(policy.owner, each, f"{path}[{index}]") for index, each in enumerate(values)),
     )
 
 
-def _range(owner: ObjectReference, policy: Object, path: str) -> CapacityRange:
-    limits = reading.mapping(owner, policy, "validRange", f"{path}.validRange")
-    path = f"{path}.validRange"
-    return CapacityRange(*(_optional(owner, limits, name, path) for name in ("min", "max", "step")))
-
-
-def _optional(owner: ObjectReference, parent: Object, name: str, path: str) -> Quantity | None:
-    value = parent.get(name)
-    return None if value is None else reading.quantity(owner, value, f"{path}.{name}")
-
-
-_INT64_MAX = 2**63 - 1
+def _optional(part: Part, field: str) -> Quantity | None:
+    return part.quantity(field) if part.has(field) else None
 
 
 class CapacityFault(ValueError):
@@ -137,12 +123,12 @@ def _up_to_step(name: str, requested: Quantity, limits: CapacityRange, minimum: 
             raise CapacityFault(name, f"the request {requested} is not a whole number of thousandths")
         rounded = _stepped(name, milli, minimum.milli_value(), limits.step.milli_value())
         if rounded % 1000 == 0:
-            return quantity.from_int(rounded // 1000, limits.step.format)
-        return quantity.from_milli(rounded, limits.step.format)
+            return from_int(rounded // 1000, limits.step.format)
+        return from_milli(rounded, limits.step.format)
     if requested.nanos > _INT64_MAX * 10**9:
         raise CapacityFault(name, f"the request {requested} is above 2^63-1")
     rounded = _stepped(name, requested.value(), minimum.value(), limits.step.value())
-    return quantity.from_int(rounded, limits.step.format)
+    return from_int(rounded, limits.step.format)
 
 
 def _stepped(name: str, requested: int, minimum: int, step: int) -> int:

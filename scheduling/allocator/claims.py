@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from scheduling.allocator import reading
-from scheduling.allocator.reading import FatalError, Object, ObjectReference
+from scheduling.allocator.reading import FatalError, Object, Part
 from scheduling.allocator.slices import Taint
 from scheduling.api.quantities import Quantity
 
@@ -83,90 +82,68 @@ class Claim:
 
     def __init__(self, obj: Object) -> None:
         """Read the claim's `spec.devices`."""
-        self.object = obj
-        self.reference = owner = reading.reference("ResourceClaim", obj)
-        spec = reading.mapping(owner, obj, "spec", "spec")
-        self._devices = reading.mapping(owner, spec, "devices", "spec.devices")
-        self.config = reading.objects(owner, self._devices, "config", "spec.devices.config")
+        whole = Part.whole("ResourceClaim", obj)
+        self.reference = whole.owner
+        self._devices = whole.part("spec").part("devices")
+        self.config = self._devices.parts("config")
 
     @cached_property
     def requests(self) -> tuple[RequestChoice, ...]:
         """The requests, in the claim's order."""
-        path = "spec.devices.requests"
-        entries = reading.objects(self.reference, self._devices, "requests", path)
-        return tuple(_choice(self.reference, entry, f"{path}[{index}]") for index, entry in enumerate(entries))
+        return tuple(_choice(entry) for entry in self._devices.parts("requests"))
 
     @cached_property
     def constraints(self) -> tuple[ConstraintFacts, ...]:
         """The constraints, in the claim's order."""
-        path = "spec.devices.constraints"
-        entries = reading.objects(self.reference, self._devices, "constraints", path)
         return tuple(
             ConstraintFacts(
-                requests=frozenset(reading.strings(self.reference, entry, "requests", f"{path}[{index}].requests")),
-                match_attribute=_attribute(self.reference, entry, "matchAttribute", f"{path}[{index}]"),
-                distinct_attribute=_attribute(self.reference, entry, "distinctAttribute", f"{path}[{index}]"),
+                requests=frozenset(entry.strings("requests")),
+                match_attribute=entry.string("matchAttribute") if entry.has("matchAttribute") else None,
+                distinct_attribute=entry.string("distinctAttribute") if entry.has("distinctAttribute") else None,
             )
-            for index, entry in enumerate(entries)
+            for entry in self._devices.parts("constraints")
         )
 
 
-def _attribute(owner: ObjectReference, constraint: Object, name: str, path: str) -> str | None:
-    return None if constraint.get(name) is None else reading.string(owner, constraint, name, f"{path}.{name}")
+def _choice(entry: Part) -> RequestChoice:
+    name = entry.string("name")
+    alternatives = tuple(_request(each, name, each.string("name")) for each in entry.parts("firstAvailable"))
+    if alternatives:
+        return RequestChoice(name, entry.path, alternatives, prioritized=True)
+    if not entry.has("exactly"):
+        message = "neither exactly nor firstAvailable is set: there is nothing to allocate"
+        raise FatalError(entry.owner, entry.path, message)
+    return RequestChoice(name, entry.path, (_request(entry.part("exactly"), "", name),), prioritized=False)
 
 
-def _choice(owner: ObjectReference, entry: Object, path: str) -> RequestChoice:
-    name = reading.string(owner, entry, "name", f"{path}.name")
-    subrequests = reading.objects(owner, entry, "firstAvailable", f"{path}.firstAvailable")
-    if subrequests:
-        alternatives = tuple(
-            _request(owner, each, f"{path}.firstAvailable[{index}]", name) for index, each in enumerate(subrequests)
-        )
-        return RequestChoice(name, path, alternatives, prioritized=True)
-    if entry.get("exactly") is None:
-        raise FatalError(owner, path, "neither exactly nor firstAvailable is set: there is nothing to allocate")
-    exactly = reading.mapping(owner, entry, "exactly", f"{path}.exactly")
-    request = _request(owner, exactly, f"{path}.exactly", "", name)
-    return RequestChoice(name, path, (request,), prioritized=False)
-
-
-def _request(owner: ObjectReference, entry: Object, path: str, parent: str, name: str = "") -> DeviceRequest:
-    own_name = name or reading.string(owner, entry, "name", f"{path}.name")
-    capacity = reading.mapping(owner, entry, "capacity", f"{path}.capacity")
-    requested = reading.mapping(owner, capacity, "requests", f"{path}.capacity.requests")
+def _request(entry: Part, parent: str, name: str) -> DeviceRequest:
     # An alternative cannot ask for admin access; the API has no such field there.
-    asks_admin = not parent and entry.get("adminAccess") is not None
+    asks_admin = not parent and entry.has("adminAccess")
     return DeviceRequest(
-        name=f"{parent}/{own_name}" if parent else own_name,
+        name=f"{parent}/{name}" if parent else name,
         parent=parent,
-        path=path,
-        object=entry,
-        class_name=reading.string(owner, entry, "deviceClassName", f"{path}.deviceClassName"),
-        mode=reading.string(owner, entry, "allocationMode", f"{path}.allocationMode"),
-        count=reading.integer(owner, entry, "count", f"{path}.count"),
-        admin_access=asks_admin and reading.boolean(owner, entry, "adminAccess", f"{path}.adminAccess"),
+        path=entry.path,
+        object=entry.object,
+        class_name=entry.string("deviceClassName"),
+        mode=entry.string("allocationMode"),
+        count=entry.integer("count"),
+        admin_access=asks_admin and entry.boolean("adminAccess"),
         asks_admin_access=asks_admin,
-        selectors=selector_expressions(owner, entry, path),
-        tolerations=_tolerations(owner, entry, path),
-        capacities={
-            key: reading.quantity(owner, value, f"{path}.capacity.requests[{key}]") for key, value in requested.items()
-        },
-        asks_capacity=entry.get("capacity") is not None,
-        derives_attributes=bool(entry.get("derivedAttributes")),
+        selectors=selector_expressions(entry),
+        tolerations=tuple(
+            Toleration(*(each.string(field) for field in TOLERATION_PARTS)) for each in entry.parts("tolerations")
+        ),
+        capacities=entry.part("capacity").quantities("requests"),
+        asks_capacity=entry.has("capacity"),
+        derives_attributes=bool(entry.object.get("derivedAttributes")),
     )
 
 
-def selector_expressions(owner: ObjectReference, part: Object, path: str) -> tuple[str | None, ...]:
+def selector_expressions(part: Part) -> tuple[str | None, ...]:
     """The `selectors` of a request or a class: their CEL expressions, None for a selector of another kind."""
-    expressions: list[str | None] = []
-    for index, entry in enumerate(reading.objects(owner, part, "selectors", f"{path}.selectors")):
-        field = f"{path}.selectors[{index}].cel"
-        if entry.get("cel") is None:
-            expressions.append(None)
-            continue
-        cel = reading.mapping(owner, entry, "cel", field)
-        expressions.append(reading.string(owner, cel, "expression", f"{field}.expression"))
-    return tuple(expressions)
+    return tuple(
+        entry.part("cel").string("expression") if entry.has("cel") else None for entry in part.parts("selectors")
+    )
 
 
 class ClassLister(Protocol):
@@ -181,20 +158,12 @@ class DeviceClass:
 
     def __init__(self, obj: Object) -> None:
         """Read selectors and configuration."""
-        self.object = obj
-        self.reference = owner = reading.reference("DeviceClass", obj)
-        self.name = owner.name
-        spec = reading.mapping(owner, obj, "spec", "spec")
-        self.selectors = selector_expressions(owner, spec, "spec")
-        self.config = reading.objects(owner, spec, "config", "spec.config")
-
-
-def _tolerations(owner: ObjectReference, entry: Object, path: str) -> tuple[Toleration, ...]:
-    field = f"{path}.tolerations"
-    return tuple(
-        Toleration(*(reading.string(owner, each, part, f"{field}[{index}].{part}") for part in TOLERATION_PARTS))
-        for index, each in enumerate(reading.objects(owner, entry, "tolerations", field))
-    )
+        whole = Part.whole("DeviceClass", obj)
+        self.reference = whole.owner
+        self.name = self.reference.name
+        spec = whole.part("spec")
+        self.selectors = selector_expressions(spec)
+        self.config = spec.parts("config")
 
 
 _PREVENTING = ("NoSchedule", "NoExecute")

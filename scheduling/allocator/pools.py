@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from scheduling.allocator.node_selection import Labels
-from scheduling.allocator.reading import Object, mapping, reference, wrong
+from scheduling.allocator.reading import Object, Part, wrong
 from scheduling.allocator.slices import PoolID, Slice, SliceDevice
 
 
@@ -135,13 +135,12 @@ def gather_pools(
 
 def node_identity(node: Object) -> tuple[str, Labels]:
     """Name and labels of a v1 Node."""
-    owner = reference("Node", node)
-    metadata = mapping(owner, node, "metadata", "metadata")
-    labels = mapping(owner, metadata, "labels", "metadata.labels")
-    for key, value in labels.items():
+    whole = Part.whole("Node", node)
+    labels = whole.part("metadata").part("labels")
+    for key, value in labels.object.items():
         if not isinstance(value, str):
-            raise wrong(owner, f"metadata.labels[{key}]", value, "a string (in quotes)")
-    return owner.name, labels
+            raise wrong(whole.owner, f"metadata.labels[{key}]", value, "a string (in quotes)")
+    return whole.owner.name, labels.object
 
 
 def _understood(each: Slice, features: Features) -> bool:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from scheduling.api import quantities
 from scheduling.api.excerpts import shown
 from scheduling.api.quantities import Quantity, QuantityError
 
+_T = TypeVar("_T")
 Object = Mapping[str, Any]
 """A Kubernetes object or a part of one, as plain data."""
 
@@ -70,6 +71,121 @@ class GaveUp(AllocationError):
     """The caller's patience ended before the search did: neither a solution nor a proof that there is none."""
 
 
+class Part:
+    """An object or a part of one, with the object's reference and the part's path for messages.
+
+    Every method reads a field; null is as absent. Raises `InvalidObject` where the field is of another type.
+    """
+
+    __slots__ = ("object", "owner", "path")
+
+    def __init__(self, owner: ObjectReference, obj: Object, path: str = "") -> None:
+        """`path` leads from the owner to this part; it is empty for the whole object."""
+        self.owner = owner
+        self.object = obj
+        self.path = path
+
+    @staticmethod
+    def whole(kind: str, obj: Object) -> Part:
+        """An object of this kind."""
+        return Part(reference(kind, obj), obj)
+
+    def at(self, field: str) -> str:
+        """The path of a field."""
+        return f"{self.path}.{field}" if self.path else field
+
+    def has(self, field: str) -> bool:
+        """Whether the field is there."""
+        return self.object.get(field) is not None
+
+    def mapping(self, field: str) -> Object:
+        """A field that holds an object; absent is empty."""
+        value = self.object.get(field)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise self.wrong(field, value, "an object")
+        return value
+
+    def part(self, field: str) -> Part:
+        """The same, to read on."""
+        return Part(self.owner, self.mapping(field), self.at(field))
+
+    def named(self, field: str) -> dict[str, Part]:
+        """A field that holds objects by name; absent is empty."""
+        path, found = self.at(field), {}
+        for key, each in self.mapping(field).items():
+            if not isinstance(key, str):
+                raise wrong(self.owner, f"{path}[{shown(key)}]", key, "a name (in quotes, if it looks like a number)")
+            if not isinstance(each, Mapping):
+                raise wrong(self.owner, f"{path}[{key}]", each, "an object")
+            found[key] = Part(self.owner, each, f"{path}[{key}]")
+        return found
+
+    def parts(self, field: str) -> list[Part]:
+        """A field that holds a list of objects; absent is empty."""
+        path, found = self.at(field), []
+        for index, each in enumerate(self._list(field, "a list")):
+            if not isinstance(each, Mapping):
+                raise wrong(self.owner, f"{path}[{index}]", each, "an object")
+            found.append(Part(self.owner, each, f"{path}[{index}]"))
+        return found
+
+    def strings(self, field: str) -> Sequence[str]:
+        """A field that holds a list of strings; absent is empty."""
+        values = self._list(field, "a list of strings")
+        for index, each in enumerate(values):
+            if not isinstance(each, str):
+                raise wrong(self.owner, f"{self.at(field)}[{index}]", each, "a string")
+        return values
+
+    def string(self, field: str) -> str:
+        """A field that holds a string; absent is empty."""
+        return self._value(field, str, "", "a string (in quotes, if it looks like a number or like true or false)")
+
+    def boolean(self, field: str) -> bool:
+        """A field that holds true or false; absent is false."""
+        return self._value(field, bool, False, "true or false")
+
+    def integer(self, field: str) -> int:
+        """A field that holds a whole number; absent is 0."""
+        value = self._value(field, int, 0, "a whole number")
+        if isinstance(value, bool):
+            raise self.wrong(field, value, "a whole number")
+        if not -(2**63) <= value < 2**63:
+            raise self.wrong(field, value, "a whole number of 64 bits")
+        return value
+
+    def quantity(self, field: str) -> Quantity:
+        """A field that holds a quantity; absent is 0."""
+        return quantity(self.owner, self.object.get(field), self.at(field))
+
+    def quantities(self, field: str) -> dict[str, Quantity]:
+        """A field that holds quantities by name; absent is empty."""
+        path = self.at(field)
+        return {key: quantity(self.owner, value, f"{path}[{key}]") for key, value in self.mapping(field).items()}
+
+    def wrong(self, field: str, value: object, wanted: str) -> InvalidObject:
+        """The error for a field whose value is of another type."""
+        return wrong(self.owner, self.at(field), value, wanted)
+
+    def _value(self, field: str, type_: type[_T], empty: _T, wanted: str) -> _T:
+        value = self.object.get(field)
+        if value is None:
+            return empty
+        if not isinstance(value, type_):
+            raise self.wrong(field, value, wanted)
+        return value
+
+    def _list(self, field: str, wanted: str) -> Sequence[Any]:
+        value = self.object.get(field)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            raise self.wrong(field, value, wanted)
+        return value
+
+
 def reference(kind: str, obj: Object) -> ObjectReference:
     """What an object is called in messages; tolerates one without metadata. Raises `InvalidObject` for no object."""
     if not isinstance(obj, Mapping):
@@ -78,85 +194,6 @@ def reference(kind: str, obj: Object) -> ObjectReference:
     if not isinstance(metadata, Mapping):
         return ObjectReference(kind, "")
     return ObjectReference(kind, _called(metadata.get("name")), _called(metadata.get("namespace")))
-
-
-def mapping(owner: ObjectReference, parent: Object, name: str, path: str) -> Object:
-    """A field that holds an object; absent is empty."""
-    value = parent.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise wrong(owner, path, value, "an object")
-    return value
-
-
-def named(owner: ObjectReference, parent: Object, name: str, path: str) -> Mapping[str, Object]:
-    """A field that holds objects by name; absent is empty."""
-    value = mapping(owner, parent, name, path)
-    for key, each in value.items():
-        if not isinstance(key, str):
-            raise wrong(owner, f"{path}[{shown(key)}]", key, "a name (in quotes, if it looks like a number)")
-        if not isinstance(each, Mapping):
-            raise wrong(owner, f"{path}[{key}]", each, "an object")
-    return value
-
-
-def objects(owner: ObjectReference, parent: Object, name: str, path: str) -> Sequence[Object]:
-    """A field that holds a list of objects; absent is empty."""
-    value = parent.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple):
-        raise wrong(owner, path, value, "a list")
-    for index, each in enumerate(value):
-        if not isinstance(each, Mapping):
-            raise wrong(owner, f"{path}[{index}]", each, "an object")
-    return value
-
-
-def strings(owner: ObjectReference, parent: Object, name: str, path: str) -> Sequence[str]:
-    """A field that holds a list of strings; absent is empty."""
-    value = parent.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list | tuple):
-        raise wrong(owner, path, value, "a list of strings")
-    for index, each in enumerate(value):
-        if not isinstance(each, str):
-            raise wrong(owner, f"{path}[{index}]", each, "a string")
-    return value
-
-
-def string(owner: ObjectReference, parent: Object, name: str, path: str) -> str:
-    """A field that holds a string; absent is empty."""
-    value = parent.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise wrong(owner, path, value, "a string (in quotes, if it looks like a number or like true or false)")
-    return value
-
-
-def boolean(owner: ObjectReference, parent: Object, name: str, path: str) -> bool:
-    """A field that holds true or false; absent is false."""
-    value = parent.get(name)
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        raise wrong(owner, path, value, "true or false")
-    return value
-
-
-def integer(owner: ObjectReference, parent: Object, name: str, path: str) -> int:
-    """A field that holds a whole number; absent is 0."""
-    value = parent.get(name)
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong(owner, path, value, "a whole number")
-    if not -(2**63) <= value < 2**63:
-        raise wrong(owner, path, value, "a whole number of 64 bits")
-    return value
 
 
 def quantity(owner: ObjectReference, value: object, path: str) -> Quantity:

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from scheduling.allocator import reading
 from scheduling.allocator.capacity import DeviceCapacity, read_capacity
 from scheduling.allocator.node_selection import Labels, Matcher, SelectorFault, node_matcher
-from scheduling.allocator.reading import FatalError, Object, ObjectReference
+from scheduling.allocator.reading import FatalError, Object, Part
 from scheduling.cel.device import CelDevice
 
 
@@ -73,19 +72,16 @@ class Consumption:
 class NodeChoice:
     """The fields of a slice or of a device that choose nodes."""
 
-    def __init__(self, owner: ObjectReference, part: Object, path: str) -> None:
-        """`part` is the slice's spec or a device, found at `path` in `owner`."""
-        self._owner = owner
-        self._path = path
-        self.name: str | None = part.get("nodeName")
-        self.selector: Object | None = part.get("nodeSelector")
-        self.all_nodes = part.get("allNodes") is not None and reading.boolean(
-            owner, part, "allNodes", f"{path}.allNodes"
-        )
+    def __init__(self, part: Part) -> None:
+        """`part` is the slice's spec or a device."""
+        self._part = part
+        self.name: str | None = part.object.get("nodeName")
+        self.selector: Object | None = part.object.get("nodeSelector")
+        self.all_nodes = part.boolean("allNodes")
         if self.name is not None and not isinstance(self.name, str):
-            raise reading.wrong(owner, f"{path}.nodeName", self.name, "a string")
+            raise part.wrong("nodeName", self.name, "a string")
         if self.selector is not None and not isinstance(self.selector, Mapping):
-            raise reading.wrong(owner, f"{path}.nodeSelector", self.selector, "an object")
+            raise part.wrong("nodeSelector", self.selector, "an object")
 
     @cached_property
     def matcher(self) -> Matcher | None:
@@ -93,7 +89,8 @@ class NodeChoice:
         try:
             return node_matcher(self.name or "", self.all_nodes, self.selector)
         except SelectorFault as fault:
-            raise FatalError(self._owner, f"{self._path}.nodeSelector.{fault.path}", fault.message) from fault
+            path = self._part.at(f"nodeSelector.{fault.path}")
+            raise FatalError(self._part.owner, path, fault.message) from fault
 
 
 _TYPES = {"string": str, "version": str, "int": int, "bool": bool}
@@ -113,11 +110,13 @@ def are_plain(attributes: object) -> bool:
     return True
 
 
-def read_attributes(owner: ObjectReference, device: Object, path: str) -> Mapping[str, Object]:
+def read_attributes(device: Part) -> Mapping[str, Object]:
     """The `attributes` of a device: name -> typed value. Fields of types that nobody knows are let through."""
-    attributes = reading.named(owner, device, "attributes", f"{path}.attributes")
-    for name, attribute in attributes.items():
-        for kind, value in attribute.items():
+    attributes = device.mapping("attributes")
+    if are_plain(attributes) and all(type(name) is str for name in attributes):
+        return attributes
+    for entry in device.named("attributes").values():
+        for kind, value in entry.object.items():
             many = _PLURALS.get(kind)
             if value is None or (many is None and kind not in _TYPES):
                 continue
@@ -125,40 +124,14 @@ def read_attributes(owner: ObjectReference, device: Object, path: str) -> Mappin
             values = (value,) if many is None else value
             if not isinstance(values, list | tuple) or not all(type(each) is known for each in values):
                 wanted = f"a value of type {kind}" if many is None else f"a list of values of type {known.__name__}"
-                raise reading.wrong(owner, f"{path}.attributes[{name}].{kind}", value, wanted)
+                raise entry.wrong(kind, value, wanted)
     return attributes
 
 
-def read_taints(owner: ObjectReference, device: Object, path: str) -> tuple[Taint, ...]:
-    """The `taints` of a device."""
-    return tuple(
-        Taint(
-            reading.string(owner, entry, "key", f"{path}.taints[{index}].key"),
-            reading.string(owner, entry, "value", f"{path}.taints[{index}].value"),
-            reading.string(owner, entry, "effect", f"{path}.taints[{index}].effect"),
-        )
-        for index, entry in enumerate(reading.objects(owner, device, "taints", f"{path}.taints"))
-    )
-
-
-def read_counters(
-    owner: ObjectReference, entry: Object, path: str, name: str = "counterSet"
-) -> tuple[str, Mapping[str, int]]:
+def read_counters(entry: Part, name: str = "counterSet") -> tuple[str, Mapping[str, int]]:
     """A counter set, or the use of one: its name (in the field `name`), counter -> nano-units."""
-    counters = {}
-    for counter, value in reading.named(owner, entry, "counters", f"{path}.counters").items():
-        field = f"{path}.counters[{counter}].value"
-        counters[counter] = reading.quantity(owner, value.get("value"), field).nanos
-    return reading.string(owner, entry, name, f"{path}.{name}"), counters
-
-
-def read_consumption(owner: ObjectReference, device: Object, path: str) -> tuple[Consumption, ...]:
-    """The `consumesCounters` of a device."""
-    field = f"{path}.consumesCounters"
-    return tuple(
-        Consumption(*read_counters(owner, entry, f"{field}[{index}]"))
-        for index, entry in enumerate(reading.objects(owner, device, "consumesCounters", field))
-    )
+    counters = {counter: each.quantity("value").nanos for counter, each in entry.named("counters").items()}
+    return entry.string(name), counters
 
 
 class Slice:
@@ -166,45 +139,38 @@ class Slice:
 
     def __init__(self, obj: Object) -> None:
         """Read what places the slice; devices and counters follow when asked for."""
+        whole = Part.whole("ResourceSlice", obj)
         self.object = obj
-        self.reference = owner = reading.reference("ResourceSlice", obj)
-        spec = self._spec = reading.mapping(owner, obj, "spec", "spec")
-        pool = reading.mapping(owner, spec, "pool", "spec.pool")
-        driver = reading.string(owner, spec, "driver", "spec.driver")
-        self.name = owner.name
-        self.pool = PoolID(driver, reading.string(owner, pool, "name", "spec.pool.name"))
-        self.generation = reading.integer(owner, pool, "generation", "spec.pool.generation")
-        self.slice_count = reading.integer(owner, pool, "resourceSliceCount", "spec.pool.resourceSliceCount")
-        self.per_device: bool | None = None
-        if spec.get("perDeviceNodeSelection") is not None:
-            self.per_device = reading.boolean(owner, spec, "perDeviceNodeSelection", "spec.perDeviceNodeSelection")
-        self.has_counters = bool(spec.get("sharedCounters"))
-        self.nodes = NodeChoice(owner, spec, "spec")
+        self.reference = whole.owner
+        self.name = self.reference.name
+        spec = self._spec = whole.part("spec")
+        pool = spec.part("pool")
+        self.pool = PoolID(spec.string("driver"), pool.string("name"))
+        self.generation = pool.integer("generation")
+        self.slice_count = pool.integer("resourceSliceCount")
+        per_device = spec.boolean("perDeviceNodeSelection")
+        self.per_device = per_device if spec.has("perDeviceNodeSelection") else None
+        self.has_counters = bool(spec.object.get("sharedCounters"))
+        self.nodes = NodeChoice(spec)
 
     @cached_property
     def devices(self) -> tuple[SliceDevice, ...]:
         """The devices, in the slice's order."""
-        entries = reading.objects(self.reference, self._spec, "devices", "spec.devices")
-        return tuple(SliceDevice(self, index, entry) for index, entry in enumerate(entries))
+        return tuple(SliceDevice(self, index, part) for index, part in enumerate(self._spec.parts("devices")))
 
     @cached_property
     def counter_sets(self) -> tuple[tuple[str, Mapping[str, int]], ...]:
         """The shared counters: name of the set, counter -> nano-units."""
-        path = "spec.sharedCounters"
-        return tuple(
-            read_counters(self.reference, entry, f"{path}[{index}]", "name")
-            for index, entry in enumerate(reading.objects(self.reference, self._spec, "sharedCounters", path))
-        )
+        return tuple(read_counters(entry, "name") for entry in self._spec.parts("sharedCounters"))
 
     @cached_property
     def has_compatibility_groups(self) -> bool:
         """Whether a device says with which others it may share counters (an alpha feature that is off)."""
-        for index, device in enumerate(reading.objects(self.reference, self._spec, "devices", "spec.devices")):
-            path = f"spec.devices[{index}].consumesCounters"
-            for entry in reading.objects(self.reference, device, "consumesCounters", path):
-                if entry.get("compatibilityGroups"):
-                    return True
-        return False
+        return any(
+            entry.object.get("compatibilityGroups")
+            for device in self._spec.parts("devices")
+            for entry in device.parts("consumesCounters")
+        )
 
     def selects(self, node: str, labels: Labels) -> bool:
         """Whether the slice, or at least one of its devices, is for this node. A slice that chooses nothing is not."""
@@ -217,22 +183,19 @@ class Slice:
 class SliceDevice:
     """One device of a slice."""
 
-    def __init__(self, owner: Slice, index: int, entry: Object) -> None:
+    def __init__(self, owner: Slice, index: int, part: Part) -> None:
         """Read name and flags; the rest follows when asked for."""
         self.slice = owner
         self.index = index
-        self.path = f"spec.devices[{index}]"
-        self._entry = entry
-        reference = owner.reference
-        self.name = reading.string(reference, entry, "name", f"{self.path}.name")
+        self.path = part.path
+        self._part = part
+        self.name = part.string("name")
         self.id = DeviceID(owner.pool.driver, owner.pool.pool, self.name)
-        self.allows_multiple = reading.boolean(
-            reference, entry, "allowMultipleAllocations", f"{self.path}.allowMultipleAllocations"
-        )
-        self.binds_to_node = reading.boolean(reference, entry, "bindsToNode", f"{self.path}.bindsToNode")
+        self.allows_multiple = part.boolean("allowMultipleAllocations")
+        self.binds_to_node = part.boolean("bindsToNode")
         self.binding_conditions = self._conditions("bindingConditions")
         self.binding_failure_conditions = self._conditions("bindingFailureConditions")
-        self.nodes = NodeChoice(reference, entry, self.path)
+        self.nodes = NodeChoice(part)
 
     def __repr__(self) -> str:
         return f"Device({self.id})"
@@ -240,17 +203,17 @@ class SliceDevice:
     @cached_property
     def attributes(self) -> Mapping[str, Object]:
         """Attribute name, as written in the slice -> its typed value, as in the API."""
-        return read_attributes(self.slice.reference, self._entry, self.path)
+        return read_attributes(self._part)
 
     @cached_property
     def capacity(self) -> Mapping[str, DeviceCapacity]:
         """Capacity name, as written in the slice -> capacity."""
-        return read_capacity(self.slice.reference, self._entry, self.path)
+        return read_capacity(self._part)
 
     @cached_property
     def consumes(self) -> tuple[Consumption, ...]:
         """What the device takes of its pool's shared counters."""
-        return read_consumption(self.slice.reference, self._entry, self.path)
+        return tuple(Consumption(*read_counters(each)) for each in self._part.parts("consumesCounters"))
 
     @cached_property
     def consumed(self) -> Mapping[tuple[str, str], int]:
@@ -265,23 +228,24 @@ class SliceDevice:
     @cached_property
     def taints(self) -> tuple[Taint, ...]:
         """The taints, in the slice's order."""
-        return read_taints(self.slice.reference, self._entry, self.path)
+        return tuple(
+            Taint(each.string("key"), each.string("value"), each.string("effect"))
+            for each in self._part.parts("taints")
+        )
 
     @cached_property
     def cel(self) -> CelDevice:
         """What `device` is in a selector. Raises `InvalidObject` for attributes that are not of their types."""
-        if not are_plain(self._entry.get("attributes")):
+        if not are_plain(self._part.object.get("attributes")):
             self.attributes  # noqa: B018 - raises
-        return CelDevice(self.slice.pool.driver, self._entry)
+        return CelDevice(self.slice.pool.driver, self._part.object)
 
     def _conditions(self, field: str) -> Sequence[str] | None:
-        if self._entry.get(field) is None:
-            return None
-        return reading.strings(self.slice.reference, self._entry, field, f"{self.path}.{field}")
+        return self._part.strings(field) if self._part.has(field) else None
 
     def raw(self, field: str) -> Object:
         """A field of the device that is an object, as it stands in the slice."""
-        return reading.mapping(self.slice.reference, self._entry, field, f"{self.path}.{field}")
+        return self._part.mapping(field)
 
     def selects(self, node: str, labels: Labels) -> bool:
         """Whether the device's own choice of nodes has this one (with perDeviceNodeSelection)."""

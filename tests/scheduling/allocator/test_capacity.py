@@ -16,7 +16,7 @@ from scheduling.allocator.capacity import (
     read_capacity,
     violates,
 )
-from scheduling.allocator.reading import ObjectReference
+from scheduling.allocator.reading import ObjectReference, Part
 from scheduling.api.quantities import parse
 
 OWNER = ObjectReference("ResourceSlice", "one")
@@ -24,7 +24,7 @@ OWNER = ObjectReference("ResourceSlice", "one")
 
 def capacity(value: str, **policy: Any) -> DeviceCapacity:
     entry: dict[str, Any] = {"value": value, **({"requestPolicy": policy} if policy else {})}
-    return read_capacity(OWNER, {"capacity": {"mem": entry}}, "device")["mem"]
+    return read_capacity(Part(OWNER, {"capacity": {"mem": entry}}, "device"))["mem"]
 
 
 def taken(requested: str | None, of: DeviceCapacity, *, fractional: bool = True) -> str | Unsuitable:

@@ -146,4 +146,4 @@ def test_broken_class_is_named(spec: object, message: str) -> None:
 def test_class_has_selectors_and_configuration() -> None:
     spec = {"selectors": [{"cel": {"expression": "true"}}], "config": [{"opaque": {}}]}
     made = DeviceClass({"metadata": {"name": "gpu"}, "spec": spec})
-    assert (made.name, made.selectors, list(made.config)) == ("gpu", ("true",), [{"opaque": {}}])
+    assert (made.name, made.selectors, [each.object for each in made.config]) == ("gpu", ("true",), [{"opaque": {}}])

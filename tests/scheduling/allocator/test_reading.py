@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from scheduling.allocator import reading
-from scheduling.allocator.reading import InvalidObject, ObjectReference
+from scheduling.allocator.reading import InvalidObject, ObjectReference, Part, reference
 
 OWNER = ObjectReference("ResourceSlice", "one")
-Reader = Callable[[ObjectReference, dict[str, Any], str, str], object]
+Reader = Callable[[Part, str], object]
 
 DEEP: list[Any] = []
 for _ in range(5_000):
@@ -23,44 +22,44 @@ ENDLESS.append(ENDLESS)
 @pytest.mark.parametrize(
     ("reader", "empty"),
     [
-        (reading.mapping, {}),
-        (reading.named, {}),
-        (reading.objects, ()),
-        (reading.strings, ()),
-        (reading.string, ""),
-        (reading.boolean, False),
-        (reading.integer, 0),
+        (Part.mapping, {}),
+        (Part.named, {}),
+        (Part.parts, []),
+        (Part.strings, ()),
+        (Part.string, ""),
+        (Part.boolean, False),
+        (Part.integer, 0),
     ],
 )
 def test_absent_and_null_are_empty(reader: Reader, empty: object) -> None:
-    assert reader(OWNER, {}, "field", "spec.field") == empty
-    assert reader(OWNER, {"field": None}, "field", "spec.field") == empty
+    assert reader(Part(OWNER, {}, "spec"), "field") == empty
+    assert reader(Part(OWNER, {"field": None}, "spec"), "field") == empty
 
 
 @pytest.mark.parametrize(
     ("reader", "value", "message"),
     [
-        (reading.mapping, [1], "spec.field: [1] is not an object"),
-        (reading.mapping, "x", "spec.field: 'x' is not an object"),
-        (reading.named, {"a": 1}, "spec.field[a]: 1 is not an object"),
-        (reading.named, {1: {}}, "spec.field[1]: 1 is not a name (in quotes, if it looks like a number)"),
-        (reading.objects, {"a": 1}, "spec.field: {'a': 1} is not a list"),
-        (reading.objects, [{}, 2], "spec.field[1]: 2 is not an object"),
-        (reading.strings, "abc", "spec.field: 'abc' is not a list of strings"),
-        (reading.strings, ["a", None], "spec.field[1]: None is not a string"),
+        (Part.mapping, [1], "spec.field: [1] is not an object"),
+        (Part.mapping, "x", "spec.field: 'x' is not an object"),
+        (Part.named, {"a": 1}, "spec.field[a]: 1 is not an object"),
+        (Part.named, {1: {}}, "spec.field[1]: 1 is not a name (in quotes, if it looks like a number)"),
+        (Part.parts, {"a": 1}, "spec.field: {'a': 1} is not a list"),
+        (Part.parts, [{}, 2], "spec.field[1]: 2 is not an object"),
+        (Part.strings, "abc", "spec.field: 'abc' is not a list of strings"),
+        (Part.strings, ["a", None], "spec.field[1]: None is not a string"),
         (
-            reading.string,
+            Part.string,
             1,
             "spec.field: 1 is not a string (in quotes, if it looks like a number or like true or false)",
         ),
-        (reading.boolean, "yes", "spec.field: 'yes' is not true or false"),
-        (reading.boolean, 1, "spec.field: 1 is not true or false"),
-        (reading.integer, "1", "spec.field: '1' is not a whole number"),
-        (reading.integer, 1.0, "spec.field: 1.0 is not a whole number"),
-        (reading.integer, True, "spec.field: True is not a whole number"),
-        (reading.integer, 2**63, "spec.field: 9223372036854775808 is not a whole number of 64 bits"),
+        (Part.boolean, "yes", "spec.field: 'yes' is not true or false"),
+        (Part.boolean, 1, "spec.field: 1 is not true or false"),
+        (Part.integer, "1", "spec.field: '1' is not a whole number"),
+        (Part.integer, 1.0, "spec.field: 1.0 is not a whole number"),
+        (Part.integer, True, "spec.field: True is not a whole number"),
+        (Part.integer, 2**63, "spec.field: 9223372036854775808 is not a whole number of 64 bits"),
         pytest.param(
-            reading.integer,
+            Part.integer,
             10**5_000,
             "spec.field: a number of 16610 bits is not a whole number of 64 bits",
             id="more digits than Python writes",
@@ -69,14 +68,14 @@ def test_absent_and_null_are_empty(reader: Reader, empty: object) -> None:
 )
 def test_value_of_another_type_is_named_with_its_field(reader: Reader, value: object, message: str) -> None:
     with pytest.raises(InvalidObject) as caught:
-        reader(OWNER, {"field": value}, "field", "spec.field")
+        reader(Part(OWNER, {"field": value}, "spec"), "field")
     assert str(caught.value) == f"ResourceSlice one: {message}"
     assert caught.value.object is OWNER
 
 
 @pytest.mark.parametrize("limit", [-(2**63), 2**63 - 1])
 def test_whole_numbers_have_64_bits(limit: int) -> None:
-    assert reading.integer(OWNER, {"field": limit}, "field", "spec.field") == limit
+    assert Part(OWNER, {"field": limit}, "spec").integer("field") == limit
 
 
 @pytest.mark.parametrize(
@@ -84,14 +83,14 @@ def test_whole_numbers_have_64_bits(limit: int) -> None:
 )
 def test_long_or_deep_value_is_shown_in_short(value: object) -> None:
     with pytest.raises(InvalidObject) as caught:
-        reading.string(OWNER, {"field": value}, "field", "spec.field")
+        Part(OWNER, {"field": value}, "spec").string("field")
     assert len(str(caught.value)) < 250
 
 
 def test_quantity_is_a_text_or_a_number_and_absent_is_zero() -> None:
-    assert reading.quantity(OWNER, "1Gi", "spec.field").nanos == 2**30 * 10**9
-    assert reading.quantity(OWNER, 5, "spec.field").nanos == 5 * 10**9
-    assert reading.quantity(OWNER, None, "spec.field").nanos == 0
+    assert Part(OWNER, {"field": "1Gi"}, "spec").quantity("field").nanos == 2**30 * 10**9
+    assert Part(OWNER, {"field": 5}, "spec").quantity("field").nanos == 5 * 10**9
+    assert Part(OWNER, {"field": None}, "spec").quantity("field").nanos == 0
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ def test_quantity_is_a_text_or_a_number_and_absent_is_zero() -> None:
 )
 def test_what_is_no_quantity_is_named(value: object, message: str) -> None:
     with pytest.raises(InvalidObject) as caught:
-        reading.quantity(OWNER, value, "spec.field")
+        Part(OWNER, {"field": value}, "spec").quantity("field")
     assert str(caught.value).startswith(f"ResourceSlice one: {message}")
 
 
@@ -121,9 +120,9 @@ def test_what_is_no_quantity_is_named(value: object, message: str) -> None:
     ],
 )
 def test_object_is_called_by_what_its_metadata_say_if_they_say_anything(obj: dict[str, Any], called: str) -> None:
-    assert str(reading.reference("Claim", obj)) == called
+    assert str(reference("Claim", obj)) == called
 
 
 def test_object_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidObject, match=r"^Claim : \['a'\] is not an object$"):
-        reading.reference("Claim", ["a"])  # type: ignore[arg-type]
+        reference("Claim", ["a"])  # type: ignore[arg-type]
