@@ -57,12 +57,12 @@ def test_no_other_file_names_a_version() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("on 1.36.3.", ["1.36.3"]),
-        ("v1.37.2+k3s1", ["1.37.2"]),
+        (f"on {RECORDED}.", [RECORDED]),
+        (f"v{JUDGE}+k3s1", [JUDGE]),
         ("Kubernetes 1.36, 1.36.0", []),
         ("1.29.9", []),
-        ("hatchling==1.36.4", []),
-        ("libcuda.so.1.36.4", []),
+        (f"hatchling=={RECORDED}", []),
+        (f"libcuda.so.{RECORDED}", []),
     ],
 )
 def test_a_version_is_seen_by_its_form(text: str, found: list[str]) -> None:
