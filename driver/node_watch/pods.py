@@ -38,6 +38,8 @@ _OVER = ("Succeeded", "Failed")
 _CONTAINERS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 """Of an object of the API; no claim has another, so whoever names one names nothing."""
+_STATIC = re.compile(r"[-0-9A-Za-z]{1,64}")
+"""A UID as the kubelet makes it, or as a static pod's file has it; whoever creates pods may write 256 KiB there."""
 _STATUS: Fields = {"state": {"running": {}}}
 _CLAIM_NAME: Fields = {"resourceClaimName": True}
 _UNLISTED = "claimsLeftOut"
@@ -84,7 +86,7 @@ def stripped(body: JsonObject) -> JsonObject:
     """The parts of a pod's object that ``pod_of`` and a reflector need."""
     metadata, status = object_at(body, "metadata"), object_at(body, "status")
     kept: JsonObject = {key: metadata.get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
-    mirror = text_at(metadata, "annotations", _MIRROR)
+    mirror = _static(metadata)
     if mirror:
         kept["annotations"] = {_MIRROR: mirror}
     state: JsonObject = {"phase": status.get("phase")}
@@ -109,11 +111,17 @@ def pod_of(body: JsonObject) -> NodePod:
         text_at(metadata, "uid"),
         text_at(metadata, "namespace"),
         text_at(metadata, "name"),
-        text_at(metadata, "annotations", _MIRROR),
+        _static(metadata),
         over,
         claims,
         unlisted,
     )
+
+
+def _static(metadata: JsonObject) -> str:
+    """The static pod's UID, where this is a mirror pod."""
+    uid = text_at(metadata, "annotations", _MIRROR)
+    return uid if _STATIC.fullmatch(uid) else ""
 
 
 def _named(body: JsonObject) -> tuple[tuple[str, ...], int]:
@@ -182,8 +190,8 @@ class Presence:
         self._pods: dict[str, NodePod] = {}
         self._copies: dict[str, set[str]] = {}
         """UIDs of mirror pods by those of their static pods."""
-        self._gone: OrderedDict[str, str] = OrderedDict()
-        """Names by UID."""
+        self._gone: OrderedDict[str, tuple[str, bool]] = OrderedDict()
+        """By UID the name, and whether it is an object's: that one is not used again, whatever a mirror pod says."""
         self._asked: dict[str, tuple[float, str]] = {}
         """By UIDs that are to be looked for in a list: the time at which it may begin, and the pod's name if known."""
         self.synced = False
@@ -204,8 +212,7 @@ class Presence:
             self._forget(before[uid])
         # A static pod may be back, with the UID of before.
         for uid in [uid for uid in (*self._asked, *self._gone) if uid in self._pods or uid in self._copies]:
-            self._asked.pop(uid, None)
-            self._gone.pop(uid, None)
+            self._is_back(uid)
         self.synced = True
 
     def applied(self, pod: NodePod) -> bool:
@@ -221,9 +228,7 @@ class Presence:
             self._copies.setdefault(pod.static, set()).add(pod.uid)
         for uid in filter(None, (pod.uid, pod.static)):
             # A static pod may be back, with the UID of before.
-            news |= uid in self._asked or uid in self._gone
-            self._asked.pop(uid, None)
-            self._gone.pop(uid, None)
+            news |= self._is_back(uid)
         return news
 
     def deleted(self, pod: NodePod) -> None:
@@ -236,7 +241,7 @@ class Presence:
     def _forget(self, pod: NodePod) -> None:
         """Remember that a pod is gone, which is not among ``_pods`` any more."""
         self._asked.pop(pod.uid, None)
-        self._remember(pod.uid, str(pod))
+        self._remember(pod.uid, str(pod), is_object=True)
         if pod.static and not self._with(pod.static):
             self._asked[pod.static] = self._monotonic() + MIRROR_WAIT, str(pod)
 
@@ -244,8 +249,12 @@ class Presence:
         """Whether the pod, by the kubelet's UID, is known to be gone; a UID that is not known is looked for."""
         if not self.synced or not uid:
             return False
-        if known := self._with(uid):
-            return all(pod.over for pod in known)
+        if uid in self._pods:
+            # Anybody may make a pod that says to be the mirror of another one.
+            return self._pods[uid].over
+        _, was_object = self._gone.get(uid, ("", False))
+        if not was_object and (copies := self._with(uid)):
+            return all(pod.over for pod in copies)
         if uid in self._gone:
             return True
         if _UUID.fullmatch(uid) and uid not in self._asked:
@@ -256,7 +265,7 @@ class Presence:
         """``namespace/name`` of a pod, by either of its UIDs; empty where it is not known."""
         for pod in self._with(uid):
             return str(pod)
-        return self._gone.get(uid) or self._asked.get(uid, (0.0, ""))[1]
+        return self._gone.get(uid, ("", False))[0] or self._asked.get(uid, (0.0, ""))[1]
 
     def list_at(self) -> float | None:
         """The time from which on a list would answer a question; None: there is none."""
@@ -289,8 +298,17 @@ class Presence:
             if not copies:
                 del self._copies[pod.static]
 
-    def _remember(self, uid: str, name: str) -> None:
-        self._gone[uid] = name
+    def _is_back(self, uid: str) -> bool:
+        """Forget that a pod is gone or looked for, where its UID may be used again; whether that is news."""
+        news = uid in self._asked
+        self._asked.pop(uid, None)
+        if uid in self._gone and (uid in self._pods or not self._gone[uid][1]):
+            del self._gone[uid]
+            news = True
+        return news
+
+    def _remember(self, uid: str, name: str, *, is_object: bool = False) -> None:
+        self._gone[uid] = name, is_object
         self._gone.move_to_end(uid)
         while len(self._gone) > _REMEMBERED:
             self._gone.popitem(last=False)

@@ -232,6 +232,27 @@ def test_what_is_no_pod_is_read_as_nothing() -> None:
     assert presence.pods == ()
 
 
+def test_nobody_keeps_another_pod_from_being_gone_by_a_pod_that_says_to_be_its_mirror() -> None:
+    victim = pod(1)
+    presence, _ = synced(victim, pod(2, static=uid(1)))
+    assert presence.gone(uid(1)) is False
+    presence.applied(pod(1, over=True))
+    assert presence.gone(uid(1)) is True
+    presence.deleted(victim)
+    assert presence.gone(uid(1)) is True
+    presence.applied(pod(3, static=uid(1)))
+    assert presence.gone(uid(1)) is True
+    presence.replaced([pod(3, static=uid(1))])
+    assert presence.gone(uid(1)) is True
+
+
+def test_of_a_mirror_pod_only_what_can_be_a_uid_is_kept() -> None:
+    for text in ("x" * 262_144, "x" * 65, "a b", "\n", "a/b"):
+        body: JsonObject = {"metadata": {"uid": "u", "annotations": {MIRROR: text}}}
+        assert pod_of(stripped(body)) == pod_of(body) == NodePod("u", "", "")
+        assert len(str(stripped(body))) < 200
+
+
 Step = tuple[str, int]
 STEPS = st.lists(
     st.tuples(st.sampled_from(["make", "delete", "end", "hear", "relist", "list", "answer", "ask"]), st.integers(0, 9)),
