@@ -28,7 +28,7 @@ def test_what_claims_choose_by_is_on_the_page() -> None:
 def test_every_attribute_on_the_page_is_one_that_some_recorded_device_has() -> None:
     table = PAGE.partition("| devices |")[2].partition("\n\n")[0]
     named = set(re.findall(r"`([A-Za-z0-9./]+)`", table)) - {"pf", "vf", "sf"}
-    found = {"clique", "gpu", "mig", "partition", "nic", "rdma"}
+    found = {"clique", "gpu", "mig", "partition", "nic", "rdma", "habana"}
     for node in NODES:
         for offered in view(node).devices:
             attributes = slice_device(offered)["attributes"]
