@@ -24,9 +24,9 @@ from random import Random
 from bench.figures import percentile
 from node.inventory.model import Device, DeviceKind
 from node.offer import OfferedDevice
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from node.topology.model import Place, Topology
-from node.topology.score import Scores, pair_scores
+from node.topology.packing import Scores, pair_scores
 from plugin.preferred import PlacementMap, Preference
 
 CUBE_MESH: Mapping[tuple[int, int], int] = {

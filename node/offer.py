@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
-from node.edits.fitness import unfit
+from node.edits.allocation import unfit
 from node.edits.options import EditOptions
 from node.health.signal import Trouble
 from node.health.state import HealthState

@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from node.inventory.model import NIC_KINDS, Device
 from node.inventory.places import place_of
 from node.offer import Cause, OfferedDevice
-from node.topology.distance import proximity
-from node.topology.model import Cell, CellLevel, Place, Topology
+from node.topology.model import Cell, CellLevel, Place, Topology, proximity
 from node.topology.nearest import nearest
 from node.topology.packing import CellTree
 

@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from node.cdi.spec import CdiDevice, Spec
-from node.edits.allocation import lacking, spec_edits
-from node.edits.families import cdi_kind
+from node.edits.allocation import cdi_kind, lacking, spec_edits
 from node.edits.model import ContainerEdits
 from node.edits.nvidia import (
     CHANNEL,
     FEATURES,
     OWN_VENDOR,
     container_id,
+    device_edits,
     feature_nodes,
     missing_channels,
+    node_edits,
+    shared_edits,
     undescribed,
 )
-from node.edits.nvidia_cdi import device_edits, node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, NodeRole, Snapshot
 from node.inventory.vendor import Family

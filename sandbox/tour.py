@@ -13,8 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from node.inventory.model import DeviceKind
 from node.inventory.places import bridges_above
 from node.inventory.vendors import VENDORS
-from node.topology.distance import proximity
-from node.topology.model import Place
+from node.topology.model import Place, proximity
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.claimtour import claim_tour
 from sandbox.configuration import NIC_RESOURCES

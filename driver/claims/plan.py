@@ -30,11 +30,10 @@ from driver.names import TaintEffect
 from driver.parameters.options import device_options
 from kube.bodies import text_at
 from node.edits import nic, nvidia
-from node.edits.allocation import spec_edits, vendor_environment
-from node.edits.fitness import unfit
+from node.edits.allocation import spec_edits, unfit, vendor_environment
 from node.edits.model import ContainerEdits
-from node.edits.nvidia_cdi import device_edits as nvidia_device_edits
-from node.edits.nvidia_cdi import node_edits, shared_edits
+from node.edits.nvidia import device_edits as nvidia_device_edits
+from node.edits.nvidia import node_edits, shared_edits
 from node.edits.options import CdiMode, EditOptions
 from node.inventory.model import Device, DeviceNode, Host, NodeRole
 from node.inventory.vendor import Family

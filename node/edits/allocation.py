@@ -1,11 +1,16 @@
-"""What one container gets with its devices, whatever they are: an Allocate answer, and its counterpart in CDI specs.
+"""What a container gets with its devices, whatever they are, and why it would not start with one of them.
 
-Pure, and from memory alone. Each family has a module of its own; a rule may put several of them into one resource, and
-the container then gets all of it, which nowhere meets: families differ in their variables, annotations and CDI kinds.
+Pure, and from memory alone. NVIDIA's devices are given as NVIDIA's plugin gives them (``nvidia.py``). All others are
+given as device nodes, those that their makers' plugins give; NICs and some vendors' GPUs with variables that name them
+besides. A resource may hold several families: a container then gets all of each, and nothing of one meets another's.
 
-Devices that are not NVIDIA's know of the list strategies only whether nodes come in the answer or by CDI: ``envvar``
-and ``volume-mounts`` both mean the answer. Their spec is always ours, since there is no tool to delegate to, and their
-nodes are in the host's own /dev: ``dev_root`` is where NVIDIA's driver container has one.
+Of the list strategies, devices that are not NVIDIA's know only whether nodes come in the answer or by CDI: ``envvar``
+and ``volume-mounts`` both mean the answer. Their nodes are in the host's own /dev, since ``dev_root`` is where NVIDIA's
+driver container has one. Their CDI kinds have ostler's own vendor: kinds of their makers (``amd.com/gpu``) belong to
+the makers' tools, and runtimes drop a device that two specs define. Their CDI device is the inventory's name, which is
+unique and has only characters that CDI takes.
+
+Allocate cannot refuse well (the kubelet fails the pod for good), so ``unfit`` decides before a device is offered.
 """
 
 from __future__ import annotations
@@ -13,14 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from node.edits import graphics, nic
-from node.edits.families import cdi_kind
+from node.edits import nic, nvidia
 from node.edits.model import ContainerEdits, NodeEdit
-from node.edits.nvidia import allocate_edits
-from node.edits.options import EditOptions, ListStrategy
-from node.inventory.model import Device, DeviceNode, NodeRole
+from node.edits.options import CdiMode, EditOptions, ListStrategy
+from node.inventory.model import NIC_KINDS, Device, DeviceNode, Host, NodeRole
 from node.inventory.vendor import Environment, Family
-from node.inventory.vendors import family_of, vendor_of
+from node.inventory.vendors import VENDORS, family_of, vendor_of
+
+VENDOR = "ostler.dev"
+"""CDI vendor of our specs for devices that are not NVIDIA's."""
+_UNKNOWN_CLASS = "gpu"
+OWN_FILES = nvidia.OWN_FILES | {
+    f"{VENDOR}-{class_}.json" for class_ in ("nic", _UNKNOWN_CLASS, *(vendor.cdi_class for vendor in VENDORS))
+}
+"""File names that may be ours, of any family; a reader of other people's specs skips them."""
 
 _ALIKE: Mapping[str, EditOptions] = MappingProxyType({})
 """No device has options of its own."""
@@ -41,10 +52,10 @@ def container_edits(
     # By name: the hash of a whole device costs more than the rest of an answer.
     others = {device.name: device for _, device in given if family_of(device) is not Family.NVIDIA}
     if not others:
-        return allocate_edits(given, options, unique)
+        return nvidia.allocate_edits(given, options, unique)
     edits = _by_nodes(resource, [(each, own.get(name, options)) for name, each in others.items()], options, unique)
     ours = [(id_, device) for id_, device in given if family_of(device) is Family.NVIDIA]
-    return _together(allocate_edits(ours, options, unique), edits) if ours else edits
+    return _together(nvidia.allocate_edits(ours, options, unique), edits) if ours else edits
 
 
 def vendor_environment(devices: Iterable[Device]) -> Environment:
@@ -64,12 +75,20 @@ def spec_edits(device: Device, options: EditOptions) -> ContainerEdits:
 
 def lacking(device: Device, options: EditOptions) -> str:
     """What a container with this device, which is not NVIDIA's, would miss, in words; empty for nothing."""
-    return nic.lacking(device, options) if family_of(device) is Family.NIC else graphics.lacking(device)
+    return nic.lacking(device, options) if family_of(device) is Family.NIC else _lacking_nodes(device)
 
 
 def cdi_name(device: Device, options: EditOptions) -> str:
     """The CDI name of a device that is not NVIDIA's; one without device nodes has none, and needs none."""
     return f"{cdi_kind(device)}={device.name}" if _nodes(device, options) else ""
+
+
+def cdi_kind(device: Device) -> str:
+    """The CDI kind of a device that is not NVIDIA's: ``ostler.dev/nic``, ``ostler.dev/amd-gpu``, ..."""
+    if device.kind in NIC_KINDS:
+        return f"{VENDOR}/nic"
+    vendor = vendor_of(device)
+    return f"{VENDOR}/{vendor.cdi_class if vendor is not None else _UNKNOWN_CLASS}"
 
 
 def _by_nodes(
@@ -87,7 +106,7 @@ def _by_nodes(
 
 
 def _nodes(device: Device, options: EditOptions) -> tuple[DeviceNode, ...]:
-    return nic.given_nodes(device, options) if family_of(device) is Family.NIC else graphics.given_nodes(device)
+    return nic.given_nodes(device, options) if family_of(device) is Family.NIC else _gpu_nodes(device)
 
 
 def _node_edits(devices: Iterable[tuple[Device, EditOptions]]) -> tuple[NodeEdit, ...]:
@@ -108,3 +127,59 @@ def _together(first: ContainerEdits, second: ContainerEdits) -> ContainerEdits:
         annotations=(*first.annotations, *second.annotations),
         cdi_devices=(*first.cdi_devices, *second.cdi_devices),
     )
+
+
+def _gpu_nodes(device: Device) -> tuple[DeviceNode, ...]:
+    """The device nodes that a container gets with a GPU: control nodes, then its own; only such as the host has."""
+    return tuple(node for node in _wanted(device) if node.present)
+
+
+def _lacking_nodes(device: Device) -> str:
+    """What a container would miss, in words; empty for nothing."""
+    wanted = _wanted(device)
+    if not any(node.role is NodeRole.DEVICE for node in wanted):
+        return "it has no device node"
+    missing = [node.path for node in wanted if not node.present]
+    return f"its device nodes are missing: {', '.join(missing)}" if missing else ""
+
+
+def _wanted(device: Device) -> tuple[DeviceNode, ...]:
+    own = device.nodes_of(NodeRole.DEVICE)
+    # The kernel has not made these for years; where they are, they are no use without rights of a display server.
+    graphics = (node for node in own if not node.path.rpartition("/")[2].startswith("controlD"))
+    return (*device.nodes_of(NodeRole.CONTROL), *graphics)
+
+
+def unfit(id_: str, device: Device, options: EditOptions, host: Host) -> str:
+    """The reason in words, empty for none; ``id_`` is the device's id towards the kubelet."""
+    if family_of(device) is Family.NVIDIA:
+        return _not_named(id_, device, options, host) or _no_channel(device, options)
+    reason = lacking(device, options)
+    if not reason and options.uses_cdi and host.cdi_fault and cdi_name(device, options):
+        return f"no CDI spec can describe it, {host.cdi_fault}"
+    return reason
+
+
+def _not_named(id_: str, device: Device, options: EditOptions, host: Host) -> str:
+    """Why a device of NVIDIA's has no CDI name, where the rule's answers need one."""
+    if not options.uses_cdi:
+        return ""
+    if options.cdi_mode is CdiMode.DELEGATE:
+        names = nvidia.cdi_names([(id_, device)], options)
+        unknown = next((name for name in names if name not in host.cdi_devices), None)
+        return f"no CDI spec on this node defines {unknown}; run '{_generate(unknown)}'" if unknown else ""
+    reason = nvidia.undescribed(device, options, host) or host.cdi_fault
+    return f"no CDI spec can describe it, {reason}" if reason else ""
+
+
+def _generate(name: str) -> str:
+    """The command that makes the spec which defines a name of NVIDIA's; the class gpu is its default."""
+    class_ = name.partition("=")[0].rpartition("/")[2]
+    if class_ == "gpu":
+        return "nvidia-ctk cdi generate"
+    return f"nvidia-ctk cdi generate --mode={class_.removesuffix('-channel')} --class={class_}"
+
+
+def _no_channel(device: Device, options: EditOptions) -> str:
+    missing = nvidia.missing_channels(device, options) if options.imex_required else ()
+    return f"required IMEX channels are missing: {', '.join(missing)}" if missing else ""

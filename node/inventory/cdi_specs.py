@@ -15,7 +15,7 @@ from pathlib import Path
 from node.cdi.spec import LARGEST
 from node.documents import DocumentRefused, described, parse_json
 from node.inventory.facts import CdiFacts, NodeFacts
-from node.inventory.sysfs.small_file import entries
+from node.inventory.sysfs.files import entries
 from node.opening import read_regular
 from node.yaml_text import parse_yaml
 

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import Identities, IdentityStore
-from node.inventory.lingering import LingeringUses
 from node.inventory.model import Device, Host, Snapshot, SourceState, SourceStatus
+from node.inventory.nics.use import LingeringUses
 from node.inventory.nvidia.health import QUIESCED
 from node.inventory.places import places_of
 from node.inventory.retention import retained
 from node.inventory.source import DriverHeld, DriverHolder, Source
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from node.topology.model import PlaceOverride, Topology
 from node.values import Value, replace, value
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from node.inventory.sysfs.small_file import read_now
+from node.inventory.sysfs.files import read_now
 from node.ledger.processes import sees_processes
 from node.opening import read_kernel_text
 

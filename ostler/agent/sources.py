@@ -11,7 +11,7 @@ from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
     from node.inventory.model import Device
-    from node.inventory.nvidia.nvml_sessions import NvmlSessions
+    from node.inventory.nvidia.nvml_session import NvmlSessions
     from node.ledger.processes import ComputeProcesses, Process
 
 
@@ -27,7 +27,7 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
         source.read()  # A file that cannot be replayed is told now; later only while it changes.
         return (source,)
     from driver.names import file_prefix
-    from node.edits.families import OWN_FILES
+    from node.edits.allocation import OWN_FILES
     from node.inventory.cdi_specs import CdiSpecSource
     from node.inventory.network.host import HostNetwork
     from node.inventory.nvidia.nvml import NvmlSource

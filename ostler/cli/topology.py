@@ -81,7 +81,7 @@ def _scan(loaded: Loaded) -> Scene:
     from node.inventory.model import Snapshot
     from node.inventory.places import places_of
     from node.offer import Offer
-    from node.topology.build import absent, topology_of
+    from node.topology.cells import absent, topology_of
     from ostler.admin.service import devices_message
     from ostler.admin.topology_message import topology_message
     from ostler.cli.scanning import scan_once

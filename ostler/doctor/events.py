@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from node.inventory.live.reach import EventState, Reach, look
+from node.inventory.live.udev import EventState, Reach, look
 from node.rules import offers_nics
 from ostler.doctor.check import Check, Subject
 from ostler.doctor.node import NodeView
@@ -39,7 +39,7 @@ def judge_rtnetlink(links: int | None, fault: str) -> Finding:
 
 def _stream_fault(state: EventState) -> tuple[str, str]:
     # Here and not above: libudev is loaded for this check only.
-    from node.inventory.live.udev_stream import UdevStream, UeventsUnavailable
+    from node.inventory.live.udev import UdevStream, UeventsUnavailable
 
     try:
         UdevStream(state).close()

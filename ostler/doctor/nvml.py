@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from node.inventory.facts import PciFunction
-from node.inventory.nvidia.health import UNREACHABLE
+from node.inventory.nvidia.health import DRIVER_UNREACHABLE
 from node.inventory.nvidia.nvml_library import FOLDERS, LIBRARY_NOT_FOUND, LIBRARY_NOT_LOADABLE, SONAME
 from ostler.doctor.check import Check
 from ostler.doctor.node import NodeView
@@ -34,7 +34,12 @@ def judge_answer(answer: NvmlAnswer, functions: Sequence[PciFunction]) -> Findin
             fix = "see 'dmesg' for the GPU that the driver did not initialise"
             return warning(f"NVML has {answer.gpus} GPUs, {len(bound)} are bound to its driver", fix)
         return ok(f"driver {answer.driver_version} answers for {answer.gpus} GPUs")
-    if not functions and answer.status in (LIBRARY_NOT_FOUND, LIBRARY_NOT_LOADABLE, "DRIVER_NOT_LOADED", UNREACHABLE):
+    if not functions and answer.status in (
+        LIBRARY_NOT_FOUND,
+        LIBRARY_NOT_LOADABLE,
+        "DRIVER_NOT_LOADED",
+        DRIVER_UNREACHABLE,
+    ):
         return skipped(NO_GPU)
     return failed(answer.detail or answer.status, _FIXES.get(answer.status, _OTHERWISE))
 
@@ -44,7 +49,7 @@ _FIXES = {
     LIBRARY_NOT_FOUND: "install the driver, or set nvidia.driverRoot (with driver containers /run/nvidia/driver)",
     LIBRARY_NOT_LOADABLE: "install the driver for this machine's architecture and C library",
     "DRIVER_NOT_LOADED": "run 'modprobe nvidia'",
-    UNREACHABLE: "make the device files ('nvidia-modprobe -c0 -u'); in a pod make them visible",
+    DRIVER_UNREACHABLE: "make the device files ('nvidia-modprobe -c0 -u'); in a pod make them visible",
     _MISMATCH: "see the check nvidia-versions",
     "NO_PERMISSION": "run it as root, and let it open /dev/nvidiactl",
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from node.documents import parse_toml
-from node.inventory.sysfs.small_file import read_now
+from node.inventory.sysfs.files import read_now
 from node.opening import read_regular
 
 MAX_SETTINGS = 1 << 20

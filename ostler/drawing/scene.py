@@ -12,8 +12,7 @@ from enum import StrEnum
 
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.vendors import VENDORS
-from node.topology.distance import link_count
-from node.topology.model import Place, Topology
+from node.topology.model import Place, Topology, link_count
 from node.values import Value, value
 from protos.agent.v1alpha1 import agent_pb2
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from node.topology.distance import link_count, proximity
-from node.topology.model import Cell, CellLevel, Place, Proximity
+from node.topology.model import Cell, CellLevel, Place, Proximity, link_count, proximity
 from ostler.drawing.scene import Box, BoxKind, Scene, boxes_of, links_of
 from ostler.drawing.text import columns, padded, plain
 

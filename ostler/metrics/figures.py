@@ -13,7 +13,7 @@ import grpc
 
 from node.health.signal import Trouble
 from node.health.state import HealthState
-from node.inventory.live.reach import EventState
+from node.inventory.live.udev import EventState
 from node.inventory.model import Snapshot, SourceState
 from node.ledger.ledger import HoldState
 from node.metrics import Counter, Gauge, Known, Metric, Sample

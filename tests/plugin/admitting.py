@@ -14,9 +14,8 @@ from node.inventory.model import NIC_KINDS, Device, DeviceKind
 from node.inventory.places import is_whole, places_of
 from node.inventory.recordings.source import read
 from node.offer import OfferedDevice
-from node.topology.build import topology_of
-from node.topology.distance import proximity
-from node.topology.model import Place
+from node.topology.cells import topology_of
+from node.topology.model import Place, proximity
 from ostler.metrics.counters import PluginMetrics
 from plugin.listing import Listing
 from plugin.preferred import PlacementMap, Preference

@@ -11,7 +11,7 @@ import grpc.aio
 from node.inventory.model import Device, DeviceKind
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from plugin.door import PluginDoor
 from plugin.observer import Silent
 from plugin.servicer import Render

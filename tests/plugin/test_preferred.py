@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from node.inventory.model import Attribute, Device, DeviceKind
 from node.offer import Cause, OfferedDevice
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from node.topology.model import Place, Topology
 from plugin.preferred import PlacementMap, Preference
 from tests.node.placement.making import even, gpu, nic, path_of

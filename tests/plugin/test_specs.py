@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from node.edits.allocation import container_edits
-from node.edits.families import OWN_FILES
+from node.edits.allocation import OWN_FILES, container_edits
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.devices import devices_of, host_of
 from node.inventory.facts import DriverFiles

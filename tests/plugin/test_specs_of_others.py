@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from node.edits.families import OWN_FILES
+from node.edits.allocation import OWN_FILES
 from node.edits.options import CdiMode
 from node.inventory.model import NIC_KINDS
 from node.rules import Rule, Selector

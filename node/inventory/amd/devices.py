@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdNode
-from node.inventory.amd.sysfs import PCI_VENDOR
 from node.inventory.drm_nodes import DrmNodes
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.model import (
@@ -30,6 +29,7 @@ from node.inventory.pci import address_label, display_mode, numa_node, standard_
 from node.values import Value, value
 
 VENDOR = "amd"
+PCI_VENDOR = "0x1002"
 
 _XGMI = 11
 """KFD's number for the link type XGMI."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from node.health.kernel.functions import AerCounts, PcieLink, aer_total, aer_troubles, link_troubles, pcie_link
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
-from node.inventory.sysfs.small_file import inode_of, read_now
+from node.inventory.sysfs.files import inode_of, read_now
 from node.values import Record, Value, record, value
 
 Read = Callable[[str], str]

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from node.inventory.pci import ADDRESS
 from node.inventory.sysfs.device_files import DEVICE_FOLDERS
-from node.inventory.sysfs.small_file import KeptFile, Unreadable, inode_of, read_text
+from node.inventory.sysfs.files import KeptFile, Unreadable, inode_of, read_text
 from node.inventory.vendors import VENDORS
 
 T = TypeVar("T")

@@ -3,6 +3,17 @@
 Pure and total. One device per network function and port, whatever its driver, and one per subfunction. Kind and name
 come from the PCI function, and not from what is visible: an interface may be in a pod at any moment, and the device
 must stay the same one. Representors are nobody's device.
+
+JOINED:
+Health of NICs as one scan sees it: whether somebody can drive the function.
+
+Pure. The link is not part of it: whether a link that is down makes a NIC unhealthy is for the rule that offers it. A
+NIC in a pod is as healthy as any other.
+
+JOINED:
+Device nodes of NICs: of user-space drivers, of RDMA devices, and those that guests' networking needs.
+
+Pure. Nodes are looked up once per scan, and the same values serve every device.
 """
 
 from __future__ import annotations
@@ -10,17 +21,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from node.inventory.attribute_pool import AttributePool
-from node.inventory.device_names import DeviceNames
-from node.inventory.facts import NodeFacts
+from node.health.signal import Trouble
+from node.health.state import Health, HealthState, Recovery
+from node.inventory.assembly import AttributePool, DeviceNames
+from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
-from node.inventory.model import Device, DeviceKind, DeviceNode, SourceState, SourceStatus
-from node.inventory.net_facts import SubFunction
+from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole, SourceState, SourceStatus
+from node.inventory.net_facts import RdmaDevice, SubFunction
 from node.inventory.nics.attributes import function_attributes, nic_vendor, port_attributes
-from node.inventory.nics.drivers import serves_network
-from node.inventory.nics.health import nic_health
-from node.inventory.nics.nodes import NicNodes
-from node.inventory.nics.parts import NicPart, NicPort, nic_parts
+from node.inventory.nics.parts import NicPart, NicPort, keeps_away, nic_parts, serves_network, uses_uio, uses_vfio
 from node.inventory.nics.use import HostUses
 from node.inventory.pci import INFINIBAND_CLASS, address_label, base_class, is_network, numa_node
 from node.values import Value, value
@@ -131,3 +140,84 @@ def _subfunction_label(subfunction: SubFunction) -> str:
     if subfunction.sfnum is not None:
         return f"sf{subfunction.sfnum}"
     return re.sub(_NO_LABEL, "-", subfunction.name.lower()).strip("-")
+
+
+def nic_health(part: NicPart, nodes: Iterable[DeviceNode], *, listed: bool) -> Health:
+    """Health of a function or subfunction.
+
+    ``nodes``: its device nodes; ``listed``: whether /dev was looked into, so that a missing one means something.
+    """
+    driver = part.driver
+    if driver is None:
+        return _unhealthy("no driver is bound", Trouble.UNBOUND)
+    if keeps_away(driver):
+        return _unhealthy(f"the driver {driver} is bound, which only keeps it from others")
+    if not (uses_vfio(driver) or uses_uio(driver)):
+        return Health()
+    own = [node for node in nodes if node.role is NodeRole.DEVICE]
+    if not own:
+        thing = "IOMMU group" if uses_vfio(driver) else "uio device"
+        return _unhealthy(f"the driver {driver} is bound, and it has no {thing}")
+    missing = next((node.on_host or node.path for node in own if listed and not node.present), None)
+    return Health() if missing is None else _unhealthy(f"its device node {missing} does not exist", Trouble.NODE)
+
+
+def _unhealthy(reason: str, cause: str = "") -> Health:
+    return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC, cause=str(cause))
+
+
+_AUXILIARY = ("/dev/vhost-net", "/dev/net/tun")
+_WITHOUT_IOMMU = "vfio-noiommu"
+
+
+class NicNodes:
+    """Finds the nodes of each NIC; ``shared`` are given to any of them where an option asks for it."""
+
+    def __init__(self, sysfs: SysfsFacts | None) -> None:
+        self._files = {file.path: file for file in sysfs.device_files} if sysfs is not None else {}
+        self._made: dict[tuple[str, NodeRole, str | None], DeviceNode] = {}
+        self.shared = tuple(self._node(path, NodeRole.AUXILIARY) for path in _AUXILIARY if path in self._files)
+
+    @property
+    def listed(self) -> bool:
+        """Whether the device folder could be listed, so that a missing node means something."""
+        return bool(self._files)
+
+    def of_user_driver(self, function: PciFunction) -> tuple[DeviceNode, ...]:
+        """The nodes through which a program drives the function itself; none with a kernel driver.
+
+        A container sees /dev/vfio/<group> whether the host has an IOMMU or not; without one the host's node has
+        another name (vfio's Documentation: ``noiommu-<group>``).
+        """
+        group = function.iommu_group
+        if uses_vfio(function.driver) and group is not None:
+            on_host = f"/dev/vfio/noiommu-{group}" if function.iommu_group_name == _WITHOUT_IOMMU else None
+            own = self._node(f"/dev/vfio/{group}", NodeRole.DEVICE, on_host)
+            return (own, self._node("/dev/vfio/vfio", NodeRole.CONTROL))
+        if uses_uio(function.driver) and function.uio is not None:
+            return (self._node(f"/dev/{function.uio}", NodeRole.DEVICE),)
+        return ()
+
+    def of_rdma(self, devices: Iterable[RdmaDevice]) -> tuple[DeviceNode, ...]:
+        """The character devices of RDMA devices in order of their names, and the connection manager's."""
+        names = sorted({file.name: file for each in devices for file in each.files}.items())
+        own = [self._rdma_node(name, file.major, file.minor) for name, file in names]
+        return (*own, self._node("/dev/infiniband/rdma_cm", NodeRole.RDMA)) if own else ()
+
+    def _rdma_node(self, name: str, major: int, minor: int) -> DeviceNode:
+        path = f"/dev/infiniband/{name}"
+        if self.listed:
+            return self._node(path, NodeRole.RDMA)
+        # Nobody looked into /dev: sysfs knows the numbers.
+        return DeviceNode(path, NodeRole.RDMA, "c", major, minor)
+
+    def _node(self, path: str, role: NodeRole, on_host: str | None = None) -> DeviceNode:
+        key = (path, role, on_host)
+        found = self._made.get(key)
+        if found is None:
+            file = self._files.get(on_host or path)
+            found = DeviceNode(path, role, on_host=on_host)
+            if file is not None:
+                found = DeviceNode(path, role, file.kind, file.major, file.minor, on_host)
+            self._made[key] = found
+        return found

@@ -6,6 +6,12 @@ An interface that is remembered and not visible, while the same driver is bound,
 
 An RDMA device that vanished counts as moved only along with its interface, or where the function has no interface at
 all: with the interface still there, its module was unloaded.
+
+JOINED:
+What the driver of a network function means for its use.
+
+Pure. Names are those of the kernel's drivers. Variants of vfio-pci for one vendor's parts carry ``vfio`` in their names
+(``mlx5_vfio_pci``, ``virtio_vfio_pci``, ``hisi-acc-vfio-pci``).
 """
 
 from __future__ import annotations
@@ -16,7 +22,6 @@ from collections.abc import Iterable, Mapping
 
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice, RdmaPort, SubFunction
-from node.inventory.nics.drivers import serves_network
 from node.inventory.nics.memory import RememberedNic, remembered_interface, remembered_rdma
 from node.inventory.pci import ADDRESS, DISPLAY_CLASS, base_class, is_network
 from node.values import Value, value
@@ -248,3 +253,27 @@ def _memory_of(part: NicPart) -> RememberedNic | None:
     address, auxiliary = part.key
     kept = tuple([remembered_rdma(rdma[path]) for path in sorted(rdma)])
     return RememberedNic(address, driver, auxiliary, interfaces, kept, part.firmware)
+
+
+_UIO = frozenset({"uio_pci_generic", "igb_uio"})
+_KEEPERS = frozenset({"pci-stub", "pciback", "xen-pciback"})
+
+
+def uses_vfio(driver: str | None) -> bool:
+    """Whether programs drive the function through /dev/vfio."""
+    return driver is not None and "vfio" in driver
+
+
+def uses_uio(driver: str | None) -> bool:
+    """Whether programs drive the function through /dev/uioN."""
+    return driver in _UIO
+
+
+def keeps_away(driver: str | None) -> bool:
+    """Whether the driver only keeps others away: for a guest of the hypervisor, or until somebody takes it."""
+    return driver in _KEEPERS
+
+
+def serves_network(driver: str | None) -> bool:
+    """Whether it is a driver of the kernel's own network or RDMA stack."""
+    return driver is not None and not (uses_vfio(driver) or uses_uio(driver) or keeps_away(driver))

@@ -3,17 +3,29 @@
 Pure: NVML's section says what there is, sysfs' where it sits and which device nodes exist; without sysfs NVML must do.
 Invariants: every GPU that NVML lists becomes a device whatever of it could be read, and so does a GPU that NVML should
 list; one GPU's fault touches only its own devices; names are unique.
+
+JOINED:
+NVLinks of a GPU, counted by what is at their other end.
+
+Pure. Links that are down count for nothing, and so do links to a CPU (Grace, POWER), which bring no device nearer.
+
+JOINED:
+Device nodes of NVIDIA GPUs and MIG devices.
+
+Pure. Nodes are looked up once per scan and the same values serve every device: a node of 1,000 MIG devices would
+otherwise hold thousands of equal ones.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 
-from node.inventory.attribute_pool import AttributePool, Pairs
-from node.inventory.device_names import DeviceNames
-from node.inventory.facts import MigFacts, NodeFacts
+from node.inventory.assembly import AttributePool, DeviceNames, Pairs
+from node.inventory.facts import DeviceFile, MigFacts, NodeFacts, NvLink, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
-from node.inventory.model import Device, DeviceKind, SourceState, SourceStatus
+from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole, PeerLink, SourceState, SourceStatus
 from node.inventory.nvidia.attributes import (
     common_attributes,
     driver_attributes,
@@ -21,13 +33,12 @@ from node.inventory.nvidia.attributes import (
     gpu_capacity,
     mig_attributes,
     mig_capacity,
+    mig_name,
+    mig_profile,
 )
 from node.inventory.nvidia.health import WAITING_STATUSES, gpu_health, mig_health, silence
-from node.inventory.nvidia.links import peer_links
 from node.inventory.nvidia.location import LocatedGpu, locate, nvidia_functions
-from node.inventory.nvidia.mig import mig_name, mig_profile
-from node.inventory.nvidia.nodes import NvidiaNodes
-from node.inventory.pci import address_label, numa_node
+from node.inventory.pci import address_label, numa_node, pci_address
 from node.values import Value, value
 
 VENDOR = "nvidia"
@@ -127,3 +138,79 @@ class _Assembly(Value):
             nodes=own + display + self.nodes.shared,
             location=whole.location,
         )
+
+
+def peer_links(links: Iterable[NvLink]) -> tuple[PeerLink, ...]:
+    """Links that are up: those to switches first (peer None), then those to each GPU, by its address."""
+    counts: Counter[str] = Counter()
+    switches = 0
+    for link in links:
+        if link.active and link.remote_type == "switch":
+            switches += 1
+        elif link.active and link.remote_type == "gpu":
+            address = pci_address(link.remote_bus_id)
+            if address is not None:
+                counts[address] += 1
+    to_switches = (PeerLink(None, switches),) if switches else ()
+    return to_switches + tuple(PeerLink(address, counts[address]) for address in sorted(counts))
+
+
+_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+_AUXILIARY = re.compile(
+    r"/dev/(gdrdrv|nvidia-fs\d*|infiniband/uverbs\d+|infiniband/rdma_cm|nvidia-caps-imex-channels/channel\d+)"
+)
+_DRM = r"(card|renderD)\d+"
+_NUMBER = r"\d+$"
+
+
+class NvidiaNodes:
+    """Finds the nodes of each device; ``shared`` are those of all of them: control nodes, then auxiliary ones."""
+
+    def __init__(self, sysfs: SysfsFacts | None) -> None:
+        files = sysfs.device_files if sysfs is not None else ()
+        self._files = {file.path: file for file in files}
+        self._capabilities = {each.path: each.minor for each in sysfs.nvidia_capabilities} if sysfs is not None else {}
+        control = tuple(self._node(path, NodeRole.CONTROL) for path in _CONTROL if path in self._files)
+        self.shared = control + tuple(self._node(file.path, NodeRole.AUXILIARY) for file in _auxiliary(files))
+
+    @property
+    def listed(self) -> bool:
+        """Whether the device folder could be listed, so that a missing node means something."""
+        return bool(self._files)
+
+    def of_gpu(self, minor: int | None) -> tuple[DeviceNode, ...]:
+        """``/dev/nvidia<minor>``; none without a minor number (WSL)."""
+        return () if minor is None else (self._node(f"/dev/nvidia{minor}", NodeRole.DEVICE),)
+
+    def of_display(self, function: PciFunction | None) -> tuple[DeviceNode, ...]:
+        """The graphics nodes of the PCI function."""
+        names = function.drm if function is not None else ()
+        return tuple(self._node(f"/dev/dri/{name}", NodeRole.RENDER) for name in names if re.fullmatch(_DRM, name))
+
+    def of_mig(self, gpu_minor: int | None, mig: MigFacts) -> tuple[DeviceNode, ...]:
+        """The capability nodes of GPU instance and compute instance; containers get them even if the host lacks them.
+
+        Paths below /proc/driver/nvidia/capabilities carry the GPU's minor number.
+        """
+        instance = f"gpu{gpu_minor}/mig/gi{mig.gpu_instance}"
+        minors = (
+            self._capabilities.get(f"{instance}/access"),
+            self._capabilities.get(f"{instance}/ci{mig.compute_instance}/access"),
+        )
+        return tuple(
+            self._node(f"/dev/nvidia-caps/nvidia-cap{minor}", NodeRole.CAPABILITY)
+            for minor in minors
+            if minor is not None
+        )
+
+    def _node(self, path: str, role: NodeRole) -> DeviceNode:
+        file = self._files.get(path)
+        if file is None:
+            return DeviceNode(path, role)
+        return DeviceNode(path, role, file.kind, file.major, file.minor)
+
+
+def _auxiliary(files: Iterable[DeviceFile]) -> list[DeviceFile]:
+    """Auxiliary files in order of their stem and number (channel2 before channel10)."""
+    found = [file for file in files if _AUXILIARY.fullmatch(file.path)]
+    return sorted(found, key=lambda file: (re.sub(_NUMBER, "", file.path), len(file.path), file.path))

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Literal
 
 from node.inventory.facts import NodeFacts, NvmlFacts
-from node.inventory.nvidia.health import UNREACHABLE
+from node.inventory.nvidia.health import DRIVER_UNREACHABLE
 from node.inventory.nvidia.nvml_library import Library, LibraryUnavailableError, load_library
-from node.inventory.nvidia.nvml_session import Session, SessionLost, driver_mark
-from node.inventory.nvidia.nvml_sessions import NvmlSessions
+from node.inventory.nvidia.nvml_session import NvmlSessions, Session, SessionLost, driver_mark
 from node.inventory.source import DriverHeld
 from node.values import replace
 
@@ -103,7 +102,9 @@ class NvmlSource:
         except (LibraryUnavailableError, SessionLost) as fault:
             self._end_session()
             loaded = fault.status == "DRIVER_NOT_LOADED" and driver_mark(self._proc) != ()
-            return replace(self._last, status=UNREACHABLE if loaded else fault.status, detail=fault.detail, errors=())
+            return replace(
+                self._last, status=DRIVER_UNREACHABLE if loaded else fault.status, detail=fault.detail, errors=()
+            )
         self._last = facts
         return facts
 

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from node.inventory.facts import Fabric, SramErrors
-from node.inventory.nvidia.nvml_fields import FieldQuery
-from node.inventory.nvidia.nvml_gate import Gate
+from node.inventory.nvidia.nvml_library import Gate
+from node.inventory.nvidia.nvml_queries import FieldQuery
 from node.libraries import found_by_soname
 from node.values import Value, value
 

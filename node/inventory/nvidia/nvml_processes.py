@@ -11,7 +11,7 @@ from pathlib import Path
 
 from node.inventory.model import Device, DeviceKind
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle, NvmlProcess
-from node.inventory.nvidia.nvml_sessions import NvmlSessions
+from node.inventory.nvidia.nvml_session import NvmlSessions
 from node.ledger.processes import Process, sees_processes
 from node.opening import read_kernel_text
 

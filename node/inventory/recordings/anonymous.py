@@ -5,18 +5,26 @@ numbers, UUIDs of GPUs, MIG devices and fabric clusters, unique ids, MAC address
 Equal ones stay equal, so everything that refers to something else still does; what is made of a MAC address is made of
 its replacement afterwards. With one salt the result is always the same; without it the originals cannot be computed
 back.
+
+JOINED:
+Made-up values in the place of those that identify a machine: same shape, equal for equal, by a secret salt.
+
+Hardware addresses keep their vendor's part, because that is a fact about the card and not about the machine, and ports
+of one card go on looking like it: a GUID that was made of a MAC address is replaced by the one that is made of the
+replaced MAC address. Numbers are permuted (a Feistel network), so that no two of them become one. Without the salt the
+originals cannot be computed back, however few there are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 
 from node.inventory.facts import NodeFacts, NvmlFacts, SysfsFacts
 from node.inventory.net_facts import NetworkFacts
-from node.inventory.recordings.disguise import Disguise
 
 _SHORTEST = 6
 """Characters: a shorter serial (``0`` on some boards) is not looked for in other texts, where it may be anything."""
@@ -117,3 +125,147 @@ def _mapped(value: object, change: Callable[[str], str]) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{field.name: _mapped(getattr(value, field.name), change) for field in fields(value)})
     return value
+
+
+_HEX = "[0-9a-fA-F]"
+_UUID = re.compile(rf"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}")
+_PAIRS = re.compile(rf"(?<![0-9a-fA-F:]){_HEX}{{2}}(?::{_HEX}{{2}}){{5,19}}(?![0-9a-fA-F:])")
+_GUID = re.compile(rf"(?<![0-9a-fA-F:]){_HEX}{{4}}(?::{_HEX}{{4}}){{3}}(?![0-9a-fA-F:])")
+_NAMED = re.compile(r"(?<![0-9A-Za-z])((?:en|eth|ib|wl|sl|ww|roce|iw|opa)x)([0-9a-f]{16}|[0-9a-f]{12})(?![0-9a-f])")
+"""Names that udev makes of a MAC address (``enx0c42a1123456``), and rdma-core of a GUID."""
+
+_LOCAL, _GROUP = 0b10, 0b01
+"""Bits of a MAC address's first octet: made up by the machine itself, and for several receivers."""
+_ROUNDS = 6
+
+
+class Disguise:
+    """Replacements by one salt."""
+
+    def __init__(self, salt: str) -> None:
+        self._key = hashlib.blake2b(salt.encode(), digest_size=32).digest()
+
+    def addresses(self, text: str) -> str:
+        """A text with every UUID, MAC address and GUID in it replaced."""
+        text = _UUID.sub(self._uuid, text)
+        text = _PAIRS.sub(lambda match: self._pairs(match.group()), text)
+        text = _GUID.sub(lambda match: self._grouped(match.group()), text)
+        return _NAMED.sub(lambda match: match[1] + self.digits(match[2]), text)
+
+    def digits(self, address: str) -> str:
+        """A MAC address (12 hex digits) or a GUID (16) without separators; anything else as ``made_up`` makes it."""
+        if not re.fullmatch(f"{_HEX}{{12}}|{_HEX}{{16}}", address):
+            return self.made_up(address)
+        octets = bytes.fromhex(address)
+        return (self._mac(octets) if len(octets) == 6 else self._guid(octets)).hex()
+
+    def number(self, number: int, bits: int) -> int:
+        """A permutation of the numbers with so many bits; 0 stays, for it means none."""
+        if not 0 < number < 1 << bits:
+            return number
+        while True:
+            number = self._permuted(f"number {bits}", number, bits)
+            if number:
+                return number
+
+    def hexadecimal(self, text: str) -> str:
+        """A number of 64 bits in 16 hexadecimal digits, replaced as ``number`` does it."""
+        return f"{self.number(int(text, 16), 64):016x}" if re.fullmatch(f"{_HEX}{{16}}", text) else self.made_up(text)
+
+    def host_address(self, text: str) -> str:
+        """An address with its prefix length: in 10.0.0.0/8 or 2001:db8::/32, one network for one network."""
+        from ipaddress import IPv4Interface, IPv6Interface, ip_interface  # Costs 5 ms; an agent never needs it.
+
+        try:
+            interface = ip_interface(text)
+        except ValueError:
+            return self.made_up(text)
+        whole, fixed, top = (32, 8, 10) if interface.version == 4 else (128, 32, 0x20010DB8)
+        length = interface.network.prefixlen
+        host_bits = whole - max(length, fixed)
+        network_bits = whole - fixed - host_bits
+        number, network = int(interface.ip), int(interface.network.network_address)
+        made = top << network_bits | self._hashed(f"network {network}/{length}", network_bits)
+        own = self._permuted(f"host {network}/{length}", number & (1 << host_bits) - 1, host_bits)
+        kind = IPv4Interface if interface.version == 4 else IPv6Interface
+        return str(kind((made << host_bits | own, length)))
+
+    def made_up(self, secret: str) -> str:
+        """Digits for digits and letters for letters, all else as it is; never the secret itself."""
+        for attempt in range(256):
+            stream = _stream(self._key, f"{attempt}:{secret}")
+            made = "".join(_same_kind(character, next(stream)) for character in secret)
+            if made != secret:
+                return made
+        return secret  # Nothing in it is a letter or digit: there is nothing to hide.
+
+    def _uuid(self, match: re.Match[str]) -> str:
+        uuid = match.group()
+        if not uuid.strip("0-"):
+            return uuid
+        digits = hashlib.blake2b(uuid.lower().encode(), key=self._key, digest_size=16).hexdigest()
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    def _pairs(self, text: str) -> str:
+        """A MAC address, or an IPoIB hardware address, which ends in a GUID."""
+        octets = bytes.fromhex(text.replace(":", ""))
+        if len(octets) == 6:
+            return self._mac(octets).hex(":")
+        if len(octets) == 20:
+            return (octets[:12] + self._guid(octets[12:])).hex(":")
+        return text
+
+    def _grouped(self, text: str) -> str:
+        digits = self._guid(bytes.fromhex(text.replace(":", ""))).hex()
+        return ":".join(digits[start : start + 4] for start in range(0, 16, 4))
+
+    def _mac(self, octets: bytes) -> bytes:
+        return octets if not any(octets) or octets[0] & _GROUP else self._card(octets)
+
+    def _guid(self, octets: bytes) -> bytes:
+        """A GUID is a MAC address with two octets between: ff:fe (and one bit flipped), or what the vendor likes."""
+        if not any(octets):
+            return octets
+        flipped = _LOCAL if octets[3:5] == b"\xff\xfe" else 0
+        made = self._card(bytes((octets[0] ^ flipped, *octets[1:3], *octets[5:])))
+        return bytes((made[0] ^ flipped, *made[1:3], *octets[3:5], *made[3:]))
+
+    def _card(self, octets: bytes) -> bytes:
+        """A MAC address with another card's number; one that no vendor gave out keeps its first octet only."""
+        kept = 1 if octets[0] & _LOCAL else 3
+        bits = 8 * (6 - kept)
+        own = self._permuted(f"mac {octets[:kept].hex()}", int.from_bytes(octets[kept:], "big"), bits)
+        return octets[:kept] + own.to_bytes(6 - kept, "big")
+
+    def _permuted(self, seed: str, number: int, bits: int) -> int:
+        """A permutation of 0 .. 2**bits - 1: Feistel rounds, walked on where an odd number of bits is left."""
+        half = (bits + 1) // 2
+        mask = (1 << half) - 1
+        while bits:
+            left, right = number >> half, number & mask
+            for turn in range(_ROUNDS):
+                left, right = right, left ^ self._hashed(f"{seed} {turn} {right}", half)
+            number = left << half | right
+            if number < 1 << bits:
+                break
+        return number
+
+    def _hashed(self, seed: str, bits: int) -> int:
+        """So many bits, up to 512, out of ``seed``."""
+        return int.from_bytes(hashlib.blake2b(seed.encode(), key=self._key).digest(), "big") & (1 << bits) - 1
+
+
+def _stream(key: bytes, seed: str) -> Iterator[int]:
+    """Endless pseudo-random numbers."""
+    block = 0
+    while True:
+        yield from hashlib.blake2b(f"{block}:{seed}".encode(errors="replace"), key=key).digest()
+        block += 1
+
+
+def _same_kind(character: str, number: int) -> str:
+    if not character.isascii() or not character.isalnum():
+        return character
+    kinds = "0123456789" if character.isdigit() else "abcdefghijklmnopqrstuvwxyz"
+    made = kinds[number % len(kinds)]
+    return made.upper() if character.isupper() else made

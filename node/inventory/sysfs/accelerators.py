@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from node.inventory.facts import AcceleratorFacts, DriverText, PciFunction
-from node.inventory.sysfs.folder import DRIVERS, SysfsFolder
+from node.inventory.sysfs.files import DRIVERS, SysfsFolder
 
 _NODE = re.compile(r"accel(?:_controlD)?[0-9]+")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from node.inventory.facts import DeviceFile
-from node.inventory.sysfs.small_file import entries, printable
+from node.inventory.sysfs.files import entries, printable
 from node.inventory.vendor import Vendor
 from node.inventory.vendors import VENDORS
 

@@ -11,8 +11,7 @@ A speed that is set on a virtual NIC without a change of the link is therefore s
 from __future__ import annotations
 
 from node.inventory.net_facts import NetInterface
-from node.inventory.sysfs.folder import ANSWERED, DRIVERS, Stamp, SysfsFolder, stamp
-from node.inventory.sysfs.small_file import entries, printable
+from node.inventory.sysfs.files import ANSWERED, DRIVERS, Stamp, SysfsFolder, entries, printable, stamp
 from node.values import replace
 
 _MASTERS = "bonding_masters"

@@ -7,6 +7,12 @@ every read only what a driver or an administrator changes is read again, and an 
 A function of a class that is of no interest is one of interest when its driver makes an RDMA device of it (cloud RDMA
 adapters have odd classes). The driver may load late, so such functions come from the RDMA devices' paths; the folder
 ``infiniband`` keeps the function listed while the device itself is in a pod's network namespace.
+
+JOINED:
+Subfunctions of network devices, from the auxiliary bus.
+
+The bus lists every part that a driver splits a device into (``mlx5_core.eth.0``); subfunctions are those of the kind
+``sf``. One is identified once, as long as its directory entry is the same.
 """
 
 from __future__ import annotations
@@ -16,10 +22,10 @@ import re
 from collections.abc import Set as AbstractSet
 
 from node.inventory.facts import PciFunction
+from node.inventory.net_facts import SubFunction
 from node.inventory.nvidia.location import PCI_VENDOR
 from node.inventory.pci import ADDRESS
-from node.inventory.sysfs.folder import OPTIONAL, Stamp, SysfsFolder, stamp
-from node.inventory.sysfs.small_file import entries
+from node.inventory.sysfs.files import OPTIONAL, Stamp, SysfsFolder, entries, stamp
 from node.values import replace
 
 _CLASS = re.compile(r"0x[0-9a-f]{6}")
@@ -189,3 +195,44 @@ def _changing(function: PciFunction) -> tuple[object, ...]:
         function.vfio,
         function.uio,
     )
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+\.sf\.[0-9]+")
+
+
+class SubFunctions:
+    """Reads the subfunctions below ``sys`` and remembers what cannot change."""
+
+    def __init__(self, sys: str) -> None:
+        self._folder = f"{sys}/bus/auxiliary/devices"
+        self._known: dict[str, tuple[Stamp, SubFunction]] = {}
+
+    def read(self, errors: list[str]) -> tuple[SubFunction, ...]:
+        """The subfunctions by name."""
+        known: dict[str, tuple[Stamp, SubFunction]] = {}
+        found = []
+        for entry in entries(self._folder, errors, absent_is_fine=True):
+            mark = stamp(entry) if _NAME.fullmatch(entry.name) else None
+            if mark is None:
+                continue
+            seen, before = self._known.get(entry.name, (None, None))
+            folder = SysfsFolder(entry.path, [])
+            if before is None or seen != mark:
+                path = folder.tree_path(entry.name)
+                before = SubFunction(entry.name, path, folder.number("sfnum")) if path else None
+            if before is not None:
+                driver = folder.link("driver")
+                before = before if driver == before.driver else replace(before, driver=driver)
+            if folder.gone:
+                continue
+            errors += folder.errors
+            if before is not None:
+                found.append(before)
+                if not folder.errors:
+                    known[entry.name] = (mark, before)
+        self._known = known
+        return tuple(found)
+
+    def forget(self) -> None:
+        """Forget what was seen."""
+        self._known = {}

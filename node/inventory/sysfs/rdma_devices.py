@@ -3,15 +3,21 @@
 What a device is cannot change as long as its directory entry is the same one, so it is read once. A port's state and
 rate are asked of the device's firmware by most drivers, so what follows from the state is not asked for: an active
 port's physical state is up, and an Ethernet port has the one partition key that it was made with.
+
+JOINED:
+Whether RDMA devices belong to network namespaces: the mode that ``rdma system set netns`` sets.
+
+The kernel shows it as a parameter of the module ib_core, built in or not, and keeps it up to date; RDMA netlink tells
+the same, at the price of loading that module where there is no RDMA at all. A kernel before 5.3 has neither and shares.
 """
 
 from __future__ import annotations
 
+import errno
 import re
 
 from node.inventory.net_facts import RdmaDevice, RdmaFile, RdmaPort
-from node.inventory.sysfs.folder import DRIVERS, Stamp, SysfsFolder, stamp
-from node.inventory.sysfs.small_file import entries, printable
+from node.inventory.sysfs.files import DRIVERS, Stamp, SysfsFolder, Unreadable, entries, printable, read_text, stamp
 from node.values import replace
 
 _FILES = (
@@ -154,3 +160,17 @@ def _port(folder: SysfsFolder, before: RdmaPort) -> RdmaPort:
         physical = folder.text(f"{base}/phys_state")
     now = RdmaPort(before.port, state, physical, layer, rate, interface, pkey)
     return before if now == before else now
+
+
+def rdma_exclusive(sys: str, errors: list[str]) -> bool | None:
+    """Whether each RDMA device works in one network namespace only; None where the kernel does not say.
+
+    What cannot be read is a line in ``errors``.
+    """
+    try:
+        return read_text(f"{sys}/module/ib_core/parameters/netns_mode") == "N"
+    except Unreadable as error:
+        cause = error.__cause__
+        if not (isinstance(cause, OSError) and cause.errno in (errno.ENOENT, errno.ENOTDIR)):
+            errors.append(str(error))
+        return None

@@ -15,10 +15,8 @@ from pathlib import Path
 from node.inventory.facts import NodeFacts, SysfsFacts
 from node.inventory.sysfs.device_files import StatDevice, device_files, stat_device
 from node.inventory.sysfs.net_interfaces import NetInterfaces
-from node.inventory.sysfs.pci_functions import PciFunctions, function_of
-from node.inventory.sysfs.rdma_devices import RdmaDevices
-from node.inventory.sysfs.rdma_mode import rdma_exclusive
-from node.inventory.sysfs.subfunctions import SubFunctions
+from node.inventory.sysfs.pci_functions import PciFunctions, SubFunctions, function_of
+from node.inventory.sysfs.rdma_devices import RdmaDevices, rdma_exclusive
 from node.inventory.vendors import VENDORS
 from node.values import replace
 

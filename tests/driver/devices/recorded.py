@@ -11,7 +11,7 @@ from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.places import places_of
 from node.inventory.recordings.source import read
 from node.rules import Doors, Rule, Selector
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from ostler.config.topology import load_overrides
 from sandbox.nodes import names, path
 

@@ -10,10 +10,8 @@ import pytest
 from driver.devices.view import DraDevice, door_view
 from node.inventory.model import is_gone
 from node.inventory.places import place_of
-from node.topology.distance import proximity
-from node.topology.model import Cell, Proximity
-from node.topology.packing import CellTree
-from node.topology.score import pair_score
+from node.topology.model import Cell, Proximity, proximity
+from node.topology.packing import CellTree, pair_score
 from tests.driver.devices.recorded import NODES, WHOLE_GPUS, snapshot, snapshot_of, view
 from tests.driver.devices.scheduling import Json, Scheduler, claim, island, matching, request, slices
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.devices.placement import Spot, switches
-from node.topology.distance import proximity
-from node.topology.model import Place, Proximity
+from node.topology.model import Place, Proximity, proximity
 from tests.driver.devices.recorded import snapshot, view
 
 

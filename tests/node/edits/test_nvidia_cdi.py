@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from node.edits.model import ContainerEdits, HookEdit, NodeEdit
-from node.edits.nvidia import undescribed
-from node.edits.nvidia_cdi import device_edits, node_edits, shared_edits
+from node.edits.nvidia import device_edits, node_edits, shared_edits, undescribed
 from node.edits.nvidia_driver import driver_edits
 from node.edits.options import CdiMode, EditOptions, ListStrategy
 from node.inventory.facts import DriverFiles

@@ -9,7 +9,7 @@ from node.health.signal import Condition, HealthEvent, Trouble
 from node.health.state import Action, Health
 from node.inventory.facts import NvmlFacts
 from node.inventory.model import Device, SourceState, sorted_attributes
-from node.inventory.nvidia.health import UNREACHABLE, silence
+from node.inventory.nvidia.health import DRIVER_UNREACHABLE, silence
 from node.values import replace
 from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu
 
@@ -60,7 +60,7 @@ def test_a_driver_that_only_did_not_answer_proves_nothing() -> None:
     assert rig.state(A.name) is UNHEALTHY
 
 
-@pytest.mark.parametrize("status", ["LIBRARY_NOT_FOUND", UNREACHABLE])
+@pytest.mark.parametrize("status", ["LIBRARY_NOT_FOUND", DRIVER_UNREACHABLE])
 def test_a_library_or_device_files_that_were_away_for_a_while_prove_nothing(status: str) -> None:
     rig = sick()
     detail = f"waiting for driver: {silence(NvmlFacts(status=status))}"

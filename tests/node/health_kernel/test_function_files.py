@@ -15,7 +15,7 @@ from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole
-from node.inventory.sysfs.small_file import read_now
+from node.inventory.sysfs.files import read_now
 from node.rules import Rule
 from node.values import replace
 from tests.node.health_kernel.making import CARELESS, CARING, address_of, gpu, nic, snapshot, vf

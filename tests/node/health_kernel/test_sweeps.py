@@ -14,7 +14,7 @@ from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.sweeps import Found, Sweeps
-from node.inventory.sysfs.small_file import read_now
+from node.inventory.sysfs.files import read_now
 from node.rules import Rule
 from tests.node.health_kernel.making import CARING, address_of, gpu, nic, snapshot
 from tests.waiting import background, eventually

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from node.inventory.device_names import DeviceNames
+from node.inventory.assembly import DeviceNames
 
 
 def test_a_name_is_given_once_and_numbered_after_that() -> None:

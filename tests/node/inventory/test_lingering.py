@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from node.inventory.lingering import SECONDS, LingeringUses
 from node.inventory.model import Device, DeviceKind
+from node.inventory.nics.use import SECONDS, LingeringUses
 
 ROUTE = "carries the node's default route (IPv4, by eth0)"
 

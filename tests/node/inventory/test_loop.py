@@ -23,7 +23,7 @@ from node.inventory.loop import Inventory, InventoryStopped
 from node.inventory.model import Snapshot, SourceState
 from node.inventory.places import places_of
 from node.inventory.source import DriverHeld
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from tests.node.inventory.making import a100, gpu, mig, node, uuid
 from tests.waiting import background, eventually
 

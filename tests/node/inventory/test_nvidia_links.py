@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from node.inventory.facts import NvLink
 from node.inventory.model import PeerLink
-from node.inventory.nvidia.links import peer_links
+from node.inventory.nvidia.devices import peer_links
 from tests.node.inventory.making import a100, devices, function, gpu, mig, node
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from node.inventory.live.reach import EventState
-from node.inventory.live.uevent import Uevent
+from node.inventory.live.udev import EventState
+from node.inventory.live.uevents import Uevent
 
 
 class FakeStream:

@@ -12,10 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.live.reach import EventState, Reach, choose, look, multicast_groups
-from node.inventory.live.udev_stream import UdevStream, UeventsUnavailable
-from node.inventory.live.uevent import Relevance, Uevent
-from node.inventory.live.uevents import UeventMonitor
+from node.inventory.live.udev import (
+    EventState,
+    Reach,
+    UdevStream,
+    UeventsUnavailable,
+    choose,
+    look,
+    multicast_groups,
+)
+from node.inventory.live.uevents import Relevance, Uevent, UeventMonitor
 from tests.node.live.streams import FakeStream
 from tests.waiting import eventually
 

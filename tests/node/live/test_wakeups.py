@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.inventory.live.wakeups import Wakeups
+from node.inventory.live.hardware import Wakeups
 from tests.node.live.virtual_time import run_in_virtual_time
 
 

@@ -8,8 +8,7 @@ from typing import TypeVar
 import pytest
 
 from node.inventory.net_facts import HostAddress, HostLink, HostRoute, NetworkFacts
-from node.inventory.network.ethtool import DriverInfo, driver_info
-from node.inventory.network.host import HostNetwork
+from node.inventory.network.host import DriverInfo, HostNetwork, driver_info
 from node.inventory.network.netlink import NetlinkError
 from node.inventory.network.rtnetlink import Address, DefaultRoute, Link
 

@@ -10,8 +10,8 @@ import argparse
 import asyncio
 import json
 
+from node.inventory.live.hardware import Wakeups
 from node.inventory.live.links import LinkMonitor
-from node.inventory.live.wakeups import Wakeups
 from node.inventory.network.host import HostNetwork, is_host_link
 from node.inventory.network.rtnetlink import Link
 

@@ -16,7 +16,7 @@ import pytest
 from node.health.signal import Trouble
 from node.inventory.model import SourceState, SourceStatus
 from node.inventory.nvidia.nvml import DriverHeldError
-from node.inventory.nvidia.nvml_gate import Gate
+from node.inventory.nvidia.nvml_library import Gate
 from tests.node.nvml import stub
 from tests.node.nvml.conftest import well
 from tests.node.nvml.listening import Listening, threads

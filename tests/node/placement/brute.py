@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
 from node.topology.model import Cell, Topology
-from node.topology.score import pair_score
+from node.topology.packing import pair_score
 
 Key = tuple[object, ...]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from node.topology.model import Cell, CellLevel, Place, Topology
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.topology.distance import proximity
-from node.topology.model import Place
+from node.topology.model import Place, proximity
 from node.topology.nearest import nearest
 from tests.node.placement.making import gpu, nic, path_of
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.topology.model import Topology
-from node.topology.score import LARGEST_TABLE, pair_score, pair_scores, score_table
+from node.topology.packing import LARGEST_TABLE, pair_score, pair_scores, score_table
 from tests.node.placement.making import gpu, nodes
 
 

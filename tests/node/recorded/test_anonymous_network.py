@@ -21,7 +21,7 @@ from node.inventory.net_facts import (
     RdmaDevice,
     RdmaPort,
 )
-from node.inventory.recordings.disguise import Disguise
+from node.inventory.recordings.anonymous import Disguise
 from node.inventory.recordings.source import anonymize, dump, read
 from sandbox import nodes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdLink, KfdNode
-from node.inventory.amd.sysfs import amd_gpus, amd_partitions, kfd_nodes
+from node.inventory.amd.vendor import amd_gpus, amd_partitions, kfd_nodes
 from node.inventory.facts import PciFunction
 
 ADDRESS = "0000:0c:00.0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node.inventory.sysfs.small_file import KeptFile
+from node.inventory.sysfs.files import KeptFile
 
 
 def test_a_file_that_is_kept_open_is_read_anew_each_time(tmp_path: Path) -> None:

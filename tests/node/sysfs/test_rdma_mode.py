@@ -6,7 +6,7 @@ import pytest
 
 from node.inventory.devices import host_of
 from node.inventory.facts import NodeFacts, SysfsFacts
-from node.inventory.sysfs.rdma_mode import rdma_exclusive
+from node.inventory.sysfs.rdma_devices import rdma_exclusive
 
 
 def _mode(sys: Path, text: str) -> None:

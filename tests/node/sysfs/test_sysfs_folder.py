@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.sysfs.folder import ANSWERED, OPTIONAL, SysfsFolder
-from node.inventory.sysfs.small_file import Unreadable, printable, read_text
+from node.inventory.sysfs.files import ANSWERED, OPTIONAL, SysfsFolder, Unreadable, printable, read_text
 
 LOOPBACK = "/sys/class/net/lo"
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.inventory.places import places_of
-from node.topology.build import topology_of
-from node.topology.cells import cell_tree
+from node.topology.cells import cell_tree, topology_of
 from node.topology.model import Cell, CellLevel, Place
 from tests.node.topology.machines import machine, pci_trees
 

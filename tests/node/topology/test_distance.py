@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.topology.distance import link_count, proximity
-from node.topology.model import Place, Proximity
+from node.topology.model import Place, Proximity, link_count, proximity
 from tests.node.topology.machines import pci_trees
 
 RP, UP, DOWN = "0000:15:01.0", "0000:16:00.0", "0000:17:01.0"

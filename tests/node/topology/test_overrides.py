@@ -10,9 +10,8 @@ from node.inventory.devices import devices_of
 from node.inventory.identity import Identities
 from node.inventory.places import places_of
 from node.inventory.recordings.source import read
-from node.topology.build import topology_of
-from node.topology.distance import proximity
-from node.topology.model import Place, PlaceOverride, Proximity
+from node.topology.cells import topology_of
+from node.topology.model import Place, PlaceOverride, Proximity, proximity
 from ostler.config.document import MAX_BYTES
 from ostler.config.errors import ConfigErrors
 from ostler.config.topology import load_overrides, parse_overrides

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from node.inventory.model import Device, DeviceKind, PeerLink, sorted_attributes
 from node.inventory.places import bridges_above, place_of, places_of
-from node.topology.build import absent, topology_of
-from node.topology.distance import proximity
-from node.topology.model import PlaceOverride, Proximity
+from node.topology.cells import absent, topology_of
+from node.topology.model import PlaceOverride, Proximity, proximity
 
 
 def gpu(address: str, index: str | None = None, **facts: object) -> Device:

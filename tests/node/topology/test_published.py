@@ -8,7 +8,7 @@ from node.inventory.devices import devices_of
 from node.inventory.identity import Identities
 from node.inventory.places import places_of
 from node.inventory.recordings.source import read
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from node.topology.model import Cell, CellLevel, Place, Topology
 from ostler.drawing.text_forms import relation
 from sandbox.nodes import path

@@ -17,7 +17,7 @@ from node.health.signal import Look
 from node.inventory.diff import Diff
 from node.inventory.identity import IdentityStore
 from node.inventory.live.hardware import LiveHardware
-from node.inventory.live.reach import EventState, Reach
+from node.inventory.live.udev import EventState, Reach
 from node.inventory.loop import Inventory
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.sysfs.source import SysfsSource

@@ -99,7 +99,7 @@ async def test_an_unbind_that_the_kernel_tells_is_believed_until_the_driver_is_l
     [("--net", "kernel this network namespace is not"), ("--user", "polling this user namespace")],
 )
 def test_a_process_in_a_namespace_of_its_own_knows_what_it_misses(namespace: str, wanted: str) -> None:
-    code = "from node.inventory.live.reach import look; found = look(); print(found.state.value, found.missed)"
+    code = "from node.inventory.live.udev import look; found = look(); print(found.state.value, found.missed)"
     command = ["unshare", namespace, sys.executable, "-c", code]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     if "unshare" in asked.stderr:

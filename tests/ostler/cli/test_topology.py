@@ -17,7 +17,7 @@ from node.inventory.model import Device, Snapshot
 from node.inventory.places import places_of
 from node.inventory.recordings.source import read
 from node.offer import Offer
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from node.topology.model import Topology
 from ostler.admin.service import devices_message
 from ostler.admin.topology_message import topology_from, topology_message

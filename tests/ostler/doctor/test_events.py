@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from node.inventory.live.reach import EventState, Reach
+from node.inventory.live.udev import EventState, Reach
 from ostler.doctor.events import judge_rtnetlink, judge_uevents
 from ostler.doctor.verdict import Verdict
 from tests.ostler.doctor.nodes import configured, examined, says, view, write

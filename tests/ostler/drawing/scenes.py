@@ -8,7 +8,7 @@ from node.inventory.model import Snapshot
 from node.inventory.places import places_of
 from node.inventory.recordings.source import read
 from node.offer import Offer
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from node.topology.model import Place, PlaceOverride
 from ostler.admin.service import devices_message
 from ostler.drawing.scene import Caption, Scene, captions_of

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 
-from node.topology.build import topology_of
+from node.topology.cells import topology_of
 from node.topology.model import Place, Topology
 from ostler.config.topology import load_overrides
 from ostler.drawing.arrangement import Arrangement, Rectangle, arrange

@@ -3,6 +3,11 @@
 Most attributes are equal on all devices of a node, and nearly all from one scan to the next. A node of 300 NICs or
 1,000 MIG devices would otherwise hold tens of thousands of equal objects, and make and compare them at every scan; of
 attributes that are the same object, comparing costs nothing.
+
+JOINED:
+Names of one scan's devices, each given once.
+
+Names hold what tells devices apart, so two are the same only where facts are odd: a driver that lists one device twice.
 """
 
 from __future__ import annotations
@@ -45,3 +50,18 @@ def _name(pair: tuple[str, AttributeValue]) -> str:
 @lru_cache(maxsize=_KEPT, typed=True)
 def _shared(name: str, value: AttributeValue) -> Attribute:
     return Attribute(name, value)
+
+
+class DeviceNames:
+    """The names given so far."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """The name; numbered (``-n2``) where it is given already."""
+        chosen, number = name, 2
+        while chosen in self._given:
+            chosen, number = f"{name}-n{number}", number + 1
+        self._given.add(chosen)
+        return chosen

@@ -4,6 +4,12 @@ Every reader of sysfs needs the same three answers: what the file says, that the
 file is not as it should be (None and a line in ``errors`` that names it). Which errno means which is written here once.
 
 ENODEV is what the kernel answers while a device is being removed: never an error, the device is gone at the next scan.
+
+JOINED:
+Reading the small text files and folders of sysfs, procfs and /dev, with errors that name the file.
+
+Attributes there are short; a file that is long is not what it claims to be and is not read to its end. Texts never hold
+lone surrogates, whatever bytes the kernel shows: they go into protocols and files that take Unicode only.
 """
 
 from __future__ import annotations
@@ -11,8 +17,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-
-from node.inventory.sysfs.small_file import printable, read_now
 
 HEXADECIMAL = re.compile(r"0x[0-9a-f]+")
 _DECIMAL = re.compile(r"-?[0-9]{1,18}")
@@ -136,3 +140,95 @@ def stamp(entry: os.DirEntry[str]) -> Stamp | None:
     except OSError:
         return None
     return status.st_ino, status.st_ctime_ns
+
+
+_HOW = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_LIMIT = 4096
+"""Bytes: sysfs hands out one page per attribute at most."""
+
+
+class Unreadable(Exception):
+    """A file that cannot be read; the text names it and the reason."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{printable(path)}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+def printable(name: str) -> str:
+    """A path or file name as text; bytes of it that are no UTF-8 are written as ``\\xff``."""
+    if name.isascii():
+        return name
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def read_now(path: str) -> str:
+    """The first page of a file as text without surrounding white space; bytes that are no UTF-8 become ``\\xff``.
+
+    Raises OSError. A FIFO or terminal in the place of an attribute does not block.
+    """
+    handle = os.open(path, _HOW)
+    try:
+        return os.read(handle, _LIMIT).decode(errors="backslashreplace").strip()
+    finally:
+        os.close(handle)
+
+
+def read_text(path: str) -> str:
+    """``read_now``, with an error that names the file. Raises Unreadable."""
+    try:
+        return read_now(path)
+    except OSError as error:
+        raise Unreadable(path, error.strerror or str(error)) from error
+
+
+def inode_of(path: str) -> int:
+    """The file's inode number, which is another one where it was made anew; 0 where there is no such file."""
+    try:
+        return os.stat(path).st_ino  # noqa: PTH116 - runs all the time
+    except OSError:
+        return 0
+
+
+class KeptFile:
+    """An attribute that is read again and again: open from the first reading on, which is most of what one costs.
+
+    Of attributes of sysfs alone: there a file is never replaced, and one that is open keeps nothing from going away, it
+    only cannot be read any more. Not for several threads.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._handle = -1
+
+    def read(self) -> bytes:
+        """The first page as it stands; empty where it cannot be read, and then it is opened anew the next time."""
+        try:
+            if self._handle < 0:
+                self._handle = os.open(self._path, _HOW)
+            return os.pread(self._handle, _LIMIT, 0)
+        except OSError:
+            self.close()
+            return b""
+
+    def close(self) -> None:
+        """Let go of it; it may be read again."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    __del__ = close
+
+
+def entries(folder: str, errors: list[str], *, absent_is_fine: bool = False) -> list[os.DirEntry[str]]:
+    """The entries of a folder by name; a line in ``errors`` and no entries where it cannot be listed."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except FileNotFoundError as error:
+        if not absent_is_fine:
+            errors.append(f"{printable(folder)}: {error.strerror}")
+    except OSError as error:
+        errors.append(f"{printable(folder)}: {error.strerror}")
+    return []

@@ -1,0 +1,254 @@
+"""Many field values in one call, prepared once and asked again and again.
+
+NVML's fields are polled for as long as the agent lives, some dozens for each GPU; the structures of the binding look up
+their own methods at every access, which would be most of a poll's cost.
+
+JOINED:
+What connects GPUs: NVLinks and the common ancestors of pairs.
+
+The state of every link is read at every scan (links come up late, when the fabric manager has trained them, and go
+down when they fail). Kept for the session: what is at the far end of a link that is up, the ancestor of a pair, and the
+numbers that are no link of the GPU (as long as its MIG mode is the same, since some drivers have no links in it).
+
+JOINED:
+The calls about the MIG devices of one GPU; all of them at every scan, since instances come and go.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from itertools import combinations
+
+from node.inventory.facts import Ancestor, CallError, GpuFacts, MigFacts, NvLink
+from node.inventory.nvidia.nvml_binding import Binding, Handle
+from node.inventory.nvidia.nvml_calls import Asked, Identity, identity_of
+from node.values import Record, record, replace
+
+_MEMBERS = ("as_double", "as_uint", "as_ulong", "as_ulonglong", "as_longlong", "as_int", "as_ushort")
+"""Members of a value by its type (nvmlValueType_t)."""
+
+
+class _Value(ctypes.Union):
+    """``nvmlValue_t``."""
+
+    _fields_ = (
+        ("as_double", ctypes.c_double),
+        ("as_uint", ctypes.c_uint),
+        ("as_ulong", ctypes.c_ulong),
+        ("as_ulonglong", ctypes.c_ulonglong),
+        ("as_longlong", ctypes.c_longlong),
+        ("as_int", ctypes.c_int),
+        ("as_ushort", ctypes.c_ushort),
+    )
+
+
+class _FieldValue(ctypes.Structure):
+    """``nvmlFieldValue_t``."""
+
+    _fields_ = (
+        ("field", ctypes.c_uint),
+        ("scope", ctypes.c_uint),
+        ("timestamp", ctypes.c_longlong),
+        ("latency", ctypes.c_longlong),
+        ("kind", ctypes.c_uint),
+        ("result", ctypes.c_uint),
+        ("value", _Value),
+    )
+
+
+class FieldQuery:
+    """Asks for these fields, each a number and a scope; for one thread at a time."""
+
+    def __init__(self, fields: Sequence[tuple[int, int]]) -> None:
+        self.fields = tuple(fields)
+        self.values = (_FieldValue * len(self.fields))()
+        for value, (number, scope) in zip(self.values, self.fields, strict=True):
+            value.field, value.scope = number, scope
+
+    def answers(self, errors: Mapping[int, str]) -> dict[tuple[int, int], int | str]:
+        """Each field's value after a call, or the name of its own error."""
+        return {asked: _answer(value, errors) for asked, value in zip(self.fields, self.values, strict=True)}
+
+
+def _answer(value: _FieldValue, errors: Mapping[int, str]) -> int | str:
+    if value.result:
+        return errors.get(value.result, f"ERROR_{value.result}")
+    kind = value.kind
+    return int(getattr(value.value, _MEMBERS[kind])) if kind < len(_MEMBERS) else "INVALID_ARGUMENT"
+
+
+_NO_SUCH_LINK = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
+"""How a number beyond the GPU's last link, or one that the board does not wire, is answered."""
+
+_STATE = "nvmlDeviceGetNvLinkState"
+_ANCESTOR = "nvmlDeviceGetTopologyCommonAncestor"
+
+
+@record
+class KnownLinks(Record):
+    """The session's memory of far ends (type, bus id), ancestor levels, and numbers without a link by MIG mode."""
+
+    ends: dict[tuple[Identity, int], tuple[str | None, str | None]] = field(default_factory=dict)
+    levels: dict[tuple[Identity, Identity], int] = field(default_factory=dict)
+    absent: dict[Identity, tuple[int | None, set[int]]] = field(default_factory=dict)
+
+    def absent_of(self, gpu: GpuFacts) -> set[int]:
+        """Numbers that have been answered as no link of this GPU; to be added to."""
+        identity = identity_of(gpu)
+        if identity is None:
+            return set()
+        mode, absent = self.absent.get(identity, (gpu.mig_mode, set[int]()))
+        if mode != gpu.mig_mode:
+            absent = set()
+        self.absent[identity] = gpu.mig_mode, absent
+        return absent
+
+
+def read_nvlinks(asked: Asked, handle: Handle, gpu: GpuFacts, known: KnownLinks) -> tuple[NvLink, ...]:
+    """The GPU's links in order; empty without NVLink, which the first link tells."""
+    links = []
+    absent = known.absent_of(gpu)
+    for link in range(asked.binding.max_nvlinks):
+        if link in absent:
+            continue
+        expected = _NO_SUCH_LINK if link > 0 else ()
+        state = asked(asked.binding.number, _STATE, handle, link, expected=expected)
+        if state is None and link == 0 and asked.failed(_STATE):
+            break
+        if state is None:
+            if asked.gone is None and not asked.failed(_STATE):
+                absent.add(link)
+            continue
+        active = bool(state)
+        remote_type, remote_bus_id = _far_end(asked, handle, link, gpu, known) if active else (None, None)
+        links.append(NvLink(link, active, remote_type, remote_bus_id))
+    return tuple(links)
+
+
+def _far_end(
+    asked: Asked, handle: Handle, link: int, gpu: GpuFacts, known: KnownLinks
+) -> tuple[str | None, str | None]:
+    identity = identity_of(gpu)
+    if identity is not None and (identity, link) in known.ends:
+        return known.ends[identity, link]
+    kind = asked(asked.binding.nvlink_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+    bus_id = asked(asked.binding.bus_id, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
+    end = kind or None, bus_id
+    if identity is not None and kind is not None and bus_id is not None:
+        known.ends[identity, link] = end
+    return end
+
+
+def with_ancestors(
+    binding: Binding, gpus: list[GpuFacts], handles: list[Handle | None], known: KnownLinks
+) -> list[GpuFacts]:
+    """The GPUs with the common ancestor of each with each other one.
+
+    A pair is asked once, and only while both answer. What fails is noted at both and never makes either lost, since
+    the other one may be the cause.
+    """
+    ancestors: list[list[Ancestor]] = [[] for _ in gpus]
+    errors: list[set[tuple[str, str]]] = [{(error.call, error.error) for error in gpu.errors} for gpu in gpus]
+    for first, second in combinations(range(len(gpus)), 2):
+        pair = Asked(binding)
+        level = _level(pair, (gpus[first], handles[first]), (gpus[second], handles[second]), known)
+        for own, other in ((first, second), (second, first)):
+            errors[own].update((error.call, error.error) for error in pair.errors)
+            if level is not None:
+                ancestors[own].append(Ancestor(gpus[other].index, level))
+    return [
+        replace(gpu, ancestors=tuple(own), errors=tuple(CallError(*error) for error in sorted(failed)))
+        for gpu, own, failed in zip(gpus, ancestors, errors, strict=True)
+    ]
+
+
+def _level(
+    asked: Asked, first: tuple[GpuFacts, Handle | None], second: tuple[GpuFacts, Handle | None], known: KnownLinks
+) -> int | None:
+    one, two = identity_of(first[0]), identity_of(second[0])
+    pair = None if one is None or two is None else (one, two)
+    if pair is not None and pair in known.levels:
+        return known.levels[pair]
+    if any(handle is None or gpu.error is not None for gpu, handle in (first, second)):
+        return None
+    level = asked(asked.binding.number, _ANCESTOR, first[1], second[1])
+    if pair is not None and level is not None:
+        known.levels[pair] = level
+    return level
+
+
+_HOLE = ("NOT_FOUND", "INVALID_ARGUMENT")
+"""NVML numbers MIG devices up to a maximum and leaves out those that do not exist."""
+
+_ATTRIBUTES = (
+    "multiprocessorCount",
+    "sharedCopyEngineCount",
+    "sharedDecoderCount",
+    "sharedEncoderCount",
+    "sharedJpegCount",
+    "sharedOfaCount",
+    "gpuInstanceSliceCount",
+    "computeInstanceSliceCount",
+    "memorySizeMB",
+)
+_PLACEMENT = ("profileId", "placement.start", "placement.size")
+
+
+def read_mig_devices(asked: Asked, gpu: Handle, maximum: int) -> tuple[MigFacts, ...]:
+    """The MIG devices of a GPU, in order of their indices; each one's failed calls are its own."""
+    devices = []
+    for index in range(maximum):
+        device = asked(asked.binding.handle, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, index, expected=_HOLE)
+        if device is None:
+            continue
+        own = Asked(asked.binding)
+        devices.append(_read_mig_device(own, gpu, index, device))
+        if own.gone is not None:
+            # A GPU is lost with all that it carries.
+            asked.gone = own.gone
+            break
+    return tuple(devices)
+
+
+def _read_mig_device(asked: Asked, gpu: Handle, index: int, device: Handle) -> MigFacts:
+    binding = asked.binding
+    gpu_instance = asked(binding.number, "nvmlDeviceGetGpuInstanceId", device)
+    uuid = asked(binding.text, "nvmlDeviceGetUUID", device)
+    name = asked(binding.text, "nvmlDeviceGetName", device)
+    compute_instance = asked(binding.number, "nvmlDeviceGetComputeInstanceId", device)
+    profile, start, size = _placement(asked, gpu, gpu_instance)
+    counts = asked(binding.fields, "nvmlDeviceGetAttributes", _ATTRIBUTES, device)
+    attributes: tuple[int | None, ...] = counts if counts is not None else (None,) * len(_ATTRIBUTES)
+    return MigFacts(
+        index=index,
+        uuid=uuid,
+        name=name,
+        gpu_instance=gpu_instance,
+        compute_instance=compute_instance,
+        gpu_instance_profile=profile,
+        placement_start=start,
+        placement_size=size,
+        multiprocessors=attributes[0],
+        copy_engines=attributes[1],
+        decoders=attributes[2],
+        encoders=attributes[3],
+        jpeg_engines=attributes[4],
+        ofa_engines=attributes[5],
+        gpu_slices=attributes[6],
+        compute_slices=attributes[7],
+        memory_mib=attributes[8],
+        errors=asked.errors,
+    )
+
+
+def _placement(asked: Asked, gpu: Handle, gpu_instance: int | None) -> tuple[int | None, int | None, int | None]:
+    """Profile, start and size of the GPU instance; drivers grant this to root alone."""
+    if gpu_instance is None:
+        return None, None, None
+    instance = asked(asked.binding.handle, "nvmlDeviceGetGpuInstanceById", gpu, gpu_instance)
+    if instance is None:
+        return None, None, None
+    info = asked(asked.binding.fields, "nvmlGpuInstanceGetInfo", _PLACEMENT, instance)
+    return (None, None, None) if info is None else (info[0], info[1], info[2])
