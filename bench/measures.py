@@ -7,21 +7,20 @@ client's own share, which is in the floor's figures as well.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import re
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import allocation, explanation, large, placement
+from bench import allocation, large, placement
 from bench.figures import FLOOR, latency_figures, median, percentile
 from bench.hardware import Hardware, announce
 from bench.kubelet import BareKubelet, NothingCame, Registered
 from bench.plugins import BETWEEN_SCANS, AgentPlugin, FloorPlugin, MeasuredPlugin
+from bench.process import undisturbed
 from protos.deviceplugin.v1beta1 import api_pb2
 
 SETTLE = 3.0
@@ -91,7 +90,7 @@ class BenchRun:
         figures |= await asyncio.to_thread(placement.figures, quick=self._effort is QUICK)
         figures |= await asyncio.to_thread(allocation.figures, quick=self._effort is QUICK)
         explain = self._root / "explain"
-        figures |= await asyncio.to_thread(explanation.figures, explain, quick=self._effort is QUICK)
+        figures |= await asyncio.to_thread(allocation.explanation_figures, explain, quick=self._effort is QUICK)
         return figures | await asyncio.to_thread(large.figures, self._root / "large")
 
     def _agent(self, flags: dict[str, str] | None = None) -> AgentPlugin:
@@ -263,7 +262,7 @@ def preferred(registered: Registered, ids: Sequence[str], size: int) -> Call:
 async def one_by_one(call: Call, count: int) -> list[float]:
     """Latencies of calls that follow each other."""
     latencies = []
-    with _undisturbed():
+    with undisturbed():
         for _ in range(count):
             began = time.perf_counter()
             await call()
@@ -274,7 +273,7 @@ async def one_by_one(call: Call, count: int) -> list[float]:
 async def at_once(call: Call, rounds: int) -> list[float]:
     """Latencies of every call when eight are made at once and the next eight follow when all are answered."""
     latencies: list[float] = []
-    with _undisturbed():
+    with undisturbed():
         for _ in range(rounds):
             latencies += await asyncio.gather(*(_timed(call) for _ in range(CONCURRENT)))
     return latencies
@@ -284,14 +283,3 @@ async def _timed(call: Call) -> float:
     began = time.perf_counter()
     await call()
     return time.perf_counter() - began
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Without collections of garbage in the client, which would show up as the plugins' 99th percentile."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 KIB = 1024
@@ -93,3 +95,14 @@ def clean_environment() -> dict[str, str]:
     """This environment without what would change the measured processes; modules are loaded from bytecode."""
     dropped = ("PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME", "NOTIFY_SOCKET", "GRPC_VERBOSITY")
     return {name: value for name, value in os.environ.items() if name not in dropped and not name.startswith("OSTLER_")}
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Without collections of garbage in the client, which would show up as the plugins' 99th percentile."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from bench.dra.server import NODE, Server, Shown, SliceWatch, delete_slices, wat
 from bench.figures import FLOOR, latency_figures, median
 from bench.hardware import Hardware
 from bench.kubelet import BareKubelet
+from bench.process import undisturbed
 from bench.recording import many_gpus
 from tests.cluster.dra.claims import DRIVER
 
@@ -206,7 +205,7 @@ class DraRun:
         holder, waiting, *others = await self._allocated([devices[0], *devices])
         await driver.prepare(holder)
         late = asyncio.create_task(driver.prepare(waiting))
-        with _undisturbed():
+        with undisturbed():
             began = time.perf_counter()
             await asyncio.gather(*(driver.prepare(claim) for claim in others))
             taken = time.perf_counter() - began
@@ -248,7 +247,7 @@ async def _shown(watch: SliceWatch, what: str, condition: Callable[[Shown], bool
 async def _each(driver: Driver, claims: Sequence[AllocatedClaim]) -> tuple[list[float], list[float]]:
     """Seconds of preparing and of releasing each."""
     prepares, unprepares = [], []
-    with _undisturbed():
+    with undisturbed():
         for claim in claims:
             prepares.append(await _timed(driver.prepare(claim)))
             unprepares.append(await _timed(driver.unprepare(claim)))
@@ -257,7 +256,7 @@ async def _each(driver: Driver, claims: Sequence[AllocatedClaim]) -> tuple[list[
 
 async def _burst(driver: Driver, claims: Sequence[AllocatedClaim]) -> float:
     """Seconds until the last of them is prepared, each by a call of its own; they are released afterwards."""
-    with _undisturbed():
+    with undisturbed():
         began = time.perf_counter()
         await asyncio.gather(*(driver.prepare(claim) for claim in claims))
         taken = time.perf_counter() - began
@@ -269,14 +268,3 @@ async def _timed(call: Awaitable[object]) -> float:
     began = time.perf_counter()
     await call
     return time.perf_counter() - began
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Without collections of garbage in the client."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -23,21 +23,12 @@ from plugin.recent import RecentGrants
 from plugin.servicer import Context, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.nodes import path
+from tests.making.clock import ManualClock
 from tests.plugin.making import render
 
 GPU, NIC, SECOND = "vendor/gpu", "vendor/nic", "vendor/nic2"
 NO_CONTEXT = cast("Context", None)
 """Used for refusals alone, and there are none."""
-
-
-class Clock:
-    """Moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +44,7 @@ class Admitting:
 
     def __init__(self, devices: Iterable[Device], *, split: bool = False) -> None:
         everything = tuple(devices)
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.ground = PlacementMap(topology_of(places_of(everything)))
         nics = [device for device in everything if device.kind in NIC_KINDS and is_whole(device)]
         groups = {

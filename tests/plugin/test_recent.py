@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from node.topology.model import Place
 from plugin.recent import PAUSE, RecentGrants
+from tests.making.clock import ManualClock
 from tests.node.placement.making import gpu, nic
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def gpus(*numbers: int) -> dict[str, Place]:
@@ -33,7 +26,7 @@ def test_nothing_is_recent_at_the_start() -> None:
 
 
 def test_the_nics_of_a_container_follow_its_gpus_each_resource_once() -> None:
-    recent = RecentGrants(Clock())
+    recent = RecentGrants(ManualClock(100.0))
     recent.given("gpu", gpus(0, 1), {})
     assert names(recent.gpus("nic/a")) == ["gpu-0", "gpu-1"]
     recent.given("nic/a", {}, nics(0))
@@ -42,7 +35,7 @@ def test_the_nics_of_a_container_follow_its_gpus_each_resource_once() -> None:
 
 
 def test_the_gpus_of_a_container_follow_its_nics_of_all_resources() -> None:
-    recent = RecentGrants(Clock())
+    recent = RecentGrants(ManualClock(100.0))
     recent.given("nic/a", {}, nics(3))
     recent.given("nic/b", {}, nics(4, 5))
     assert names(recent.nics("gpu")) == ["nic-3", "nic-4", "nic-5"]
@@ -51,7 +44,7 @@ def test_the_gpus_of_a_container_follow_its_nics_of_all_resources() -> None:
 
 
 def test_a_resource_that_is_given_once_more_begins_another_container() -> None:
-    recent = RecentGrants(Clock())
+    recent = RecentGrants(ManualClock(100.0))
     recent.given("gpu", gpus(0), {})
     recent.given("gpu", gpus(1), {})
     assert names(recent.gpus("nic")) == ["gpu-1"]
@@ -62,7 +55,7 @@ def test_a_resource_that_is_given_once_more_begins_another_container() -> None:
 
 
 def test_containers_of_both_orders_are_told_apart() -> None:
-    recent = RecentGrants(Clock())
+    recent = RecentGrants(ManualClock(100.0))
     for number, gpus_first in enumerate([True, False, False, True, True, False]):
         if gpus_first:
             assert recent.nics("gpu") == ()
@@ -77,7 +70,7 @@ def test_containers_of_both_orders_are_told_apart() -> None:
 
 
 def test_a_container_is_over_after_a_pause() -> None:
-    clock = Clock()
+    clock = ManualClock(100.0)
     recent = RecentGrants(clock)
     recent.given("gpu", gpus(0), {})
     clock.now += PAUSE - 0.001
@@ -92,7 +85,7 @@ def test_a_container_is_over_after_a_pause() -> None:
 
 
 def test_parts_of_one_gpu_and_functions_of_one_nic_are_that_device_once() -> None:
-    recent = RecentGrants(Clock())
+    recent = RecentGrants(ManualClock(100.0))
     recent.given("mig", {"m0": gpu(0), "m1": gpu(0), "m2": gpu(1)}, {})
     recent.given("vf", {}, {"v0": nic(0), "v1": nic(0)})
     assert names(recent.gpus("nic")) == ["gpu-0", "gpu-1"]
@@ -100,7 +93,7 @@ def test_parts_of_one_gpu_and_functions_of_one_nic_are_that_device_once() -> Non
 
 
 def test_a_resource_of_neither_kind_changes_nothing() -> None:
-    recent = RecentGrants(Clock())
+    recent = RecentGrants(ManualClock(100.0))
     recent.given("gpu", gpus(0), {})
     recent.given("other", {}, {})
     recent.given("other", {}, {})

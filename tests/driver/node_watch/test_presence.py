@@ -19,16 +19,9 @@ from driver.node_watch.pods import (
 )
 from kube.bodies import Json, JsonObject, object_at
 from tests.driver.node_watch.making import MIRROR
+from tests.making.clock import ManualClock
 
 HASH = "0123456789abcdef0123456789abcdef"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def uid(number: int) -> str:
@@ -39,8 +32,8 @@ def pod(number: int, *, static: str = "", over: bool = False) -> NodePod:
     return NodePod(uid(number), "team", f"p{number}", static, over)
 
 
-def synced(*pods: NodePod) -> tuple[Presence, Clock]:
-    clock = Clock()
+def synced(*pods: NodePod) -> tuple[Presence, ManualClock]:
+    clock = ManualClock(100.0)
     presence = Presence(clock)
     presence.replaced(pods)
     return presence, clock

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from driver.publishing.publication import AGAIN, RAREST, DroppedTaints
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.making.clock import ManualClock
 
 
 class Rig:
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.doubts = 0
         self.taints = DroppedTaints(self.clock, self._doubted)
 

@@ -4,18 +4,11 @@ import threading
 
 from driver.slices.queue import PoolQueue
 from kube.backoff import BackoffPolicy
+from tests.making.clock import ManualClock
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def queue(clock: Clock | None = None) -> PoolQueue:
-    return PoolQueue(lambda: 1.0, BackoffPolicy(first=0.1, most=1.0), clock or Clock())
+def queue(clock: ManualClock | None = None) -> PoolQueue:
+    return PoolQueue(lambda: 1.0, BackoffPolicy(first=0.1, most=1.0), clock or ManualClock(100.0))
 
 
 def test_a_name_is_in_the_queue_once() -> None:
@@ -28,7 +21,7 @@ def test_a_name_is_in_the_queue_once() -> None:
 
 
 def test_the_earlier_time_counts() -> None:
-    clock = Clock()
+    clock = ManualClock(100.0)
     made = queue(clock)
     made.add_after("p", 10.0)
     made.add_after("p", 20.0)

@@ -3,16 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 from driver.slices.store import SliceStore
+from tests.making.clock import ManualClock
 
 Json = dict[str, Any]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def body(version: int, name: str = "s", uid: str = "u", pool: str = "p", **metadata: Any) -> Json:
@@ -23,8 +16,8 @@ def body(version: int, name: str = "s", uid: str = "u", pool: str = "p", **metad
     }
 
 
-def store(clock: Clock | None = None, pool: str = "") -> SliceStore:
-    return SliceStore(60.0, clock or Clock(), pool)
+def store(clock: ManualClock | None = None, pool: str = "") -> SliceStore:
+    return SliceStore(60.0, clock or ManualClock(), pool)
 
 
 def versions(made: SliceStore) -> list[str]:
@@ -66,7 +59,7 @@ def test_a_bookmark_settles_what_was_not_confirmed() -> None:
 
 
 def test_a_creation_that_nobody_confirms_becomes_doubtful() -> None:
-    clock = Clock()
+    clock = ManualClock()
     made = store(clock)
     made.wrote(body(20))
     clock.now = 59.0
@@ -79,7 +72,7 @@ def test_a_creation_that_nobody_confirms_becomes_doubtful() -> None:
 
 
 def test_a_deletion_of_ours_is_believed_against_old_news() -> None:
-    clock = Clock()
+    clock = ManualClock()
     made = store(clock)
     made.applied(body(20))
     (stored,) = made.in_pool("p")

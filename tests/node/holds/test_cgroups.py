@@ -7,17 +7,10 @@ from pathlib import Path
 import pytest
 
 from node.ledger.containers import AGAIN, PodCgroups
+from tests.making.clock import ManualClock
 
 UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 STATIC = "0123456789abcdef0123456789abcdef"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Tree:
@@ -25,7 +18,7 @@ class Tree:
 
     def __init__(self, root: Path, *, version: int) -> None:
         self.root, self.version = root, version
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.top = root if version == 2 else root / "pids"
         self.top.mkdir(parents=True, exist_ok=True)
         (self.top / ("cgroup.controllers" if version == 2 else "cgroup.procs")).touch()
@@ -114,7 +107,7 @@ def test_what_is_no_uid_names_no_folder(tree: Tree, uid: str) -> None:
 
 
 def test_where_no_cgroups_are_mounted_there_is_no_folder(tmp_path: Path) -> None:
-    assert not PodCgroups(tmp_path / "nothing", clock=Clock()).is_found
+    assert not PodCgroups(tmp_path / "nothing", clock=ManualClock()).is_found
 
 
 def test_the_search_is_bounded(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from node.ledger.containers import NodeContainers, processes_of
-from tests.node.holds.test_cgroups import UID, Clock, Tree
+from tests.making.clock import ManualClock
+from tests.node.holds.test_cgroups import UID, Tree
 
 OTHER = "ffffffff-0000-4000-8000-0123456789ab"
 
@@ -38,7 +39,7 @@ def proc(tmp_path: Path) -> Proc:
 
 
 def containers(tmp_path: Path, proc: Proc) -> NodeContainers:
-    return NodeContainers(tmp_path / "cgroup", proc.root, clock=Clock())
+    return NodeContainers(tmp_path / "cgroup", proc.root, clock=ManualClock())
 
 
 def mount(uid: str) -> str:

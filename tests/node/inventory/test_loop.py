@@ -24,6 +24,7 @@ from node.inventory.model import Snapshot, SourceState
 from node.inventory.places import places_of
 from node.inventory.source import DriverHeld
 from node.topology.cells import topology_of
+from tests.making.clock import ManualClock
 from tests.node.inventory.making import a100, gpu, mig, node, uuid
 from tests.waiting import background, eventually
 
@@ -57,14 +58,6 @@ class Scripted:
             raise self.fault
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @asynccontextmanager
 async def running(
     *sources: Scripted,
@@ -78,7 +71,7 @@ async def running(
     inventory = Inventory(
         sources,
         store or IdentityStore(None),
-        clock=clock or Clock(),
+        clock=clock or ManualClock(1000.0),
         max_interval=max_interval,
         min_interval=min_interval,
         jitter=jitter,
@@ -163,7 +156,7 @@ async def test_change_of_host_or_source_alone_is_published() -> None:
 
 
 async def test_state_that_lasts_keeps_its_beginning() -> None:
-    clock = Clock()
+    clock = ManualClock(1000.0)
     lost = node(gpu(0, error="GPU_IS_LOST"), gpu(1))
     source = Scripted(lost)
     async with running(source, clock=clock) as inventory:
@@ -262,7 +255,7 @@ async def test_waiting_source_is_asked_again_with_backoff() -> None:
 
 
 def test_backoff_doubles_up_to_the_interval_and_starts_again_when_woken() -> None:
-    inventory = Inventory([], IdentityStore(None), clock=Clock(), jitter=lambda: 1.0)
+    inventory = Inventory([], IdentityStore(None), clock=ManualClock(1000.0), jitter=lambda: 1.0)
     assert inventory._interval() == 60.0
     inventory._snapshot = Snapshot(1, sources=statuses_of(WAITING))
     assert [inventory._interval() for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]

@@ -18,20 +18,11 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pod_devices import RunOptions
 from sandbox.kubelet.pods import Affinity, Container, Pod
 from sandbox.kubelet.registration import check_plugin
+from tests.making.clock import ManualClock
 from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, device, register
 from tests.waiting import eventually
 
 Json = dict[str, Any]
-
-
-class ManualClock:
-    """Seconds that pass when told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def pod_of(data: Json) -> Pod:
@@ -55,7 +46,7 @@ class Scenario:
 
     def __init__(self, data: Json, root: Path, *, keep_known_holes: bool) -> None:
         self.data = data
-        self.clock = ManualClock()
+        self.clock = ManualClock(1000.0)
         self.kubelet = Kubelet(root / "k", clock=self.clock, watch_plugins=False, keep_known_holes=keep_known_holes)
         self.pods = {item["uid"]: pod_of(item) for item in data["pods"] or ()}
         self.calls: list[Json] = []

@@ -7,8 +7,8 @@ import pytest
 from sandbox.kubelet.events import PluginRegistered
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
+from tests.making.clock import ManualClock
 from tests.sandbox.kubelet.conftest import GPU, Node, pod
-from tests.sandbox.kubelet.scenario import ManualClock
 from tests.sandbox.kubelet.scripted_plugin import Script, devices, register
 
 
@@ -89,7 +89,7 @@ async def test_event_streams_go_on_over_a_restart(node: Node) -> None:
 
 
 async def test_resource_is_forgotten_after_more_than_five_minutes(node: Node) -> None:
-    clock = ManualClock()
+    clock = ManualClock(1000.0)
     kubelet = await node.kubelet(clock=clock)
     plugin = await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -104,7 +104,7 @@ async def test_resource_is_forgotten_after_more_than_five_minutes(node: Node) ->
 
 
 async def test_plugin_back_within_the_grace_period_is_not_forgotten(node: Node) -> None:
-    clock = ManualClock()
+    clock = ManualClock(1000.0)
     kubelet = await node.kubelet(clock=clock)
     plugin = await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)

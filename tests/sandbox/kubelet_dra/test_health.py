@@ -11,6 +11,7 @@ from sandbox.kubelet.events import DriverHealth
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_clients import Generation
 from sandbox.kubelet.pods import Container, Pod
+from tests.making.clock import ManualClock
 from tests.sandbox.kubelet_dra.conftest import POOL, Node, claim, pod, uses
 from tests.sandbox.kubelet_dra.driver import NAME, SERVICES, FakeDriver, Script
 from tests.waiting import eventually
@@ -19,16 +20,9 @@ HEALTHY, UNHEALTHY = 1, 2
 CDI = f"{NAME}/fake=uid-one-dev-0"
 
 
-class Clock:
-    now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-async def prepared(node: Node, clock: Clock | None = None, **settings: object) -> tuple[Kubelet, FakeDriver, Pod]:
+async def prepared(node: Node, clock: ManualClock | None = None, **settings: object) -> tuple[Kubelet, FakeDriver, Pod]:
     """A pod whose container ``c`` has dev-0, and ``d`` two requests."""
-    kubelet = await node.kubelet({"now": clock or Clock()}, **settings)
+    kubelet = await node.kubelet({"now": clock or ManualClock(1_800_000_000.0)}, **settings)
     driver = await node.driver()
     await eventually(lambda: any(each.connected for each in kubelet.dra.drivers.instances(NAME)), "the connection")
     node.api.add(claim("one"), claim("two", devices=[("r", "dev-1"), ("s", "dev-2")]))
@@ -64,7 +58,7 @@ async def test_report_shows_in_the_status_of_the_pods_that_hold_the_device(node:
 
 
 async def test_report_is_believed_for_the_devices_own_time(node: Node) -> None:
-    clock = Clock()
+    clock = ManualClock(1_800_000_000.0)
     kubelet, driver, running = await prepared(node, clock)
     await driver.tell((POOL, "dev-0", HEALTHY, "fine", 5), (POOL, "dev-1", HEALTHY, "", -1))
     fine = {"claim:one": (ResourceHealth(CDI, "Healthy", "fine"),)}
@@ -133,7 +127,7 @@ async def test_health_survives_a_restart_in_its_file(node: Node) -> None:
     }
     text = json.dumps({NAME: {"Devices": {"n1/dev-0": device}}})
     (node.root / "dra_health_state").write_text(text)
-    clock = Clock()
+    clock = ManualClock(1_800_000_000.0)
     kubelet = await node.kubelet({"now": clock})
     assert kubelet.dra.health.of(NAME, "n1", "dev-0").message == "m"
     clock.now += 31
