@@ -1,8 +1,8 @@
-"""All that is held against devices, whoever said it: tracks of troubles, what scans found, and people's words. Pure.
+"""The findings against devices, whatever their source: tracks of troubles, what scans found, and overrides. Pure.
 
-Each source speaks for itself: what one tells never ends what another told, and so the order in which sources speak
-changes nothing. A person's word takes the place of everything that was measured, not of what a scan finds: a device
-that is gone or that no container could be given stays so, whatever somebody says.
+Each source speaks for itself: what one reports never ends what another reported, and so the order in which sources
+report changes nothing. A person's override replaces everything that was measured, not what a scan finds: a device that
+is gone or that no container could be given stays so, whatever the override says.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Key = tuple[str, Trouble, Action, Instance | None]
 
 @value
 class Override(Value):
-    """What somebody says of a device, at a time; ``until``: when it ends (Unix seconds), None until it is cleared."""
+    """The health that a person gives a device; it ends ``until`` (Unix seconds), with None when it is cleared."""
 
     state: HealthState
     reason: str
@@ -67,7 +67,7 @@ class Findings:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.words: dict[str, Override] = {}
+        self.overrides: dict[str, Override] = {}
         self._tracks: dict[str, dict[_Key, Track]] = {}
         self._scans: dict[str, Track] = {}
         self._held: dict[str, Health] = {}
@@ -77,7 +77,7 @@ class Findings:
 
     def concerns(self, name: str) -> bool:
         """Whether anything is or was lately held against a device."""
-        return name in self._tracks or name in self._scans or name in self.words
+        return name in self._tracks or name in self._scans or name in self.overrides
 
     def tracks(self, name: str) -> Iterable[Track]:
         """What is or was lately held against a device, without the scan's."""
@@ -157,7 +157,7 @@ class Findings:
             track.came(health.reason, None, now, self.policy.pace)
 
     def advance(self, now: float) -> dict[str, list[Track]]:
-        """Let time pass: the tracks that are over now, by device (empty for a word that ended)."""
+        """Let time pass: the tracks that are over now, by device (empty for an override that ended)."""
         ended: dict[str, list[Track]] = {}
         pace = self.policy.pace
         for name, track in self.all_tracks():
@@ -166,8 +166,10 @@ class Findings:
         for name, track in self._scans.items():
             if track.active and track.pass_to(now, pace):
                 ended.setdefault(name, []).append(track)
-        for name in [name for name, word in self.words.items() if word.until is not None and word.until <= now]:
-            del self.words[name]
+        for name in [
+            name for name, override in self.overrides.items() if override.until is not None and override.until <= now
+        ]:
+            del self.overrides[name]
             ended.setdefault(name, [])
         return ended
 
@@ -176,17 +178,17 @@ class Findings:
         pace = self.policy.pace
         ends = [track.over_at(pace) for _, track in self.all_tracks()]
         ends += [track.over_at(pace) for track in self._scans.values()]
-        ends += [word.until for word in self.words.values()]
+        ends += [override.until for override in self.overrides.values()]
         return min((end for end in ends if end is not None), default=None)
 
     def clearable(self, name: str) -> tuple[str, ...]:
         """What is held against a device and could be forgotten: all but what is so at the moment."""
-        found = [f"somebody's word ({word.reason})"] if (word := self.words.get(name)) is not None else []
+        found = [f"the override ({override.reason})"] if (override := self.overrides.get(name)) is not None else []
         return (*found, *(track.reason for track in self.tracks(name) if track.active and _passed(track)))
 
     def clear(self, name: str) -> None:
         """Forget that."""
-        self.words.pop(name, None)
+        self.overrides.pop(name, None)
         tracks = self._tracks.get(name, {})
         for key in [key for key, track in tracks.items() if _passed(track)]:
             del tracks[key]
@@ -199,7 +201,7 @@ class Findings:
         """The clock jumped by so many seconds: everything is as long ago, and lasts as long, as before."""
         for track in (*(track for _, track in self.all_tracks()), *self._scans.values()):
             track.shift(seconds)
-        self.words = {name: word.shifted(seconds) for name, word in self.words.items()}
+        self.overrides = {name: override.shifted(seconds) for name, override in self.overrides.items()}
         self._known = {name: known + seconds for name, known in self._known.items()}
 
     def tidy(self, known: Iterable[str], now: float) -> None:
@@ -229,16 +231,16 @@ class Findings:
     def of(self, device: Device, wholes: Iterable[Device], parts: Iterable[Device]) -> list[Finding]:
         """All that speaks against a device: its own, its wholes' and, bounded, its parts'."""
         found = [*self._of_scan(device)]
-        word = self.words.get(device.name)
-        if word is not None:
-            overruled = word.state is HealthState.HEALTHY and not _stays(device.health)
-            return [*(() if overruled else found), _of_word(word)]
+        override = self.overrides.get(device.name)
+        if override is not None:
+            overruled = override.state is HealthState.HEALTHY and not _stays(device.health)
+            return [*(() if overruled else found), _of_override(override)]
         parts = tuple(parts)
         found += self._own(device, parts)
         for whole in wholes:
-            said = self.words.get(whole.name)
-            if said is not None:
-                inherited = [_of_word(said)]
+            above = self.overrides.get(whole.name)
+            if above is not None:
+                inherited = [_of_override(above)]
             else:
                 inherited = [self._finding(track) for track in self.tracks(whole.name) if _meant(track, device)]
             found += [finding.handed_down(whole.name, whole.kind.value.upper()) for finding in inherited]
@@ -346,9 +348,11 @@ def _passed(track: Track) -> bool:
     return track.event or track.clean is not None or not track.active
 
 
-def _of_word(word: Override) -> Finding:
-    reason = word.reason if word.state is not HealthState.HEALTHY else ""
-    return Finding(word.state, Trouble.PERSON, reason, Recovery.PERSON, Trouble.PERSON.value, word.at, until=word.until)
+def _of_override(override: Override) -> Finding:
+    reason = override.reason if override.state is not HealthState.HEALTHY else ""
+    return Finding(
+        override.state, Trouble.PERSON, reason, Recovery.PERSON, Trouble.PERSON.value, override.at, until=override.until
+    )
 
 
 def _stays(health: Health) -> bool:

@@ -32,8 +32,8 @@ from node.values import Value, value
 
 log = logging.getLogger("ostler.health")
 
-LONGEST_WORD = 366 * 24 * 3600.0
-"""Most seconds for which somebody's word may hold; longer is until it is cleared."""
+LONGEST_OVERRIDE = 366 * 24 * 3600.0
+"""Most seconds for which an override may hold; without a limit it holds until it is cleared."""
 _LONGEST_REASON = 200
 _WRITTEN_WITHIN = 60.0
 """Seconds within which another instance has written what it saw, however slow its disk."""
@@ -59,24 +59,12 @@ class Later(Protocol):
         """Call ``callback`` in so many seconds."""
 
 
-class HealthError(Exception):
-    """A request about health cannot be met; the text says which and what to do."""
+class InvalidRequest(Exception):
+    """A request of a person is invalid; the text names the field, its value and the fix."""
 
 
-class DeviceUnknownError(HealthError):
-    """No device has that name or UUID."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__(f"there is no device {device!r} on this node; 'ostler devices' lists them")
-        self.device = device
-
-
-class BadWordError(HealthError):
-    """What is said of a device cannot be meant."""
-
-
-class NothingToClearError(HealthError):
-    """There is nothing that a person could take back."""
+class NothingToClear(Exception):
+    """The device has neither an override nor a trouble that waits for a person, or no eviction limit holds."""
 
 
 @value
@@ -178,11 +166,11 @@ class HealthKeeper:
         names = findings.forget_waiting(now - _WRITTEN_WITHIN)
         for name, track in memory.tracks:
             findings.restore(name, track, now)
-        # Said later than now: the clock was set back since, and a word holds no longer for that.
-        said = {name: word.shifted(min(0.0, now - word.at)) for name, word in memory.words}
-        findings.words |= {name: word for name, word in said.items() if name not in findings.words}
+        # Given later than now: the clock was set back since, which makes no override last longer.
+        given = {name: each.shifted(min(0.0, now - each.at)) for name, each in memory.overrides}
+        findings.overrides |= {name: each for name, each in given.items() if name not in findings.overrides}
         self._tracker.eviction_limits.restore(memory.eviction_limits, memory.excused, memory.ailing, now)
-        names |= {name for name, _ in (*memory.tracks, *memory.words)} | self._tracker.advance(now)
+        names |= {name for name, _ in (*memory.tracks, *memory.overrides)} | self._tracker.advance(now)
         self._done(self._tracker.touched(names, now))
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
@@ -225,45 +213,45 @@ class HealthKeeper:
     def set(
         self, device: str, state: HealthState, reason: str, seconds: float | None = None, *, dry_run: bool = False
     ) -> tuple[str, ...]:
-        """Take a person's word on a device (name or UUID); what changed, one line a device.
+        """Override the health of a device (name or UUID); what changed, one line a device.
 
-        ``seconds``: how long it holds, None until it is cleared. ``dry_run``: only say what would change. Raises
-        DeviceUnknownError and BadWordError.
+        ``seconds``: how long the override holds, None until it is cleared. ``dry_run``: only say what would change.
+        Raises UnknownDevice and InvalidRequest.
         """
-        name = self._found(device).name
+        name = self._tracker.scanned.find(device).name
         now = self._now()
-        word = _word(state, reason, seconds, now)
-        words = self._tracker.findings.words
-        before = words.get(name)
-        words[name] = word
+        override = _override(state, reason, seconds, now)
+        overrides = self._tracker.findings.overrides
+        before = overrides.get(name)
+        overrides[name] = override
         if dry_run:
             try:
                 return self._lines(name, self._tracker.foretell(name))
             finally:
-                _put_back(words, name, before)
+                _put_back(overrides, name, before)
         return self._told(name, self._tracker.touched((name,), now))
 
     def clear(self, device: str, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Take it back, and forget what only a person or a reset could end; what changed, one line a device.
+        """Remove the override, and forget what only a person or a reset could end; what changed, one line a device.
 
-        A condition that is still there stays. Raises DeviceUnknownError and NothingToClearError.
+        A condition that is still there stays. Raises UnknownDevice and NothingToClear.
         """
-        name = self._found(device).name
+        name = self._tracker.scanned.find(device).name
         findings = self._tracker.findings
         if not findings.clearable(name):
-            raise NothingToClearError(self._why_not_cleared(name))
+            raise NothingToClear(self._why_not_cleared(name))
         if dry_run:
             return (f"{name}: {', '.join(findings.clearable(name))} would be cleared",)
         findings.clear(name)
         return self._told(name, self._tracker.touched((name,), self._now()))
 
     def release_eviction_limit(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Release a kind's limit: its sick devices may evict again. Raises BadWordError and NothingToClearError."""
+        """Release a kind's limit: its sick devices may evict again. Raises InvalidRequest and NothingToClear."""
         if kind not in set(DeviceKind):
-            raise BadWordError(f"{kind!r} is no kind of device; kinds are {', '.join(DeviceKind)}")
+            raise InvalidRequest(f"kind: {kind!r} is no kind of device; must be one of {', '.join(DeviceKind)}")
         eviction_limits, held = self._tracker.eviction_limits, DeviceKind(kind)
         if held not in {limit.kind for limit in eviction_limits.on}:
-            raise NothingToClearError(f"no eviction limit holds for kind {kind}; 'ostler health' shows those that do")
+            raise NothingToClear(f"no eviction limit holds for kind {kind}; 'ostler health' shows those that do")
         restrained = self._tracker.may_evict(held)
         changes = (
             f"devices of kind {kind} may evict",
@@ -282,21 +270,15 @@ class HealthKeeper:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _found(self, device: str) -> Device:
-        found = self._tracker.find(device)
-        if found is None:
-            raise DeviceUnknownError(device)
-        return found
-
     def _why_not_cleared(self, name: str) -> str:
-        entry = self._entry(self._found(name))
+        entry = self._entry(self._tracker.scanned.find(name))
         health = entry.health
         if health.state is HealthState.HEALTHY:
-            return f"nothing is held against {name}"
+            return f"{name} has no override and is healthy, so there is nothing to clear"
         if entry.of and self._tracker.findings.clearable(entry.of):
-            return f"what is held against {name} is held against {entry.of}: ostler health clear {entry.of}"
-        fix = f"to overrule it: ostler health set {name} healthy --reason ..."
-        return f"nobody said anything of {name}, and what is wrong is still so: {health.reason}; {fix}"
+            return f"{name} has the trouble of {entry.of}; clear it there: ostler health clear {entry.of}"
+        fix = f"to override it: ostler health set {name} healthy --reason ..."
+        return f"{name} has no override, and its trouble is still there: {health.reason}; {fix}"
 
     def _entry(self, device: Device) -> DeviceEntry:
         verdict = self._tracker.verdict(device)
@@ -319,7 +301,7 @@ class HealthKeeper:
 
     def _lines(self, name: str, changes: Iterable[HealthChange]) -> tuple[str, ...]:
         lines = tuple(change.line for change in changes if change.is_of_state)
-        return lines or (f"{name} stays {self._entry(self._found(name)).health.state}",)
+        return lines or (f"{name} stays {self._entry(self._tracker.scanned.find(name)).health.state}",)
 
     def _done(self, outcome: Judgement) -> None:
         """Everything that follows a step: memory, subscribers, the next step; words for people last of all."""
@@ -389,26 +371,29 @@ class HealthKeeper:
     def _data(self) -> JsonValue:
         findings = self._tracker.findings
         return to_data(
-            findings.all_tracks(), findings.words, self._tracker.eviction_limits, self._boot, self.policy.pace
+            findings.all_tracks(), findings.overrides, self._tracker.eviction_limits, self._boot, self.policy.pace
         )
 
 
-def _word(state: HealthState, reason: str, seconds: float | None, now: float) -> Override:
-    """Raises BadWordError."""
+def _override(state: HealthState, reason: str, seconds: float | None, now: float) -> Override:
+    """Raises InvalidRequest."""
     if state is HealthState.UNKNOWN:
-        raise BadWordError("state: nobody can say that a device is unknown; say healthy, degraded or unhealthy")
+        raise InvalidRequest("state: must be healthy, degraded or unhealthy, not unknown")
     text = " ".join(reason.split())
     if not text:
-        raise BadWordError("reason: is empty; say why, for those who look at the device later")
+        raise InvalidRequest("reason: is empty; say why, for those who look at the device later")
     if len(text) > _LONGEST_REASON or not text.isprintable():
-        raise BadWordError(f"reason: use at most {_LONGEST_REASON} printable characters")
-    if seconds is not None and not 0 < seconds <= LONGEST_WORD:
-        raise BadWordError(f"time: is {seconds:g} s; give between a moment and a year, or none for until it is cleared")
+        raise InvalidRequest(f"reason: must have at most {_LONGEST_REASON} characters, all printable")
+    if seconds is not None and not 0 < seconds <= LONGEST_OVERRIDE:
+        raise InvalidRequest(
+            f"duration: is {seconds:g} s; must be above 0 and at most 366 days; "
+            "omit it to keep the override until it is cleared"
+        )
     return Override(state, text, now, None if seconds is None else now + seconds)
 
 
-def _put_back(words: dict[str, Override], name: str, before: Override | None) -> None:
+def _put_back(overrides: dict[str, Override], name: str, before: Override | None) -> None:
     if before is None:
-        del words[name]
+        del overrides[name]
     else:
-        words[name] = before
+        overrides[name] = before

@@ -1,10 +1,10 @@
-"""What outlives a restart: people's words, troubles that nobody tells again, eviction limits, excuses. As JSON. Pure.
+"""What outlives a restart: overrides, troubles that no source reports again, eviction limits, excuses. As JSON. Pure.
 
-Those are what waits for a reset or for a person, and events that ask for a drain, until their quiet time is over; the
-rest is told again by whoever sees it, but not since when: so devices that were bad for long are excused, too, and put
-no eviction limit on only because the agent starts. What is no person's matter is forgotten with the boot, since a boot
-is a reset. The end of a quiet time is written in steps of a minute, so that a storm of events is no storm of writes.
-Data that is not as it should be is left out, entry by entry: the rest is still true.
+Those are troubles that wait for a reset or for a person, and events that ask for a drain, until their quiet time is
+over; sources report the rest again, but not since when: so devices that were bad for long are excused, too, and put no
+eviction limit on only because the agent starts. A boot is a reset, so it ends all that waits for no person. The end of
+a quiet time is written in steps of a minute, so that a storm of events is no storm of writes. Entries that are not
+valid are left out one by one: the rest is still true.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _STEP = 60.0
 
 @value
 class SavedHealth(Value):
-    """What is remembered: tracks and words by the device's name; ``excused``: devices that put no eviction limit on.
+    """What is saved: tracks and overrides by the device's name; ``excused``: devices that put no eviction limit on.
 
     ``ailing``: those that put none on before they begin to evict.
     """
 
     tracks: tuple[tuple[str, Track], ...] = ()
-    words: tuple[tuple[str, Override], ...] = ()
+    overrides: tuple[tuple[str, Override], ...] = ()
     eviction_limits: tuple[EvictionLimit, ...] = ()
     excused: tuple[str, ...] = ()
     ailing: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class SavedHealth(Value):
 
 def to_data(
     tracks: Iterable[tuple[str, Track]],
-    words: Mapping[str, Override],
+    overrides: Mapping[str, Override],
     eviction_limits: EvictionLimits,
     boot: str,
     pace: HealthPace,
@@ -53,8 +53,14 @@ def to_data(
         _track_data(name, track, pace) for name, track in sorted(lasting, key=lambda pair: (pair[0], pair[1].since))
     ]
     said: list[JsonValue] = [
-        {"device": name, "state": word.state.value, "reason": word.reason, "at": word.at, "until": word.until}
-        for name, word in sorted(words.items())
+        {
+            "device": name,
+            "state": override.state.value,
+            "reason": override.reason,
+            "at": override.at,
+            "until": override.until,
+        }
+        for name, override in sorted(overrides.items())
     ]
     on: list[JsonValue] = [
         {"kind": limit.kind.value, "since": limit.since, "reason": limit.reason} for limit in eviction_limits.on
@@ -71,7 +77,7 @@ def from_data(data: JsonValue, boot: str) -> SavedHealth:
     tracks = [pair for entry in _entries(found.get("troubles")) if (pair := _track(entry)) is not None]
     return SavedHealth(
         tuple((name, track) for name, track in tracks if same or track.action is Action.REPLACE),
-        tuple(said for entry in _entries(found.get("words")) if (said := _word(entry)) is not None),
+        tuple(said for entry in _entries(found.get("words")) if (said := _override(entry)) is not None),
         tuple(limit for entry in _entries(found.get("brakes")) if (limit := _limit(entry)) is not None),
         _names(found.get("excused")),
         _names(found.get("ailing")),
@@ -131,13 +137,13 @@ def _track(entry: dict[str, JsonValue]) -> tuple[str, Track] | None:
     return (name, track) if name and lasts else None
 
 
-def _word(entry: dict[str, JsonValue]) -> tuple[str, Override] | None:
+def _override(entry: dict[str, JsonValue]) -> tuple[str, Override] | None:
     try:
         until = None if entry.get("until") is None else _number(entry, "until")
-        word = Override(HealthState(_text(entry, "state")), _text(entry, "reason"), _number(entry, "at"), until)
+        override = Override(HealthState(_text(entry, "state")), _text(entry, "reason"), _number(entry, "at"), until)
     except ValueError:
         return None
-    return (_text(entry, "device"), word) if _text(entry, "device") else None
+    return (_text(entry, "device"), override) if _text(entry, "device") else None
 
 
 def _limit(entry: dict[str, JsonValue]) -> EvictionLimit | None:

@@ -131,11 +131,6 @@ class HealthTracker:
                     found.append(HealthChange(each, device.kind.value, old, verdict))
         return tuple(found)
 
-    def find(self, name: str) -> Device | None:
-        """The device of that name or UUID."""
-        found = self._devices.get(name)
-        return found or next((device for device in self.scanned.devices if device.uuid == name), None)
-
     def observe(self, snapshot: Snapshot, now: float) -> Judgement:
         """A scan was published."""
         self._observed = True

@@ -224,6 +224,20 @@ class Snapshot(Value):
         """The device of that name."""
         return next((device for device in self.devices if device.name == name), None)
 
+    def find(self, device: str) -> Device:
+        """The device of that name or UUID; raises ``UnknownDevice``."""
+        found = self.device(device) or next((each for each in self.devices if each.uuid == device), None)
+        if found is None:
+            raise UnknownDevice(device)
+        return found
+
+
+class UnknownDevice(Exception):
+    """No device of this node has that name or UUID."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__(f"this node has no device {device!r}; 'ostler devices' lists those that it has")
+
 
 def sorted_attributes(attributes: Iterable[tuple[str, AttributeValue | None]]) -> tuple[Attribute, ...]:
     """Attributes in order of their names, without those whose value is None or an empty text."""

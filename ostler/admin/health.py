@@ -1,94 +1,109 @@
-"""How devices are, as people see it: plain values for the agent's own service and the command line."""
+"""How devices are, as people see it: what the keeper of health knows as messages, and what people ask of it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 
-from node.health.state import Health, HealthState
-from node.inventory.model import DeviceKind, SourceStatus
-from node.values import Value, value
+from node.health.keeper import DeviceEntry, HealthKeeper, InvalidRequest
+from node.health.state import HealthState
+from node.inventory.model import SourceStatus
+from ostler.admin.messages import source_message
+from protos.agent.v1alpha1 import agent_pb2
 
 
-@value
-class DeviceHealth(Value):
-    """A device and how it is.
+async def _at_once() -> str:
+    return ""
 
-    ``flapping``: it comes and goes, and is held back until it is quiet. ``source``: who says so (``nvml``, ``scan``,
-    ``person``). ``shown``: the state that the doors show, another one in a dry run. ``until``: Unix seconds at which it
-    ends by itself, 0 where that is not known. ``of``: name of the device whose trouble it is, empty where its own.
-    ``also``: what else speaks against it, the hardest to end first.
+
+class HealthView:
+    """Answers people's questions about health from ``keeper``.
+
+    ``sources``: how the sources of signals are. ``saved``: waits until the last change is on the disk and returns in
+    words why it is not, empty where it is.
     """
 
-    device: str
-    kind: DeviceKind
-    health: Health
-    shown: HealthState
-    flapping: bool = False
-    source: str = ""
-    until: float = 0.0
-    of: str = ""
-    also: tuple[str, ...] = ()
+    def __init__(
+        self,
+        keeper: HealthKeeper,
+        sources: Callable[[], Sequence[SourceStatus]] = tuple,
+        saved: Callable[[], Awaitable[str]] = _at_once,
+    ) -> None:
+        self._keeper = keeper
+        self._sources = sources
+        self._saved = saved
 
+    def report(self) -> agent_pb2.ListHealthResponse:
+        """Every device in the order of the inventory, the eviction limits that hold, and where signals come from."""
+        return agent_pb2.ListHealthResponse(
+            devices=[_device(entry) for entry in self._keeper.entries()],
+            brakes=[
+                agent_pb2.HealthBrake(kind=limit.kind.value, since=limit.since, reason=limit.reason, devices=names)
+                for limit, names in self._keeper.eviction_limits
+            ],
+            dry_run=self._keeper.policy.dry_run,
+            sources=[source_message(source) for source in self._sources()],
+        )
 
-@value
-class EvictionLimit(Value):
-    """So many devices of a kind went bad at once that none of them may evict, since a time in Unix seconds."""
+    def summary(self) -> agent_pb2.HealthStatus:
+        """Health in one line."""
+        states = Counter(entry.health.state for entry in self._keeper.entries())
+        return agent_pb2.HealthStatus(
+            degraded=states[HealthState.DEGRADED],
+            unhealthy=states[HealthState.UNHEALTHY],
+            unknown=states[HealthState.UNKNOWN],
+            brakes=[limit.kind.value for limit, _ in self._keeper.eviction_limits],
+            dry_run=self._keeper.policy.dry_run,
+        )
 
-    kind: DeviceKind
-    since: float
-    reason: str
-    devices: tuple[str, ...] = ()
+    async def set_health(self, request: agent_pb2.SetHealthRequest) -> tuple[str, ...]:
+        """Override a device's health, for so many seconds or (0) until it is cleared; what changed, one line a device.
 
-
-@value
-class HealthReport(Value):
-    """Every device in the order of the inventory, the eviction limits that hold, and where signals come from."""
-
-    devices: tuple[DeviceHealth, ...] = ()
-    eviction_limits: tuple[EvictionLimit, ...] = ()
-    dry_run: bool = False
-    sources: tuple[SourceStatus, ...] = ()
-
-    def count(self, state: HealthState) -> int:
-        """How many devices are in that state."""
-        return sum(device.health.state is state for device in self.devices)
-
-
-class UnusableWord(Exception):
-    """What somebody says of a device cannot be meant; the text names field, value and fix."""
-
-
-class NothingToClear(Exception):
-    """Nobody said anything about the device, and nothing about it waits for a person; or no eviction limit holds."""
-
-
-class HealthView(Protocol):
-    """What the agent's own service asks about health. ``device`` is a name or a UUID; unknown: ``UnknownDevice``.
-
-    ``dry_run``: only say what would change.
-    """
-
-    def health(self) -> HealthReport:
-        """How every device is."""
-        ...
-
-    def set_health(
-        self, device: str, state: str, reason: str, seconds: float, *, dry_run: bool = False
-    ) -> tuple[str, ...]:
-        """Take a person's word, for ``seconds`` or (0) until it is cleared; what changed, one line a device.
-
-        Raises ``UnknownDevice`` and ``UnusableWord``.
+        Raises ``UnknownDevice`` and ``InvalidRequest``.
         """
-        ...
+        if request.state not in set(HealthState):
+            raise InvalidRequest(f"state: must be healthy, degraded or unhealthy, not {request.state!r}")
+        changes = self._keeper.set(
+            request.device,
+            HealthState(request.state),
+            request.reason,
+            request.seconds or None,
+            dry_run=request.dry_run,
+        )
+        return await self._kept(changes, dry_run=request.dry_run)
 
-    def clear_health(self, device: str, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Take it back, and forget what only a person could end; what changed. Raises ``NothingToClear``."""
-        ...
+    async def clear_health(self, request: agent_pb2.ClearHealthRequest) -> tuple[str, ...]:
+        """Remove the override, and forget what only a person ends. Raises ``UnknownDevice`` and ``NothingToClear``."""
+        changes = self._keeper.clear(request.device, dry_run=request.dry_run)
+        return await self._kept(changes, dry_run=request.dry_run)
 
-    def release_eviction_limit(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Release the eviction limit of a kind; what changed. Raises ``UnusableWord`` and ``NothingToClear``."""
-        ...
+    async def release_eviction_limit(self, request: agent_pb2.ReleaseBrakeRequest) -> tuple[str, ...]:
+        """Release the eviction limit of a kind. Raises ``InvalidRequest`` and ``NothingToClear``."""
+        changes = self._keeper.release_eviction_limit(request.kind, dry_run=request.dry_run)
+        return await self._kept(changes, dry_run=request.dry_run)
 
-    async def kept(self) -> str:
-        """Wait until what was said last is on the disk; in words why it is not, empty where it is."""
-        ...
+    async def _kept(self, changes: tuple[str, ...], *, dry_run: bool) -> tuple[str, ...]:
+        """``changes`` once a restart remembers them, or with a line that says why it would not."""
+        problem = "" if dry_run else await self._saved()
+        return (*changes, f"a restart would forget this: {problem}") if problem else changes
+
+
+def _device(entry: DeviceEntry) -> agent_pb2.DeviceHealth:
+    health = entry.health
+    return agent_pb2.DeviceHealth(
+        device=entry.device,
+        kind=entry.kind.value,
+        state=health.state.value,
+        reason=health.reason,
+        cause=health.cause,
+        since=health.since,
+        recovery=health.recovery.value,
+        evicts=health.evicts,
+        flapping=entry.flapping,
+        source=entry.source,
+        enforced=entry.shown is health.state,
+        shown_state=entry.shown.value,
+        until=entry.until or 0.0,
+        of=entry.of,
+        also=entry.also,
+    )

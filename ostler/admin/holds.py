@@ -1,112 +1,220 @@
-"""Who has what, as people see it: plain values for the agent's own service, the command line and metrics.
+"""Who has which device, as people see it: the ledger and what the doors make of it, as messages.
 
-``ostler.admin.holds_view`` makes them out of the ledger and what the doors offer.
+What is not as it should be stands in the status in words, and is empty when all is well: see ``HoldsStatus`` in
+``protos/agent/v1alpha1/agent.proto``.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from node.ledger.ledger import Hold
-from node.offer import Cause
-from node.rules import Door, Doors
-from node.values import Value, value
+from node.inventory.model import Device, Snapshot
+from node.ledger.ledger import Hold, HoldState
+from node.ledger.offer_context import OfferContext
+from node.offer import Cause, Offer, OfferedDevice
+from node.rules import Door, Rule, rule_for
+from ostler.agent.publisher import Publisher
+from ostler.metrics.figures import HoldsFigures
+from protos.agent.v1alpha1 import agent_pb2
 
+if TYPE_CHECKING:
+    from node.ledger.bookkeeping import Bookkeeping
+    from ostler.agent.dra_service import DraService
 
-@value
-class Withholding(Value):
-    """A device is not given out through a door, because of a hold on it or on one that overlaps it.
-
-    ``why``: one sentence. ``waits_for``: what has to happen before it is offered there.
-    """
-
-    door: Door
-    cause: Cause
-    why: str
-    waits_for: str = ""
-
-
-@value
-class DeviceHolds(Value):
-    """A device that is held or withheld. ``doors``: what its rule says, None without a rule.
-
-    ``holds``: those of the device itself, the deciding one first. ``losers``: claims (``namespace/name``) that could
-    not take it.
-    """
-
-    device: str
-    doors: Doors | None = None
-    holds: tuple[Hold, ...] = ()
-    withheld: tuple[Withholding, ...] = ()
-    losers: tuple[str, ...] = ()
-
-
-@value
-class HoldsStatus(Value):
-    """Holds in one line. The numbers are of devices, ``losers`` of claims.
-
-    What is not as it should be, in words and empty when it is: ``kubelet``: what containers have through the plugin
-    door is not known in whole; ``api_server``: which claims the pods of this node have is not known; ``both``: why
-    rules with door both act as plugin; ``doors``: what the Node says of doors means nothing, or may be old;
-    ``processes``: why processes left on devices are not looked for; ``containers``: why it is not known whether
-    containers of deleted pods still run.
-    """
-
-    by_plugin: int = 0
-    by_dra: int = 0
-    draining: int = 0
-    moving: int = 0
-    losers: int = 0
-    kubelet: str = ""
-    api_server: str = ""
-    both: str = ""
-    doors: str = ""
-    processes: str = ""
-    containers: str = ""
-
-
-@value
-class HoldsReport(Value):
-    """Devices in the order of the inventory; those of which there is nothing to say are left out."""
-
-    devices: tuple[DeviceHolds, ...] = ()
-    status: HoldsStatus = HoldsStatus()
-
-
-class UnknownDevice(Exception):
-    """No device has that name or UUID."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"no device is called {name!r}; 'ostler devices' lists those that are here")
-        self.name = name
+DRAINING = HoldState.DRAINING.value
+_BY_HOLDS = (Cause.OTHER_DOOR, Cause.OVERLAP, Cause.DRAINING, Cause.HOLDS_UNKNOWN, Cause.MOVING)
+_UNTIL: Mapping[HoldState, str] = {
+    HoldState.ALLOCATED: "{} ends",
+    HoldState.LISTED: "{} ends",
+    HoldState.RECORDED: "the kubelet forgets {}",
+    HoldState.RESERVED: "claim {} is deallocated",
+    HoldState.PREPARED: "the pods of claim {} end",
+}
+_UNTIL_MOVED: Mapping[Door, str] = {
+    Door.PLUGIN: "the API server has it tainted or in no slice, and no claim is allocated it",
+    Door.DRA: "the kubelet counts it as allocatable no more",
+}
 
 
 class NotReleasable(Exception):
-    """A device is not draining: whoever has it gives it back by ending, not by a command."""
+    """A device is not draining: its holder gives it back by ending, not by a command."""
 
     def __init__(self, device: str, holder: Hold | None) -> None:
         if holder is None:
-            super().__init__(f"device {device} is not held, so that there is nothing to release")
+            super().__init__(f"device {device} is not held, so there is nothing to release")
         else:
             end = "end the claim's pods" if holder.door is Door.DRA else "delete the pod"
             super().__init__(
-                f"device {device} is {holder.words}; "
-                f"only a draining device can be released: {end}, and it is given back"
+                f"device {device} is {holder.words}; only a draining device can be released: {end} to get it back"
             )
-        self.device = device
-        self.holder = holder
 
 
-class HoldsView(Protocol):
-    """What the agent's own service asks about holds."""
+class HoldsView:
+    """Answers people's questions about holds from ``books``; ``rules`` gives those of the configuration."""
 
-    def holds(self) -> HoldsReport:
-        """Who has what, and what is withheld because of it."""
-        ...
+    def __init__(
+        self,
+        books: Bookkeeping,
+        publisher: Publisher,
+        second: Callable[[], DraService | None],
+        rules: Callable[[], Iterable[Rule]],
+    ) -> None:
+        self._books = books
+        self._publisher = publisher
+        self._second = second
+        self._rules = rules
 
-    def release(self, device: str) -> tuple[str, ...]:
-        """Give a draining device (name or UUID) back; what was let go, one line each.
+    def report(self) -> agent_pb2.ListHoldsResponse:
+        """Which device is held by whom, what is withheld because of it, and what is not known."""
+        second = self._second()
+        snapshot, offer = self._publisher.shown
+        context, kubelet = self._publisher.context, self._books.unknown_because()
+        containers = self._books.releases.off
+        if second is None:
+            # Without claims no API server is asked for them, and no door waits for left-over processes.
+            faults = agent_pb2.HoldsStatus(kubelet=kubelet, containers=containers)
+            return holds_report(snapshot, self._rules(), context, {Door.PLUGIN: offer}, losers={}, faults=faults)
+        faults = agent_pb2.HoldsStatus(
+            kubelet=kubelet,
+            api_server="; ".join(second.problems()),
+            both=second.held_back(),
+            doors="; ".join(second.problems_of_doors()),
+            processes=self._books.draining.off,
+            containers=containers,
+        )
+        return holds_report(
+            snapshot,
+            second.rules_of_plugin_door(tuple(self._rules())),
+            context,
+            {Door.PLUGIN: offer, Door.DRA: second.offer},
+            losers=second.losers(),
+            leaving=second.leaving(),
+            faults=faults,
+        )
+
+    async def release(self, device: str) -> tuple[str, ...]:
+        """Release a draining device (name or UUID); what was released, one line each.
 
         Raises ``UnknownDevice`` and ``NotReleasable``.
         """
-        ...
+        found = self._publisher.shown[0].find(device)
+        left, pods = self._books.draining.left(found.name), self._books.tenants.named(found.name)
+        if not self._books.release(found.name):
+            raise NotReleasable(found.name, self._books.ledger.by_device().get(found.name))
+        processes = ", ".join(str(process) for process in left) or "none was found yet"
+        containers = f"; containers still run of {pods}" if pods else ""
+        return (f"{found.name} is free; processes on it: {processes}{containers}",)
+
+    def figures(self) -> HoldsFigures:
+        """For metrics."""
+        return HoldsFigures(self.report(), self._books.pending())
+
+
+def holds_report(
+    snapshot: Snapshot,
+    rules: Iterable[Rule],
+    context: OfferContext,
+    offers: Mapping[Door, Offer],
+    *,
+    losers: Mapping[str, tuple[str, ...]],
+    leaving: Mapping[str, str] = MappingProxyType({}),
+    faults: agent_pb2.HoldsStatus | None = None,
+) -> agent_pb2.ListHoldsResponse:
+    """Every device that is held or withheld because of a hold. Decides nothing.
+
+    ``losers``: by device the claims that could not take it. ``leaving``: by device that is being withdrawn from claims
+    what keeps it there at the moment. ``faults``: what is not known; its numbers are not read.
+    """
+    rules = tuple(rules)
+    shown = {door: _shown(offer) for door, offer in offers.items()}
+    report = agent_pb2.ListHoldsResponse()
+    known = set()
+    for device in snapshot.devices:
+        known.add(device.name)
+        rule = rule_for(device, rules)
+        message = _device(device.name, context, losers)
+        if rule is not None:
+            message.doors = rule.door.value
+            message.withheld.extend(_withheld(device, rule, context, shown, leaving.get(device.name, "")))
+        if message.holds or message.withheld or message.losers:
+            report.devices.append(message)
+    # Held, and forgotten by the inventory: gone for long.
+    forgotten = [_device(name, context, losers) for name in context.holds if name not in known]
+    report.devices.extend(device for device in forgotten if device.holds or device.losers)
+    report.status.CopyFrom(_status(report.devices, faults or agent_pb2.HoldsStatus()))
+    return report
+
+
+def _device(name: str, context: OfferContext, losers: Mapping[str, tuple[str, ...]]) -> agent_pb2.DeviceHolds:
+    own = [hold for hold in context.holds.get(name, ()) if hold.device == name]
+    holds = [_hold(hold) for hold in sorted(own, key=lambda hold: hold.admin)]
+    return agent_pb2.DeviceHolds(device=name, holds=holds, losers=losers.get(name, ()))
+
+
+def _hold(hold: Hold) -> agent_pb2.Hold:
+    return agent_pb2.Hold(
+        door="" if hold.door is None else hold.door.value,
+        holder=hold.holder,
+        owner=hold.owner,
+        since=hold.since,
+        state=hold.state.value,
+        share=hold.share,
+        admin=hold.admin,
+    )
+
+
+def _shown(offer: Offer) -> dict[str, OfferedDevice]:
+    return {item.device.name: item for resource in offer.resources for item in resource.devices}
+
+
+def _withheld(
+    device: Device, rule: Rule, context: OfferContext, shown: Mapping[Door, Mapping[str, OfferedDevice]], leaving: str
+) -> Iterator[agent_pb2.Withholding]:
+    for door, items in shown.items():
+        item = items.get(device.name)
+        if item is not None and rule.door.has(door) and item.cause in _BY_HOLDS:
+            yield agent_pb2.Withholding(
+                door=door.value,
+                cause=taint_word(item.cause),
+                why=item.reason,
+                waits_for=_waits_for(device, item.cause, context, door, leaving),
+            )
+
+
+def _waits_for(device: Device, cause: Cause, context: OfferContext, door: Door, leaving: str) -> str:
+    if cause is Cause.HOLDS_UNKNOWN:
+        return "what the kubelet has given to containers can be read"
+    if cause is Cause.MOVING:
+        now = f"; now: {leaving}" if leaving and door is Door.PLUGIN else ""
+        return f"{_UNTIL_MOVED[door]}{now}"
+    # At the plugin door a hold of the device itself under another id or resource goes before what else is in the way.
+    own = context.held(device, door) if cause is Cause.OVERLAP and door is Door.PLUGIN else None
+    hold = own or context.obstacle(device, door)
+    if hold is None:
+        return ""
+    if hold.state is HoldState.DRAINING:
+        return f"no process is left on it, or 'ostler holds release {hold.device}'"
+    return _UNTIL[hold.state].format(hold.holder)
+
+
+def _status(devices: Iterable[agent_pb2.DeviceHolds], faults: agent_pb2.HoldsStatus) -> agent_pb2.HoldsStatus:
+    """Holds in one line; the numbers are of devices, ``losers`` of claims."""
+    status = agent_pb2.HoldsStatus()
+    status.CopyFrom(faults)
+    claims: set[str] = set()
+    for device in devices:
+        held = {DRAINING if hold.state == DRAINING else hold.door for hold in device.holds if not hold.admin}
+        status.by_plugin += Door.PLUGIN in held
+        status.by_dra += Door.DRA in held
+        status.draining += DRAINING in held
+        status.moving += any(each.cause == taint_word(Cause.MOVING) for each in device.withheld)
+        claims.update(device.losers)
+    status.losers = len(claims)
+    return status
+
+
+def taint_word(cause: str) -> str:
+    """A cause as it stands in keys of taints."""
+    return str(cause).replace("_", "-")

@@ -38,7 +38,7 @@ _RECOVERY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class HttpPage:
     """An answer: status code, content type and body."""
 
     status: int
@@ -46,19 +46,19 @@ class Page:
     body: bytes
 
     @classmethod
-    def text(cls, status: int, *lines: str) -> Page:
+    def text(cls, status: int, *lines: str) -> HttpPage:
         """Plain text."""
         return cls(status, "text/plain; charset=utf-8", "".join(f"{line}\n" for line in lines).encode())
 
     @classmethod
-    def lines(cls, ok: bool, *lines: str) -> Page:
+    def lines(cls, ok: bool, *lines: str) -> HttpPage:
         """Plain text, 200 when ``ok``, else 503."""
         return cls.text(200 if ok else 503, *lines)
 
 
-Pages = Mapping[str, Callable[[], Page]]
+Pages = Mapping[str, Callable[[], HttpPage]]
 """Functions that make a page anew for every request, by its path."""
-Elsewhere = Callable[[str], Page | None]
+Elsewhere = Callable[[str], HttpPage | None]
 """What somebody else says to a path that is not among our pages; None where nobody has it. May block its caller."""
 
 
@@ -201,12 +201,12 @@ def _handler(pages: Pages, elsewhere: Elsewhere | None) -> type[http.server.Base
             except Exception:
                 # Whoever asked learns of it here, and the log says why: a connection without an answer says nothing.
                 log.exception("a page failed", extra={"path": path})
-                page = Page.text(500, "this page failed; the agent's log says why")
-            self._answer(page or Page.text(404, _index(pages)))
+                page = HttpPage.text(500, "this page failed; the agent's log says why")
+            self._answer(page or HttpPage.text(404, _index(pages)))
 
         do_HEAD = do_GET  # noqa: N815  # the name is http.server's
 
-        def _answer(self, page: Page) -> None:
+        def _answer(self, page: HttpPage) -> None:
             self.send_response(page.status)
             self.send_header("Content-Type", page.content_type)
             self.send_header("Content-Length", str(len(page.body)))

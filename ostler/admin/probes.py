@@ -1,22 +1,38 @@
-"""Where the pages are served: the address everybody knows, and for an instance with a name its own Unix socket.
+"""Pages for probes and scrapes, served at the address that all know and, for an instance with a name, on its socket.
 
-Both are kept up rather than set up: an address that another instance still has is tried again until it falls free, a
-socket whose file is gone is put there anew. Neither ever keeps the agent from serving the kubelet.
+Loaded only where pages are served. Both places are kept up rather than set up: an address that another instance still
+has is tried again until it falls free, a socket whose file is gone is put there anew. Neither ever keeps the agent from
+serving the kubelet.
+
+During an update two agents run side by side in the host's network, and only one of them has the port. The kubelet
+probes both there: ``/livez/<instance>`` and ``/readyz/<instance>``. Whoever has the port answers for itself and asks
+the other one on that one's Unix socket for the rest, so that a standby becomes Ready before its predecessor ends, and a
+standby that hangs is reported as dead although the port answers. An instance's own socket never asks another instance,
+so two instances cannot send a probe to and fro. A holder of the port that is stopped as a whole (not only its loop)
+leaves both without answers until it is killed: the price of having no third process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
 import logging
+import re
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from node.events import EventType
 from node.sockets import FileId, PlacedSocket, SocketError, is_answered, is_socket, make_private_directory
-from ostler.admin.http import BACKLOG, HttpServer, Pages, listen
-from ostler.admin.probe_proxy import ProbeProxy
+from ostler.admin.http import BACKLOG, HttpPage, HttpServer, Pages, listen
+from ostler.admin.status import Readiness
 from ostler.agent.eventlog import EventLog
-from ostler.config.settings import Settings, instance_socket
+from ostler.config.settings import INSTANCE, Settings, instance_socket
+from ostler.metrics.counters import AgentMetrics
+from ostler.metrics.figures import Figures
+
+if TYPE_CHECKING:
+    from ostler.metrics.exposition import Exposition
 
 log = logging.getLogger("ostler.http")
 
@@ -24,6 +40,57 @@ ADDRESS_RETRY = 0.2
 """Seconds between attempts to listen while another instance has the address; an attempt takes some 20 microseconds."""
 SOCKET_CHECK = 10.0
 """Seconds between looks whether the instance's socket is still there."""
+TIMEOUT = 0.9
+"""Seconds that the other instance has for each step: below the second that a kubelet gives a probe by default."""
+LONGEST = 65536
+"""Bytes of an answer that are handed on."""
+
+_PATH = re.compile(rf"/(livez|readyz)/({INSTANCE})")
+
+
+class PagesView(Protocol):
+    """What the pages show of the agent; asked from the thread of the pages."""
+
+    def alive(self) -> bool:
+        """Whether the event loop was seen lately."""
+        ...
+
+    def readiness(self) -> Readiness:
+        """Whether the agent is ready, and why (not)."""
+        ...
+
+    def figures(self) -> Figures:
+        """What a scrape shows besides the counters."""
+        ...
+
+
+def pages(agent: PagesView, counted: AgentMetrics, instance: str = "") -> Pages:
+    """The pages by their path; each is made anew for every request.
+
+    ``/livez`` (``/healthz`` is its older name), ``/readyz`` and ``/metrics``; an instance with a name answers the first
+    two also with that name behind them, so that whoever asks knows which of two agents on one address has answered.
+    """
+
+    def livez() -> HttpPage:
+        return HttpPage.lines(True, "ok") if agent.alive() else HttpPage.lines(False, "the event loop hangs")
+
+    def readyz() -> HttpPage:
+        found = agent.readiness()
+        return HttpPage.lines(found.ready, "ready" if found.ready else "not ready", *found.reasons)
+
+    made: list[Exposition] = []
+
+    def metrics() -> HttpPage:
+        # Here and not above: 2 MB that only nodes pay whose metrics somebody scrapes.
+        from ostler.metrics.exposition import CONTENT_TYPE, Exposition
+
+        if not made:
+            made.append(Exposition(counted, agent.figures))
+        return HttpPage(200, CONTENT_TYPE, made[0].text())
+
+    shared = {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": metrics}
+    own = {f"/livez/{instance}": livez, f"/readyz/{instance}": readyz} if instance else {}
+    return {**shared, **own}
 
 
 class InstanceSocket:
@@ -159,3 +226,45 @@ def remove_gone(state_dir: Path) -> list[Path]:
             else:
                 removed.append(path)
     return removed
+
+
+class ProbeProxy:
+    """Asks the instances that share the state folder ``state_dir``."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+
+    def answer(self, path: str) -> HttpPage | None:
+        """What the instance that ``path`` names says, or in one line why it says nothing; None for other paths.
+
+        Blocks for a few times ``TIMEOUT`` at most.
+        """
+        match = _PATH.fullmatch(path)
+        if match is None:
+            return None
+        instance = match[2]
+        at = instance_socket(self._state_dir, instance)
+        try:
+            return _ask(at, path)
+        except FileNotFoundError:
+            return HttpPage.text(404, f"there is no instance {instance} on this node")
+        except ConnectionRefusedError:
+            return HttpPage.text(503, f"the instance {instance} is gone: nobody listens at {at}")
+        except (TimeoutError, BlockingIOError):
+            # The second: so many wait to be accepted that the kernel refuses more.
+            return HttpPage.text(503, f"the instance {instance} hangs: no answer within {TIMEOUT:g} s")
+        except (OSError, http.client.HTTPException) as error:
+            return HttpPage.text(503, f"the instance {instance} cannot be asked: {str(error) or type(error).__name__}")
+
+
+def _ask(at: Path, path: str) -> HttpPage:
+    connection = http.client.HTTPConnection("localhost", timeout=TIMEOUT)
+    connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.sock.settimeout(TIMEOUT)
+        connection.sock.connect(str(at))
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return HttpPage(answer.status, answer.getheader("Content-Type", "text/plain"), answer.read(LONGEST))
+    finally:
+        connection.close()

@@ -1,30 +1,32 @@
 """The agent's own service on its root-only Unix socket: what the command line and grpcurl talk to.
 
-Everything that changes something is here. The service holds no state: it asks the agent through the small Protocol
-``AgentView`` and turns values into messages.
+Everything that changes something is here. The service holds no state: it asks the agent through the Protocol
+``AgentView``. Refusals are the errors' own sentences under a gRPC status: NOT_FOUND for a device that this node does
+not have, INVALID_ARGUMENT for an invalid request, ABORTED for one that does not fit what is so, or while this process
+does not serve the kubelet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
 from node.clocks import SELDOM, until_tick
 from node.endpoint import Endpoint
-from node.events import Event, EventType
-from node.inventory.model import Device, Snapshot, SourceStatus, Version
-from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
-from node.rules import Door, Doors
+from node.events import EventType
+from node.health.keeper import InvalidRequest, NothingToClear
+from node.inventory.model import Snapshot, UnknownDevice
+from node.offer import Offer
 from node.sockets import SocketError, make_private_directory
-from ostler.admin.device_calls import DeviceCalls, DeviceViews, refuse
-from ostler.admin.health_messages import health_status_message
-from ostler.admin.holds_messages import holds_status_message
-from ostler.admin.status import AgentStatus
+from ostler.admin.health import HealthView
+from ostler.admin.holds import HoldsView, NotReleasable
+from ostler.admin.messages import devices_message, topology_message
 from ostler.agent.eventlog import EventLog
 from ostler.errors import DriverNotFree, ReloadFailed, ResumeFailed
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
@@ -36,14 +38,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.agent")
 
 Context = grpc.aio.ServicerContext[object, object]
+Answer = TypeVar("Answer")
 NO_DRA = "no resource is offered through DRA; give one 'door: dra' in the configuration, then 'ostler reload'"
+NOT_SERVING = "this agent does not serve the kubelet yet; 'ostler status' says what it waits for"
 SERVICE = agent_pb2.DESCRIPTOR.services_by_name["Agent"].full_name
+CODES: dict[type[Exception], grpc.StatusCode] = {
+    UnknownDevice: grpc.StatusCode.NOT_FOUND,
+    InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    NotReleasable: grpc.StatusCode.ABORTED,
+    NothingToClear: grpc.StatusCode.ABORTED,
+    ReloadFailed: grpc.StatusCode.FAILED_PRECONDITION,
+    DriverNotFree: grpc.StatusCode.INTERNAL,
+    ResumeFailed: grpc.StatusCode.INTERNAL,
+}
 
 
-class AgentView(DeviceViews, Protocol):
+class AgentView(Protocol):
     """What the service needs of the agent."""
 
-    def status(self) -> AgentStatus:
+    def status(self) -> agent_pb2.GetStatusResponse:
         """How the agent is."""
         ...
 
@@ -68,29 +81,43 @@ class AgentView(DeviceViews, Protocol):
         ...
 
     def dra(self) -> DraView | None:
-        """The second door; None where no resource is offered through it."""
+        """The DRA door; None where no resource is offered through it."""
+        ...
+
+    def holds_view(self) -> HoldsView | None:
+        """Who has which device; None while this process does not serve the kubelet."""
+        ...
+
+    def health_view(self) -> HealthView | None:
+        """How devices are; None while this process does not serve the kubelet."""
         ...
 
 
-class AgentServicer(DeviceCalls):
-    """Answers for ``view``."""
+class AgentServicer(agent_pb2_grpc.AgentServicer):
+    """Answers for ``view``. The methods' names are gRPC's."""
 
     def __init__(self, view: AgentView) -> None:
-        super().__init__(view)
         self._view = view
 
-    async def GetStatus(  # noqa: N802  # the method names are gRPC's
+    async def GetStatus(  # noqa: N802
         self, request: agent_pb2.GetStatusRequest, context: Context
     ) -> agent_pb2.GetStatusResponse:
         """How the agent is and what it serves."""
-        return status_message(self._view.status())
+        return self._view.status()
 
     async def ListDevices(  # noqa: N802
         self, request: agent_pb2.ListDevicesRequest, context: Context
     ) -> agent_pb2.ListDevicesResponse:
         """Every device and where it is offered."""
-        second = self._view.dra()
-        return devices_message(*self._view.devices(), Offer() if second is None else second.offer)
+        dra = self._view.dra()
+        return devices_message(*self._view.devices(), Offer() if dra is None else dra.offer)
+
+    async def GetTopology(  # noqa: N802
+        self, request: agent_pb2.GetTopologyRequest, context: Context
+    ) -> agent_pb2.GetTopologyResponse:
+        """Where the devices are."""
+        snapshot, _ = self._view.devices()
+        return topology_message(snapshot)
 
     async def Rescan(  # noqa: N802
         self, request: agent_pb2.RescanRequest, context: Context
@@ -102,57 +129,97 @@ class AgentServicer(DeviceCalls):
     async def Reload(  # noqa: N802
         self, request: agent_pb2.ReloadRequest, context: Context
     ) -> agent_pb2.ReloadResponse:
-        """Read the configuration again; FAILED_PRECONDITION with every problem when it is not usable."""
-        try:
-            changes = await self._view.reload()
-        except ReloadFailed as error:
-            await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return agent_pb2.ReloadResponse(changes=changes)
-
-    async def GetTopology(  # noqa: N802
-        self, request: agent_pb2.GetTopologyRequest, context: Context
-    ) -> agent_pb2.GetTopologyResponse:
-        """Where the devices are."""
-        # Here and not above: few ask, and it is no part of the start.
-        from ostler.admin.topology_message import topology_message
-
-        snapshot, _ = self._view.devices()
-        return topology_message(snapshot)
+        """Read the configuration again; the error names every problem when it is not usable."""
+        return agent_pb2.ReloadResponse(changes=await _answer(context, self._view.reload()))
 
     async def Quiesce(  # noqa: N802
         self, request: agent_pb2.QuiesceRequest, context: Context
     ) -> agent_pb2.QuiesceResponse:
-        """Let go of the driver and answer when that is done; INTERNAL where it cannot be, and is left alone only."""
-        try:
-            generation, changes = await self._view.quiesce(request.reason or "no reason was given")
-        except DriverNotFree as error:
-            await refuse(context, grpc.StatusCode.INTERNAL, str(error))
+        """Let go of the driver and answer when that is done; INTERNAL where the driver could not be let go of."""
+        quiesced = self._view.quiesce(request.reason or "no reason was given")
+        generation, changes = await _answer(context, quiesced)
         return agent_pb2.QuiesceResponse(generation=generation, changes=changes)
 
     async def Resume(  # noqa: N802
         self, request: agent_pb2.ResumeRequest, context: Context
     ) -> agent_pb2.ResumeResponse:
         """Use the driver again and answer when the next scan is published."""
-        try:
-            generation, changes = await self._view.resume()
-        except ResumeFailed as error:
-            await refuse(context, grpc.StatusCode.INTERNAL, str(error))
+        generation, changes = await _answer(context, self._view.resume())
         return agent_pb2.ResumeResponse(generation=generation, changes=changes)
+
+    async def ListHolds(  # noqa: N802
+        self, request: agent_pb2.ListHoldsRequest, context: Context
+    ) -> agent_pb2.ListHoldsResponse:
+        """Who has which device, and what is withheld because of it."""
+        return (await self._holds(context)).report()
+
+    async def ReleaseHold(  # noqa: N802
+        self, request: agent_pb2.ReleaseHoldRequest, context: Context
+    ) -> agent_pb2.ReleaseHoldResponse:
+        """Release a draining device."""
+        changes = await _answer(context, (await self._holds(context)).release(request.device))
+        return agent_pb2.ReleaseHoldResponse(changes=changes)
+
+    async def ListHealth(  # noqa: N802
+        self, request: agent_pb2.ListHealthRequest, context: Context
+    ) -> agent_pb2.ListHealthResponse:
+        """How every device is."""
+        return (await self._health(context)).report()
+
+    async def SetHealth(  # noqa: N802
+        self, request: agent_pb2.SetHealthRequest, context: Context
+    ) -> agent_pb2.SetHealthResponse:
+        """Override a device's health."""
+        changes = await _answer(context, (await self._health(context)).set_health(request))
+        return agent_pb2.SetHealthResponse(changes=changes)
+
+    async def ClearHealth(  # noqa: N802
+        self, request: agent_pb2.ClearHealthRequest, context: Context
+    ) -> agent_pb2.ClearHealthResponse:
+        """Remove a device's override."""
+        changes = await _answer(context, (await self._health(context)).clear_health(request))
+        return agent_pb2.ClearHealthResponse(changes=changes)
+
+    async def ReleaseBrake(  # noqa: N802
+        self, request: agent_pb2.ReleaseBrakeRequest, context: Context
+    ) -> agent_pb2.ReleaseBrakeResponse:
+        """Release the eviction limit of a kind."""
+        changes = await _answer(context, (await self._health(context)).release_eviction_limit(request))
+        return agent_pb2.ReleaseBrakeResponse(changes=changes)
 
     async def ListSlices(  # noqa: N802
         self, request: agent_pb2.ListSlicesRequest, context: Context
     ) -> agent_pb2.ListSlicesResponse:
-        """What is published; FAILED_PRECONDITION without the second door."""
-        return (await self._second_door(context)).slices()
+        """What is published; FAILED_PRECONDITION without DRA."""
+        return (await self._dra(context)).slices()
 
     async def ListClaims(  # noqa: N802
         self, request: agent_pb2.ListClaimsRequest, context: Context
     ) -> agent_pb2.ListClaimsResponse:
-        """What is prepared; FAILED_PRECONDITION without the second door."""
-        return (await self._second_door(context)).claims()
+        """What is prepared; FAILED_PRECONDITION without DRA."""
+        return (await self._dra(context)).claims()
 
-    async def _second_door(self, context: Context) -> DraView:
-        return self._view.dra() or await refuse(context, grpc.StatusCode.FAILED_PRECONDITION, NO_DRA)
+    async def _dra(self, context: Context) -> DraView:
+        return self._view.dra() or await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, NO_DRA)
+
+    async def _holds(self, context: Context) -> HoldsView:
+        return self._view.holds_view() or await _refuse(context, grpc.StatusCode.ABORTED, NOT_SERVING)
+
+    async def _health(self, context: Context) -> HealthView:
+        return self._view.health_view() or await _refuse(context, grpc.StatusCode.ABORTED, NOT_SERVING)
+
+
+async def _answer(context: Context, answer: Awaitable[Answer]) -> Answer:
+    """The answer; an error that a person can do something about ends the call with its status."""
+    try:
+        return await answer
+    except tuple(CODES) as error:
+        return await _refuse(context, CODES[type(error)], str(error))
+
+
+async def _refuse(context: Context, code: grpc.StatusCode, reason: str) -> NoReturn:
+    await context.abort(code, reason)
+    raise AssertionError("abort returned")  # It always raises; this is for the type checker.
 
 
 def admin_endpoint(path: Path, view: AgentView) -> Endpoint:
@@ -167,7 +234,7 @@ def admin_endpoint(path: Path, view: AgentView) -> Endpoint:
 
 
 async def serve_admin(path: Path, view: AgentView, events: EventLog) -> None:
-    """Keep the agent's own socket served at ``path`` until cancelled; where that fails, ``events`` tells of it."""
+    """Keep the agent's own socket served at ``path`` until cancelled; a failure is an event."""
     endpoint: Endpoint | None = None
     try:
         while True:
@@ -180,7 +247,7 @@ async def serve_admin(path: Path, view: AgentView, events: EventLog) -> None:
 
 
 async def _replaced(old: Endpoint | None, path: Path, view: AgentView, events: EventLog) -> Endpoint | None:
-    """The agent's own socket served anew; where that fails, people are told and the kubelet is served on."""
+    """The agent's own socket served anew; None after a failure, which is an event."""
     if old is not None:
         log.warning("the agent's socket is gone or replaced, serving anew", extra={"path": str(old.path)})
         await old.stop()
@@ -192,122 +259,3 @@ async def _replaced(old: Endpoint | None, path: Path, view: AgentView, events: E
             events.emit(EventType.WARNING, "SocketFailed", f"the agent's own socket: {error}")
         return None
     return endpoint
-
-
-def status_message(status: AgentStatus) -> agent_pb2.GetStatusResponse:
-    """The message that says the same as ``status``."""
-    message = agent_pb2.GetStatusResponse(
-        version=status.version,
-        node_name=status.node_name,
-        pid=status.pid,
-        role=status.role,
-        ready=status.ready,
-        reasons=status.reasons,
-        snapshot_generation=status.generation,
-        quiesced=status.quiesced,
-        sources=[_source_message(source) for source in status.sources],
-        events=[_event_message(event) for event in status.events],
-    )
-    for resource in status.resources:
-        registration = resource.registration
-        message.resources.add(
-            name=resource.name,
-            devices=resource.devices,
-            healthy=resource.healthy,
-            registration=registration.state.value,
-            path=registration.path.value,
-            socket=str(registration.socket or ""),
-            open_streams=resource.streams,
-            detail=resource.problem or registration.detail,
-        )
-    if status.dra is not None:
-        message.dra.CopyFrom(status.dra)
-    if status.holds is not None:
-        message.holds.CopyFrom(holds_status_message(status.holds))
-    if status.health is not None:
-        message.health.CopyFrom(health_status_message(status.health))
-    return message
-
-
-def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -> agent_pb2.ListDevicesResponse:  # noqa: B008 - frozen
-    """Every device of the snapshot with what the doors' offers say of it: the plugin door's, and the DRA door's."""
-    message = agent_pb2.ListDevicesResponse(
-        generation=snapshot.generation, sources=[_source_message(source) for source in snapshot.sources]
-    )
-    plugin, claims = _shown(offer), _shown(second)
-    withheld = {item.device.name: item.reason for item in offer.withheld}
-    # What the other door's rule has to say is said by that door.
-    apart = {item.device.name: item.reason for item in second.withheld if item.cause is not Cause.OTHER_DOOR}
-    for device in snapshot.devices:
-        entry = _device_message(device)
-        at_plugin, at_claims = plugin.get(device.name), claims.get(device.name)
-        shown = at_claims if at_plugin is None or not at_plugin[0].rule.door.has(Door.PLUGIN) else at_plugin
-        # A device on its way is still listed where its rule does not want it any more.
-        shown = shown or at_plugin
-        if shown is None:
-            entry.offer_reason = apart.get(device.name, "") or withheld.get(device.name, "")
-        else:
-            resource, item = shown
-            entry.door, entry.resource = resource.rule.door.value, resource.resource
-            entry.offered_id = item.id if resource.rule.door.has(Door.PLUGIN) else device.name
-            entry.offered_as, entry.offer_reason = _word(item), item.reason
-            if resource.rule.door is Doors.BOTH:
-                entry.claims_as = "" if at_claims is None else _word(at_claims[1])
-                entry.claims_reason = apart.get(device.name, "") if at_claims is None else at_claims[1].reason
-        message.devices.append(entry)
-    return message
-
-
-def _shown(offer: Offer) -> dict[str, tuple[ResourceOffer, OfferedDevice]]:
-    return {item.device.name: (resource, item) for resource in offer.resources for item in resource.devices}
-
-
-def _word(item: OfferedDevice) -> str:
-    return "Healthy" if item.healthy else "Unhealthy"
-
-
-def _device_message(device: Device) -> agent_pb2.Device:
-    message = agent_pb2.Device(
-        name=device.name,
-        kind=device.kind.value,
-        vendor=device.vendor,
-        uuid=device.uuid or "",
-        pci_address=device.pci_address or "",
-        numa_node=device.numa_node,
-        parent=device.parent or "",
-        host_use=device.host_use,
-        location=device.location,
-        health=agent_pb2.Health(
-            state=device.health.state.value,
-            reason=device.health.reason,
-            since=device.health.since,
-            recovery=device.health.recovery.value,
-        ),
-        capacity=[agent_pb2.Capacity(name=item.name, value=item.value) for item in device.capacity],
-        nodes=[
-            agent_pb2.DeviceNode(
-                path=node.path, kind=node.kind, major=node.major or 0, minor=node.minor or 0, role=node.role.value
-            )
-            for node in device.nodes
-        ],
-    )
-    for attribute in device.attributes:
-        entry = message.attributes.add(name=attribute.name)
-        match attribute.value:
-            case bool(value):
-                entry.bool_value = value
-            case int(value):
-                entry.int_value = value
-            case Version(text=text):
-                entry.version_value = text
-            case str(value):
-                entry.string_value = value
-    return message
-
-
-def _source_message(source: SourceStatus) -> agent_pb2.SourceStatus:
-    return agent_pb2.SourceStatus(name=source.name, state=source.state.value, detail=source.detail)
-
-
-def _event_message(event: Event) -> agent_pb2.Event:
-    return agent_pb2.Event(time=event.time, type=event.type.value, reason=event.reason, message=event.message)

@@ -1,19 +1,19 @@
-"""How the agent is, as one value: for probes, the command line and metrics alike."""
+"""How the agent is: ready or not and why, for probes and systemd, and the whole status as a message."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from node.events import Event
 from node.inventory.model import SourceState, SourceStatus
 from node.rules import Rule, offers_nics
 from node.values import Value, replace, value
+from ostler import __version__
 from plugin.door import ResourceStatus
 
 if TYPE_CHECKING:
-    from ostler.admin.health import HealthReport
-    from ostler.admin.holds import HoldsStatus
     from protos.agent.v1alpha1 import agent_pb2
 
 NETWORK = "network"
@@ -21,27 +21,17 @@ NETWORK = "network"
 
 
 @value
-class AgentStatus(Value):
-    """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each.
+class Readiness(Value):
+    """``role`` is ``standby`` or ``active``; ``reasons`` say why it is (not) ready, one sentence each."""
 
-    ``quiesced``: the driver is left alone, so that it can be replaced. ``dra``: None without the second door.
-    ``holds``, ``health``: None while this process does not serve the kubelet.
-    """
-
-    version: str
-    node_name: str
-    pid: int
     role: str
     ready: bool
-    reasons: tuple[str, ...]
-    generation: int
-    sources: tuple[SourceStatus, ...]
-    resources: tuple[ResourceStatus, ...]
-    events: tuple[Event, ...]
-    quiesced: bool = False
-    dra: agent_pb2.DraStatus | None = None
-    holds: HoldsStatus | None = None
-    health: HealthReport | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        return "; ".join((self.role, "ready" if self.ready else "not ready", *self.reasons))
 
 
 def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tuple[SourceStatus, ...]:
@@ -77,3 +67,57 @@ def readiness(
     if not devices:
         return True, unwell or ("no devices on this node",)
     return True, unwell
+
+
+def status_message(
+    readiness: Readiness,
+    generation: int,
+    sources: Iterable[SourceStatus],
+    resources: Iterable[ResourceStatus],
+    events: Sequence[Event],
+    *,
+    node_name: str,
+    quiesced: bool,
+    dra: agent_pb2.DraStatus | None,
+    holds: agent_pb2.HoldsStatus | None,
+    health: agent_pb2.HealthStatus | None,
+) -> agent_pb2.GetStatusResponse:
+    """The status. ``dra``: None without DRA. ``holds``, ``health``: None while this process does not serve the kubelet.
+
+    ``quiesced``: the driver is left alone, so that it can be replaced.
+    """
+    # Here and not above: readiness is needed before the kubelet is served, messages are not.
+    from ostler.admin.messages import source_message
+    from protos.agent.v1alpha1 import agent_pb2
+
+    return agent_pb2.GetStatusResponse(
+        version=__version__,
+        node_name=node_name,
+        pid=os.getpid(),
+        role=readiness.role,
+        ready=readiness.ready,
+        reasons=readiness.reasons,
+        snapshot_generation=generation,
+        sources=[source_message(source) for source in sources],
+        resources=[
+            agent_pb2.ResourceStatus(
+                name=each.name,
+                devices=each.devices,
+                healthy=each.healthy,
+                registration=each.registration.state.value,
+                path=each.registration.path.value,
+                socket=str(each.registration.socket or ""),
+                open_streams=each.streams,
+                detail=each.problem or each.registration.detail,
+            )
+            for each in resources
+        ],
+        events=[
+            agent_pb2.Event(time=each.time, type=each.type.value, reason=each.reason, message=each.message)
+            for each in events
+        ],
+        quiesced=quiesced,
+        dra=dra,
+        holds=holds,
+        health=health,
+    )

@@ -22,7 +22,7 @@ from node.events import EventType
 from node.inventory.diff import Diff
 from node.inventory.identity import IdentityStore
 from node.inventory.loop import Inventory
-from node.inventory.model import Snapshot
+from node.inventory.model import Snapshot, SourceStatus
 from node.inventory.source import Source
 from node.lock import FolderLock
 from node.offer import Offer
@@ -31,7 +31,7 @@ from node.quiesce import Quiesce
 from node.sockets import PREFIX, is_socket, remove_dead
 from node.values import replace
 from ostler import __version__
-from ostler.admin.status import AgentStatus, in_view_of, readiness
+from ostler.admin.status import Readiness, in_view_of, readiness, status_message
 from ostler.agent.both_doors import AgentServices, BothDoors
 from ostler.agent.changes import changes, kept
 from ostler.agent.doors import remove_dead_driver_sockets
@@ -48,13 +48,14 @@ from ostler.errors import ReloadFailed
 from ostler.metrics.counters import AgentMetrics
 
 if TYPE_CHECKING:
-    from ostler.admin.health_view import KeeperView
-    from ostler.admin.holds_desk import HoldsDesk
+    from ostler.admin.health import HealthView
+    from ostler.admin.holds import HoldsView
     from ostler.admin.probes import Probes
     from ostler.agent.dra_service import DraService
     from ostler.agent.node_events import NodeEvents
     from ostler.agent.node_status import NodeStatus
-    from ostler.metrics.figures import HealthFigures, HoldsFigures
+    from ostler.metrics.figures import Figures
+    from protos.agent.v1alpha1 import agent_pb2
 
 log = logging.getLogger("ostler.agent")
 
@@ -171,34 +172,61 @@ class Agent:
 
         await LoopMonitor().run()
 
-    def status(self) -> AgentStatus:
-        """How the agent is."""
-        snapshot = self._health.judged
-        sources = (*in_view_of(snapshot.sources, self._settings.rules), *self._health.sources())
+    def alive(self) -> bool:
+        """Whether the event loop was seen lately; for any thread."""
+        return self._heartbeat.alive()
+
+    def readiness(self) -> Readiness:
+        """Whether the agent is ready, and why (not)."""
         role = "active" if self._active else "standby"
         ready, reasons = readiness(
             self._inventory.first.is_set() and (not self._active or self._publisher.published.is_set()),
             role,
-            len(snapshot.devices),
-            sources,
+            len(self._health.judged.devices),
+            self._sources(),
             self._doors.waiting_for(),
         )
+        return Readiness(role, ready, (*reasons, *self._hindrances()))
+
+    def status(self) -> agent_pb2.GetStatusResponse:
+        """How the agent is."""
         second = self._doors.second
-        return AgentStatus(
-            version=__version__,
+        return status_message(
+            self.readiness(),
+            self._health.judged.generation,
+            self._sources(),
+            self._doors.resources(),
+            self._events.recent,
             node_name=self._settings.node_name,
-            pid=os.getpid(),
-            role=role,
-            ready=ready,
-            reasons=(*reasons, *self._hindrances()),
-            generation=snapshot.generation,
-            sources=sources,
-            resources=self._doors.resources(),
-            events=self._events.recent,
             quiesced=self._quiescence.begun,
             dra=None if second is None else second.summary(),
             holds=self._doors.holds_status(),
-            health=self._health.report(),
+            health=self._health.summary(),
+        )
+
+    def _sources(self) -> tuple[SourceStatus, ...]:
+        return (*in_view_of(self._health.judged.sources, self._settings.rules), *self._health.sources())
+
+    def figures(self) -> Figures:
+        """What a scrape shows besides the counters; for any thread."""
+        from ostler.metrics.figures import Figures
+
+        found, (shown, offer), serving = self.readiness(), self._doors.shown(), self._serving.is_set()
+        return Figures(
+            role=found.role,
+            ready=found.ready,
+            quiesced=self._quiescence.begun,
+            snapshot=self._inventory.snapshot,
+            offer=offer,
+            cdi_fault=shown.host.cdi_fault,
+            scan_interval=self._inventory.max_interval,
+            resources=self._doors.resources(),
+            events=dict(self._events.counts),
+            live=self._health.live,
+            node_events=self.node_events,
+            dra=self._doors.dra_figures(),
+            holds=self._doors.holds_figures() if serving else None,
+            health=self._health.figures() if serving else None,
         )
 
     def _hindrances(self) -> tuple[str, ...]:
@@ -325,7 +353,7 @@ class Agent:
 
     async def _serve_admin(self) -> None:
         await self._wait_until_settled()
-        await load("ostler.admin.service", "ostler.admin.holds_desk", "ostler.admin.health_view")
+        await load("ostler.admin.service")
         from ostler.admin.service import serve_admin
 
         await serve_admin(self._settings.socket, self, self._events)
@@ -344,38 +372,17 @@ class Agent:
         await (await asyncio.to_thread(self._probes)).run()
 
     def _probes(self) -> Probes:
-        from ostler.admin.pages import pages
-        from ostler.admin.probes import Probes
+        from ostler.admin.probes import Probes, pages
 
-        instance = self._settings.instance
-        made = pages(
-            self,
-            self._metrics,
-            self._inventory,
-            self._events,
-            self._heartbeat.alive,
-            live=lambda: self._health.live,
-            node_events=lambda: self.node_events,
-            dra=self._doors.dra_figures,
-            holds=self._holds_figures,
-            health=self._health_figures,
-            instance=instance,
-        )
-        return Probes(self._settings, made, self._events)
+        return Probes(self._settings, pages(self, self._metrics, self._settings.instance), self._events)
 
-    def holds_view(self) -> HoldsDesk | None:
-        """Who has what; None while this process does not serve the kubelet."""
-        return self._doors.desk() if self._serving.is_set() else None
+    def holds_view(self) -> HoldsView | None:
+        """Who has which device; None while this process does not serve the kubelet."""
+        return self._doors.holds_view() if self._serving.is_set() else None
 
-    def health_view(self) -> KeeperView | None:
+    def health_view(self) -> HealthView | None:
         """How devices are; None while this process does not serve the kubelet."""
         return self._health.view() if self._serving.is_set() else None
-
-    def _holds_figures(self) -> HoldsFigures | None:
-        return self._doors.holds_figures() if self._serving.is_set() else None
-
-    def _health_figures(self) -> HealthFigures | None:
-        return self._health.figures() if self._serving.is_set() else None
 
     def _streams_changed(self) -> None:
         if self._node_status is not None:
@@ -389,8 +396,7 @@ class Agent:
         """READY once the first scan is done (a kubelet that is late must not fail the unit), and a line of status."""
         if not self._inventory.first.is_set():
             return
-        status = self.status()
-        words = "; ".join((status.role, "ready" if status.ready else "not ready", *status.reasons))
+        words = self.readiness().line
         # What systemd did not take is said again with the next change.
         if words != self._told and self._edges.notifier.send("READY=1", f"STATUS={words}"):
             self._told = words

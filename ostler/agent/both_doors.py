@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from node.ledger.containers import PodContainers
     from node.ledger.processes import ComputeProcesses
     from node.ledger.reader import KubeletSource
-    from ostler.admin.holds import HoldsStatus
-    from ostler.admin.holds_desk import HoldsDesk
+    from ostler.admin.holds import HoldsView
     from ostler.agent.dra_service import DraService
     from ostler.metrics.dra import DraFigures
     from ostler.metrics.figures import HoldsFigures
+    from protos.agent.v1alpha1 import agent_pb2
 
 
 @value
@@ -143,24 +143,24 @@ class BothDoors:
         """The snapshot that is shown and what the plugin door makes of it."""
         return self.publisher.shown
 
-    def desk(self) -> HoldsDesk:
-        """Who has what, for people."""
-        from ostler.admin.holds_desk import HoldsDesk
+    def holds_view(self) -> HoldsView:
+        """Who has which device, for people."""
+        from ostler.admin.holds import HoldsView
 
-        return HoldsDesk(
+        return HoldsView(
             self._opened_books(),
             self.publisher,
             lambda: self.second,
             lambda: self._settings.rules,
         )
 
-    def holds_status(self) -> HoldsStatus | None:
+    def holds_status(self) -> agent_pb2.HoldsStatus | None:
         """Who has what, in one line; None as long as nobody had to know."""
-        return None if self._books is None else self.desk().holds().status
+        return None if self._books is None else self.holds_view().report().status
 
     def holds_figures(self) -> HoldsFigures | None:
         """Who has what, for metrics; None as long as nobody had to know."""
-        return None if self._books is None else self.desk().figures()
+        return None if self._books is None else self.holds_view().figures()
 
     def dra_figures(self) -> DraFigures | None:
         """The second door's, for metrics."""

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from node.health.keeper import HealthKeeper
     from node.inventory.live.hardware import LiveHardware
     from node.inventory.nvidia.signals.source import NvmlSignals
-    from ostler.admin.health import HealthReport
-    from ostler.admin.health_view import KeeperView
+    from ostler.admin.health import HealthView
     from ostler.agent.health_record import HealthRecord
     from ostler.metrics.figures import HealthFigures
+    from protos.agent.v1alpha1 import agent_pb2
 
 FILE = "health.json"
 
@@ -93,28 +93,28 @@ class HealthWatch:
             self._keeper.use(settings.health)
             self._tell_again()
 
-    def view(self) -> KeeperView:
+    def view(self) -> HealthView:
         """For people."""
-        from ostler.admin.health_view import KeeperView
+        from ostler.admin.health import HealthView
 
         keeper = self._loaded()
         assert self._record is not None
-        return KeeperView(keeper, self.sources, self._record.kept)
+        return HealthView(keeper, self.sources, self._record.kept)
 
     @property
     def unkept(self) -> str:
         """In words why a restart would forget how devices are, empty where it would not."""
         return "" if self._record is None else self._record.problem
 
-    def report(self) -> HealthReport | None:
-        """How devices are; None as long as nothing but scans was heard of them."""
-        return None if self._keeper is None else self.view().health()
+    def summary(self) -> agent_pb2.HealthStatus | None:
+        """How devices are, in one line; None while nothing but scans has reported on them."""
+        return None if self._keeper is None else self.view().summary()
 
     def figures(self) -> HealthFigures | None:
         """For metrics; None as long as nobody judges. From any thread: to load what judges is the loop's."""
         from ostler.metrics.figures import HealthFigures
 
-        return None if self._keeper is None else HealthFigures(self._keeper.metrics, self.view().health())
+        return None if self._keeper is None else HealthFigures(self._keeper.metrics, self.view().report())
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """Where signals come from besides the scans."""

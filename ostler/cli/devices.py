@@ -54,7 +54,7 @@ def _scan(settings: Settings) -> agent_pb2.ListDevicesResponse:
     from node.inventory.model import Snapshot
     from node.ledger.offer_context import NOTHING_HELD
     from node.offer import offer
-    from ostler.admin.service import devices_message
+    from ostler.admin.messages import devices_message
     from ostler.cli.scanning import scan_once
 
     reading = scan_once(settings)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from google.protobuf.json_format import MessageToDict
 
+from node.inventory.model import UnknownDevice
 from ostler.cli.client import TIMEOUT, call
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_socket, sendable
@@ -133,7 +134,7 @@ def _list(arguments: argparse.Namespace) -> int:
     answer = call(arguments.socket, lambda stub: stub.ListHealth(agent_pb2.ListHealthRequest(), timeout=TIMEOUT))
     chosen = [device for device in answer.devices if _is_meant(device, arguments)]
     if arguments.device is not None and not any(device.device == arguments.device for device in answer.devices):
-        raise CommandFailed(f"no device is called {arguments.device!r}; 'ostler devices' lists those that are here")
+        raise CommandFailed(str(UnknownDevice(arguments.device)))
     if arguments.output == "table":
         _print_text(answer, chosen)
         return 0

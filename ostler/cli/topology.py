@@ -7,7 +7,7 @@ import socket
 import sys
 
 from node.topology.model import Topology
-from ostler.admin.topology_message import topology_from
+from ostler.admin.messages import topology_from
 from ostler.cli.client import TIMEOUT, NoAgent, call
 from ostler.cli.exits import CommandFailed
 from ostler.cli.options import add_settings, read_settings
@@ -82,8 +82,7 @@ def _scan(loaded: Loaded) -> Scene:
     from node.inventory.places import places_of
     from node.offer import Offer
     from node.topology.cells import absent, topology_of
-    from ostler.admin.service import devices_message
-    from ostler.admin.topology_message import topology_message
+    from ostler.admin.messages import devices_message, topology_message
     from ostler.cli.scanning import scan_once
 
     settings = loaded.settings

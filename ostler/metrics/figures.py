@@ -28,11 +28,10 @@ from plugin.registration import RegistrationState
 if TYPE_CHECKING:
     from node.health.keeper import HealthMetrics
     from node.inventory.live.hardware import LiveHardware
-    from ostler.admin.health import HealthReport
-    from ostler.admin.holds import HoldsReport
     from ostler.agent.node_events import NodeEvents
     from ostler.metrics.counters import PluginMetrics
     from ostler.metrics.dra import DraFigures
+    from protos.agent.v1alpha1 import agent_pb2
 
 REVISION = "OSTLER_REVISION"
 """Environment variable in which an image says what it was built from."""
@@ -48,7 +47,7 @@ _STATES = {
 class HoldsFigures:
     """Who has what. ``pending``: devices pending release by cause (``PENDING``)."""
 
-    report: HoldsReport
+    report: agent_pb2.ListHoldsResponse
     pending: Mapping[str, int]
 
 
@@ -57,7 +56,7 @@ class HealthFigures:
     """How devices are, and what has happened to that."""
 
     metrics: HealthMetrics
-    report: HealthReport
+    report: agent_pb2.ListHealthResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +276,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
     """Holds by door, what is on its way, and whether the kubelet tells."""
     status = figures.report.status
     found = Count(
-        (NO_DOOR if hold.door is None else hold.door.value, hold.state)
+        (hold.door or NO_DOOR, hold.state)
         for device in figures.report.devices
         for hold in device.holds
         if not hold.admin
@@ -286,7 +285,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
         "ostler_holds",
         "Holds of devices by door and by how they are known; draining: nobody's, but perhaps still in use.",
         ("door", "state"),
-        [((door, state.value), found[door, state]) for door, states in _STATES.items() for state in states],
+        [((door, state.value), found[door, state.value]) for door, states in _STATES.items() for state in states],
     )
     yield _one(
         "ostler_moving_devices",
@@ -322,10 +321,10 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
     )
 
 
-def health(report: HealthReport) -> Iterator[Metric]:
+def health(report: agent_pb2.ListHealthResponse) -> Iterator[Metric]:
     """Verdicts on devices, and eviction limits."""
-    kinds = sorted({device.kind.value for device in report.devices})
-    found = Count((device.kind.value, device.health.state.value) for device in report.devices)
+    kinds = sorted({device.kind for device in report.devices})
+    found = Count((device.kind, device.state) for device in report.devices)
     yield Gauge(
         "ostler_device_health",
         "Devices by the state that they are judged to be in; in a dry run they are shown as scans find them.",
@@ -337,26 +336,26 @@ def health(report: HealthReport) -> Iterator[Metric]:
         "Devices that are not healthy, by the trouble that decides what ends it, and by state.",
         ("kind", "trouble", "health"),
         (
-            (device.kind.value, device.health.cause or Trouble.SCAN.value, device.health.state.value)
+            (device.kind, device.cause or Trouble.SCAN.value, device.state)
             for device in report.devices
-            if device.health.state is not HealthState.HEALTHY
+            if device.state != HealthState.HEALTHY
         ),
     )
-    flapping = Count(device.kind.value for device in report.devices if device.flapping)
+    flapping = Count(device.kind for device in report.devices if device.flapping)
     yield Gauge(
         "ostler_health_flapping_devices",
         "Devices with a trouble that comes and goes, which is held until it has been quiet.",
         ("kind",),
         [((kind,), flapping[kind]) for kind in kinds],
     )
-    evicting = Count(device.kind.value for device in report.devices if device.health.evicts)
+    evicting = Count(device.kind for device in report.devices if device.evicts)
     yield Gauge(
         "ostler_health_evicting_devices",
         "Devices that cost the pods that have them, because of how they are.",
         ("kind",),
         [((kind,), evicting[kind]) for kind in kinds],
     )
-    limited = {limit.kind.value for limit in report.eviction_limits}
+    limited = {limit.kind for limit in report.brakes}
     yield Gauge(
         "ostler_health_brake",
         "1 while no device of a kind may evict, because more than half of them went bad at once.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node.events import EventType
-from node.health.keeper import BadWordError, NothingToClearError
+from node.health.keeper import InvalidRequest, NothingToClear
 from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
 from node.health.state import Health
@@ -276,7 +276,9 @@ def test_an_agent_that_starts_among_lost_devices_starts_the_limit() -> None:
 
 def test_releasing_what_is_not_on_says_so() -> None:
     rig = Rig([A])
-    with pytest.raises(NothingToClearError, match="no eviction limit holds for kind gpu; 'ostler health' shows those"):
+    with pytest.raises(NothingToClear, match="no eviction limit holds for kind gpu; 'ostler health' shows those"):
         rig.keeper.release_eviction_limit("gpu")
-    with pytest.raises(BadWordError, match="'toaster' is no kind of device; kinds are gpu, mig, partition, nic, rdma"):
+    with pytest.raises(
+        InvalidRequest, match="'toaster' is no kind of device; must be one of gpu, mig, partition, nic, rdma"
+    ):
         rig.keeper.release_eviction_limit("toaster")

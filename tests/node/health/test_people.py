@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from node.health.keeper import BadWordError, DeviceUnknownError, NothingToClearError
+from node.health.keeper import InvalidRequest, NothingToClear
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState, Recovery
+from node.inventory.model import UnknownDevice
 from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu, mig
 
 
@@ -27,7 +28,7 @@ def test_a_word_without_a_time_holds_until_it_is_cleared() -> None:
     rig.keeper.set("GPU-26", DEGRADED, "noisy")
     rig.time.forward(10**8)
     assert (rig.state(A.name), rig.health(A.name).usable) == (DEGRADED, True)
-    assert rig.keeper.clear(A.name, dry_run=True) == (f"{A.name}: somebody's word (noisy) would be cleared",)
+    assert rig.keeper.clear(A.name, dry_run=True) == (f"{A.name}: the override (noisy) would be cleared",)
     assert rig.state(A.name) is DEGRADED
     assert rig.keeper.clear(A.name) == (f"{A.name} degraded -> healthy",)
 
@@ -65,10 +66,10 @@ def test_clearing_a_part_says_of_whom_its_trouble_is() -> None:
     part = mig(whole, (1, 0))
     rig = Rig([whole, part])
     rig.xid(whole.name, 95)
-    with pytest.raises(NothingToClearError) as caught:
+    with pytest.raises(NothingToClear) as caught:
         rig.keeper.clear(part.name)
     assert str(caught.value) == (
-        f"what is held against {part.name} is held against {whole.name}: ostler health clear {whole.name}"
+        f"{part.name} has the trouble of {whole.name}; clear it there: ostler health clear {whole.name}"
     )
 
 
@@ -78,10 +79,10 @@ def test_clearing_forgets_what_happened_and_not_what_is_so() -> None:
     rig.look(A.name, Condition(Trouble.CARRIER, "no carrier"))
     assert rig.keeper.clear(A.name) == (f"{A.name} stays unhealthy",)
     assert rig.health(A.name).reason == "no carrier"
-    with pytest.raises(NothingToClearError) as caught:
+    with pytest.raises(NothingToClear) as caught:
         rig.keeper.clear(A.name)
     assert str(caught.value) == (
-        f"nobody said anything of {A.name}, and what is wrong is still so: no carrier; to overrule it: ostler health "
+        f"{A.name} has no override, and its trouble is still there: no carrier; to override it: ostler health "
         f"set {A.name} healthy --reason ..."
     )
 
@@ -102,20 +103,25 @@ def test_clearing_ends_a_quiet_time_and_forgets_the_flapping() -> None:
 @pytest.mark.parametrize(
     ("state", "reason", "seconds", "text"),
     [
-        (UNKNOWN, "x", None, "state: nobody can say that a device is unknown; say healthy, degraded or unhealthy"),
+        (UNKNOWN, "x", None, "state: must be healthy, degraded or unhealthy, not unknown"),
         (UNHEALTHY, " \n", None, "reason: is empty; say why, for those who look at the device later"),
-        (UNHEALTHY, "x" * 201, None, "reason: use at most 200 printable characters"),
-        (UNHEALTHY, "a\x1b[31m", None, "reason: use at most 200 printable characters"),
-        (UNHEALTHY, "x", -1, "time: is -1 s; give between a moment and a year, or none for until it is cleared"),
-        (UNHEALTHY, "x", float("nan"), "time: is nan s; give between a moment and a year, or none"),
-        (UNHEALTHY, "x", 1e12, "time: is 1e+12 s; give between a moment and a year, or none"),
+        (UNHEALTHY, "x" * 201, None, "reason: must have at most 200 characters, all printable"),
+        (UNHEALTHY, "a\x1b[31m", None, "reason: must have at most 200 characters, all printable"),
+        (
+            UNHEALTHY,
+            "x",
+            -1,
+            "duration: is -1 s; must be above 0 and at most 366 days; omit it to keep the override until",
+        ),
+        (UNHEALTHY, "x", float("nan"), "duration: is nan s; must be above 0 and at most 366 days"),
+        (UNHEALTHY, "x", 1e12, "duration: is 1e+12 s; must be above 0 and at most 366 days"),
     ],
 )
 def test_words_that_cannot_be_meant_are_refused(
     state: HealthState, reason: str, seconds: float | None, text: str
 ) -> None:
     rig = Rig([A])
-    with pytest.raises(BadWordError) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         rig.keeper.set(A.name, state, reason, seconds)
     assert str(caught.value).startswith(text)
     assert rig.shown == []
@@ -123,11 +129,11 @@ def test_words_that_cannot_be_meant_are_refused(
 
 def test_a_device_that_is_not_here_is_named() -> None:
     rig = Rig([A])
-    with pytest.raises(DeviceUnknownError, match="there is no device 'gpu-9' on this node; 'ostler devices' lists"):
+    with pytest.raises(UnknownDevice, match="this node has no device 'gpu-9'; 'ostler devices' lists"):
         rig.keeper.set("gpu-9", UNHEALTHY, "x")
-    with pytest.raises(DeviceUnknownError, match="there is no device 'gpu-9' on this node"):
+    with pytest.raises(UnknownDevice, match="this node has no device 'gpu-9'"):
         rig.keeper.clear("gpu-9")
-    with pytest.raises(NothingToClearError, match=f"nothing is held against {A.name}"):
+    with pytest.raises(NothingToClear, match=f"{A.name} has no override and is healthy"):
         rig.keeper.clear(A.name)
 
 

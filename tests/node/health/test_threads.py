@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ostler.admin.health import HealthReport
-from ostler.admin.health_view import KeeperView
+from ostler.admin.health import HealthView
+from protos.agent.v1alpha1 import agent_pb2
 from tests.node.health.rig import A, B, C, D, Rig, lost
 
 
@@ -72,9 +72,9 @@ def test_how_devices_are_can_be_asked_by_another_thread_at_any_moment(
     while goes_on:
         moment += 1
         rig = _rig(before)
-        view = KeeperView(rig.keeper)
-        goes_on = interrupted(view.health, partial(after, rig), moment)
-        assert len(view.health().devices) == (0 if goes_on and after is _all_removed else 4)
+        view = HealthView(rig.keeper)
+        goes_on = interrupted(view.report, partial(after, rig), moment)
+        assert len(view.report().devices) == (0 if goes_on and after is _all_removed else 4)
     assert moment > 50
 
 
@@ -85,9 +85,9 @@ def test_how_devices_are_can_be_asked_while_that_changes(
     before: Callable[[Rig], None], after: Callable[[Rig], None]
 ) -> None:
     rig = _rig(before)
-    view = KeeperView(rig.keeper)
-    asked: list[HealthReport] = []
-    traced(partial(after, rig), lambda: asked.append(view.health()))
+    view = HealthView(rig.keeper)
+    asked: list[agent_pb2.ListHealthResponse] = []
+    traced(partial(after, rig), lambda: asked.append(view.report()))
     assert asked[0] != asked[-1]
     assert len(asked) > 100
 

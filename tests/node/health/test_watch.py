@@ -70,7 +70,7 @@ async def test_metrics_have_no_figures_before_somebody_judges_and_load_nothing_i
     watch.view()
     figures = await asyncio.to_thread(watch.figures)
     assert figures is not None
-    assert figures.report == watch.report()
+    assert figures.report == watch.view().report()
 
 
 async def test_another_policy_is_told_what_is_so_already(watch: HealthWatch) -> None:

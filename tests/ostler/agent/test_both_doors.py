@@ -74,7 +74,7 @@ async def test_the_first_allocate_is_answered_by_books_that_know_what_overlaps(s
         status = doors.holds_status()
         assert status is not None
         assert status.by_plugin == 0, "what is shown follows in a moment"
-        assert [hold.device for hold in doors.desk()._books.ledger.all] == [OTHER.name]
+        assert [hold.device for hold in doors.holds_view()._books.ledger.all] == [OTHER.name]
 
 
 async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has_just_gone(

@@ -284,7 +284,7 @@ async def test_what_people_say_goes_before_everything_for_its_time(box: SickNode
     await box.kubelet.wait_for(GPU, healthy=7)
     assert box.unhealthy() == [uuid]
     said = await box.agent.command("health", "clear", device, "--dry-run")
-    assert "somebody's word (case 4711) would be cleared" in said
+    assert "the override (case 4711) would be cleared" in said
     assert box.unhealthy() == [uuid]
     await box.agent.command("health", "clear", device)
     await box.kubelet.wait_for(GPU, healthy=8)
@@ -303,7 +303,7 @@ async def test_a_word_that_says_healthy_overrules_an_xid(box: SickNode) -> None:
     await box.agent.command("health", "clear", device)
     # What happened is forgotten with the word.
     assert (await box.health())[device]["state"] == "healthy"
-    with pytest.raises(AgentCommandFailed, match="nothing is held against"):
+    with pytest.raises(AgentCommandFailed, match="there is nothing to clear"):
         await box.agent.command("health", "clear", device)
 
 

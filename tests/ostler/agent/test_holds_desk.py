@@ -7,15 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.model import Device, Snapshot
+from node.inventory.model import Device, Snapshot, UnknownDevice
 from node.ledger.events import HoldsChanged
-from node.ledger.ledger import HoldState
 from node.ledger.reader import Holding
-from node.offer import Cause
-from node.rules import Door, Doors, Rule
+from node.rules import Doors, Rule
 from node.values import replace
-from ostler.admin.holds import HoldsStatus, NotReleasable, UnknownDevice, Withholding
-from ostler.admin.holds_desk import HoldsDesk
+from ostler.admin.holds import HoldsView, NotReleasable
 from ostler.agent.both_doors import open_books
 from ostler.agent.edges import Edges
 from ostler.agent.publisher import Publisher
@@ -24,6 +21,7 @@ from ostler.metrics.counters import HoldsMetrics
 from plugin.door import PluginDoor
 from plugin.kubelet import KubeletFolders
 from plugin.observer import Silent
+from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.making.events import RecordedEvents
@@ -59,7 +57,7 @@ class Node:
             settings, edges, NotImplemented, self.events, HoldsMetrics(edges.clock), reader=self.kubelet
         )
         self.books.bus.subscribe(HoldsChanged, self.publisher.held)
-        self.desk = HoldsDesk(self.books, self.publisher, lambda: None, lambda: RULES)
+        self.desk = HoldsView(self.books, self.publisher, lambda: None, lambda: RULES)
         self.books.begin(relieves=False)
         self.publisher.submit(snapshot(*devices))
 
@@ -78,17 +76,19 @@ async def test_with_one_door_it_is_told_what_pods_have_and_what_that_keeps_from_
     async with Node(tmp_path, WHOLE, PART, OTHER) as node:
         node.kubelet.listed = (Holding(GPU, str(PART.uuid), "main", pod="team/pod"),)
         node.books.kubelet_changed()
-        await eventually(lambda: node.desk.holds().devices, "the hold is told")
-        report = node.desk.holds()
+        await eventually(lambda: node.desk.report().devices, "the hold is told")
+        report = node.desk.report()
         told = {device.device: device for device in report.devices}
         assert set(told) == {WHOLE.name, PART.name}
         (hold,) = told[PART.name].holds
-        assert (hold.holder, hold.door, hold.state) == ("team/pod", Door.PLUGIN, HoldState.LISTED)
+        assert (hold.holder, hold.door, hold.state) == ("team/pod", "plugin", "listed")
         why = f"its part, {PART.name}, is held through the plugin door by team/pod"
-        assert told[WHOLE.name].withheld == (Withholding(Door.PLUGIN, Cause.OVERLAP, why, "team/pod ends"),)
-        assert told[PART.name].withheld == ()
+        (withheld,) = told[WHOLE.name].withheld
+        assert (withheld.door, withheld.cause, withheld.why) == ("plugin", "overlap", why)
+        assert withheld.waits_for == "team/pod ends"
+        assert not told[PART.name].withheld
         # Nobody looks for processes here, and no API server is asked: neither is a fault.
-        assert report.status == HoldsStatus(by_plugin=1)
+        assert report.status == agent_pb2.HoldsStatus(by_plugin=1)
         assert node.desk.figures().report == report
 
 
@@ -96,10 +96,10 @@ async def test_with_one_door_a_hold_ends_when_the_pod_has_and_the_whole_is_given
     async with Node(tmp_path, WHOLE, PART) as node:
         node.kubelet.listed = (Holding(GPU, str(PART.uuid), "main", pod="team/pod"),)
         node.books.kubelet_changed()
-        await eventually(lambda: node.desk.holds().status.by_plugin == 1, "the hold is told")
+        await eventually(lambda: node.desk.report().status.by_plugin == 1, "the hold is told")
         node.kubelet.listed = ()
         node.books.kubelet_changed()
-        await eventually(lambda: node.desk.holds().devices == (), "nobody has anything any more")
+        await eventually(lambda: not node.desk.report().devices, "nobody has anything any more")
         shown = node.publisher.shown[1].resources[0].devices
         assert all(item.healthy for item in shown)
 
@@ -107,7 +107,7 @@ async def test_with_one_door_a_hold_ends_when_the_pod_has_and_the_whole_is_given
 async def test_with_one_door_a_kubelet_that_does_not_tell_is_named(tmp_path: Path) -> None:
     async with Node(tmp_path, WHOLE) as node:
         node.kubelet.faults = ("/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there",)
-        problem = await eventually(lambda: node.desk.holds().status.kubelet, "it is told")
+        problem = await eventually(lambda: node.desk.report().status.kubelet, "it is told")
         assert problem.startswith("the kubelet has not told yet which devices containers have")
 
 
@@ -115,13 +115,13 @@ async def test_what_is_not_there_or_does_not_drain_is_not_released(tmp_path: Pat
     async with Node(tmp_path, WHOLE, OTHER) as node:
         node.kubelet.listed = (Holding(GPU, str(WHOLE.uuid), "main", pod="team/pod"),)
         node.books.kubelet_changed()
-        await eventually(lambda: node.desk.holds().devices, "the hold is told")
-        with pytest.raises(UnknownDevice, match="no device is called 'gpu-9'"):
-            node.desk.release("gpu-9")
+        await eventually(lambda: node.desk.report().devices, "the hold is told")
+        with pytest.raises(UnknownDevice, match="this node has no device 'gpu-9'"):
+            await node.desk.release("gpu-9")
         with pytest.raises(NotReleasable, match="is held through the plugin door by team/pod; only a draining device"):
-            node.desk.release(WHOLE.name)
-        with pytest.raises(NotReleasable, match="is not held, so that there is nothing to release"):
-            node.desk.release(str(OTHER.uuid))
+            await node.desk.release(WHOLE.name)
+        with pytest.raises(NotReleasable, match="is not held, so there is nothing to release"):
+            await node.desk.release(str(OTHER.uuid))
 
 
 async def test_a_draining_device_is_released_by_its_uuid_too(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_a_draining_device_is_released_by_its_uuid_too(tmp_path: Path) -> 
         node.books.draining.off = ""
         node.books.draining.update(Snapshot(1, (WHOLE,)).devices, (), asyncio.get_running_loop().time() + 1e6, 0.0)
         node.books.keeper.settle()
-        released = node.desk.release(str(WHOLE.uuid))
+        released = await node.desk.release(str(WHOLE.uuid))
         assert released == (f"{WHOLE.name} is free; processes on it: none was found yet",)
 
 

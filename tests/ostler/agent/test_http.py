@@ -15,12 +15,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from ostler.admin.http import MOST_CLIENTS, MOST_REQUEST, AddressInvalid, HttpServer, Page, listen, split_address
+from ostler.admin.http import MOST_CLIENTS, MOST_REQUEST, AddressInvalid, HttpPage, HttpServer, listen, split_address
 
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
-    pages = {"/healthz": lambda: Page.lines(True, "ok"), "/readyz": lambda: Page.lines(False, "not ready", "why")}
+    pages = {
+        "/healthz": lambda: HttpPage.lines(True, "ok"),
+        "/readyz": lambda: HttpPage.lines(False, "not ready", "why"),
+    }
     made = HttpServer(listen("127.0.0.1:0"), pages)
     made.start()
     yield made
@@ -129,7 +132,7 @@ def test_without_files_left_the_server_rests_and_goes_on_later(server: HttpServe
 
 
 def test_a_page_that_fails_is_500_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
-    def fails() -> Page:
+    def fails() -> HttpPage:
         raise RuntimeError("no figures")
 
     made = HttpServer(listen("127.0.0.1:0"), {"/metrics": fails})
@@ -143,7 +146,7 @@ def test_a_client_that_goes_away_is_nobodys_fault(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "ostler.http")
-    made = HttpServer(listen("127.0.0.1:0"), {"/": lambda: Page(200, "text/plain", b"x" * 50_000_000)})
+    made = HttpServer(listen("127.0.0.1:0"), {"/": lambda: HttpPage(200, "text/plain", b"x" * 50_000_000)})
     made.start()
     with connected(made) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -39,16 +39,16 @@ async def test_active_and_standby_swap_fifty_times_and_the_kubelet_always_gets_i
     async with Kubelet(short_dir, reconcile_interval=0.05) as kubelet, AsyncExitStack() as last:
         active = AsyncExitStack()
         first = await active.enter_async_context(running(short_dir))
-        await eventually(lambda: first.status().ready and first.status().role == "active")
+        await eventually(lambda: first.readiness().ready and first.readiness().role == "active")
         for _ in range(50):
             standby = AsyncExitStack()
             second = await standby.enter_async_context(running(short_dir))
-            await eventually(lambda: second.status().ready)  # noqa: B023
-            assert second.status().role == "standby"
-            assert second.status().reasons == ("standby: another instance is active",)
-            assert second.status().resources == (), "nothing is bound"
+            await eventually(lambda: second.readiness().ready)  # noqa: B023
+            assert second.readiness().role == "standby"
+            assert second.readiness().reasons == ("standby: another instance is active",)
+            assert list(second.status().resources) == [], "nothing is bound"
             await active.aclose()
-            await eventually(lambda: second.status().role == "active" and second.status().ready)  # noqa: B023
+            await eventually(lambda: second.readiness().role == "active" and second.readiness().ready)  # noqa: B023
             await kubelet.wait_for(GPU, healthy=8)
             assert len(list((short_dir / "plugins_registry").glob("ostler*"))) == 1
             active = standby

@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from node.sockets import is_socket
-from ostler.admin.http import HttpServer, Page, Pages, listen
-from ostler.admin.probe_proxy import LONGEST, TIMEOUT, ProbeProxy
-from ostler.admin.probes import InstanceSocket, Probes, remove_gone
+from ostler.admin.http import HttpPage, HttpServer, Pages, listen
+from ostler.admin.probes import LONGEST, TIMEOUT, InstanceSocket, ProbeProxy, Probes, remove_gone
 from ostler.agent.eventlog import EventLog
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import load
@@ -31,7 +30,10 @@ from sandbox.process import AgentProcess
 from tests.waiting import eventually
 
 Answer = tuple[int, str]
-PAGES: Pages = {"/livez/blue": lambda: Page.lines(True, "ok"), "/readyz/blue": lambda: Page.lines(False, "not ready")}
+PAGES: Pages = {
+    "/livez/blue": lambda: HttpPage.lines(True, "ok"),
+    "/readyz/blue": lambda: HttpPage.lines(False, "not ready"),
+}
 
 
 def get(url: str) -> Answer:
@@ -139,7 +141,7 @@ async def test_a_dead_predecessors_socket_is_replaced_and_a_removed_one_served_a
     for _ in range(2):
         await eventually(lambda: asyncio.to_thread(relay.answer, "/livez/blue"), "an answer")
         page = await eventually(lambda: answered(relay), "answered by the living one")
-        assert page == Page.lines(True, "ok")
+        assert page == HttpPage.lines(True, "ok")
         at.unlink()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -147,7 +149,7 @@ async def test_a_dead_predecessors_socket_is_replaced_and_a_removed_one_served_a
     assert list(at.parent.iterdir()) == []
 
 
-def answered(relay: ProbeProxy) -> Page | None:
+def answered(relay: ProbeProxy) -> HttpPage | None:
     page = relay.answer("/livez/blue")
     return page if page is not None and page.status == 200 else None
 
@@ -184,17 +186,17 @@ def test_an_answer_is_handed_on_with_its_status(short_dir: Path) -> None:
     served = InstanceSocket(instance_socket(short_dir, "blue"), PAGES)
     try:
         relay = ProbeProxy(short_dir)
-        assert relay.answer("/livez/blue") == Page.text(200, "ok")
-        assert relay.answer("/readyz/blue") == Page.text(503, "not ready")
+        assert relay.answer("/livez/blue") == HttpPage.text(200, "ok")
+        assert relay.answer("/readyz/blue") == HttpPage.text(503, "not ready")
     finally:
         served.close()
 
 
 def test_of_an_endless_answer_only_its_beginning_is_handed_on(short_dir: Path) -> None:
-    pages: Pages = {"/livez/blue": lambda: Page(200, "text/plain", b"x" * (3 * LONGEST))}
+    pages: Pages = {"/livez/blue": lambda: HttpPage(200, "text/plain", b"x" * (3 * LONGEST))}
     served = InstanceSocket(instance_socket(short_dir, "blue"), pages)
     try:
-        assert ProbeProxy(short_dir).answer("/livez/blue") == Page(200, "text/plain", b"x" * LONGEST)
+        assert ProbeProxy(short_dir).answer("/livez/blue") == HttpPage(200, "text/plain", b"x" * LONGEST)
     finally:
         served.close()
 
@@ -203,8 +205,8 @@ def test_an_unknown_instance_is_404_and_a_dead_one_503_with_a_line(short_dir: Pa
     dead = instance_socket(short_dir, "dead")
     leave_dead(dead)
     relay = ProbeProxy(short_dir)
-    assert relay.answer("/readyz/green") == Page.text(404, "there is no instance green on this node")
-    assert relay.answer("/readyz/dead") == Page.text(503, f"the instance dead is gone: nobody listens at {dead}")
+    assert relay.answer("/readyz/green") == HttpPage.text(404, "there is no instance green on this node")
+    assert relay.answer("/readyz/dead") == HttpPage.text(503, f"the instance dead is gone: nobody listens at {dead}")
 
 
 def test_one_that_has_stopped_accepting_hangs_however_many_asked_before(short_dir: Path) -> None:
@@ -215,7 +217,7 @@ def test_one_that_has_stopped_accepting_hangs_however_many_asked_before(short_di
         listener.listen(0)
         waiting = clients.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         waiting.connect(str(at))
-        assert ProbeProxy(short_dir).answer("/livez/stuck") == Page.text(
+        assert ProbeProxy(short_dir).answer("/livez/stuck") == HttpPage.text(
             503, f"the instance stuck hangs: no answer within {TIMEOUT:g} s"
         )
 
@@ -233,7 +235,7 @@ def test_one_that_answers_garbage_is_503(short_dir: Path) -> None:
     assert answer.body.startswith(b"the instance odd cannot be asked: ")
 
 
-async def _meet(relay: ProbeProxy, listener: socket.socket) -> Page | None:
+async def _meet(relay: ProbeProxy, listener: socket.socket) -> HttpPage | None:
     asking = asyncio.create_task(asyncio.to_thread(relay.answer, "/livez/odd"))
     client, _ = await asyncio.to_thread(listener.accept)
     with client:
@@ -255,7 +257,7 @@ def test_an_instance_does_not_relay(short_dir: Path) -> None:
     try:
         instance_socket(short_dir, "green").symlink_to(instance_socket(short_dir, "blue"))
         answer = ProbeProxy(short_dir).answer("/livez/green")
-        assert answer == Page.text(404, "there is /livez/blue, /readyz/blue")
+        assert answer == HttpPage.text(404, "there is /livez/blue, /readyz/blue")
     finally:
         blue.close()
 
@@ -295,7 +297,9 @@ def test_a_dead_socket_that_cannot_be_removed_stays_and_is_no_reason_to_stop(
 
 
 def test_a_server_on_an_address_asks_elsewhere_only_for_what_it_has_not(living: Path) -> None:
-    server = HttpServer(listen("127.0.0.1:0"), {"/livez": lambda: Page.lines(True, "own")}, ProbeProxy(living).answer)
+    server = HttpServer(
+        listen("127.0.0.1:0"), {"/livez": lambda: HttpPage.lines(True, "own")}, ProbeProxy(living).answer
+    )
     server.start()
     try:
         url = f"http://127.0.0.1:{server.port}"

@@ -13,7 +13,7 @@ from ostler.admin.dra import DraView
 from ostler.admin.health import HealthView
 from ostler.admin.holds import HoldsView
 from ostler.admin.service import admin_endpoint
-from ostler.admin.status import AgentStatus
+from protos.agent.v1alpha1 import agent_pb2
 from protos.agent.v1alpha1.agent_pb2 import ListClaimsResponse, ListSlicesResponse
 
 _served = count()
@@ -45,10 +45,17 @@ class View:
         self._holds = holds
         self._health = health
 
-    def status(self) -> AgentStatus:
-        told = None if self._holds is None else self._holds.holds().status
-        health = None if self._health is None else self._health.health()
-        return AgentStatus("1.0", "worker-1", 7, "active", True, (), 1, (), (), (), holds=told, health=health)
+    def status(self) -> agent_pb2.GetStatusResponse:
+        return agent_pb2.GetStatusResponse(
+            version="1.0",
+            node_name="worker-1",
+            pid=7,
+            role="active",
+            ready=True,
+            snapshot_generation=1,
+            holds=None if self._holds is None else self._holds.report().status,
+            health=None if self._health is None else self._health.summary(),
+        )
 
     def devices(self) -> tuple[Snapshot, Offer]:
         raise NotImplementedError

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from node.health.keeper import InvalidRequest
 from node.health.policy import FAILED, Policy
 from node.health.signal import Condition, Trouble
 from node.inventory.model import SourceState, SourceStatus
-from ostler.admin.health import UnusableWord
-from ostler.admin.health_view import KeeperView
+from ostler.admin.health import HealthView
 from ostler.cli.main import main
+from protos.agent.v1alpha1 import agent_pb2
 from tests.node.health.rig import A, B, C, Rig
 from tests.ostler.cli.second_door import serving
 
@@ -22,7 +23,7 @@ LOST = Condition(Trouble.LOST, "it was removed from its bus")
 
 
 async def health(folder: Path, rig: Rig, *words: str) -> int:
-    view = KeeperView(rig.keeper, lambda: SOURCES)
+    view = HealthView(rig.keeper, lambda: SOURCES)
     async with serving(folder, health=view) as socket:
         return await asyncio.to_thread(main, ["health", "--socket", socket, *words])
 
@@ -59,7 +60,7 @@ async def test_faults_alone_or_one_device_can_be_asked_for(short_dir: Path, caps
     assert len(capsys.readouterr().out.splitlines()) == 3
     assert await health(short_dir, rig, "--device", "gpu-9") == 1
     assert (
-        capsys.readouterr().err == "ostler: no device is called 'gpu-9'; 'ostler devices' lists those that are here\n"
+        capsys.readouterr().err == "ostler: this node has no device 'gpu-9'; 'ostler devices' lists those that it has\n"
     )
 
 
@@ -119,7 +120,7 @@ async def test_people_say_how_a_device_is_and_take_it_back(short_dir: Path, caps
     assert capsys.readouterr().out == f"{A.name} healthy -> unhealthy (fan)\n"
     assert rig.entry(A.name).until == rig.time.now + 7200
     assert await health(short_dir, rig, "clear", A.name, "--dry-run") == 0
-    assert capsys.readouterr().out.endswith(f"{A.name}: somebody's word (fan) would be cleared\n")
+    assert capsys.readouterr().out.endswith(f"{A.name}: the override (fan) would be cleared\n")
     assert await health(short_dir, rig, "clear", A.name) == 0
     assert capsys.readouterr().out == f"{A.name} unhealthy -> healthy\n"
 
@@ -130,10 +131,10 @@ async def test_people_say_how_a_device_is_and_take_it_back(short_dir: Path, caps
         (
             ["set", "gpu-9", "unhealthy", "--reason", "x"],
             1,
-            "no device is called 'gpu-9'; 'ostler devices' lists those that are here",
+            "this node has no device 'gpu-9'; 'ostler devices' lists those that it has",
         ),
         (["set", A.name, "unhealthy", "--reason", " "], 1, "reason: is empty; say why, for those who look at the"),
-        (["clear", A.name], 1, f"nothing is held against {A.name}"),
+        (["clear", A.name], 1, f"{A.name} has no override and is healthy, so there is nothing to clear"),
         (
             ["release-eviction-limit", "gpu"],
             1,
@@ -151,12 +152,11 @@ async def test_what_cannot_be_meant_is_refused_with_what_to_do(
     assert capsys.readouterr().err.startswith(f"ostler: {text}")
 
 
-def test_a_state_that_nobody_can_mean_is_refused_by_the_agent_as_well() -> None:
-    view = KeeperView(Rig([A]).keeper)
-    with pytest.raises(UnusableWord, match="state: is 'sad'; say healthy, degraded or unhealthy"):
-        view.set_health(A.name, "sad", "x", 0)
-    with pytest.raises(UnusableWord, match="state: nobody can say that a device is unknown"):
-        view.set_health(A.name, "unknown", "x", 0)
+@pytest.mark.parametrize("state", ["sad", "unknown"])
+async def test_a_state_that_is_no_override_is_refused_by_the_agent_as_well(state: str) -> None:
+    view = HealthView(Rig([A]).keeper)
+    with pytest.raises(InvalidRequest, match=f"state: must be healthy, degraded or unhealthy, not .?{state}"):
+        await view.set_health(agent_pb2.SetHealthRequest(device=A.name, state=state, reason="x"))
 
 
 async def test_a_word_that_a_restart_would_forget_is_told_so(
@@ -165,7 +165,7 @@ async def test_a_word_that_a_restart_would_forget_is_told_so(
     async def full() -> str:
         return "health.json cannot be written: No space left on device"
 
-    view = KeeperView(Rig([A]).keeper, kept=full)
+    view = HealthView(Rig([A]).keeper, saved=full)
     words = [A.name, "unhealthy", "--reason", "case 7"]
     async with serving(short_dir, health=view) as socket:
         for more in (["--dry-run"], []):
@@ -198,4 +198,4 @@ def test_what_cannot_be_sent_to_the_agent_is_refused_with_its_place(
 
 async def test_a_device_without_a_name_is_not_every_device(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert await health(short_dir, Rig([A]), "--device", "") == 1
-    assert "no device is called ''" in capsys.readouterr().err
+    assert "this node has no device ''" in capsys.readouterr().err

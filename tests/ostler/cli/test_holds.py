@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from node.inventory.model import UnknownDevice
 from node.ledger.ledger import Hold, HoldState
-from node.offer import Cause
-from node.rules import Door, Doors
+from node.rules import Door
 from node.values import replace
-from ostler.admin.holds import DeviceHolds, HoldsReport, HoldsStatus, NotReleasable, UnknownDevice, Withholding
+from ostler.admin.holds import HoldsView, NotReleasable
 from ostler.cli.main import main
+from protos.agent.v1alpha1 import agent_pb2
+from protos.agent.v1alpha1.agent_pb2 import HoldsStatus
 from tests.ostler.cli.second_door import serving
 
 SINCE = 1_700_000_000.0
@@ -21,41 +23,65 @@ POD = Hold("gpu-0", Door.PLUGIN, "team/train", SINCE, "plugin/gpu-0", state=Hold
 CLAIM = Hold("gpu-1", Door.DRA, "team/notebook", SINCE, "1f0c", share="s1", state=HoldState.PREPARED)
 LOOKING = Hold("gpu-1", Door.DRA, "ops/watch", SINCE, "2e9d", admin=True, state=HoldState.PREPARED)
 LEFT = Hold("gpu-2", None, "process 41 (python3)", SINCE, "draining/gpu-2", state=HoldState.DRAINING)
-REPORT = HoldsReport(
-    (
-        DeviceHolds(
-            "gpu-0",
-            Doors.BOTH,
-            (POD,),
-            (Withholding(Door.DRA, Cause.OTHER_DOOR, "held through the plugin door by team/train", "team/train ends"),),
-            ("team/late",),
+KUBELET_FAILS = "pod resources: permission denied"
+DRAINS = "draining: process 41 (python3)"
+
+
+def message(hold: Hold) -> agent_pb2.Hold:
+    """A hold as the agent reports it."""
+    door = "" if hold.door is None else hold.door.value
+    return agent_pb2.Hold(
+        door=door,
+        holder=hold.holder,
+        owner=hold.owner,
+        since=hold.since,
+        state=hold.state.value,
+        share=hold.share,
+        admin=hold.admin,
+    )
+
+
+def withheld(door: str, cause: str, why: str, waits_for: str) -> agent_pb2.Withholding:
+    return agent_pb2.Withholding(door=door, cause=cause, why=why, waits_for=waits_for)
+
+
+REPORT = agent_pb2.ListHoldsResponse(
+    devices=[
+        agent_pb2.DeviceHolds(
+            device="gpu-0",
+            doors="both",
+            holds=[message(POD)],
+            withheld=[withheld("dra", "other-door", "held through the plugin door by team/train", "team/train ends")],
+            losers=["team/late"],
         ),
-        DeviceHolds("gpu-1", Doors.DRA, (CLAIM, LOOKING)),
-        DeviceHolds(
-            "gpu-2",
-            Doors.BOTH,
-            (LEFT,),
-            (
-                Withholding(Door.PLUGIN, Cause.DRAINING, "draining: process 41 (python3)", "no process is left on it"),
-                Withholding(Door.DRA, Cause.DRAINING, "draining: process 41 (python3)", "no process is left on it"),
-            ),
+        agent_pb2.DeviceHolds(device="gpu-1", doors="dra", holds=[message(CLAIM), message(LOOKING)]),
+        agent_pb2.DeviceHolds(
+            device="gpu-2",
+            doors="both",
+            holds=[message(LEFT)],
+            withheld=[
+                withheld("plugin", "draining", DRAINS, "no process is left on it"),
+                withheld("dra", "draining", DRAINS, "no process is left on it"),
+            ],
         ),
-        DeviceHolds("gpu-3", Doors.DRA, (), (Withholding(Door.DRA, Cause.HOLDS_UNKNOWN, "not told", "it is read"),)),
-    ),
-    HoldsStatus(by_plugin=1, by_dra=1, draining=1, losers=1, kubelet="pod resources: permission denied"),
+        agent_pb2.DeviceHolds(
+            device="gpu-3", doors="dra", withheld=[withheld("dra", "holds-unknown", "not told", "it is read")]
+        ),
+    ],
+    status=HoldsStatus(by_plugin=1, by_dra=1, draining=1, losers=1, kubelet=KUBELET_FAILS),
 )
 
 
-class Holds:
+class Holds(HoldsView):
     """Devices of which ``gpu-2`` drains."""
 
-    def __init__(self, report: HoldsReport = REPORT) -> None:
+    def __init__(self, report: agent_pb2.ListHoldsResponse = REPORT) -> None:
         self._report = report
 
-    def holds(self) -> HoldsReport:
+    def report(self) -> agent_pb2.ListHoldsResponse:
         return self._report
 
-    def release(self, device: str) -> tuple[str, ...]:
+    async def release(self, device: str) -> tuple[str, ...]:
         if device == "gpu-2":
             return ("gpu-2: process 41 (python3) is looked for no more",)
         known = {"gpu-0": POD, "gpu-1": CLAIM, "gpu-3": None}
@@ -64,7 +90,7 @@ class Holds:
         raise NotReleasable(device, known[device])
 
 
-async def holds(folder: Path, *words: str, report: HoldsReport = REPORT) -> int:
+async def holds(folder: Path, *words: str, report: agent_pb2.ListHoldsResponse = REPORT) -> int:
     async with serving(folder, holds=Holds(report)) as socket:
         return await asyncio.to_thread(main, ["holds", "--socket", socket, *words])
 
@@ -130,7 +156,7 @@ async def test_one_device_is_shown_alone(short_dir: Path, capsys: pytest.Capture
 
 
 async def test_nothing_held_is_said_in_words(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await holds(short_dir, report=HoldsReport()) == 0
+    assert await holds(short_dir, report=agent_pb2.ListHoldsResponse()) == 0
     text = "nobody holds a device, and none is withheld from a door because of a hold\n"
     assert capsys.readouterr().out == text
 
@@ -147,18 +173,18 @@ async def test_a_draining_device_is_given_back(short_dir: Path, capsys: pytest.C
             "gpu-0",
             (
                 "device gpu-0 is held through the plugin door by team/train; "
-                "only a draining device can be released: delete the pod, and it is given back"
+                "only a draining device can be released: delete the pod to get it back"
             ),
         ),
         (
             "gpu-1",
             (
                 "device gpu-1 is held through the dra door by team/notebook (1f0c) as share s1; "
-                "only a draining device can be released: end the claim's pods, and it is given back"
+                "only a draining device can be released: end the claim's pods to get it back"
             ),
         ),
-        ("gpu-3", "device gpu-3 is not held, so that there is nothing to release"),
-        ("gpu-9", "no device is called 'gpu-9'; 'ostler devices' lists those that are here"),
+        ("gpu-3", "device gpu-3 is not held, so there is nothing to release"),
+        ("gpu-9", "this node has no device 'gpu-9'; 'ostler devices' lists those that it has"),
     ],
 )
 async def test_what_does_not_drain_is_refused_with_who_holds_it(
@@ -182,7 +208,14 @@ async def test_a_standby_says_that_it_serves_nobody(short_dir: Path, capsys: pyt
         (HoldsStatus(by_plugin=2), ["devices held: 2 through the plugin door"]),
         (
             HoldsStatus(
-                1, 3, draining=1, moving=2, losers=1, both="no taints", doors="no door", processes="not looked for"
+                by_plugin=1,
+                by_dra=3,
+                draining=1,
+                moving=2,
+                losers=1,
+                both="no taints",
+                doors="no door",
+                processes="not looked for",
             ),
             [
                 (
@@ -199,7 +232,7 @@ async def test_a_standby_says_that_it_serves_nobody(short_dir: Path, capsys: pyt
 async def test_the_status_has_a_line_of_it_and_one_for_each_thing_that_is_amiss(
     short_dir: Path, capsys: pytest.CaptureFixture[str], status: HoldsStatus, said: list[str]
 ) -> None:
-    async with serving(short_dir, holds=Holds(HoldsReport(status=status))) as socket:
+    async with serving(short_dir, holds=Holds(agent_pb2.ListHoldsResponse(status=status))) as socket:
         assert await asyncio.to_thread(main, ["status", "--socket", socket]) == 0
     lines = capsys.readouterr().out.splitlines()
     begin = next((number for number, line in enumerate(lines) if line.startswith("devices held")), len(lines))
@@ -218,5 +251,13 @@ async def test_control_characters_of_a_holder_do_not_reach_the_terminal(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     strange = replace(LEFT, holder="process 41 (\x1b[31m)")
-    assert await holds(short_dir, report=HoldsReport((DeviceHolds("gpu-2", holds=(strange,)),))) == 0
+    assert (
+        await holds(
+            short_dir,
+            report=agent_pb2.ListHoldsResponse(
+                devices=[agent_pb2.DeviceHolds(device="gpu-2", holds=[message(strange)])]
+            ),
+        )
+        == 0
+    )
     assert "\x1b" not in capsys.readouterr().out

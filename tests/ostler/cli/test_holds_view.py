@@ -9,8 +9,9 @@ from node.ledger.offer_context import OfferContext, by_place
 from node.offer import Cause, offer
 from node.rules import Door, Doors, Rule, Selector
 from node.values import replace
-from ostler.admin.holds import DeviceHolds, HoldsReport, HoldsStatus
-from ostler.admin.holds_view import holds_report
+from ostler.admin.holds import holds_report
+from protos.agent.v1alpha1 import agent_pb2
+from protos.agent.v1alpha1.agent_pb2 import HoldsStatus
 from tests.node.edits.making import gpu, mig
 
 BOTH = Rule("nvidia.com/gpu", Selector(), Doors.BOTH)
@@ -32,7 +33,7 @@ def report(
     losers: dict[str, tuple[str, ...]] | None = None,
     leaving: dict[str, str] | None = None,
     **context: object,
-) -> HoldsReport:
+) -> agent_pb2.ListHoldsResponse:
     """What is told of these holds; ``context``: further fields of it."""
     snapshot = Snapshot(1, devices, (), Host())
     known = replace(OfferContext(by_place(holds)), **context)
@@ -43,16 +44,16 @@ def report(
     return holds_report(snapshot, (rule,), known, offers, losers=losers or {}, leaving=leaving or {})
 
 
-def told(found: HoldsReport) -> list[tuple[str, Door, Cause, str, str]]:
+def told(found: agent_pb2.ListHoldsResponse) -> list[tuple[str, Door, Cause, str, str]]:
     return [
-        (device.device, each.door, each.cause, each.why, each.waits_for)
+        (device.device, Door(each.door), Cause(each.cause.replace("-", "_")), each.why, each.waits_for)
         for device in found.devices
         for each in device.withheld
     ]
 
 
 def test_of_a_free_device_there_is_nothing_to_say() -> None:
-    assert report() == HoldsReport()
+    assert report() == agent_pb2.ListHoldsResponse(status=HoldsStatus())
 
 
 def test_a_device_of_a_pod_is_withheld_from_claims_until_the_pod_ends() -> None:
@@ -133,7 +134,7 @@ def test_a_device_that_leaves_the_claims_says_what_keeps_it_there_now() -> None:
 def test_losers_are_counted_as_claims() -> None:
     losers = {gpu(0).name: ("a/one", "a/two"), gpu(1).name: ("a/one",)}
     found = report(pod(gpu(0)), pod(gpu(1)), devices=(gpu(0), gpu(1)), losers=losers)
-    assert [device.losers for device in found.devices] == [("a/one", "a/two"), ("a/one",)]
+    assert [list(device.losers) for device in found.devices] == [["a/one", "a/two"], ["a/one"]]
     assert found.status.losers == 2
 
 
@@ -145,4 +146,6 @@ def test_looking_on_comes_last_and_counts_as_no_holder() -> None:
 
 
 def test_a_held_device_that_the_inventory_has_forgotten_is_told_of_all_the_same() -> None:
-    assert report(claim(gpu(1)), devices=()).devices == (DeviceHolds(gpu(1).name, holds=(claim(gpu(1)),)),)
+    (found,) = report(claim(gpu(1)), devices=()).devices
+    assert (found.device, found.doors) == (gpu(1).name, "")
+    assert [(hold.door, hold.holder, hold.state) for hold in found.holds] == [("dra", "team/claim", "prepared")]

@@ -19,8 +19,7 @@ from node.inventory.recordings.source import read
 from node.offer import Offer
 from node.topology.cells import topology_of
 from node.topology.model import Topology
-from ostler.admin.service import devices_message
-from ostler.admin.topology_message import topology_from, topology_message
+from ostler.admin.messages import devices_message, topology_from, topology_message
 from ostler.cli.main import main
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 from sandbox.nodes import names, path

@@ -10,7 +10,7 @@ import pytest
 from driver.claims.model import ClaimError, ClaimReference
 from node.inventory.model import Snapshot
 from node.rules import Door, Doors
-from ostler.admin.holds_desk import HoldsDesk
+from ostler.admin.holds import HoldsView
 from sandbox.apiserver.server import ApiServer
 from tests.driver.node_watch.making import NODE, World
 from tests.ostler.dra_service.making import Both, begun, ended_at, gpus
@@ -65,9 +65,9 @@ async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_wh
         await eventually(lambda: both.at_plugin() == {"gpu-0000", "gpu-0001"})
         assert both.effects("gpu-0002") == [("ostler.dev/moving", "NoSchedule")]
         await eventually(lambda: both.second.leaving() == {"gpu-0002": "claim team/has names it"})
-        desk = HoldsDesk(both.books, both.publisher, lambda: both.second, lambda: both.settings.rules)
-        (told,) = desk.holds().devices
-        (withheld,) = [each for each in told.withheld if each.door is Door.PLUGIN]
+        desk = HoldsView(both.books, both.publisher, lambda: both.second, lambda: both.settings.rules)
+        (told,) = desk.report().devices
+        (withheld,) = [each for each in told.withheld if each.door == Door.PLUGIN]
         assert withheld.waits_for.endswith("; now: claim team/has names it")
         world.free("has")
         await ended_at(both, Doors.PLUGIN)

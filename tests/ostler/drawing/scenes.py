@@ -10,7 +10,7 @@ from node.inventory.recordings.source import read
 from node.offer import Offer
 from node.topology.cells import topology_of
 from node.topology.model import Place, PlaceOverride
-from ostler.admin.service import devices_message
+from ostler.admin.messages import devices_message
 from ostler.drawing.scene import Caption, Scene, captions_of
 from sandbox.nodes import path
 

@@ -44,8 +44,8 @@ ADMIN_CALLS: Calls = {
 }
 REFUSED = {
     **dict.fromkeys((f"{AGENT}.ListSlices", f"{AGENT}.ListClaims"), "no resource is offered through DRA"),
-    **dict.fromkeys((f"{AGENT}.{name}" for name in ("ReleaseHold", "ClearHealth")), "no device is called"),
-    f"{AGENT}.SetHealth": "state: is ''; say healthy, degraded or unhealthy",
+    **dict.fromkeys((f"{AGENT}.{name}" for name in ("ReleaseHold", "ClearHealth")), "this node has no device"),
+    f"{AGENT}.SetHealth": "state: must be healthy, degraded or unhealthy, not ''",
     f"{AGENT}.ReleaseBrake": "kind",
 }
 """What a node without the second door says to these, and what is said to whoever names nothing."""

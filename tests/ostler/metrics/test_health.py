@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
 from node.metrics import metrics_of
-from ostler.admin.health_view import KeeperView
+from ostler.admin.health import HealthView
 from ostler.metrics.figures import health
 from tests.node.health.rig import A, B, C, D, Rig, nic
 from tests.ostler.metrics import scraping
@@ -15,7 +15,7 @@ LOST = Condition(Trouble.LOST)
 
 def numbers(rig: Rig) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    return scraping.numbers(metrics_of(rig.keeper.metrics), health(KeeperView(rig.keeper).health()))
+    return scraping.numbers(metrics_of(rig.keeper.metrics), health(HealthView(rig.keeper).report()))
 
 
 def test_every_state_of_every_kind_is_there_from_the_start() -> None:

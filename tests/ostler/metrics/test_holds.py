@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from node.ledger.events import HoldsObserver, Outcome
-from node.ledger.ledger import Hold, HoldState
+from node.ledger.ledger import HoldState
 from node.metrics import metrics_of
 from node.rules import Door
-from ostler.admin.holds import DeviceHolds, HoldsReport, HoldsStatus
 from ostler.metrics.counters import HoldsMetrics
 from ostler.metrics.figures import HoldsFigures, holds
+from protos.agent.v1alpha1 import agent_pb2
 from tests.ostler.metrics import scraping
 
 
 def numbers(
     counts: HoldsMetrics,
-    report: HoldsReport = HoldsReport(),  # noqa: B008
+    report: agent_pb2.ListHoldsResponse | None = None,
     **pending: int,
 ) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
-    return scraping.numbers(metrics_of(counts), holds(HoldsFigures(report, pending)))
+    return scraping.numbers(metrics_of(counts), holds(HoldsFigures(report or agent_pb2.ListHoldsResponse(), pending)))
 
 
-def held(device: str, door: Door | None, state: HoldState, *, admin: bool = False) -> DeviceHolds:
-    return DeviceHolds(device, holds=(Hold(device, door, "a/b", 0.0, admin=admin, state=state),))
+def held(device: str, door: Door | None, state: HoldState, *, admin: bool = False) -> agent_pb2.DeviceHolds:
+    hold = agent_pb2.Hold(door=door or "", holder="a/b", state=state, admin=admin)
+    return agent_pb2.DeviceHolds(device=device, holds=[hold])
 
 
 def test_every_state_and_door_is_there_from_the_start() -> None:
@@ -47,7 +48,9 @@ def test_what_is_pending_release_counts_by_its_reason_and_waits_by_what_came_of_
     counts.waited(given=True)
     counts.waited(given=True)
     counts.waited(given=False)
-    found = numbers(counts, HoldsReport(status=HoldsStatus(containers="not seen")), containers=2)
+    found = numbers(
+        counts, agent_pb2.ListHoldsResponse(status=agent_pb2.HoldsStatus(containers="not seen")), containers=2
+    )
     reasons = ("containers", "processes", "looking")
     assert [found["ostler_pending_release_devices", reason] for reason in reasons] == [2, 0, 0]
     assert [found["ostler_release_waits_total", outcome] for outcome in ("given", "refused")] == [2, 1]
@@ -61,15 +64,15 @@ def test_every_state_of_a_hold_is_shown_at_some_door() -> None:
 
 
 def test_holds_count_by_door_and_state_and_looking_on_is_none() -> None:
-    report = HoldsReport(
-        (
+    report = agent_pb2.ListHoldsResponse(
+        devices=[
             held("a", Door.PLUGIN, HoldState.LISTED),
             held("b", Door.PLUGIN, HoldState.LISTED),
             held("c", Door.DRA, HoldState.PREPARED),
             held("d", Door.DRA, HoldState.PREPARED, admin=True),
             held("e", None, HoldState.DRAINING),
-        ),
-        HoldsStatus(moving=3, losers=2, kubelet="not told", both="no taints"),
+        ],
+        status=agent_pb2.HoldsStatus(moving=3, losers=2, kubelet="not told", both="no taints"),
     )
     found = numbers(HoldsMetrics(), report)
     assert found["ostler_holds", "plugin", "listed"] == 2

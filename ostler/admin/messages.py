@@ -1,0 +1,162 @@
+"""Snapshots as messages of the agent's own service: devices with their offers, sources, and topology (also back).
+
+The command line uses them too, for a node that it scans by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from node.inventory.model import Device, DeviceKind, Snapshot, SourceStatus, Version
+from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
+from node.rules import Door, Doors
+from node.topology.model import Cell, CellLevel, Place, Topology
+from protos.agent.v1alpha1 import agent_pb2
+
+
+def devices_message(snapshot: Snapshot, offer: Offer, second: Offer = Offer()) -> agent_pb2.ListDevicesResponse:  # noqa: B008 - frozen
+    """Every device of the snapshot with what the doors' offers say of it: the plugin door's, and the DRA door's."""
+    message = agent_pb2.ListDevicesResponse(
+        generation=snapshot.generation, sources=[source_message(source) for source in snapshot.sources]
+    )
+    plugin, claims = _shown(offer), _shown(second)
+    withheld = {item.device.name: item.reason for item in offer.withheld}
+    # What the other door's rule has to say is said by that door.
+    apart = {item.device.name: item.reason for item in second.withheld if item.cause is not Cause.OTHER_DOOR}
+    for device in snapshot.devices:
+        entry = _device_message(device)
+        at_plugin, at_claims = plugin.get(device.name), claims.get(device.name)
+        shown = at_claims if at_plugin is None or not at_plugin[0].rule.door.has(Door.PLUGIN) else at_plugin
+        # A device on its way is still listed where its rule does not want it any more.
+        shown = shown or at_plugin
+        if shown is None:
+            entry.offer_reason = apart.get(device.name, "") or withheld.get(device.name, "")
+        else:
+            resource, item = shown
+            entry.door, entry.resource = resource.rule.door.value, resource.resource
+            entry.offered_id = item.id if resource.rule.door.has(Door.PLUGIN) else device.name
+            entry.offered_as, entry.offer_reason = _word(item), item.reason
+            if resource.rule.door is Doors.BOTH:
+                entry.claims_as = "" if at_claims is None else _word(at_claims[1])
+                entry.claims_reason = apart.get(device.name, "") if at_claims is None else at_claims[1].reason
+        message.devices.append(entry)
+    return message
+
+
+def _shown(offer: Offer) -> dict[str, tuple[ResourceOffer, OfferedDevice]]:
+    return {item.device.name: (resource, item) for resource in offer.resources for item in resource.devices}
+
+
+def _word(item: OfferedDevice) -> str:
+    return "Healthy" if item.healthy else "Unhealthy"
+
+
+def _device_message(device: Device) -> agent_pb2.Device:
+    message = agent_pb2.Device(
+        name=device.name,
+        kind=device.kind.value,
+        vendor=device.vendor,
+        uuid=device.uuid or "",
+        pci_address=device.pci_address or "",
+        numa_node=device.numa_node,
+        parent=device.parent or "",
+        host_use=device.host_use,
+        location=device.location,
+        health=agent_pb2.Health(
+            state=device.health.state.value,
+            reason=device.health.reason,
+            since=device.health.since,
+            recovery=device.health.recovery.value,
+        ),
+        capacity=[agent_pb2.Capacity(name=item.name, value=item.value) for item in device.capacity],
+        nodes=[
+            agent_pb2.DeviceNode(
+                path=node.path, kind=node.kind, major=node.major or 0, minor=node.minor or 0, role=node.role.value
+            )
+            for node in device.nodes
+        ],
+    )
+    for attribute in device.attributes:
+        entry = message.attributes.add(name=attribute.name)
+        match attribute.value:
+            case bool(value):
+                entry.bool_value = value
+            case int(value):
+                entry.int_value = value
+            case Version(text=text):
+                entry.version_value = text
+            case str(value):
+                entry.string_value = value
+    return message
+
+
+def source_message(source: SourceStatus) -> agent_pb2.SourceStatus:
+    """How a source is."""
+    return agent_pb2.SourceStatus(name=source.name, state=source.state.value, detail=source.detail)
+
+
+def topology_message(snapshot: Snapshot) -> agent_pb2.GetTopologyResponse:
+    """The message that says the same as the snapshot's topology."""
+    topology = snapshot.topology
+    devices = {device.name: device for device in snapshot.devices}
+    return agent_pb2.GetTopologyResponse(
+        generation=snapshot.generation,
+        places=[_place_message(place, devices) for place in topology.places],
+        root=None if topology.root is None else _cell_message(topology.root),
+        overridden=topology.overridden,
+    )
+
+
+def topology_from(message: agent_pb2.GetTopologyResponse) -> Topology:
+    """The topology that a message tells of; raises ``ValueError`` for a level of cells that this version lacks."""
+    root = _cell(message.root) if message.HasField("root") else None
+    return Topology(tuple(_place(place) for place in message.places), root, tuple(message.overridden))
+
+
+def _place_message(place: Place, devices: Mapping[str, Device]) -> agent_pb2.Place:
+    device = devices.get(place.name)
+    return agent_pb2.Place(
+        name=place.name,
+        label=place.label,
+        gpu=place.gpu,
+        path=place.path,
+        pci_address=place.address or "",
+        numa_node=place.numa_node,
+        links=[agent_pb2.PeerLinks(peer=peer, count=count) for peer, count in place.links],
+        switch_links=place.switch_links,
+        product="" if device is None else _product(device),
+    )
+
+
+def _product(device: Device) -> str:
+    if device.kind is DeviceKind.GPU:
+        return device.text("productName")
+    return device.text("ifName") or device.text("rdmaDevice")
+
+
+def _place(message: agent_pb2.Place) -> Place:
+    return Place(
+        name=message.name,
+        label=message.label,
+        gpu=message.gpu,
+        path=tuple(message.path),
+        address=message.pci_address or None,
+        numa_node=message.numa_node if message.HasField("numa_node") else None,
+        links=tuple((link.peer, link.count) for link in message.links),
+        switch_links=message.switch_links,
+    )
+
+
+def _cell_message(cell: Cell) -> agent_pb2.Cell:
+    children = [_cell_message(child) for child in cell.children]
+    return agent_pb2.Cell(name=cell.name, level=cell.level.value, gpus=cell.gpus, children=children, nics=cell.nics)
+
+
+def _cell(message: agent_pb2.Cell) -> Cell:
+    return Cell(
+        name=message.name,
+        level=CellLevel(message.level),
+        gpus=tuple(message.gpus),
+        children=tuple(_cell(child) for child in message.children),
+        nics=tuple(message.nics),
+    )
