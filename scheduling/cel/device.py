@@ -46,10 +46,7 @@ class CelDevice:
         except _Unsound as error:
             self.fault = str(error)
         self.variable = Texts(
-            driver=driver,
-            allowMultipleAllocations=self.multiple,
-            attributes=self.attributes,
-            capacity=self.capacity,
+            driver=driver, allowMultipleAllocations=self.multiple, attributes=self.attributes, capacity=self.capacity
         )
 
     def read(self, path: tuple[str, ...], missing: Value = None) -> Value:

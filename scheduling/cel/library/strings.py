@@ -217,14 +217,7 @@ LIBRARY: Library = (
     method("lowerAscii", "string_lower_ascii", STRING, result=STRING, call=_lower_ascii, price=COPIES_TEXT),
     method("upperAscii", "string_upper_ascii", STRING, result=STRING, call=_upper_ascii, price=COPIES_TEXT),
     method(
-        "replace",
-        "string_replace_string_string",
-        STRING,
-        STRING,
-        STRING,
-        result=STRING,
-        call=_replace,
-        price=_REPLACES,
+        "replace", "string_replace_string_string", STRING, STRING, STRING, result=STRING, call=_replace, price=_REPLACES
     ),
     method(
         "replace",
