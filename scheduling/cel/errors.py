@@ -8,7 +8,7 @@ second stop the scheduling of the whole pod.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from scheduling.cel.syntax import SourcePlace
 
@@ -16,6 +16,16 @@ from scheduling.cel.syntax import SourcePlace
 def shortened(text: str, longest: int) -> str:
     """The text for a message, cut where it is too long."""
     return text if len(text) <= longest else text[:longest] + "…"
+
+
+class TextError(ValueError):
+    """A text that is not of the form that a function reads. `value` is the text."""
+
+    expected: ClassVar[str] = ""
+
+    def __init__(self, value: str, reason: str) -> None:
+        super().__init__(f'"{shortened(value, 80)}" {self.expected}{reason}')
+        self.value = value
 
 
 class CelError(Exception):

@@ -226,8 +226,10 @@ class Opaque:
     cel_type: ClassVar[Type]
 
     def cel_equal(self, other: Value) -> bool:
-        """CEL's `==`. Raises CelFault where upstream's comparison of different types is an error."""
-        raise NotImplementedError
+        """CEL's `==`. Raises CelFault for a value of another type."""
+        if type(other) is not type(self):
+            raise no_such_overload()
+        return self == other
 
     def cel_size(self) -> int:
         """What the size is for costs, in units of cel-go's `Sizer`."""

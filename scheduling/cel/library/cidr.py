@@ -12,11 +12,11 @@ from functools import lru_cache
 from math import ceil
 from typing import ClassVar
 
-from scheduling.cel.library.function import Library, function, method
-from scheduling.cel.library.ip import IpAddress, NetworkError, checked_address, read_address, refuse_mapped
+from scheduling.cel.library.function import Library, function, is_readable, method, reader
+from scheduling.cel.library.ip import ADDRESS, IpAddress, NetworkError, read_address, refuse_mapped
 from scheduling.cel.library.prices import ONE, READS_TEXT, TEXT, CallEstimate, CallOperand, CostRange, Price
 from scheduling.cel.types import BOOL, CIDR, INT, IP, STRING, Type
-from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload, size_of
+from scheduling.cel.values import Opaque, Value, size_of
 
 _BITS = re.compile(r"0|[1-9][0-9]*")
 
@@ -32,12 +32,6 @@ class Network(Opaque):
 
     def __str__(self) -> str:
         return f"{self.address}/{self.bits}"
-
-    def cel_equal(self, other: Value) -> bool:
-        """Whether address and bits are the same, host bits included."""
-        if not isinstance(other, Network):
-            raise no_such_overload()
-        return self == other
 
     def cel_size(self) -> int:
         """Bytes that the prefix touches."""
@@ -71,21 +65,6 @@ def parse_network(text: str) -> Network:
     return Network(address, int(bits))
 
 
-def _checked(text: str) -> Network:
-    try:
-        return parse_network(text)
-    except NetworkError as error:
-        raise CelFault(str(error)) from error
-
-
-def _is_network(text: str) -> Value:
-    try:
-        parse_network(text)
-    except NetworkError:
-        return False
-    return True
-
-
 _ADDRESS_BYTES = CostRange(4, 16)
 
 
@@ -112,45 +91,27 @@ def _containment(*, masks: bool, parses: bool) -> Price:
     return Price(cost, estimate, by_name=not parses)
 
 
+_READ = reader(parse_network, NetworkError)
+
+
+def _contains(network: Network, text: str) -> Value:
+    return network.contains(ADDRESS(text))
+
+
+def _covers(network: Network, text: str) -> Value:
+    return network.covers(_READ(text))
+
+
+_CONTAINS, _CONTAINS_TEXT = _containment(masks=False, parses=False), _containment(masks=False, parses=True)
+_COVERS, _COVERS_TEXT = _containment(masks=True, parses=False), _containment(masks=True, parses=True)
+
 LIBRARY: Library = (
-    function("cidr", "string_to_cidr", STRING, result=CIDR, call=_checked, price=READS_TEXT),
-    function("isCIDR", "is_cidr", STRING, result=BOOL, call=_is_network, price=READS_TEXT),
-    method(
-        "containsIP",
-        "cidr_contains_ip_string",
-        CIDR,
-        STRING,
-        result=BOOL,
-        call=lambda network, text: network.contains(checked_address(text)),
-        price=_containment(masks=False, parses=True),
-    ),
-    method(
-        "containsIP",
-        "cidr_contains_ip_ip",
-        CIDR,
-        IP,
-        result=BOOL,
-        call=Network.contains,
-        price=_containment(masks=False, parses=False),
-    ),
-    method(
-        "containsCIDR",
-        "cidr_contains_cidr_string",
-        CIDR,
-        STRING,
-        result=BOOL,
-        call=lambda network, text: network.covers(_checked(text)),
-        price=_containment(masks=True, parses=True),
-    ),
-    method(
-        "containsCIDR",
-        "cidr_contains_cidr",
-        CIDR,
-        CIDR,
-        result=BOOL,
-        call=Network.covers,
-        price=_containment(masks=True, parses=False),
-    ),
+    function("cidr", "string_to_cidr", STRING, result=CIDR, call=_READ, price=READS_TEXT),
+    function("isCIDR", "is_cidr", STRING, result=BOOL, call=is_readable(parse_network, NetworkError), price=READS_TEXT),
+    method("containsIP", "cidr_contains_ip_string", CIDR, STRING, result=BOOL, call=_contains, price=_CONTAINS_TEXT),
+    method("containsIP", "cidr_contains_ip_ip", CIDR, IP, result=BOOL, call=Network.contains, price=_CONTAINS),
+    method("containsCIDR", "cidr_contains_cidr_string", CIDR, STRING, result=BOOL, call=_covers, price=_COVERS_TEXT),
+    method("containsCIDR", "cidr_contains_cidr", CIDR, CIDR, result=BOOL, call=Network.covers, price=_COVERS),
     method("ip", "cidr_ip", CIDR, result=IP, call=lambda network: network.address),
     method("prefixLength", "cidr_prefix_length", CIDR, result=INT, call=lambda network: network.bits),
     method("masked", "cidr_masked", CIDR, result=CIDR, call=Network.masked),

@@ -25,7 +25,7 @@ from scheduling.cel.library.prices import REGEX, TEXT, CallEstimate, CallOperand
 from scheduling.cel.library.times import days_in
 from scheduling.cel.library.url import is_url
 from scheduling.cel.types import NAMED_FORMAT, STRING, Type, list_of, optional_of
-from scheduling.cel.values import NONE, Opaque, Optional, Value, no_such_overload, size_of, spend_on_text, utf8
+from scheduling.cel.values import NONE, Opaque, Optional, Value, size_of, spend_on_text, utf8
 
 Check = Callable[[str], list[str]]
 """The complaints about a text; empty if it has the format."""
@@ -52,12 +52,6 @@ class NamedFormat(Opaque):
 
     def __hash__(self) -> int:
         return hash(self.name)
-
-    def cel_equal(self, other: Value) -> bool:
-        """Whether both have the same name."""
-        if not isinstance(other, NamedFormat):
-            raise no_such_overload()
-        return self == other
 
 
 def _dns_1035_label(text: str) -> list[str]:

@@ -19,12 +19,13 @@ The contract for an implementation:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypedDict, Unpack
+from typing import ParamSpec, TypedDict, TypeVar, Unpack
 
 from scheduling.cel.library.prices import ONE_UNIT, Price
 from scheduling.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, STRING, TIMESTAMP, UINT, Type, TypeKind, parameter
-from scheduling.cel.values import Function
+from scheduling.cel.values import CelFault, Function, Value
 
 A = parameter("A")
 B = parameter("B")
@@ -98,6 +99,35 @@ def method(
 ) -> Overload:
     """`target.name(a)`."""
     return Overload(function=name, id=identifier, arguments=(target, *arguments), result=result, method=True, **details)
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def reader(read: Callable[_P, _R], wrong: type[ValueError]) -> Callable[_P, _R]:
+    """The implementation of a function that reads a text; what `read` refuses as `wrong` is an evaluation error."""
+
+    def call(*arguments: _P.args, **named: _P.kwargs) -> _R:
+        try:
+            return read(*arguments, **named)
+        except wrong as error:
+            raise CelFault(str(error)) from error
+
+    return call
+
+
+def is_readable(read: Callable[..., Value], wrong: type[ValueError]) -> Function:
+    """The implementation of the test that goes with `reader`."""
+
+    def call(*arguments: Value) -> Value:
+        try:
+            read(*arguments)
+        except wrong:
+            return False
+        return True
+
+    return call
 
 
 def _collect(of: Type, names: dict[str, None]) -> None:

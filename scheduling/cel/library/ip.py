@@ -13,23 +13,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from scheduling.cel.errors import shortened
-from scheduling.cel.library.function import Library, Overload, function, method
+from scheduling.cel.errors import TextError
+from scheduling.cel.library.function import Library, Overload, function, is_readable, method, reader
 from scheduling.cel.library.prices import READS_TEXT, TEXT, reads
 from scheduling.cel.types import BOOL, INT, IP, STRING, Type
-from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload
+from scheduling.cel.values import Opaque, Value
 
 _V4, _V6 = 32, 128
 _GROUP = re.compile(r"[0-9a-fA-F]{1,4}")
 _OCTET = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
-class NetworkError(ValueError):
-    """A text that is no address or no network. `value` is the text."""
-
-    def __init__(self, value: str, reason: str) -> None:
-        super().__init__(f'"{shortened(value, 80)}" {reason}')
-        self.value = value
+class NetworkError(TextError):
+    """A text that is no address or no network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +53,6 @@ class IpAddress(Opaque):
     def family(self) -> int:
         """4 or 6."""
         return 4 if self.width == _V4 else 6
-
-    def cel_equal(self, other: Value) -> bool:
-        """Whether number and family are the same."""
-        if not isinstance(other, IpAddress):
-            raise no_such_overload()
-        return self == other
 
     def cel_size(self) -> int:
         """Bytes."""
@@ -186,20 +176,12 @@ def _longest_zeros(groups: list[int]) -> tuple[int, int]:
     return best
 
 
-def checked_address(text: str) -> IpAddress:
-    """The address of an expression. Raises CelFault."""
-    try:
-        return parse_address(text)
-    except NetworkError as error:
-        raise CelFault(str(error)) from error
+ADDRESS = reader(parse_address, NetworkError)
+"""`ip(text)`."""
 
 
-def _is_address(text: str) -> Value:
-    try:
-        parse_address(text)
-    except NetworkError:
-        return False
-    return True
+def _is_canonical(text: str) -> Value:
+    return str(ADDRESS(text)) == text
 
 
 def _property(name: str, identifier: str, call: Callable[[IpAddress], Value]) -> Overload:
@@ -207,16 +189,9 @@ def _property(name: str, identifier: str, call: Callable[[IpAddress], Value]) ->
 
 
 LIBRARY: Library = (
-    function("ip", "string_to_ip", STRING, result=IP, call=checked_address, price=READS_TEXT),
-    function("isIP", "is_ip", STRING, result=BOOL, call=_is_address, price=READS_TEXT),
-    function(
-        "ip.isCanonical",
-        "ip_is_canonical",
-        STRING,
-        result=BOOL,
-        call=lambda text: str(checked_address(text)) == text,
-        price=reads(2 * TEXT),
-    ),
+    function("ip", "string_to_ip", STRING, result=IP, call=ADDRESS, price=READS_TEXT),
+    function("isIP", "is_ip", STRING, result=BOOL, call=is_readable(parse_address, NetworkError), price=READS_TEXT),
+    function("ip.isCanonical", "ip_is_canonical", STRING, result=BOOL, call=_is_canonical, price=reads(2 * TEXT)),
     method("family", "ip_family", IP, result=INT, call=lambda address: address.family),
     _property("isUnspecified", "ip_is_unspecified", lambda address: address.is_unspecified),
     _property("isLoopback", "ip_is_loopback", lambda address: address.is_loopback),

@@ -9,7 +9,7 @@ from functools import cmp_to_key
 from typing import Literal
 
 from scheduling.cel.library.function import COMPARABLE as COMPARABLE_TYPES
-from scheduling.cel.library.function import A, Library, function, method
+from scheduling.cel.library.function import A, Library, Overload, function, method
 from scheduling.cel.library.prices import (
     LIST,
     ONE,
@@ -182,10 +182,6 @@ def _by_first(left: tuple[Value, Value], right: tuple[Value, Value]) -> int:
     return _order(left[0], right[0]) or 0
 
 
-def _sort(entries: Value) -> Value:
-    return _sort_by_keys(entries, entries)
-
-
 def _range(count: int) -> Value:
     if count < 0:
         raise CelFault(f"lists.range: size must be non-negative, got {count}")
@@ -279,6 +275,7 @@ _COMPARES_ALL = Price(_comparing_cost(0), _distinct_estimate)
 _INCLUDES = Price(traversal, _includes_estimate, by_name=True)
 _T = parameter("T")
 _LIST = list_of(_T)
+_DYNS = list_of(DYN)
 
 
 def _scanning(name: str, call: Callable[[Value], Value]) -> Library:
@@ -287,6 +284,20 @@ def _scanning(name: str, call: Callable[[Value], Value]) -> Library:
         method(name, f"list_{each}_{name}_{each}", list_of(of), result=of, call=call, price=SCANS)
         for each, of in COMPARABLE_TYPES
     )
+
+
+def _sort(of: Type) -> Overload:
+    def call(entries: Value) -> Value:
+        return _sort_by_keys(entries, entries)
+
+    whole = list_of(of)
+    return method("sort", f"list_{of.name}_sort", whole, result=whole, call=call, price=_sorts(of, 0), singleton=True)
+
+
+def _sort_by(of: Type) -> Overload:
+    name, identifier = "@sortByAssociatedKeys", f"list_{of.name}_sortByAssociatedKeys"
+    keys, price = list_of(of), _sorts(of, 1)
+    return method(name, identifier, _LIST, keys, result=_LIST, call=_sort_by_keys, price=price, singleton=True)
 
 
 KUBERNETES: Library = (
@@ -313,41 +324,9 @@ INCLUDES: Library = (
 EXTENSION: Library = (
     method("slice", "list_slice", _LIST, INT, INT, result=_LIST, call=_slice, price=_SLICES),
     method("flatten", "list_flatten", list_of(_LIST), result=_LIST, call=_flatten, price=_FLATTENS, accepts=(DYN,)),
-    method(
-        "flatten",
-        "list_flatten_int",
-        list_of(DYN),
-        INT,
-        result=list_of(DYN),
-        call=_flatten,
-        price=_FLATTENS,
-        accepts=(DYN, DYN),
-    ),
-    *(
-        method(
-            "sort",
-            f"list_{of.name}_sort",
-            list_of(of),
-            result=list_of(of),
-            call=_sort,
-            price=_sorts(of, 0),
-            singleton=True,
-        )
-        for _, of in COMPARABLE_TYPES
-    ),
-    *(
-        method(
-            "@sortByAssociatedKeys",
-            f"list_{of.name}_sortByAssociatedKeys",
-            _LIST,
-            list_of(of),
-            result=_LIST,
-            call=_sort_by_keys,
-            price=_sorts(of, 1),
-            singleton=True,
-        )
-        for _, of in COMPARABLE_TYPES
-    ),
+    method("flatten", "list_flatten_int", _DYNS, INT, result=_DYNS, call=_flatten, price=_FLATTENS, accepts=(DYN, DYN)),
+    *(_sort(of) for _, of in COMPARABLE_TYPES),
+    *(_sort_by(of) for _, of in COMPARABLE_TYPES),
     function("lists.range", "lists_range", INT, result=list_of(INT), call=_range, price=_RANGES),
     method("reverse", "list_reverse", _LIST, result=_LIST, call=_reverse, price=_REVERSES),
     method("distinct", "list_distinct", _LIST, result=_LIST, call=_distinct, price=_COMPARES_ALL),

@@ -22,10 +22,6 @@ from scheduling.cel.values import (
 )
 
 
-def _of(value: Value) -> Value:
-    return Optional(value)
-
-
 def _of_non_zero(value: Value) -> Value:
     return NONE if _is_zero(value) else Optional(value)
 
@@ -40,10 +36,6 @@ def _is_zero(value: Value) -> bool:
     if isinstance(value, Duration):
         return value.nanoseconds == 0
     return isinstance(value, Timestamp) and value.nanoseconds == MIN_SECOND * SECOND  # Go's zero time
-
-
-def _none() -> Value:
-    return NONE
 
 
 def _first(entries: Value) -> Value:
@@ -73,9 +65,9 @@ _LIST = list_of(_V)
 _MAP = map_of(_K, _V)
 
 LIBRARY: Library = (
-    function("optional.of", "optional_of", _V, result=_OPTIONAL, call=_of),
+    function("optional.of", "optional_of", _V, result=_OPTIONAL, call=Optional),
     function("optional.ofNonZeroValue", "optional_ofNonZeroValue", _V, result=_OPTIONAL, call=_of_non_zero),
-    function("optional.none", "optional_none", result=_OPTIONAL, call=_none),
+    function("optional.none", "optional_none", result=_OPTIONAL, call=lambda: NONE),
     function("optional.unwrap", "optional_unwrap", list_of(_OPTIONAL), result=_LIST, call=_unwrap),
     method("unwrapOpt", "optional_unwrapOpt", list_of(_OPTIONAL), result=_LIST, call=_unwrap),
     method("value", "optional_value", _OPTIONAL, result=_V, call=Optional.get),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from scheduling.api.quantities import Format, Quantity, QuantityError, from_int, parse
-from scheduling.cel.library.function import Library, function, method
+from scheduling.cel.library.function import Library, function, is_readable, method, reader
 from scheduling.cel.library.prices import READS_TEXT
 from scheduling.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING, Type
 from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload
@@ -33,21 +33,6 @@ class Amount(Opaque):
         return self.quantity == other.quantity
 
 
-def _read(text: str) -> Value:
-    try:
-        return Amount(parse(text))
-    except QuantityError as error:
-        raise CelFault(str(error)) from error
-
-
-def _is_quantity(text: str) -> Value:
-    try:
-        parse(text)
-    except QuantityError:
-        return False
-    return True
-
-
 def _integer(amount: Amount) -> Value:
     value = amount.quantity.as_int64()
     if value is None:
@@ -55,42 +40,37 @@ def _integer(amount: Amount) -> Value:
     return value
 
 
-def _add(amount: Amount, other: Amount) -> Value:
-    return Amount(amount.quantity + other.quantity, computed=True)
+def _exact(number: int) -> Quantity:
+    return from_int(number, Format.DECIMAL_EXPONENT)
 
 
-def _subtract(amount: Amount, other: Amount) -> Value:
-    return Amount(amount.quantity - other.quantity, computed=True)
+def _float(amount: Amount) -> Value:
+    return amount.quantity.as_approximate_float()
 
 
-def _add_int(amount: Amount, number: int) -> Value:
-    return Amount(amount.quantity + from_int(number, Format.DECIMAL_EXPONENT), computed=True)
+def _computed(quantity: Quantity) -> Amount:
+    return Amount(quantity, computed=True)
 
 
-def _subtract_int(amount: Amount, number: int) -> Value:
-    return Amount(amount.quantity - from_int(number, Format.DECIMAL_EXPONENT), computed=True)
+def _read(text: str) -> Amount:
+    return Amount(parse(text))
 
 
 _Q = QUANTITY
+_IS_QUANTITY = is_readable(_read, QuantityError)
 
 LIBRARY: Library = (
-    function("quantity", "string_to_quantity", STRING, result=_Q, call=_read, price=READS_TEXT),
-    function("isQuantity", "is_quantity_string", STRING, result=BOOL, call=_is_quantity, price=READS_TEXT),
+    function("quantity", "string_to_quantity", STRING, result=_Q, call=reader(_read, QuantityError), price=READS_TEXT),
+    function("isQuantity", "is_quantity_string", STRING, result=BOOL, call=_IS_QUANTITY, price=READS_TEXT),
     function("sign", "quantity_sign", _Q, result=INT, call=lambda amount: amount.quantity.sign),
     method("isGreaterThan", "quantity_is_greater_than", _Q, _Q, result=BOOL, call=lambda a, b: a.quantity > b.quantity),
     method("isLessThan", "quantity_is_less_than", _Q, _Q, result=BOOL, call=lambda a, b: a.quantity < b.quantity),
     method("compareTo", "quantity_compare_to", _Q, _Q, result=INT, call=lambda a, b: a.quantity.compare(b.quantity)),
-    method(
-        "asApproximateFloat",
-        "quantity_get_float",
-        _Q,
-        result=DOUBLE,
-        call=lambda amount: amount.quantity.as_approximate_float(),
-    ),
+    method("asApproximateFloat", "quantity_get_float", _Q, result=DOUBLE, call=_float),
     method("asInteger", "quantity_get_int", _Q, result=INT, call=_integer),
     method("isInteger", "quantity_is_integer", _Q, result=BOOL, call=lambda amount: amount.quantity.is_integer),
-    method("add", "quantity_add", _Q, _Q, result=_Q, call=_add),
-    method("add", "quantity_add_int", _Q, INT, result=_Q, call=_add_int),
-    method("sub", "quantity_sub", _Q, _Q, result=_Q, call=_subtract),
-    method("sub", "quantity_sub_int", _Q, INT, result=_Q, call=_subtract_int),
+    method("add", "quantity_add", _Q, _Q, result=_Q, call=lambda a, b: _computed(a.quantity + b.quantity)),
+    method("add", "quantity_add_int", _Q, INT, result=_Q, call=lambda a, n: _computed(a.quantity + _exact(n))),
+    method("sub", "quantity_sub", _Q, _Q, result=_Q, call=lambda a, b: _computed(a.quantity - b.quantity)),
+    method("sub", "quantity_sub_int", _Q, INT, result=_Q, call=lambda a, n: _computed(a.quantity - _exact(n))),
 )

@@ -211,45 +211,12 @@ _MATCHES = Price(_regex_cost, _match_estimate)
 _SEARCH = Price(_regex_cost, _search_estimate, by_name=True)
 _TEXTS = list_of(STRING)
 
+_MATCH, _FIND, _FIND_ALL = (_with_any_pattern(name) for name in _SEARCHES)
+
 LIBRARY: Library = (
-    function(
-        "matches",
-        "matches",
-        STRING,
-        STRING,
-        result=BOOL,
-        call=_with_any_pattern("matches"),
-        price=_MATCHES,
-        singleton=True,
-    ),
-    method(
-        "matches",
-        "matches_string",
-        STRING,
-        STRING,
-        result=BOOL,
-        call=_with_any_pattern("matches"),
-        price=_MATCHES,
-        singleton=True,
-    ),
-    method("find", "string_find_string", STRING, STRING, result=STRING, call=_with_any_pattern("find"), price=_SEARCH),
-    method(
-        "findAll",
-        "string_find_all_string",
-        STRING,
-        STRING,
-        result=_TEXTS,
-        call=_with_any_pattern("findAll"),
-        price=_SEARCH,
-    ),
-    method(
-        "findAll",
-        "string_find_all_string_int",
-        STRING,
-        STRING,
-        INT,
-        result=_TEXTS,
-        call=_with_any_pattern("findAll"),
-        price=_SEARCH,
-    ),
+    function("matches", "matches", STRING, STRING, result=BOOL, call=_MATCH, price=_MATCHES, singleton=True),
+    method("matches", "matches_string", STRING, STRING, result=BOOL, call=_MATCH, price=_MATCHES, singleton=True),
+    method("find", "string_find_string", STRING, STRING, result=STRING, call=_FIND, price=_SEARCH),
+    method("findAll", "string_find_all_string", STRING, STRING, result=_TEXTS, call=_FIND_ALL, price=_SEARCH),
+    method("findAll", "string_find_all_string_int", STRING, STRING, INT, result=_TEXTS, call=_FIND_ALL, price=_SEARCH),
 )

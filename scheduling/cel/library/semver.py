@@ -12,23 +12,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from scheduling.cel.errors import shortened
-from scheduling.cel.library.function import Library, function, method
+from scheduling.cel.errors import TextError
+from scheduling.cel.library.function import Library, function, is_readable, method, reader
 from scheduling.cel.library.prices import READS_TEXT
 from scheduling.cel.types import BOOL, INT, INT_MAX, SEMVER, STRING, Type
-from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload
+from scheduling.cel.values import Opaque, Value
 
 _UINT64 = 2**64
 _NUMBER = re.compile(r"[0-9]*")
 _WORD = re.compile(r"[0-9A-Za-z-]+")
 
 
-class SemverError(ValueError):
-    """A text that is no semantic version. `value` is the text."""
+class SemverError(TextError):
+    """A text that is no semantic version."""
 
-    def __init__(self, value: str, reason: str) -> None:
-        super().__init__(f'"{shortened(value, 80)}" is no semantic version: {reason}')
-        self.value = value
+    expected = "is no semantic version: "
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,12 +54,6 @@ class Semver(Opaque):
         if self.build:
             text += "+" + ".".join(self.build)
         return text
-
-    def cel_equal(self, other: Value) -> bool:
-        """Versions are equal when neither comes before the other."""
-        if not isinstance(other, Semver):
-            raise no_such_overload()
-        return self == other
 
     def compare(self, other: Semver) -> int:
         """-1, 0 or 1, as `self` comes before, with or after `other`."""
@@ -133,19 +125,12 @@ def _identifier(text: str, word: str) -> int | str:
     return word
 
 
-def _read(text: str, lenient: bool = False) -> Value:
-    try:
-        return normalize(text) if lenient else parse(text)
-    except SemverError as error:
-        raise CelFault(str(error)) from error
+def _parse(text: str, lenient: bool = False) -> Semver:
+    return normalize(text) if lenient else parse(text)
 
 
-def _is_semver(text: str, lenient: bool = False) -> Value:
-    try:
-        _ = normalize(text) if lenient else parse(text)
-    except SemverError:
-        return False
-    return True
+_READ = reader(_parse, SemverError)
+_IS_SEMVER = is_readable(_parse, SemverError)
 
 
 def _signed(number: int) -> Value:
@@ -154,10 +139,10 @@ def _signed(number: int) -> Value:
 
 
 LIBRARY: Library = (
-    function("semver", "string_to_semver", STRING, result=SEMVER, call=_read, price=READS_TEXT),
-    function("semver", "string_bool_to_semver", STRING, BOOL, result=SEMVER, call=_read, price=READS_TEXT),
-    function("isSemver", "is_semver_string", STRING, result=BOOL, call=_is_semver, price=READS_TEXT),
-    function("isSemver", "is_semver_string_bool", STRING, BOOL, result=BOOL, call=_is_semver, price=READS_TEXT),
+    function("semver", "string_to_semver", STRING, result=SEMVER, call=_READ, price=READS_TEXT),
+    function("semver", "string_bool_to_semver", STRING, BOOL, result=SEMVER, call=_READ, price=READS_TEXT),
+    function("isSemver", "is_semver_string", STRING, result=BOOL, call=_IS_SEMVER, price=READS_TEXT),
+    function("isSemver", "is_semver_string_bool", STRING, BOOL, result=BOOL, call=_IS_SEMVER, price=READS_TEXT),
     method("isGreaterThan", "semver_is_greater_than", SEMVER, SEMVER, result=BOOL, call=lambda a, b: a.compare(b) > 0),
     method("isLessThan", "semver_is_less_than", SEMVER, SEMVER, result=BOOL, call=lambda a, b: a.compare(b) < 0),
     method("compareTo", "semver_compare_to", SEMVER, SEMVER, result=INT, call=Semver.compare),

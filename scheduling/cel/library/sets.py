@@ -46,26 +46,10 @@ def _compares(factor: float) -> Price:
 
 _LIST = list_of(parameter("T"))
 
+_ONCE, _TWICE = _compares(1.0), _compares(2.0)
+
 LIBRARY: Library = (
-    function(
-        "sets.contains", "list_sets_contains_list", _LIST, _LIST, result=BOOL, call=_contains, price=_compares(1.0)
-    ),
-    function(
-        "sets.equivalent",
-        "list_sets_equivalent_list",
-        _LIST,
-        _LIST,
-        result=BOOL,
-        call=_equivalent,
-        price=_compares(2.0),
-    ),
-    function(
-        "sets.intersects",
-        "list_sets_intersects_list",
-        _LIST,
-        _LIST,
-        result=BOOL,
-        call=_intersects,
-        price=_compares(1.0),
-    ),
+    function("sets.contains", "list_sets_contains_list", _LIST, _LIST, result=BOOL, call=_contains, price=_ONCE),
+    function("sets.equivalent", "list_sets_equivalent_list", _LIST, _LIST, result=BOOL, call=_equivalent, price=_TWICE),
+    function("sets.intersects", "list_sets_intersects_list", _LIST, _LIST, result=BOOL, call=_intersects, price=_ONCE),
 )

@@ -12,7 +12,7 @@ from math import ceil, copysign, inf, isnan, nan
 from operator import ge, gt, le, lt
 
 from scheduling.cel.library.authorization import TYPES as AUTHORIZATION_TYPES
-from scheduling.cel.library.function import A, B, Library, function, method
+from scheduling.cel.library.function import A, B, Library, Overload, function, method
 from scheduling.cel.library.prices import ONE, ONE_UNIT, TEXT, CallEstimate, CallOperand, CostRange, Price
 from scheduling.cel.library.times import timestamp
 from scheduling.cel.relations import COMPARABLE, compare, equal, has_key
@@ -216,15 +216,6 @@ def _size(value: Value) -> Value:
     raise no_such_overload("size", value)
 
 
-def _string_test(name: str, test: Callable[[str, str], bool]) -> Callable[[Value, Value], Value]:
-    def call(text: Value, part: Value) -> Value:
-        if type(text) is not str or type(part) is not str:
-            raise no_such_overload(name, text, part)
-        return test(text, part)
-
-    return call
-
-
 def equality(left: Value, right: Value) -> int:
     """Units of `==`: one for Kubernetes' own types on the left, else a tenth of the smaller size."""
     if isinstance(left, Opaque):
@@ -339,6 +330,17 @@ def _sizes(kind: str, of: Type) -> Library:
     )
 
 
+def _test(name: str, identifier: str, test: Callable[[str, str], bool], price: Price) -> Overload:
+    """A test of two strings, which looks at their types itself: attributes of devices are mostly of type `dyn`."""
+
+    def call(text: Value, part: Value) -> Value:
+        if type(text) is not str or type(part) is not str:
+            raise no_such_overload(name, text, part)
+        return test(text, part)
+
+    return method(name, identifier, STRING, STRING, result=BOOL, call=call, price=price, singleton=True)
+
+
 LIBRARY: Library = (
     function("_?_:_", "conditional", BOOL, A, A, result=A),
     function("_&&_", "logical_and", BOOL, BOOL, result=BOOL),
@@ -387,34 +389,7 @@ LIBRARY: Library = (
     *_sizes("list", _LIST),
     *_sizes("map", _MAP),
     *_sizes("string", STRING),
-    method(
-        "contains",
-        "contains_string",
-        STRING,
-        STRING,
-        result=BOOL,
-        call=_string_test("contains", lambda text, part: part in text),
-        price=Price(_product_cost, _product_estimate),
-        singleton=True,
-    ),
-    method(
-        "endsWith",
-        "ends_with_string",
-        STRING,
-        STRING,
-        result=BOOL,
-        call=_string_test("endsWith", str.endswith),
-        price=_READS_SECOND,
-        singleton=True,
-    ),
-    method(
-        "startsWith",
-        "starts_with_string",
-        STRING,
-        STRING,
-        result=BOOL,
-        call=_string_test("startsWith", str.startswith),
-        price=_READS_SECOND,
-        singleton=True,
-    ),
+    _test("contains", "contains_string", lambda text, part: part in text, Price(_product_cost, _product_estimate)),
+    _test("endsWith", "ends_with_string", str.endswith, _READS_SECOND),
+    _test("startsWith", "starts_with_string", str.startswith, _READS_SECOND),
 )

@@ -63,10 +63,10 @@ def _last_index_of(text: str, part: str) -> Value:
         return len(text)
     if len(utf8(text)) < len(utf8(part)):
         return -1
-    return _last_index_until(text, part, len(text) - 1)
+    return _last_until(text, part, len(text) - 1)
 
 
-def _last_index_until(text: str, part: str, until: int) -> Value:
+def _last_until(text: str, part: str, until: int) -> Value:
     if until < 0:
         raise _outside(until)
     if not part:
@@ -76,14 +76,6 @@ def _last_index_until(text: str, part: str, until: int) -> Value:
 
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
-
-
-def _lower_ascii(text: str) -> Value:
-    return text.translate(_LOWER)
-
-
-def _upper_ascii(text: str) -> Value:
-    return text.translate(_UPPER)
 
 
 def _replace(text: str, old: str, new: str, times: int = -1) -> Value:
@@ -118,17 +110,13 @@ def _substring(text: str, start: int) -> Value:
     return text[start:]
 
 
-def _substring_between(text: str, start: int, end: int) -> Value:
+def _between(text: str, start: int, end: int) -> Value:
     if start > end:
         raise CelFault(f"invalid substring range. start: {start}, end: {end}")
     for each in (start, end):
         if not 0 <= each <= len(text):
             raise _outside(each)
     return text[start:end]
-
-
-def _trim(text: str) -> Value:
-    return text.strip(_WHITESPACE)
 
 
 def _join(texts: Value, separator: str = "") -> Value:
@@ -199,51 +187,39 @@ _JOINS = Price(lambda _arguments, result: math.ceil(size_of(result) * 2 * TEXT),
 _QUOTES = Price(text_cost(TEXT), _quoted)
 _TEXTS = list_of(STRING)
 
+_THREE = (STRING, STRING, STRING)
+
 LIBRARY: Library = (
     method("charAt", "string_char_at_int", STRING, INT, result=STRING, call=_char_at),
     method("indexOf", "string_index_of_string", STRING, STRING, result=INT, call=_index_of, price=SCANS),
     method("indexOf", "string_index_of_string_int", STRING, STRING, INT, result=INT, call=_index_of, price=SCANS),
     method("lastIndexOf", "string_last_index_of_string", STRING, STRING, result=INT, call=_last_index_of, price=SCANS),
     method(
-        "lastIndexOf",
-        "string_last_index_of_string_int",
-        STRING,
-        STRING,
-        INT,
-        result=INT,
-        call=_last_index_until,
-        price=SCANS,
-    ),
-    method("lowerAscii", "string_lower_ascii", STRING, result=STRING, call=_lower_ascii, price=COPIES_TEXT),
-    method("upperAscii", "string_upper_ascii", STRING, result=STRING, call=_upper_ascii, price=COPIES_TEXT),
-    method(
-        "replace", "string_replace_string_string", STRING, STRING, STRING, result=STRING, call=_replace, price=_REPLACES
+        "lastIndexOf", "string_last_index_of_string_int", STRING, STRING, INT, result=INT, call=_last_until, price=SCANS
     ),
     method(
-        "replace",
-        "string_replace_string_string_int",
+        "lowerAscii",
+        "string_lower_ascii",
         STRING,
-        STRING,
-        STRING,
-        INT,
         result=STRING,
-        call=_replace,
-        price=_REPLACES,
+        call=lambda text: text.translate(_LOWER),
+        price=COPIES_TEXT,
     ),
+    method(
+        "upperAscii",
+        "string_upper_ascii",
+        STRING,
+        result=STRING,
+        call=lambda text: text.translate(_UPPER),
+        price=COPIES_TEXT,
+    ),
+    method("replace", "string_replace_string_string", *_THREE, result=STRING, call=_replace, price=_REPLACES),
+    method("replace", "string_replace_string_string_int", *_THREE, INT, result=STRING, call=_replace, price=_REPLACES),
     method("split", "string_split_string", STRING, STRING, result=_TEXTS, call=_split, price=_SPLITS),
     method("split", "string_split_string_int", STRING, STRING, INT, result=_TEXTS, call=_split_at_most, price=_SPLITS),
     method("substring", "string_substring_int", STRING, INT, result=STRING, call=_substring, price=COPIES_TEXT),
-    method(
-        "substring",
-        "string_substring_int_int",
-        STRING,
-        INT,
-        INT,
-        result=STRING,
-        call=_substring_between,
-        price=COPIES_TEXT,
-    ),
-    method("trim", "string_trim", STRING, result=STRING, call=_trim, price=COPIES_TEXT),
+    method("substring", "string_substring_int_int", STRING, INT, INT, result=STRING, call=_between, price=COPIES_TEXT),
+    method("trim", "string_trim", STRING, result=STRING, call=lambda text: text.strip(_WHITESPACE), price=COPIES_TEXT),
     function("strings.quote", "strings_quote", STRING, result=STRING, call=_quote, price=_QUOTES),
     method("join", "list_join", _TEXTS, result=STRING, call=_join, price=_JOINS),
     method("join", "list_join_string", _TEXTS, STRING, result=STRING, call=_join, price=_JOINS),

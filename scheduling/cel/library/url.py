@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from scheduling.cel.errors import shortened
-from scheduling.cel.library.function import Library, function, method
+from scheduling.cel.errors import TextError
+from scheduling.cel.library.function import Library, function, method, reader
 from scheduling.cel.library.ip import is_address
 from scheduling.cel.library.prices import COPIES_TEXT
 from scheduling.cel.types import BOOL, STRING, URL, Type, list_of, map_of
-from scheduling.cel.values import CelFault, Opaque, Value, no_such_overload
+from scheduling.cel.values import Opaque, Value, no_such_overload
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
@@ -37,12 +37,10 @@ _FRAGMENT = frozenset((_UNRESERVED + "$&+,/:;=?@!()*").encode())
 _ALSO_VALID = frozenset(b"!$&'()*+,;=:@[]%")  # left as written in a path or a fragment
 
 
-class UrlError(ValueError):
-    """A text that is no URL. `value` is the text."""
+class UrlError(TextError):
+    """A text that is no URL."""
 
-    def __init__(self, value: str, reason: str) -> None:
-        super().__init__(f'"{shortened(value, 80)}" is no URL: {reason}')
-        self.value = value
+    expected = "is no URL: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,13 +269,6 @@ def _bytes(part: str) -> bytes:
         return part.encode("utf-8", "surrogatepass")
 
 
-def _parsed(text: str) -> Value:
-    try:
-        return parse(text)
-    except UrlError as error:
-        raise CelFault(str(error)) from error
-
-
 def _query(url: Url) -> Value:
     return {name: list(values) for name, values in url.parameters().items()}
 
@@ -285,7 +276,7 @@ def _query(url: Url) -> Value:
 _QUERY = map_of(STRING, list_of(STRING))
 
 LIBRARY: Library = (
-    function("url", "string_to_url", STRING, result=URL, call=_parsed, price=COPIES_TEXT),
+    function("url", "string_to_url", STRING, result=URL, call=reader(parse, UrlError), price=COPIES_TEXT),
     function("isURL", "is_url_string", STRING, result=BOOL, call=is_url),
     method("getScheme", "url_get_scheme", URL, result=STRING, call=lambda url: url.scheme),
     method("getHost", "url_get_host", URL, result=STRING, call=lambda url: url.host),
