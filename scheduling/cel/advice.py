@@ -1,4 +1,4 @@
-"""Sentences about names and types that do not fit: what is wrong, what was meant perhaps, what would fit.
+"""Messages about names and types that do not fit: what is wrong, the likely meaning, and what would fit.
 
 Only the checker's messages are made here; what is an error is decided there.
 """

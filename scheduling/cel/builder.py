@@ -1,4 +1,4 @@
-"""What the parser holds while it reads, and the nodes made of it: numbers, places, balanced chains, expanded macros."""
+"""The parser's open constructs, and the nodes made of them: numbers, places, balanced chains, expanded macros."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Builder:
         return ParsedOperand(node, height, construct.start, closer.end)
 
     def expanded(self, call: Call) -> Expr:
-        """What a call means: itself, or if it is a macro its expansion. Raises `SyntaxFault` for a macro misused."""
+        """The call itself, or the expansion of a macro. Raises `SyntaxFault` for a misused macro."""
         expander = self._macros.get((call.function, len(call.arguments), call.target is not None))
         if expander is None:
             return call

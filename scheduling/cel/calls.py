@@ -35,7 +35,7 @@ from scheduling.cel.values import (
 )
 
 _LONGEST_KEPT = 1000
-"""A result of constants is kept up to this size; what is longer is made anew each time."""
+"""A result of constants is kept up to this size; a larger one is computed each time."""
 
 
 def unary(node: int, argument: Run, call: Function, cost: Cost | None) -> Run:
@@ -211,7 +211,7 @@ def not_strictly_false(argument: Run) -> Run:
 
 
 def members_of(entries: Value) -> frozenset[object] | None:
-    """What a constant list holds, as keys, numbers as all the numbers they equal; None if it is no set."""
+    """The members of a constant list as keys, with all numbers that equal them; None for lists of other values."""
     if not is_list(entries):
         return None
     members: set[object] = set()
@@ -253,7 +253,7 @@ def accepts(declared: Type, value: Value) -> bool:
 
 
 def guarded(overload: Overload, call: Function, static: Sequence[Type]) -> Function:
-    """The implementation, with a look at the types of arguments that the checker could not tell."""
+    """The implementation, after a check of the arguments whose types the checker did not know."""
     checks = [
         (position, declared)
         for position, (declared, known) in enumerate(zip(overload.accepts, static, strict=True))

@@ -118,9 +118,9 @@ class _Checker:
                 types = {number: self.unifier.resolved(of, final=True) for number, of in self.types.items()}
                 return Checked(self.ast, types, self.references, types[root.id])
         except TypeTooDeep:
-            self.issues.append(Issue(0, "the types of this expression are nested too deep"))
+            self.issues.append(Issue(0, "the types of this expression are nested too deeply"))
         except _TooManyIssues:
-            pass  # the first twenty are told
+            pass  # the first twenty are reported
         raise TypeFault(tuple(sorted(self.issues, key=lambda each: each.offset)))
 
     # --- steps, issues, types
@@ -139,7 +139,7 @@ class _Checker:
             raise _TooManyIssues
 
     def _wrong(self, node: Expr, message: str) -> None:
-        """Nothing can be told of the node's type."""
+        """Reports that the node has no type."""
         self.types[node.id] = ERROR
         self._tell(node.id, message)
 
@@ -333,7 +333,7 @@ class _Checker:
         self._set(node, map_of(key, value))
 
     def _present(self, node: Expr, of: Type) -> Type:
-        """What an element written with a question mark gives when it is there."""
+        """The type inside the optional value of an element that is written with a question mark."""
         inner, wrapped = unwrapped(of)
         if not wrapped and not is_dynamic(of):
             self._tell(node.id, f"'?' needs an optional value, but this is of type {advice.shown(of)}")

@@ -1,11 +1,12 @@
 """From the text of a selector to a program.
 
-Results are remembered, errors too: a scheduler compiles the selectors of every class and claim for every node. Kinds
-of errors are Kubernetes': `Invalid` for what is wrong with an expression, `Internal` for what shows only when its
+Results are cached, errors too: a scheduler compiles the selectors of every class and claim for every node. The kinds of
+errors are Kubernetes': `Invalid` for an expression that is wrong, `Internal` for an error that shows only when its
 constants are computed (`int("x")`), which Kubernetes does after all checks.
 
-The memory is bounded by what programs take, not by their number. A program takes about a kilobyte for each node of its
-tree, and macros make large trees of short texts: a thousand programs may be some megabytes or all the memory there is.
+The cache is bounded by the memory of programs, not by their number. A program takes about a kilobyte for each node of
+its tree, and macros make large trees of short texts: a thousand programs may be some megabytes or all the memory there
+is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from scheduling.cel.validators import validate
 from scheduling.cel.values import Stop, refill
 
 _REMEMBERED = 200_000
-"""Nodes of all programs that are remembered."""
+"""Nodes of all programs that are cached."""
 _TEXT_PER_NODE = 100
 """Characters of an expression that count as much as one node."""
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 
 class ProgramCache(Generic[T]):
-    """What was made for each key; the least recently used is forgotten first. Safe to use from threads."""
+    """A cache by weight; the least recently used entry is dropped first. Safe to use from threads."""
 
     def __init__(self, limit: int) -> None:
         """`limit`: the largest sum of weights that is kept."""
@@ -46,7 +47,7 @@ class ProgramCache(Generic[T]):
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], tuple[T, int]]) -> T:
-        """What was made for the key; `make` gives it and its weight. Threads may make the same at once."""
+        """The entry of the key; `make` gives a new one and its weight. Threads may make the same entry at once."""
         with self._lock:
             known = self._kept.get(key)
             if known is not None:
@@ -73,14 +74,14 @@ def compile(expression: str, features: CelFeatures = _DEFAULTS) -> Program:  # n
         found = _PROGRAMS.get((expression, features), lambda: _compiled(expression, features))
     except RecursionError as fault:
         # Every walk bounds its own depth, but a caller may have used up the stack. Not remembered: the next may not.
-        raise CompileError(expression, "the expression is nested too deep", None, "Internal") from fault
+        raise CompileError(expression, "the expression is nested too deeply", None, "Internal") from fault
     if isinstance(found, CompileError):
         raise CompileError(found.expression, found.message, found.place, found.kind, found.others) from found.__cause__
     return found
 
 
 def _compiled(expression: str, features: CelFeatures) -> tuple[Program | CompileError, int]:
-    """The program or what is wrong, and its weight."""
+    """The program or its error, and the weight of it."""
     text = 1 + len(expression) // _TEXT_PER_NODE
     try:
         program = Program(checked(expression, features))

@@ -1,7 +1,7 @@
-"""Closures of what is written: lists, maps and messages, comprehensions, `&&` and `||`.
+"""Closures of lists, maps and messages that an expression writes, of comprehensions, and of `&&` and `||`.
 
-Making a list, map or message is charged whether it succeeds or not. What is written with a question mark is left out
-when the optional value is empty, and takes out what was there before.
+Making a list, map or message is charged whether it succeeds or not. An entry written with a question mark is left out
+when its optional value is empty, and removes an earlier entry of the same key.
 
 A fold (what `all`, `map`, `cel.bind` and the other macros become) keeps its variables in slots of the frame. Its
 accumulator is made when first read; an empty list or map there is one that grows in place. A failed step leaves the

@@ -50,7 +50,7 @@ class CelDevice:
         )
 
     def read(self, path: tuple[str, ...], missing: Value = None) -> Value:
-        """What lies at the end of a path from the device (see `reads`), `missing` if nothing does."""
+        """The value at the end of a path from the device (see `reads`), or `missing`."""
         value: Value = self.variable
         for step in path:
             value = value.get(step, missing) if isinstance(value, dict) else missing

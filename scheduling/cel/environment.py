@@ -1,4 +1,4 @@
-"""What an expression may use: functions, names and the type of the device, by the features of the cluster.
+"""The environment of expressions: functions, names and the type of the device, by the features of the cluster.
 
 Kubernetes keeps two environments. `stored` is for expressions that are in the cluster already, and what the scheduler
 evaluates: everything known, whatever the feature gates say. `new` is for objects that are being written: only what a

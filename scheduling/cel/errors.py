@@ -1,8 +1,7 @@
-"""What can go wrong with an expression, as one small tree with fields.
+"""The errors of expressions.
 
-Two moments, two errors: an expression that cannot be compiled is wrong for every device; one that fails while it is
-evaluated is wrong for the device at hand. Kubernetes refuses the first at admission (reason `Invalid`), and lets the
-second stop the scheduling of the whole pod.
+An expression that cannot be compiled is wrong for every device: Kubernetes refuses it at admission (reason `Invalid`).
+An expression that fails while it is evaluated is wrong for one device: it stops the scheduling of the whole pod.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class TextError(ValueError):
 
 
 class CelError(Exception):
-    """Any fault of an expression. `message` says what is wrong, without the place."""
+    """Any fault of an expression. `message` does not name the place."""
 
     def __init__(self, expression: str, message: str, place: SourcePlace | None) -> None:
         super().__init__(f"{place.line}:{place.column + 1}: {message}" if place is not None else message)
@@ -66,7 +65,7 @@ class CompileError(CelError):
     """The expression cannot be compiled.
 
     `kind` is Kubernetes' word: `Invalid` (the expression is wrong) or `Internal`. `place` is None when the expression
-    as a whole is meant (its type, its length). `others` holds the further issues that were found, with their places.
+    as a whole is wrong (its type, its length). `others` holds the other issues with their places.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ class _Path:
         self.length = length
 
     def then(self, step: str) -> _Path:
-        """This path and one step more."""
+        """The path one step further."""
         slots = self.slots
         if self.length == len(slots):
             slots = [*slots, *[""] * max(1, len(slots))]
@@ -87,7 +87,7 @@ _NOWHERE = _Path([], 0)
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """The sizes of what is in a container: keys and values of a map, elements of a list."""
+    """The sizes of the contents of a container: keys and values of a map, elements of a list."""
 
     kind: TypeKind
     keys: CostRange
@@ -96,7 +96,7 @@ class _Entries:
 
 @dataclass(frozen=True, slots=True)
 class _Variable:
-    """What is known of a variable of a comprehension."""
+    """The known sizes of a variable of a comprehension."""
 
     path: _Path
     size: CostRange | None
@@ -105,7 +105,7 @@ class _Variable:
 
 @dataclass(slots=True)
 class _Estimate:
-    """One walk over a tree: what became known of its nodes, by number, and the variables in scope."""
+    """One walk over a tree: the known sizes of its nodes, by number, and the variables in scope."""
 
     checked: Checked
     paths: dict[int, _Path] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class _Estimate:
 
     def _select(self, node: Select) -> _Steps:
         cost = yield node.operand
-        if node.test_only:  # looking whether a field is there costs nothing in Kubernetes
+        if node.test_only:  # a presence test costs nothing in Kubernetes
             return cost
         if self._type(node.operand).kind in {TypeKind.MAP, TypeKind.STRUCT, TypeKind.PARAMETER}:
             cost += ONE
@@ -377,7 +377,7 @@ def _is_scalar(of: Type) -> bool:
 
 
 def _written_size(node: Expr) -> CostRange | None:
-    """The size of what is written out: characters, bytes, elements."""
+    """The size of a literal: characters, bytes, elements."""
     match node:
         case Literal(value=str() | bytes() as value):
             return exactly(len(value))

@@ -1,4 +1,4 @@
-"""What one evaluation carries through the compiled closures: what was spent, the device, the loop variables.
+"""The state of one evaluation, which the compiled closures pass on: units spent, device, loop variables.
 
 Every closure has the form `run(frame) -> value` and charges for itself. Upstream counts after each step and stops as
 soon as the limit is passed; steps of one unit are charged here several at a time, which gives the same sums: whoever
@@ -17,7 +17,7 @@ Run = Callable[["Frame"], Value]
 
 
 class _Unset:
-    """In place of a value that is not there yet."""
+    """Stands for a value that has not been computed yet."""
 
 
 UNSET = _Unset()

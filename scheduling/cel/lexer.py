@@ -110,7 +110,7 @@ def tokenize(source: str) -> list[Token]:
 def _unreadable(character: str) -> str:
     hint = _HINTS.get(character)
     if hint is None and not character.isascii() and character.isalnum():
-        hint = "names consist of the letters A to Z, digits and '_'; anything else belongs into a string"
+        hint = "names consist of the letters A to Z, digits and '_'; anything else belongs in a string"
     shown = character if character.isprintable() else f"U+{ord(character):04X}"
     return f"unexpected character {shown!r}" + (f": {hint}" if hint else "")
 
@@ -223,7 +223,7 @@ def _character(found: re.Match[str]) -> str:
         return _SHORT.get(simple, simple)
     code = int(octal, 8) if octal is not None else int(hexadecimal or short or long, 16)
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        raise BadLiteral(f"escape {found.group()} names no character")
+        raise BadLiteral(f"escape {found.group()} does not name a character")
     return chr(code)
 
 

@@ -25,7 +25,7 @@ _RESERVED = frozenset({ACCUMULATOR, "__result__"})
 
 
 class NodeFactory(Protocol):
-    """What a macro needs of the parser: numbers for new nodes, all at the place of the macro's call."""
+    """Numbers the nodes that a macro makes, all at the place of the macro's call."""
 
     def number(self) -> int:
         """A new node's number."""

@@ -26,11 +26,11 @@ MAX_LENGTH = 100_000
 def parse(source: str, macros: Mapping[Key, Expander] = MACROS) -> Ast:
     """The tree of a source.
 
-    Raises `SyntaxFault` for what is no expression, and for one that is longer than `MAX_LENGTH` or deeper than
+    Raises `SyntaxFault` for a text that is not an expression, is longer than `MAX_LENGTH` or nests deeper than
     `MAX_DEPTH`.
     """
     if len(source) > MAX_LENGTH:
-        raise SyntaxFault((Issue(0, f"the expression has {len(source)} characters, {MAX_LENGTH} are allowed"),))
+        raise SyntaxFault((Issue(0, f"the expression has {len(source)} characters; the limit is {MAX_LENGTH}"),))
     return _Parser(source, macros).parse()
 
 
@@ -202,9 +202,9 @@ class _Parser:
     # --- behind an operand
 
     def _suffix(self, operand: ParsedOperand) -> ParsedOperand | None:
-        """What follows an operand: a selection, an index, a call; or else the operand is complete.
+        """Reads on behind an operand: a selection, an index, a call; or else the operand is complete.
 
-        None: an operand is to be read next, or all is finished.
+        None: the next operand follows, or the expression is finished.
         """
         token = self._next()
         if token.kind == ".":
@@ -309,7 +309,7 @@ class _Parser:
         self.finished = value
 
     def close_parenthesis(self, construct: Construct, value: ParsedOperand, token: Token) -> ParsedOperand:
-        """What stood in parentheses."""
+        """The expression in parentheses."""
         if token.kind != ")":
             raise self._unclosed(construct, token, "')'")
         return ParsedOperand(value.node, value.height, construct.token.offset, token.end)

@@ -30,14 +30,14 @@ DEFAULT_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """What an evaluation gave, and what it cost in units."""
+    """The result of an evaluation and its cost in units."""
 
     result: bool
     cost: int
 
 
 class MissingValue:
-    """In place of the value of something that the device does not have."""
+    """Stands for the value of a part that the device does not have."""
 
     def __repr__(self) -> str:
         return "missing"
@@ -50,7 +50,7 @@ MISSING = MissingValue()
 class DeviceRead:
     """A part of the device: `path` as the user wrote it, and its value there.
 
-    Values are str, int, bool, `Semver`, `Quantity`, lists of them, or a dict for a whole domain; `MISSING` for none.
+    Values are str, int, bool, `Semver`, `Quantity`, lists of them, a dict for a whole domain, or `MISSING`.
     """
 
     path: str
@@ -90,13 +90,13 @@ class Program:
 
     @cached_property
     def reads(self) -> frozenset[Path] | None:
-        """What the result can depend on (see `reads.reads`) beside the soundness of the device; None for anything."""
+        """The parts of a device that the result can depend on (see `reads.reads`), besides `fault`; None for any."""
         return reads(self.checked.ast.root)
 
     def signature(self, device: CelDevice) -> Hashable | None:
-        """What the result for this device depends on: devices with equal signatures give equal outcomes.
+        """The values that the result for this device depends on: devices with equal signatures give equal results.
 
-        None where that cannot be told from the text of the expression.
+        None where the text of the expression does not show them.
         """
         if self.reads is None:
             return None
@@ -151,7 +151,7 @@ def _run(made: EvaluationPlan, frame: Frame, ast: Ast) -> bool:
         raise EvaluationError(ast.source, stop.message, None, frame.cost) from stop
     except RecursionError as error:
         # The plan bounds its own depth; a caller deep in its stack already may still leave too little.
-        raise EvaluationError(ast.source, "the expression is nested too deep", None, frame.cost) from error
+        raise EvaluationError(ast.source, "the expression is nested too deeply", None, frame.cost) from error
     finally:
         refill()
     return _truth(result, frame, ast)

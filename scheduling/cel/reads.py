@@ -1,11 +1,11 @@
-"""What an expression reads of a device, as far as its text alone tells.
+"""Which parts of a device an expression reads, as far as its text shows.
 
-Two questions are answered by one walk: the allocator asks which parts of a device the result can depend on, to evaluate
-equal devices once; `explain` asks what the user wrote that has a value, to show it. A name that `cel.bind` gives to a
+One walk answers two questions. The allocator asks which parts of a device the result can depend on, to evaluate equal
+devices once. `explain` asks which selections the user wrote, to show their values. A name that `cel.bind` gives to a
 part of the device stands for that part.
 
-The first answer is careful: whatever hands on the device, all attributes or all capacity, or looks for a domain that is
-computed, may read anything.
+The first answer is careful: an expression that passes on the whole device, all attributes or all capacity, or that
+computes the domain it looks up, may read anything.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _follow(
 ) -> tuple[Path | None, list[tuple[Expr, _Scope]]]:
     """The path of a selection, and the nodes that only compute its keys; no path for anything else.
 
-    A computed key ends the path: what is read lies somewhere below.
+    A computed key ends the path: the expression reads something below it.
     """
     steps: list[str | None] = []
     computed: list[tuple[Expr, _Scope]] = []
@@ -120,7 +120,7 @@ def _comprehension(node: Comprehension, scope: _Scope) -> list[tuple[Expr, _Scop
 
 
 def reads(root: Expr) -> frozenset[Path] | None:
-    """What an evaluation can read of a device; None for anything.
+    """The parts of a device that an evaluation can read; None if it can read anything.
 
     `("driver",)`, `("allowMultipleAllocations",)`, `("attributes", domain, id)`, `("capacity", domain, id)`, or only
     the first two steps of the latter for a whole domain.

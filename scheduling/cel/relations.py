@@ -155,7 +155,7 @@ class _Itself:
 
 
 def map_key(key: Value) -> object:
-    """What a key is in the dict behind a map: keys of different types never meet.
+    """The key of the dict behind a map: keys of different types never meet.
 
     Raises Stop for bytes, versions and formats, which break cel-go's maps.
     """
@@ -209,7 +209,7 @@ def find(mapping: dict[object, Value], key: Value) -> tuple[bool, Value]:
 
 
 def integer_keys(number: float) -> list[object]:
-    """What the int and the uint that equal a number are in the dict behind a map."""
+    """The dict keys of the int and the uint that equal a number."""
     if not isfinite(number) or number != int(number):
         return []
     whole = int(number)

@@ -90,7 +90,7 @@ def _index(entries: Value, key: Value) -> tuple[bool, Value]:
 
 
 def qualify(value: Value, key: Value) -> Value:
-    """`value[key]`. Raises CelFault when there is none."""
+    """`value[key]`. Raises CelFault for a key that is missing."""
     if is_map(value):
         found, result = find(value, key)  # type: ignore[arg-type]
         if found:
@@ -104,7 +104,7 @@ def qualify(value: Value, key: Value) -> Value:
 
 
 def qualify_if_present(value: Value, key: Value) -> tuple[bool, Value]:
-    """Whether `value[key]` is there, and it; of what has no entries, nothing is."""
+    """Whether `value[key]` exists, and its value; a value without entries has none."""
     if is_map(value):
         return find(value, key)  # type: ignore[arg-type]
     if is_list(value):
@@ -280,7 +280,7 @@ _MISSING = object()
 
 
 def _device_entry(attribute: PlannedAttribute) -> Run | None:
-    """`device.attributes[domain].id` and its like, in one step: most of what selectors are made of."""
+    """`device.attributes[domain].id` and its like in one step: most selections of real selectors."""
     keys = [each.key for each in attribute.qualifiers]
     if attribute.variable != "device" or not all(type(each) is str for each in keys):
         return None

@@ -8,7 +8,7 @@ places in the source are kept beside the tree, by number.
 Invariant: a tree never holds a macro, only what it stands for.
 
 A tree may be some thousand nodes deep (every parenthesis may hold a macro, and a macro becomes several nodes), more
-than Python's stack is sure to have left. What walks a tree of unknown depth uses the walks here, which do not recurse.
+than Python's stack is sure to have left. The walks here do not recurse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Uint:
-    """A literal like `1u`: told apart from `1`, which is of another type."""
+    """A literal like `1u`, whose type is not that of `1`."""
 
     value: int
 
@@ -108,7 +108,7 @@ class MessageLiteral:
 
 @dataclass(frozen=True, slots=True)
 class Comprehension:
-    """What the macros become: a fold over `range` with one or two loop variables.
+    """A fold over `range` with one or two loop variables; macros expand to it.
 
     `variable2` is empty for the macros with one variable. `cel.bind` is a fold over an empty list.
     """
@@ -156,7 +156,7 @@ class Ast:
     spans: Mapping[int, tuple[int, int]]
 
     def place(self, number: int) -> SourcePlace | None:
-        """Where the node of that number stands; None for 0, which is the number of none."""
+        """The place of the node of that number; None for 0, which no node has."""
         return place_at(self.source, self.offsets.get(number, 0)) if number else None
 
 

@@ -16,7 +16,7 @@ UINT_MAX = 2**64 - 1
 
 
 class TypeKind(Enum):
-    """What a type is."""
+    """The kind of a type."""
 
     NULL = "null_type"
     BOOL = "bool"

@@ -30,12 +30,12 @@ class TypeTooDeep(Exception):
 
 
 def is_dynamic(of: Type) -> bool:
-    """Whether nothing is known of values of the type before they are there."""
+    """Whether the type says nothing about its values before the evaluation."""
     return of.kind is TypeKind.DYN or of.kind is TypeKind.ANY
 
 
 def unwrapped(of: Type) -> tuple[Type, bool]:
-    """What an optional type holds, and whether it is one."""
+    """The type inside an optional type and True, or the type itself and False."""
     if of.kind is TypeKind.OPAQUE and of.name == "optional_type":
         return of.parameters[0], True
     return of, False
@@ -127,7 +127,7 @@ class Unifier:
         return True
 
     def joined(self, before: Type | None, of: Type) -> Type:
-        """The type of elements of both types. Whether they may be mixed is for `validators` to say."""
+        """The type of elements of both types. `validators` decides whether they may be mixed."""
         if before is None:
             return of
         return more_general(before, of) if self.agree(before, of) else DYN

@@ -1,4 +1,4 @@
-"""What Kubernetes refuses although names and types fit: literals that can only fail, and mixed collections.
+"""Refuses, as Kubernetes does, what fits by names and types: literals that can only fail, and mixed collections.
 
 These are its validators of trees: of `duration("…")`, `timestamp(…)` and regular expressions with a literal argument,
 of `"…".format([…])`, and of list and map literals, whose elements must be of one type (except inside of `format`, whose
@@ -52,7 +52,7 @@ _CLAUSES: dict[str, frozenset[TypeKind]] = {
 
 
 def validate(checked: Checked) -> list[Issue]:
-    """What is to be refused, in order of the places. Raises `library.regex.MissingLibrary`."""
+    """The issues of an expression, in order of their places. Raises `library.regex.MissingLibrary`."""
     found: list[tuple[int, str]] = []
     waiting: list[tuple[Expr, bool]] = [(checked.ast.root, False)]
     while waiting:
@@ -88,12 +88,12 @@ def _call(checked: Checked, node: Call) -> Iterator[tuple[int, str]]:
 
 
 def _converted(function: str, value: object) -> object:
-    """Raises `values.CelFault` when the constant is none that the conversion reads."""
+    """Converts a constant. Raises `values.CelFault` for one that the conversion does not read."""
     if type(value) is str:
         return text_to_duration(value) if function == "duration" else text_to_timestamp(value)
     if type(value) is int and function == "timestamp":
         return int_to_timestamp(value)
-    raise CelFault("this is of another type")
+    raise CelFault("the argument is of the wrong type")
 
 
 def _list(checked: Checked, node: ListLiteral) -> Iterator[tuple[int, str]]:
@@ -142,7 +142,7 @@ def _format(checked: Checked, node: Call, text: Literal, arguments: ListLiteral)
     used = 0
     for clause in _clauses(text.value):
         if used >= len(arguments.elements):
-            yield node.id, f"the format has more clauses than arguments are given ({len(arguments.elements)})"
+            yield node.id, f"the format has more clauses than arguments ({len(arguments.elements)})"
             return
         argument = arguments.elements[used]
         used += 1
@@ -160,7 +160,7 @@ def _format(checked: Checked, node: Call, text: Literal, arguments: ListLiteral)
 
 
 def _clauses(text: str) -> Iterator[str]:
-    """The letter of each clause; a longer text is what is wrong with one."""
+    """The letter of each clause, or a longer text that says what is wrong with it."""
     position = text.find("%")
     while position >= 0:
         position += 1
@@ -173,10 +173,10 @@ def _clauses(text: str) -> Iterator[str]:
                 position += 1
             digits = text[start:position].lstrip("0")
             if position == start or len(digits) >= _PRECISION_DIGITS:
-                yield "a precision in the format is no number"
+                yield "a precision in the format is not a number"
                 return
         if position >= len(text):
-            yield "the format ends inside of a clause; a percent sign is written '%%'"
+            yield "the format ends inside a clause; a percent sign is written '%%'"
             return
         yield text[position]
         position = text.find("%", position + 1)

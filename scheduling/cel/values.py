@@ -34,7 +34,7 @@ Value = object
 """Any value of the table above."""
 
 WORK_LIMIT = 2_000_000
-"""Steps that one evaluation may take beside those that cost units."""
+"""Steps that one evaluation may take in addition to those that cost units."""
 TEXT_LIMIT = 16 * 2**20
 """Longest text an expression may build, in characters: longer ones would exceed the cost limit when used."""
 _LONG_TEXT = 4096
@@ -88,7 +88,7 @@ def refill() -> None:
 
 
 def spend(steps: int) -> None:
-    """Count steps that cost nothing upstream: elements gone through, long texts copied. Raises TooExpensive."""
+    """Count steps that cost nothing upstream: elements visited, long texts copied. Raises TooExpensive."""
     _METER.left -= steps
     if _METER.left < 0:
         raise TooExpensive
@@ -147,7 +147,7 @@ class Joined:
 
 
 def growing(value: Value) -> Value:
-    """What an accumulator starts with: an empty list or map that grows in place, anything else as it is."""
+    """The start of an accumulator: an empty list or map becomes one that grows in place."""
     if is_list(value) and not list_size(value):
         return Growing()
     if is_map(value) and not value:
@@ -169,7 +169,7 @@ class Domains(dict[object, Value]):
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """What `type(x)` gives; types are equal by their names."""
+    """The value of `type(x)`; types are equal by their names."""
 
     name: str
 
@@ -206,7 +206,7 @@ class Optional:
         return f"Optional({self._value!r})" if self.present else "NONE"
 
     def get(self) -> Value:
-        """The value. Raises CelFault when there is none."""
+        """The value. Raises CelFault for the empty one."""
         if not self.present:
             raise CelFault("optional.none() dereference")
         return self._value
@@ -232,7 +232,7 @@ class Opaque:
         return self == other
 
     def cel_size(self) -> int:
-        """What the size is for costs, in units of cel-go's `Sizer`."""
+        """The size that costs count with, in units of cel-go's `Sizer`."""
         return 1
 
 
@@ -315,7 +315,7 @@ def join_lists(left: Value, right: Value) -> Value:
 
 
 def _kept(part: Value) -> Value:
-    """A list that nobody changes any more."""
+    """The list, copied if it is an accumulator that may still change."""
     if type(part) is not Growing:
         return part
     spend(len(part))

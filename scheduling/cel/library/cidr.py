@@ -57,10 +57,10 @@ def parse_network(text: str) -> Network:
     """Read a network: an address, a slash, a number of bits. Raises NetworkError."""
     before, slash, bits = text.rpartition("/")
     if not slash:
-        raise NetworkError(text, 'is no network: it has no "/"')
+        raise NetworkError(text, 'is not a network: it has no "/"')
     address = read_address(before)
     if not _BITS.fullmatch(bits) or len(bits) > 3 or int(bits) > address.width:
-        raise NetworkError(text, f'is no network: "{bits}" must be a number of bits from 0 to {address.width}')
+        raise NetworkError(text, f'is not a network: "{bits}" must be a number of bits from 0 to {address.width}')
     refuse_mapped(text, address)
     return Network(address, int(bits))
 

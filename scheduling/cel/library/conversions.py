@@ -66,7 +66,7 @@ def _text_to_uint(text: str) -> Value:
 
 
 def text_to_double(text: str) -> float:
-    """The number as Go's ParseFloat reads it. Raises CelFault when it is none, or too large."""
+    """The number as Go's ParseFloat reads it. Raises CelFault for any other text and for a number that is too large."""
     if _DOUBLE.fullmatch(text):
         number = float(text)
         if isfinite(number):

@@ -85,7 +85,7 @@ def _is_date(text: str) -> bool:
 
 
 def _is_datetime(text: str) -> bool:
-    """RFC 3339; what follows a second "t" is not looked at."""
+    """Whether the text is a time of RFC 3339; what follows a second "t" is ignored."""
     parts = text.lower().split("t")
     if len(parts) < 2 or not _is_date(parts[0]):
         return False

@@ -25,7 +25,7 @@ _OCTET = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
 class NetworkError(TextError):
-    """A text that is no address or no network."""
+    """A text that is neither an address nor a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class IpAddress(Opaque):
 
     @property
     def is_global_unicast(self) -> bool:
-        """Whether it is none of the others; private addresses are global in this sense."""
+        """Whether it is of no other class; private addresses are global in this sense."""
         if self.width == _V4 and self.number == 0xFFFFFFFF:
             return False
         return not (self.is_unspecified or self.is_loopback or self.is_multicast or self.is_link_local_unicast)
@@ -122,19 +122,19 @@ def refuse_mapped(text: str, address: IpAddress) -> None:
 def read_address(text: str) -> IpAddress:
     """Read an address, IPv4-mapped ones too. Raises NetworkError."""
     if "%" in text:
-        raise NetworkError(text, "is no IP address that is allowed: it must not have a zone")
+        raise NetworkError(text, "is not a valid IP address: it must not have a zone")
     if ":" in text:
         return IpAddress(_v6(text), _V6)
     if "." in text:
         return IpAddress(_v4(text, text), _V4)
-    raise NetworkError(text, "is no IP address")
+    raise NetworkError(text, "is not an IP address")
 
 
 def _v4(text: str, part: str) -> int:
     octets = part.split(".")
     if len(octets) != 4 or not all(_OCTET.fullmatch(each) and int(each) < 256 for each in octets):
         raise NetworkError(
-            text, "is no IP address: an IPv4 address is four numbers from 0 to 255 without leading zeros"
+            text, "is not an IP address: an IPv4 address is four numbers from 0 to 255 without leading zeros"
         )
     return int.from_bytes(map(int, octets))
 
@@ -154,9 +154,9 @@ def _v6(text: str) -> int:
         else:
             head[-1:] = last
     if not all(_GROUP.fullmatch(each) for each in groups):
-        raise NetworkError(text, "is no IP address: a group of an IPv6 address is one to four hexadecimal digits")
+        raise NetworkError(text, "is not an IP address: a group of an IPv6 address is one to four hexadecimal digits")
     if len(groups) > 7 if gap else len(groups) != 8:
-        raise NetworkError(text, "is no IP address: an IPv6 address has eight groups, or fewer and one ::")
+        raise NetworkError(text, "is not an IP address: an IPv6 address has eight groups, or fewer and one ::")
     filled = head + ["0"] * (8 - len(groups)) + tail
     return int("".join(each.zfill(4) for each in filled), 16)
 

@@ -155,7 +155,7 @@ def _flatten(entries: Value, depth: Value = 1) -> Value:
 
 
 def _quadratic(entries: Value) -> list[Value]:
-    """The elements, unless what is to come compares all with all and they are too many for any cost limit."""
+    """The elements, for comparing all with all. Raises TooExpensive for more than any cost limit allows."""
     if list_size(entries) ** 2 > WORK_LIMIT:
         raise TooExpensive
     return elements(entries)
@@ -210,7 +210,7 @@ def _flatten_cost(arguments: Sequence[Value], _result: Value) -> int:
     depth = 1
     if len(arguments) == 2:
         if type(arguments[1]) is not int:
-            raise Stop("internal error: the depth of flatten is no int")
+            raise Stop("internal error: the depth of flatten is not an int")
         depth = arguments[1]
     units = int(float(size_of(arguments[0])) * float(max(depth, 1) if depth < 0 else depth))
     return min(units, UNBOUNDED) + 1 + LIST
@@ -222,7 +222,7 @@ def _comparing_cost(position: int) -> Cost:
     def cost(arguments: Sequence[Value], _result: Value) -> int:
         compared = arguments[position]
         if not is_list(compared):
-            raise Stop("internal error: sorting what is no list")
+            raise Stop("internal error: sorting a value that is not a list")
         size = list_size(compared)
         factor = 2.0
         if size and type(elements(compared)[0]) in (str, bytes):

@@ -1,4 +1,4 @@
-"""What a call costs, in units: when it is evaluated, and at worst by what the checker knows of its arguments.
+"""The prices of calls, in units: the cost of an evaluated call, and the worst cost by the static types.
 
 Both prices of a function stand in one `Price`. They are cel-go's numbers (`interpreter.CostTracker`, `checker.Cost`)
 with those of the API server's cost estimator, and must equal them exactly; rates are kept as the doubles they are
@@ -129,7 +129,7 @@ def _inside(part: _Part, step: str) -> _Part | None:
 
 
 TEXT = 0.1
-"""Units per character gone through."""
+"""Units for reading one character."""
 REGEX = 0.25
 """Units per character of a regular expression: about four of them make one instruction."""
 LIST = 10
@@ -177,7 +177,7 @@ class CallOperand:
 
 @dataclass(frozen=True, slots=True)
 class CallEstimate:
-    """The worst cost of a call and the size of its result, None where nothing is known of the size."""
+    """The worst cost of a call and the size of its result, None if the size is unknown."""
 
     cost: CostRange
     size: CostRange | None = None

@@ -34,7 +34,7 @@ from scheduling.cel.values import (
 LONGEST = 8192
 """Characters of a pattern: RE2 takes about a second for the worst of them, four times that for twice the length."""
 _MEMORY = 16 * 2**20
-"""What RE2 may use for one pattern, in bytes."""
+"""Bytes that RE2 may use for one pattern."""
 _LARGEST = _MEMORY // 16
 """Instructions of a program that fits into that."""
 
@@ -66,7 +66,7 @@ class Pattern:
 
     def search(self, data: bytes, start: int = 0) -> tuple[int, int] | None:
         """Start and end of the leftmost match from a position on. Raises TooExpensive."""
-        spend((len(data) - start) * self.size >> 9)  # every instruction may be looked at for every byte
+        spend((len(data) - start) * self.size >> 9)  # every byte may visit every instruction
         found = self.compiled.search(data, start)
         return None if found is None else found.span()
 
@@ -79,7 +79,7 @@ class MissingLibrary(Stop):
 
 
 def pattern(text: str) -> Pattern:
-    """The compiled pattern. Raises CelFault when it is none, TooExpensive, and MissingLibrary without google-re2."""
+    """The compiled pattern. Raises CelFault for a wrong one, TooExpensive, and MissingLibrary without google-re2."""
     if len(text) > LONGEST:
         raise TooExpensive
     spend(50 + (len(text) ** 2 >> 7))
@@ -92,7 +92,7 @@ def pattern(text: str) -> Pattern:
 
 @lru_cache(maxsize=128)
 def _compiled(text: str) -> tuple[_Library | str, int]:
-    """The pattern, or what is wrong with it; and how many instructions were made. Raises MissingLibrary."""
+    """The pattern, or the error in it; and the number of its instructions. Raises MissingLibrary."""
     try:
         import re2  # type: ignore[import-untyped]  # an optional extra, and few expressions need it
     except ImportError:
@@ -100,7 +100,7 @@ def _compiled(text: str) -> tuple[_Library | str, int]:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
-    options.never_capture = True  # nobody asks for groups, and thousands of them are slow
+    options.never_capture = True  # CEL has no groups, and thousands of them are slow
     try:
         compiled: _Library = re2.compile(utf8(text), options)
     except re2.error as error:
@@ -111,7 +111,7 @@ def _compiled(text: str) -> tuple[_Library | str, int]:
 
 
 def _text_behind(value: Value) -> Value:
-    """What cel-go takes for the text where the pattern is constant: it looks into optionals and at names of types."""
+    """The text that cel-go searches for a constant pattern: it unwraps optionals and takes the names of types."""
     while type(value) is Optional and value.present:
         value = value.get()
     return value.name if type(value) is TypeValue else value

@@ -24,9 +24,9 @@ _WORD = re.compile(r"[0-9A-Za-z-]+")
 
 
 class SemverError(TextError):
-    """A text that is no semantic version."""
+    """A text that is not a semantic version."""
 
-    expected = "is no semantic version: "
+    expected = "is not a semantic version: "
 
 
 @dataclass(frozen=True, slots=True, eq=False)

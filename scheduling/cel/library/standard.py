@@ -243,7 +243,7 @@ _LONGEST_FORMAT_NAME = 64
 
 
 def _equality_estimate(operands: Sequence[CallOperand]) -> CallEstimate:
-    """The API server knows the equality of Kubernetes' own types, cel-go that of all others."""
+    """The API server prices the equality of Kubernetes' own types, cel-go that of all others."""
     left, right = operands
     name = left.type.name
     if name == right.type.name:

@@ -25,7 +25,7 @@ from scheduling.cel.types import INT, STRING, list_of
 from scheduling.cel.values import TEXT_LIMIT, CelFault, TooExpensive, Value, elements, list_size, size_of, spend, utf8
 
 _WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
-"""What Go's `unicode.IsSpace` holds for space; Python strips four control characters more."""
+"""The characters that Go's `unicode.IsSpace` accepts; Python would strip four control characters more."""
 ESCAPES = {
     "\a": "\\a",
     "\b": "\\b",
@@ -37,7 +37,7 @@ ESCAPES = {
     "\\": "\\\\",
     '"': '\\"',
 }
-"""What stands for a character in quotes."""
+"""The escapes of characters in quotes."""
 
 
 def _outside(position: int) -> CelFault:
@@ -141,7 +141,7 @@ def _replaced(operands: Sequence[CallOperand]) -> CallEstimate:
     """The size of a text in which every `old` became `new`."""
     text, old, new = (each.range() for each in operands[:3])
     kept_most, kept_least = 0, 0
-    if old.least == 0:  # an empty text stands between all characters
+    if old.least == 0:  # an empty text occurs between all characters
         most, kept_most = min(text.most + 1, UNBOUNDED), text.most
     elif new.most <= old.least:
         most, kept_most = 0, text.most

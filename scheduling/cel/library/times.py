@@ -78,7 +78,7 @@ def clock(seconds: int) -> Clock:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_OFFSET, _LAST_OFFSET = -62_000_000_000, 253_000_000_000
-"""Moments within what datetime can show, in seconds since 1970; before and after, the zone is as it is there."""
+"""Moments that datetime can show, in seconds since 1970; earlier and later ones get the offset of these."""
 _UNITS = {
     "ns": 1,
     "us": 1_000,
@@ -97,7 +97,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def parse_duration(text: str) -> int | None:
-    """Nanoseconds of a text like `-1h30m` or `1.5s`, rounded down to whole ones; None when it is none."""
+    """Nanoseconds of a text like `-1h30m` or `1.5s`, rounded down to whole ones; None for any other text."""
     rest = text
     negative = rest[:1] == "-"
     if rest[:1] in ("+", "-"):
@@ -126,7 +126,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def parse_timestamp(text: str) -> Timestamp | None:
-    """A timestamp in the form of RFC 3339, as leniently as Go; None when it is none."""
+    """A timestamp in the form of RFC 3339, as leniently as Go; None for any other text."""
     found = _MOMENT.fullmatch(text)
     if found is None:
         return None
@@ -171,7 +171,7 @@ def _in_zone(moment: Timestamp, zone: str) -> Clock:
 
 
 def _named_offset(zone: str, seconds: int) -> int:
-    """Seconds east of UTC in a zone of the IANA database. Raises CelFault when there is none of that name."""
+    """Seconds east of UTC in a zone of the IANA database. Raises CelFault for an unknown name."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # few expressions have a time zone; it loads a lot
 
     try:

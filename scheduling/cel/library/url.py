@@ -38,14 +38,14 @@ _ALSO_VALID = frozenset(b"!$&'()*+,;=:@[]%")  # left as written in a path or a f
 
 
 class UrlError(TextError):
-    """A text that is no URL."""
+    """A text that is not a URL."""
 
-    expected = "is no URL: "
+    expected = "is not a URL: "
 
 
 @dataclass(frozen=True, slots=True)
 class Url(Opaque):
-    """One URL. Texts are unescaped, except `opaque`, `query` and the `raw_` ones (empty if the plain escape is meant).
+    """One URL. Texts are unescaped, except `opaque`, `query` and `raw_` ones (empty if they equal the plain escape).
 
     user: name and password (None when there is no colon); None without user information. omit_host: there was no
     authority, so none is written. force_query: a question mark without a query.

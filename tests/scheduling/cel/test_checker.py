@@ -156,10 +156,10 @@ def test_new_expressions_know_what_the_older_control_plane_knows() -> None:
         ("'a'.matches('(')", "1:13: matches() needs a regular expression: "),
         ("'%d'.format(['a']) == ''", "1:14: '%d' cannot format a value of type string"),
         ("'%q'.format(['a']) == ''", "1:12: the format has no clause '%q'"),
-        ("'%d%d'.format([1]) == ''", "1:14: the format has more clauses than arguments are given (1)"),
+        ("'%d%d'.format([1]) == ''", "1:14: the format has more clauses than arguments (1)"),
         ("'%d'.format([1, 2]) == ''", "1:12: the format has 1 clauses, but 2 arguments are given"),
-        ("'%'.format([1]) == ''", "1:11: the format ends inside of a clause; a percent sign is written '%%'"),
-        ("'%.f'.format([1.0]) == ''", "1:13: a precision in the format is no number"),
+        ("'%'.format([1]) == ''", "1:11: the format ends inside a clause; a percent sign is written '%%'"),
+        ("'%.f'.format([1.0]) == ''", "1:13: a precision in the format is not a number"),
         ("1", "a selector must be true or false, but this is of type int"),
         ("device.attributes", "a selector must be true or false, but this is of type map(string, map(string, dyn))"),
     ],
@@ -181,4 +181,4 @@ def test_a_result_without_a_static_type_is_accepted_where_attributes_have_none()
 def test_types_may_nest_as_deep_as_expressions_and_no_deeper() -> None:
     checked("[" * 240 + "]" * 240 + " == " + "[" * 240 + "]" * 240)
     chain = "[1]" + ".map(x, [[[[[x]]]]])" * 100
-    assert "nested too deep" in refused(f"{chain} == []")
+    assert "nested too deeply" in refused(f"{chain} == []")

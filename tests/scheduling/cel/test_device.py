@@ -43,7 +43,7 @@ def test_capacity_is_a_quantity_in_a_policy_or_not() -> None:
 @pytest.mark.parametrize(
     ("device", "text"),
     [
-        ({"attributes": {"v": {"version": "x"}}}, 'attribute v: "x" is no semantic version'),
+        ({"attributes": {"v": {"version": "x"}}}, 'attribute v: "x" is not a semantic version'),
         ({"attributes": {"v": {}}}, "attribute v: it has no value of a known kind (int, bool, string, version"),
         ({"attributes": {"v": None}}, "attribute v: it has no value of a known kind"),
         ({"capacity": {"c": {"value": "x"}}}, 'capacity c: "x" is no quantity'),

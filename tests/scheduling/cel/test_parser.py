@@ -201,7 +201,7 @@ def test_places_and_texts_are_those_of_the_source() -> None:
         ("9223372036854775808", 0, "integer 9223372036854775808 does not fit into 64 bits"),
         ("18446744073709551616u", 0, "unsigned integer 18446744073709551616u does not fit into 64 bits"),
         ("1e999", 0, "number 1e999 is too large"),
-        (r'"\ud800"', 0, r"escape \ud800 names no character"),
+        (r'"\ud800"', 0, r"escape \ud800 does not name a character"),
         (r'b"\u0041"', 0, r"escape \u0041 is not allowed in bytes, write the bytes with \x"),
         ("has(a)", 4, 'has: it needs a field selection like has(a.b); other keys are tested by "key" in a'),
         ("a.all(b.c, true)", 7, "all: this argument names a variable of the macro and must be a simple name"),
@@ -249,7 +249,7 @@ def test_long_nested_garbage_is_refused(source: str) -> None:
 
 
 def test_a_source_that_is_too_long_is_refused() -> None:
-    assert fault("1" * (MAX_LENGTH + 1))[1] == "the expression has 100001 characters, 100000 are allowed"
+    assert fault("1" * (MAX_LENGTH + 1))[1] == "the expression has 100001 characters; the limit is 100000"
 
 
 def test_macros_that_grow_without_end_are_refused() -> None:

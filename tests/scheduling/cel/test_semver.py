@@ -67,7 +67,7 @@ def test_build_metadata_has_no_part_in_equality() -> None:
 def test_what_is_no_version_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(SemverError) as caught:
         parse(text)
-    assert str(caught.value) == f'"{text}" is no semantic version: {reason}'
+    assert str(caught.value) == f'"{text}" is not a semantic version: {reason}'
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_functions_read_and_compare() -> None:
     assert CALLS["semver_is_greater_than"](one, other) is False
     assert CALLS["is_semver_string"]("1.3") is False
     assert CALLS["is_semver_string_bool"]("1.3", True) is True
-    with pytest.raises(CelFault, match='"x" is no semantic version'):
+    with pytest.raises(CelFault, match='"x" is not a semantic version'):
         CALLS["string_to_semver"]("x")
 
 

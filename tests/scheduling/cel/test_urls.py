@@ -77,7 +77,7 @@ def test_paths_keep_valid_escapes(text: str, path: str) -> None:
 def test_what_is_no_url_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(UrlError) as caught:
         parse(text)
-    assert str(caught.value) == f'"{text}" is no URL: {reason}'
+    assert str(caught.value) == f'"{text}" is not a URL: {reason}'
     assert not is_url(text)
 
 
@@ -110,7 +110,7 @@ def test_functions_read_urls() -> None:
         {"q": ["a"]},
     ]
     assert CALLS["is_url_string"]("x") is False
-    with pytest.raises(CelFault, match='"x" is no URL'):
+    with pytest.raises(CelFault, match='"x" is not a URL'):
         CALLS["string_to_url"]("x")
 
 
