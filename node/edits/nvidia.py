@@ -1,20 +1,15 @@
-"""NVIDIA devices as container edits: what an Allocate answer says, in every list strategy.
+"""NVIDIA devices as container edits: what an Allocate answer says, and what our own CDI spec says.
 
 Pure. The shapes are those of NVIDIA's device plugin, so that runtimes and images that know it see no difference:
-strategies add up, UUIDs keep the order of the request and indices are sorted, and where ``envvar`` and
-``volume-mounts`` are both on, the variable holds the mounts' folder, as there. A container is told the vendor's ids,
-whatever ids the kubelet knows the devices by. Control and auxiliary nodes are the same for all devices, so those of the
-first one stand for all.
+strategies add up, UUIDs keep the order of the request, indices are sorted, and where ``envvar`` and ``volume-mounts``
+are both on, the variable holds the mounts' folder. A container gets the vendor's ids, whatever ids the kubelet knows
+the devices by. All devices share their control and auxiliary nodes, so those of the first one stand for all.
 
-JOINED:
-NVIDIA devices as CDI edits: what our own spec says of each device and of all of them together.
-
-Pure. Mode ``nodes`` gives device nodes; the image, or whoever runs the container, must bring the driver's libraries.
-Mode ``full`` adds the driver's files from the snapshot and the vendor's hooks, as nvidia-ctk does.
-
-Where CDI alone tells a container its devices, their edits set NVIDIA_VISIBLE_DEVICES to ``void``: NVIDIA's runtime
-would otherwise read ``all`` from a CUDA image and give it every GPU of the node. With another strategy beside CDI the
-variable is that strategy's, so it is an edit of the device and not of the whole spec.
+In our CDI spec, mode ``nodes`` gives device nodes; the image, or whoever runs the container, must bring the driver's
+libraries. Mode ``full`` adds the driver's files from the snapshot and the vendor's hooks, as nvidia-ctk does. Where CDI
+is the only strategy, a device's edits set NVIDIA_VISIBLE_DEVICES to ``void``: otherwise NVIDIA's runtime reads ``all``
+from a CUDA image and gives the container every GPU of the node. With another strategy beside CDI the variable belongs
+to that strategy, so it is an edit of the device and not of the whole spec.
 """
 
 from __future__ import annotations

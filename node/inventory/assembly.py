@@ -1,13 +1,8 @@
-"""Attributes of devices as tuples that share their equal members.
+"""What the devices of one scan share: attributes as equal objects, and names given once.
 
 Most attributes are equal on all devices of a node, and nearly all from one scan to the next. A node of 300 NICs or
-1,000 MIG devices would otherwise hold tens of thousands of equal objects, and make and compare them at every scan; of
-attributes that are the same object, comparing costs nothing.
-
-JOINED:
-Names of one scan's devices, each given once.
-
-Names hold what tells devices apart, so two are the same only where facts are odd: a driver that lists one device twice.
+1,000 MIG devices would otherwise hold tens of thousands of equal objects, and make and compare them at every scan;
+comparing attributes that are the same object costs nothing.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from node.clocks import chance
 from node.inventory.diff import Diff, diff
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot, SourceState, SourceStatus
-from node.inventory.scan import Reading, Scanner
+from node.inventory.scan import Scanner, ScanResult
 from node.inventory.source import Source
 from node.topology.model import PlaceOverride
 
@@ -171,7 +171,7 @@ class Inventory:
         reading = await loop.run_in_executor(self._worker, self._scanner.scan, old)
         self._scanning = None
         self._scanned(loop.time() - began, reading.sources)
-        if self.first.is_set() and reading == Reading(old.devices, old.sources, old.host, old.topology, old.former):
+        if self.first.is_set() and reading == ScanResult(old.devices, old.sources, old.host, old.topology, old.former):
             return Diff()
         known = reading.devices, reading.sources, reading.host, reading.topology, reading.former
         new = Snapshot(old.generation + 1, *known)

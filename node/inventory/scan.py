@@ -32,7 +32,7 @@ _ASSEMBLY = "assembly"
 
 
 @value
-class Reading(Value):
+class ScanResult(Value):
     """What a scan concluded; everything of a snapshot but its generation."""
 
     devices: tuple[Device, ...]
@@ -75,11 +75,11 @@ class Scanner:
         self.overrides: tuple[PlaceOverride, ...] = ()
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
-        self._settled: tuple[_Settled, Reading] | None = None
+        self._settled: tuple[_Settled, ScanResult] | None = None
         self.reading = ""
         self.held = ""
 
-    def scan(self, previous: Snapshot) -> Reading:
+    def scan(self, previous: Snapshot) -> ScanResult:
         """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow."""
         faults: dict[str, str] = {}
         reason = self._quiesced()
@@ -94,7 +94,7 @@ class Scanner:
             reading = self._assembled(facts, previous)
         except Exception as error:  # noqa: BLE001 - a bug of ours; the log and the source's status tell
             self._report(_ASSEMBLY, error, faults)
-            reading = Reading(previous.devices, statuses_of(NodeFacts()), previous.host, previous.topology)
+            reading = ScanResult(previous.devices, statuses_of(NodeFacts()), previous.host, previous.topology)
         self._faults = faults
         return replace(reading, sources=_with_faults(reading.sources, faults))
 
@@ -135,7 +135,7 @@ class Scanner:
         # The traceback once: the same bug comes back with every scan.
         log.error("a scan hit a bug", extra={"source": name, "error": text}, exc_info=self._faults.get(name) != text)
 
-    def _assembled(self, facts: NodeFacts, previous: Snapshot) -> Reading:
+    def _assembled(self, facts: NodeFacts, previous: Snapshot) -> ScanResult:
         identities = self._identities.load()
         now = self._clock()
         asked = _Settled(facts, identities, self.overrides, previous.devices)
@@ -152,7 +152,7 @@ class Scanner:
         devices = self._uses.applied(devices, now)
         known = {device.name: device for device in previous.devices}
         carried = tuple(_carried(device, known.get(device.name), now) for device in devices)
-        reading = Reading(
+        reading = ScanResult(
             devices=carried,
             sources=statuses_of(facts, identities),
             host=host_of(facts),

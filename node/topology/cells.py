@@ -1,23 +1,16 @@
 """The cell tree: which GPUs belong together, from the node down to single GPUs, and where each NIC belongs.
 
-Pure and deterministic. The children of a cell partition its GPUs. A level is there only where it says something: no
-cell has the GPUs of its only child, except the node of a single GPU.
+Pure and deterministic; made once per snapshot. The children of a cell partition its GPUs. A level exists only where it
+says something: no cell has the GPUs of its only child, except the node of a single GPU.
 
-Links go before PCIe: where NVLink or XGMI joins some GPUs of a cell more than others, its parts are those that links
-make; parts that no links tell apart are gathered by what PCIe says of them (switch, host bridge, NUMA node). Links that
-are the same for all say nothing, and neither does a GPU with a failed link to its NVSwitches: all that reach them are
-equal.
+Links come before PCIe: where NVLink or XGMI joins some GPUs of a cell more than others, the links decide its parts;
+parts that no links tell apart are gathered by PCIe (switch, host bridge, NUMA node). Links that are the same for all
+say nothing, and neither does a GPU with a failed link to its NVSwitches: all that reach them are equal.
 
-JOINED:
-GPUs grouped by the links between them, where these are uneven.
-
-Pure. GPUs are numbers, links and PCIe ranks are square matrices. One step is made at a time, from the coarsest groups
-down: a hybrid cube mesh first gives its two quads, and a quad then its pairs. Going from the finest groups up would be
+Uneven links are resolved one step at a time, from the coarsest groups down, on square matrices of links and PCIe ranks:
+a hybrid cube mesh first gives its two quads, and a quad then its pairs. Going from the finest groups up would be
 simpler and wrong: the eight double links of a cube mesh form a ring, and half of the ways to take pairs from it leave
 no quads.
-
-JOINED:
-From places to a topology: overrides applied, the cell tree built. Once per snapshot, from memory alone.
 """
 
 from __future__ import annotations

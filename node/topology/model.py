@@ -1,15 +1,13 @@
-"""Where devices are, as values: places, the tree of cells, and the topology that a snapshot carries.
+"""Where devices are and how far apart: places, the tree of cells, the topology of a snapshot, and distances.
 
 Pure, and free of inventory, doors and I/O. A *place* is a device reduced to what nearness depends on. A *cell* is a set
 of GPUs that belong together: the tree goes from the node down to single GPUs, and each NIC is attached to the smallest
 cell it is nearest to. Partitions of a GPU (MIG, compute partitions) are no places: they are where their GPU is.
 
-JOINED:
-How far apart two places are: PCIe proximity out of the tree, and links between GPUs.
-
-Pure. Distances are computed for the pairs somebody asks about and never stored: a node with hundreds of virtual
-functions has tens of thousands of pairs, and nobody needs them all. Proximity is symmetric, and an ultrametric wherever
-endpoints sit below ports, as PCI Express has it: of three devices, the two larger distances are equal.
+Distances are PCIe proximity and links between GPUs. They are computed for the pairs somebody asks about and never
+stored: a node with hundreds of virtual functions has tens of thousands of pairs. Proximity is symmetric, and an
+ultrametric wherever endpoints sit below ports, as PCI Express has it: of three devices, the two larger distances are
+equal.
 """
 
 from __future__ import annotations

@@ -23,12 +23,10 @@ Exact wherever a table of all sets is affordable (cells of up to 16 scored leave
 scores, is filled child by child under rules 1 and 3 again. Scores are tables made once for each topology, because the
 kubelet asks in the one thread that admits pods.
 
-JOINED:
-How well GPUs work together, as a number: the pair score that NVIDIA's device plugin made known, NVSwitch included.
-
-The score of a pair is what PCIe gives (10 across sockets to 60 on one board) plus 100 for every link between the two;
-the score of a set is the sum over its pairs. NVIDIA's own scoring (go-gpuallocator) sees no link on machines with
-NVLink switches, because the links end at a switch there; ``link_count`` sees as many as the GPU with fewer has.
+The link score of a set is the sum over its pairs of the score that NVIDIA's device plugin made known: what PCIe gives
+(10 across sockets to 60 on one board) plus 100 for every link between the two. NVIDIA's own scoring (go-gpuallocator)
+sees no link on machines with NVLink switches, because the links end at a switch there; ``link_count`` sees as many as
+the GPU with fewer has.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ostler.cli.exits import CommandFailed
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
-    from node.inventory.scan import Reading
+    from node.inventory.scan import ScanResult
 
 
 def sources_of(settings: Settings) -> tuple[Source, ...]:
@@ -39,7 +39,7 @@ def open_sources(settings: Settings) -> Iterator[tuple[Source, ...]]:
             source.close()
 
 
-def scan_once(settings: Settings) -> Reading:
+def scan_once(settings: Settings) -> ScanResult:
     """What a scan without an agent finds; nothing of the agent's state is read or written."""
     # Here and not above: the agent scans by itself.
     import time

@@ -1,10 +1,7 @@
-"""AMD: Instinct and Radeon GPUs under amdgpu, and their compute partitions.
+"""AMD: Instinct and Radeon GPUs under amdgpu, their compute partitions, and what sysfs shows of them.
 
-JOINED:
-What the amdgpu driver and KFD, the kernel's compute driver, show of AMD GPUs in sysfs.
-
-Invariants: reading never raises; a file that does not exist on this GPU or kernel is normal, one that cannot be read is
-a line in ``errors``; what vanishes while it is read is not there. Nodes of KFD that are CPUs are not listed.
+The facts come from amdgpu and from KFD, the kernel's compute driver. Reading never raises. A file that this GPU or
+kernel lacks is normal; a file that cannot be read is a line in ``errors``; a GPU that vanishes meanwhile is left out.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """Live hardware as one object: uevents, link notifications and polls, each supervised, together one stream of hints.
 
-The same parts see devices fall ill; where somebody judges health, they tell it what they see at once
-(``kernel_health``), and sweeps look at what has no event.
+The same parts notice when devices fall ill. Where health is judged, ``kernel_health`` reports what they see at once,
+and sweeps look at what has no event.
 
-A part that fails never takes the agent with it: it is logged once, shown in the status, tried again with growing
-pauses, and meanwhile replaced by comparing folders; the inventory's full rescan goes on below all of it.
+A part that fails never takes the agent with it: it is logged once, shown in the status, started again after growing
+pauses, and meanwhile replaced by comparing folders. The inventory's full rescan goes on below all of it.
 
-JOINED:
-From many hints to few wake-ups: waits until a burst pauses, never longer than a fixed time.
-
-A NIC that is plugged in makes a dozen events within milliseconds (function, driver, interface, its new name); a scan in
-the middle would publish half of them. The inventory's own least interval between scans comes on top.
+Hints that come close together become one wake-up. A NIC that is plugged in makes a dozen events within milliseconds
+(function, driver, interface, its new name), and a scan in the middle would publish half of them. The inventory's own
+least interval between scans comes on top.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ class LiveCounts(Value):
     looks: int = 0
 
 
-class Part(Protocol):
+class LivePart(Protocol):
     """Something that runs until cancelled and may fail."""
 
     name: str
@@ -116,7 +114,7 @@ class LiveHardware:
             ),
             news=self._news,
         )
-        self._parts: tuple[Part, ...] = (self._uevents, self._links, self._polls)
+        self._parts: tuple[LivePart, ...] = (self._uevents, self._links, self._polls)
         if looked is not None:
             self._parts = (*self._parts, self._sweeps)
         self._faults: dict[str, str] = {}
@@ -204,7 +202,7 @@ class LiveHardware:
     def _news(self) -> tuple[int, int] | None:
         return None if self._without_uevents() else (self._uevents.events, self._uevents.overflows)
 
-    async def _supervise(self, part: Part) -> None:
+    async def _supervise(self, part: LivePart) -> None:
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
         while True:

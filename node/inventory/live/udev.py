@@ -1,16 +1,14 @@
-"""The one place that knows pyudev: a stream of uevents that never blocks.
+"""The one place that knows pyudev: a stream of uevents that never blocks, and from where this process can hear them.
 
 pyudev and libudev are loaded when a stream is opened (10 ms, 1.7 MB), not with this module. The library's own poll()
 and observer thread are not used: after a socket overflow they raise the same error for ever, because nothing reads the
 error off the socket. Its receive call does, once; that call is private in pyudev, hence only used here.
 
-JOINED:
-Where uevents can be heard from here, and what to change where they cannot. Nothing fails when they do not arrive.
+Nothing fails when uevents do not arrive, so ``look`` finds out from where they can. Three facts decide (systemd's
+sd-device and the kernel's lib/kobject_uevent.c):
 
-Three things decide (systemd's sd-device and the kernel's lib/kobject_uevent.c):
-
-- udevd announces a device when its rules are done, in the network namespace of the host alone. Whoever listens there
-  without /run/udev/control in sight is given multicast group 0 by libudev: no error and no events, ever.
+- udevd announces a device when its rules are done, in the network namespace of the host alone. To a listener there
+  without /run/udev/control in sight, libudev gives multicast group 0: no error and no events, ever.
 - The kernel announces devices to every network namespace that belongs to the first user namespace, but network
   interfaces only to their own.
 - A process in another user namespace sees messages of root as those of nobody, and libudev drops them.

@@ -1,10 +1,8 @@
-"""Listening to uevents on the loop: drains the socket and gives hints, nothing else.
+"""Uevents as values, which of them can matter to the inventory, and the monitor that listens to them on the loop.
 
-Invariants: the callback never blocks and takes a bounded number of events at a time; a lost event (ENOBUFS) is counted
-and is a hint like any other, since every scan looks at everything.
-
-JOINED:
-A uevent as a value, and which ones can matter to the inventory. Pure, apart from looking at /sys/module.
+The monitor drains the socket and gives hints, nothing else. Invariants: its callback never blocks and takes a bounded
+number of events at a time; a lost event (ENOBUFS) is counted and is a hint like any other, since every scan looks at
+everything.
 """
 
 from __future__ import annotations

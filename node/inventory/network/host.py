@@ -1,16 +1,14 @@
 """What the node itself uses its network interfaces for: links, addresses and default routes, by rtnetlink.
 
 A device that serves the node's own traffic must not be given away, so this source errs to the safe side: a table that
-cannot be read keeps what was read of it last and says so in ``errors``. It shows the network namespace that the agent
+cannot be read keeps what was read of it last, with a line in ``errors``. It shows the network namespace that the agent
 runs in; in a pod without ``hostNetwork: true`` that is the pod's.
 
-Kinds of links that never stand on hardware and come and go with every pod or service are left out, loopback too, so
-that neither the facts nor the wake-ups grow with the number of pods.
+Loopback, and the kinds of links that never stand on hardware and come and go with every pod or service, are left out,
+so that neither the facts nor the wake-ups grow with the number of pods.
 
-JOINED:
-Driver and firmware version of a network interface: the ioctl behind ``ethtool -i`` (linux/ethtool.h).
-
-Answered from the driver's memory, in microseconds, without a right; the netlink family of ethtool does not have it.
+Driver and firmware version of an interface come from the ioctl behind ``ethtool -i`` (linux/ethtool.h): the driver
+answers it from memory, in microseconds, to everybody, and ethtool's netlink family lacks it.
 """
 
 from __future__ import annotations

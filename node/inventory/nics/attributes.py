@@ -1,13 +1,10 @@
-"""Attributes of NICs, the words that rules and claims select them by.
+"""Attributes of NICs, by which rules and claims select them, and the state of their links.
 
-Pure. Names are lower camel case as all attributes are; what is not known is absent. A virtual function or subfunction
-names its physical function; a function without SR-IOV is its own.
+Pure. Names are lower camel case, as all attributes are; an unknown attribute is absent. A virtual function or
+subfunction names its physical function; a function without SR-IOV names itself.
 
-JOINED:
-How the link of a NIC's port is, as far as anybody can tell.
-
-Pure. An interface that is administratively down has no carrier to read. For a physical function that means that its
-link is down. An idle virtual function waits for its pod in just that state, and its link is its physical function's.
+An interface that is administratively down has no carrier to read. For a physical function that means that its link is
+down. An idle virtual function waits for its pod in just that state, so its link is that of its physical function.
 """
 
 from __future__ import annotations

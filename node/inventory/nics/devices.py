@@ -1,19 +1,12 @@
-"""NICs and RDMA adapters out of raw facts.
+"""NICs and RDMA adapters out of raw facts, with their health and device nodes.
 
-Pure and total. One device per network function and port, whatever its driver, and one per subfunction. Kind and name
-come from the PCI function, and not from what is visible: an interface may be in a pod at any moment, and the device
-must stay the same one. Representors are nobody's device.
+Pure and total. There is one device per network function and port, whatever its driver, and one per subfunction. Kind
+and name come from the PCI function and not from what is visible: an interface may be in a pod at any moment, and the
+device must stay the same one. Representors are no devices.
 
-JOINED:
-Health of NICs as one scan sees it: whether somebody can drive the function.
-
-Pure. The link is not part of it: whether a link that is down makes a NIC unhealthy is for the rule that offers it. A
-NIC in a pod is as healthy as any other.
-
-JOINED:
-Device nodes of NICs: of user-space drivers, of RDMA devices, and those that guests' networking needs.
-
-Pure. Nodes are looked up once per scan, and the same values serve every device.
+Health says whether somebody can drive the function. It does not include the link: whether a link that is down makes a
+NIC unhealthy is for the rule that offers it. A NIC in a pod is as healthy as any other. Device nodes are looked up once
+per scan, and the same values serve every device.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 """What was last seen of a NIC's interfaces and RDMA devices, for the time they are in a pod.
 
-A NIC is its PCI function and bound driver; an interface or RDMA device that moved into a pod's network namespace is not
-visible to the agent, and neither is it after the agent's restart. Rules select by what it was and pods hold it, so it
-is remembered as long as the same driver is bound. Pure: reading and writing is ``node.inventory.identity``'s.
+A NIC is its PCI function and bound driver. An interface or RDMA device that moved into a pod's network namespace is
+invisible to the agent, also after the agent's restart. Rules select by it and pods hold it, so it is remembered as long
+as the same driver is bound. Pure: ``node.inventory.identity`` reads and writes the file.
 
-What says how the link is at this moment is not remembered, because nobody can tell it of an interface in a pod. Speeds
-are remembered in memory, and are no reason to write to the disk.
+The state of the link is not remembered, because nobody can read it of an interface in a pod. Speeds are remembered in
+memory alone; a new speed is no reason to write to the disk.
 
-JOINED:
-Frozen values as JSON data and back, for records that hold raw facts.
-
-Generic over the values' type hints: a new field is kept without a line here. Fields at their defaults are left out. A
-field that a newer version wrote is passed over; anything else that has not the right form is an error, since half a
+The record holds frozen values as JSON by their type hints, so a new field needs no line here. Fields at their defaults
+are left out. A field that a newer version wrote is skipped; any other value of the wrong form is an error, since half a
 value would be a wrong one.
 """
 

@@ -1,17 +1,14 @@
 """Which interfaces and RDMA devices belong to which network function, now or when they were last seen.
 
-Pure. What is below a function in /sys/devices is its own, with one exception: with the e-switch in the mode switchdev,
-the interfaces that stand for other functions' ports (representors) are below the physical function. They are nobody's.
+Pure. What is below a function in /sys/devices belongs to it, with one exception: in the e-switch mode switchdev, the
+interfaces that stand for other functions' ports (representors) are below the physical function; they are no devices.
 An interface that is remembered and not visible, while the same driver is bound, is in a pod.
 
-An RDMA device that vanished counts as moved only along with its interface, or where the function has no interface at
+An RDMA device that vanished counts as moved only if its interface vanished too, or if the function has no interface at
 all: with the interface still there, its module was unloaded.
 
-JOINED:
-What the driver of a network function means for its use.
-
-Pure. Names are those of the kernel's drivers. Variants of vfio-pci for one vendor's parts carry ``vfio`` in their names
-(``mlx5_vfio_pci``, ``virtio_vfio_pci``, ``hisi-acc-vfio-pci``).
+What a kernel driver means for a function is decided by its name. Variants of vfio-pci for one vendor's parts carry
+``vfio`` in their names (``mlx5_vfio_pci``, ``virtio_vfio_pci``, ``hisi-acc-vfio-pci``).
 """
 
 from __future__ import annotations

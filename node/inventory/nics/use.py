@@ -1,18 +1,15 @@
 """What the node itself uses an interface for, in words, so that it is not given away by mistake.
 
-Pure. An interface is in use where it, or a link above it (a bond or bridge that it is in, a vlan that stands on it, and
-so on upwards), carries a default route or has an address, and where it or such a link is a member of another link.
-Link-local and loopback addresses are no use; the facts do not list them.
+An interface is in use where it, or a link above it (a bond or bridge that it is in, a vlan that stands on it, and so on
+upwards), carries a default route or has an address, and where it or such a link is a member of another link. Link-local
+and loopback addresses do not count; the facts do not list them.
 
-Where it cannot be told, an interface counts as in use: while a table was never read, and where the facts do not know
-the interface at all, because sysfs shows another network namespace than the agent's own.
+An interface also counts as in use when its use is unknown: while a table was never read, and where the facts do not
+know the interface, because sysfs shows another network namespace than the agent's own.
 
-JOINED:
-What the node used a NIC for, kept for a while after it seems to have ended.
-
-A default route goes and comes back when an interface is restarted or its lease renewed. A device that was offered in
-that moment could be given to a pod, and the node would be off the network for good; so what the node needed a NIC for
-counts for a minute longer, as long as the device is there.
+A default route disappears for a moment when an interface is restarted or its lease renewed. A NIC that was offered in
+that moment could be given to a pod, and the node would be off the network for good. So a use counts for a minute longer
+than it is seen (``LingeringUses``), as long as the device is there.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""Attributes and capacities of NVIDIA devices, under the names that NVIDIA's DRA driver gives them.
+"""Attributes and capacities of NVIDIA devices under the names of NVIDIA's DRA driver, and names of MIG devices.
 
 Pure. Names that NVIDIA's driver has are kept to the letter, because selectors in people's claims use them; others are
 lower camel case in the same manner. Texts of brand and architecture are go-nvlib's.
 
-JOINED:
-Names and profiles of MIG devices.
-
-Pure. A name holds the placement and not NVML's instance ids: instances made again in the same places after a reboot
-get their old names. Only where a compute instance is a part of its GPU instance, its own id must tell it from its
-siblings.
+The name of a MIG device holds its placement and not NVML's instance ids: an instance made again in the same place after
+a reboot gets its old name. Only a compute instance that is a part of its GPU instance has its own id in the name, which
+tells it from its siblings.
 """
 
 from __future__ import annotations

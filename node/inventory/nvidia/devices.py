@@ -1,19 +1,12 @@
-"""NVIDIA GPUs and MIG devices out of raw facts.
+"""NVIDIA GPUs and MIG devices out of raw facts, with their device nodes and links.
 
-Pure: NVML's section says what there is, sysfs' where it sits and which device nodes exist; without sysfs NVML must do.
-Invariants: every GPU that NVML lists becomes a device whatever of it could be read, and so does a GPU that NVML should
-list; one GPU's fault touches only its own devices; names are unique.
+Pure. NVML's section says which devices there are, sysfs' where they sit and which device nodes exist; without sysfs,
+NVML's must do. Invariants: every GPU that NVML lists becomes a device, whatever of it could be read, and so does a GPU
+that NVML should list; one GPU's fault touches only its own devices; names are unique.
 
-JOINED:
-NVLinks of a GPU, counted by what is at their other end.
-
-Pure. Links that are down count for nothing, and so do links to a CPU (Grace, POWER), which bring no device nearer.
-
-JOINED:
-Device nodes of NVIDIA GPUs and MIG devices.
-
-Pure. Nodes are looked up once per scan and the same values serve every device: a node of 1,000 MIG devices would
-otherwise hold thousands of equal ones.
+Device nodes are looked up once per scan and the same values serve every device: a node of 1,000 MIG devices would
+otherwise hold thousands of equal ones. NVLinks that are down are not counted, and neither are links to a CPU (Grace,
+POWER), which bring no device nearer.
 """
 
 from __future__ import annotations

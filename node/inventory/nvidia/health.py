@@ -1,16 +1,13 @@
 """Health of NVIDIA GPUs and MIG devices, concluded from what one scan saw.
 
-Pure. What NVML cannot say about a healthy GPU (NOT_SUPPORTED and its like) is no fault; a call about a pair of GPUs
-never counts against one of them, since the other may be the cause. Reasons are sentences for people, with NVML's
-own error name at the end for those who search for it. ``since`` is stamped by the loop.
+Pure. A question that a healthy GPU cannot answer (NOT_SUPPORTED and the like) is no fault. A failed call about a pair
+of GPUs never counts against one of them, since the other may be the cause. Reasons are sentences for people, with
+NVML's own error name at the end for those who search for it. The loop stamps ``since``.
 
-JOINED:
-What the NVLink fabric means for a GPU: the clique that it belongs to, and what is wrong.
-
-Pure. The numbers are those of NVML's fabric information: a state of registration, the status with which it ended, and
-from newer drivers a mask of health with a small field for each condition, which is 0 where the board lacks it. A GPU
-outside its fabric still computes, so only routes that fail make it unhealthy: jobs over several GPUs would fail while
-they run. A clique promises peers, and is only told while nothing but less bandwidth speaks against them.
+The NVLink fabric's numbers are those of NVML's fabric information: a state of registration, the status with which it
+ended, and from newer drivers a mask of health with a small field for each condition, which is 0 where the board lacks
+it. A GPU outside its fabric still computes, so only failing routes make it unhealthy: jobs over several GPUs would fail
+while they run. A clique promises peers, so the GPU is in one only while nothing but less bandwidth speaks against it.
 """
 
 from __future__ import annotations

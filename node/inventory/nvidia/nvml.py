@@ -21,8 +21,8 @@ from typing import Literal
 
 from node.inventory.facts import NodeFacts, NvmlFacts
 from node.inventory.nvidia.health import DRIVER_UNREACHABLE
-from node.inventory.nvidia.nvml_library import Library, LibraryUnavailableError, load_library
-from node.inventory.nvidia.nvml_session import NvmlSessions, Session, SessionLost, driver_mark
+from node.inventory.nvidia.nvml_library import LibraryUnavailableError, NvmlLibrary, load_library
+from node.inventory.nvidia.nvml_session import NvmlSession, NvmlSessions, SessionLost, driver_mark
 from node.inventory.source import DriverHeld
 from node.values import replace
 
@@ -58,11 +58,11 @@ class NvmlSource:
         self._driver_root = driver_root
         self._library_path = library
         self._proc = proc
-        self._library: Library | None = None
-        self._session: Session | None = None
+        self._library: NvmlLibrary | None = None
+        self._session: NvmlSession | None = None
         self._last = NvmlFacts()
         self._sessions = NvmlSessions()
-        self._left_behind: list[tuple[Session, Library]] = []
+        self._left_behind: list[tuple[NvmlSession, NvmlLibrary]] = []
 
     @property
     def sessions(self) -> NvmlSessions:
@@ -108,7 +108,7 @@ class NvmlSource:
         self._last = facts
         return facts
 
-    def _current_session(self) -> Session:
+    def _current_session(self) -> NvmlSession:
         mark = driver_mark(self._proc)
         self._tidy()
         if self._session is not None and not self._session.usable:
@@ -120,7 +120,7 @@ class NvmlSource:
             if self._library is None or not self._library.current:
                 self._unload()
                 self._library = load_library(self._driver_root, self._library_path)
-            self._session = Session(self._library, mark)
+            self._session = NvmlSession(self._library, mark)
             log.debug("NVML opened", extra={"library": self._library.path})
             self._sessions.opened(self._session.binding)
         return self._session

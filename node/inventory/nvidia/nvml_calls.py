@@ -1,10 +1,10 @@
 """The calls about one GPU, each allowed to fail alone.
 
-``Asked`` collects what failed; ``read_gpu`` asks everything about a GPU that facts.GpuFacts has, except links and
+``NvmlCalls`` collects what failed; ``read_gpu`` asks everything about a GPU that facts.GpuFacts has, except links and
 ancestors. Read anew at every scan, since health and allocation hang on it: PCI address, UUID, memory, ECC mode, row
 remapping, errors of SRAM, fabric, MIG mode and all MIG devices (a MIG UUID is made of the instance's numbers, so a new
 instance of another size may carry the UUID of an old one). Kept for the session per (bus id, UUID): what is printed on
-the board or in its firmware. A static call that failed for another reason than not being supported is asked again.
+the board or in its firmware. A static call that failed for another reason than not being supported is made again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _IDENTITY = ("nvmlDeviceGetPciInfo", "nvmlDeviceGetUUID")
 Identity = tuple[str, str]
 
 
-class Asked:
+class NvmlCalls:
     """Asks NVML about one thing: an answer, or None and the error noted.
 
     After GPU_IS_LOST (``gone``) only the identity is still asked. Errors of SESSION_ENDED pass through as CallFailed.
@@ -68,28 +68,28 @@ class Asked:
         return any(name == call for name, _ in self._errors)
 
 
-def read_gpu(asked: Asked, index: int, gpu: Handle, known: dict[Identity, GpuFacts]) -> GpuFacts:
+def read_gpu(calls: NvmlCalls, index: int, gpu: Handle, known: dict[Identity, GpuFacts]) -> GpuFacts:
     """The GPU without links, ancestors and MIG devices; ``known`` is the session's memory of static facts.
 
     ``error`` is set when it told neither address nor UUID; its other errors are left to ``with_errors``.
     """
-    binding = asked.binding
-    bus_id = asked(binding.bus_id, "nvmlDeviceGetPciInfo", gpu)
-    uuid = asked(binding.text, "nvmlDeviceGetUUID", gpu)
+    binding = calls.binding
+    bus_id = calls(binding.bus_id, "nvmlDeviceGetPciInfo", gpu)
+    uuid = calls(binding.text, "nvmlDeviceGetUUID", gpu)
     facts = GpuFacts(index, bus_id=bus_id, uuid=uuid)
     if bus_id is None and uuid is None:
-        return replace(facts, error=asked.gone or asked.errors[0].error)
-    facts = _read_static(asked, facts, gpu, known)
-    return _read_changing(asked, facts, gpu)
+        return replace(facts, error=calls.gone or calls.errors[0].error)
+    facts = _read_static(calls, facts, gpu, known)
+    return _read_changing(calls, facts, gpu)
 
 
-def _read_static(asked: Asked, facts: GpuFacts, gpu: Handle, known: dict[Identity, GpuFacts]) -> GpuFacts:
+def _read_static(calls: NvmlCalls, facts: GpuFacts, gpu: Handle, known: dict[Identity, GpuFacts]) -> GpuFacts:
     identity = identity_of(facts)
     if identity is not None and identity in known:
         return replace(known[identity], index=facts.index)
-    binding = asked.binding
-    static = Asked(binding)
-    static.gone = asked.gone
+    binding = calls.binding
+    static = NvmlCalls(binding)
+    static.gone = calls.gone
     capability = static(binding.numbers, "nvmlDeviceGetCudaComputeCapability", gpu)
     facts = replace(
         facts,
@@ -106,30 +106,30 @@ def _read_static(asked: Asked, facts: GpuFacts, gpu: Handle, known: dict[Identit
         board_part_number=static(binding.text, "nvmlDeviceGetBoardPartNumber", gpu),
         errors=static.errors,
     )
-    asked.gone = static.gone
+    calls.gone = static.gone
     settled = static.gone is None and all(error.error in _PERMANENT for error in static.errors)
     if identity is not None and settled:
         known[identity] = facts
     return facts
 
 
-def _read_changing(asked: Asked, facts: GpuFacts, gpu: Handle) -> GpuFacts:
-    binding = asked.binding
-    memory = asked(binding.field, "nvmlDeviceGetMemoryInfo", "total", gpu)
-    ecc = asked(binding.numbers, "nvmlDeviceGetEccMode", gpu)
-    rows = asked(binding.numbers, "nvmlDeviceGetRemappedRows", gpu)
-    mig = asked(binding.numbers, "nvmlDeviceGetMigMode", gpu)
+def _read_changing(calls: NvmlCalls, facts: GpuFacts, gpu: Handle) -> GpuFacts:
+    binding = calls.binding
+    memory = calls(binding.field, "nvmlDeviceGetMemoryInfo", "total", gpu)
+    ecc = calls(binding.numbers, "nvmlDeviceGetEccMode", gpu)
+    rows = calls(binding.numbers, "nvmlDeviceGetRemappedRows", gpu)
+    mig = calls(binding.numbers, "nvmlDeviceGetMigMode", gpu)
     return replace(
         facts,
         memory_bytes=memory,
         ecc_mode=None if ecc is None else ecc[0],
         remapped_rows_pending=None if rows is None else bool(rows[2]),
         remapped_rows_failed=None if rows is None else bool(rows[3]),
-        fabric=asked(binding.fabric, "nvmlDeviceGetGpuFabricInfoV", gpu),
-        sram=asked(binding.sram, "nvmlDeviceGetSramEccErrorStatus", gpu, expected=_PERMANENT),
+        fabric=calls(binding.fabric, "nvmlDeviceGetGpuFabricInfoV", gpu),
+        sram=calls(binding.sram, "nvmlDeviceGetSramEccErrorStatus", gpu, expected=_PERMANENT),
         mig_mode=None if mig is None else mig[0],
         mig_pending=None if mig is None else mig[1],
-        mig_max_devices=None if mig is None else asked(binding.number, "nvmlDeviceGetMaxMigDeviceCount", gpu),
+        mig_max_devices=None if mig is None else calls(binding.number, "nvmlDeviceGetMaxMigDeviceCount", gpu),
     )
 
 
@@ -138,7 +138,7 @@ def identity_of(gpu: GpuFacts) -> Identity | None:
     return None if gpu.bus_id is None or gpu.uuid is None else (gpu.bus_id, gpu.uuid)
 
 
-def with_errors(gpu: GpuFacts, asked: Asked) -> GpuFacts:
-    """The GPU with the errors of ``asked`` added to its own, sorted, each once."""
-    errors = {(error.call, error.error) for error in (*gpu.errors, *asked.errors)}
-    return replace(gpu, error=asked.gone or gpu.error, errors=tuple(CallError(*pair) for pair in sorted(errors)))
+def with_errors(gpu: GpuFacts, calls: NvmlCalls) -> GpuFacts:
+    """The GPU with the errors of ``calls`` added to its own, sorted, each once."""
+    errors = {(error.call, error.error) for error in (*gpu.errors, *calls.errors)}
+    return replace(gpu, error=calls.gone or gpu.error, errors=tuple(CallError(*pair) for pair in sorted(errors)))

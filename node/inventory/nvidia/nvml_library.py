@@ -1,16 +1,13 @@
-"""Finding and loading the driver's management library, ``libnvidia-ml.so.1``.
+"""Finding, loading and unloading the driver's management library, ``libnvidia-ml.so.1``.
 
 The binding only knows the plain soname, which the loader does not find when the driver lives under a root of its own
 (``/run/nvidia/driver``). So the library is loaded by absolute path first, with RTLD_GLOBAL: whatever asks for the
-soname later gets that one. Trade-off: a library can be unloaded too, so that a driver upgrade is met by the new
-library without a restart of the agent; this is only safe while nobody else in the process uses it.
-
-JOINED:
-Who is inside the library besides the thread that scans, so that nobody shuts it down around them.
+soname later gets that one. Trade-off: the library can be unloaded, so that after a driver upgrade the agent gets the
+new one without a restart; this is only safe while no other thread of the process is inside it.
 
 NVML itself may be called from many threads at once. What may not happen during a call is nvmlShutdown, a change of the
-binding's globals, or the unloading of the library. So those threads pass a gate, and whoever ends a session closes it
-first and waits, but not for ever: a driver that never returns from a call must not hang the scan.
+binding's globals, or the unloading of the library. So threads beside the scanning one pass a gate. Who ends a session
+closes the gate first and waits, but not for ever: a driver that never returns from a call must not hang the scan.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ FileIdentity = tuple[str, int, int, int]
 
 
 @value
-class Library(Value):
+class NvmlLibrary(Value):
     """A loaded library; ``identity`` is that of the file at the time of loading, None when the loader chose it."""
 
     path: str
@@ -73,7 +70,7 @@ class Library(Value):
         _ctypes.dlclose(self.handle._handle)  # noqa: SLF001
 
 
-def load_library(driver_root: Path, library: Path | None = None) -> Library:
+def load_library(driver_root: Path, library: Path | None = None) -> NvmlLibrary:
     """Load ``library`` if given, else the first that can be loaded under the root, else (root ``/``) the loader's own.
 
     Raises LibraryUnavailableError.
@@ -90,10 +87,10 @@ def load_library(driver_root: Path, library: Path | None = None) -> Library:
         except OSError as error:
             refused.append(f"{candidate}: {error}")
             continue
-        return Library(str(candidate), handle, identity)
+        return NvmlLibrary(str(candidate), handle, identity)
     if library is None and driver_root == Path("/") and not refused:
         try:
-            return Library(SONAME, ctypes.CDLL(SONAME, mode=ctypes.RTLD_GLOBAL), None)
+            return NvmlLibrary(SONAME, ctypes.CDLL(SONAME, mode=ctypes.RTLD_GLOBAL), None)
         except OSError:
             pass  # What the loader says is that it found nothing; the sentence below says it with the folders.
     if refused:

@@ -1,17 +1,12 @@
-"""Many field values in one call, prepared once and asked again and again.
+"""Groups of NVML calls that are made again and again: field values, links and ancestors of GPUs, MIG devices.
 
-NVML's fields are polled for as long as the agent lives, some dozens for each GPU; the structures of the binding look up
-their own methods at every access, which would be most of a poll's cost.
+NVML's fields are polled for as long as the agent lives, some dozens for each GPU. The binding's structures look up
+their own methods at every access, which would be most of a poll's cost; so a query is prepared once.
 
-JOINED:
-What connects GPUs: NVLinks and the common ancestors of pairs.
-
-The state of every link is read at every scan (links come up late, when the fabric manager has trained them, and go
-down when they fail). Kept for the session: what is at the far end of a link that is up, the ancestor of a pair, and the
-numbers that are no link of the GPU (as long as its MIG mode is the same, since some drivers have no links in it).
-
-JOINED:
-The calls about the MIG devices of one GPU; all of them at every scan, since instances come and go.
+The state of every link is read at every scan, since links come up late, when the fabric manager has trained them, and
+go down when they fail. Kept for the session are the far end of a link that is up, the ancestor of a pair, and the
+numbers that are no link of the GPU (while its MIG mode stays the same, since with MIG some drivers have no links). MIG
+devices are read in full at every scan, since instances come and go.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from itertools import combinations
 
 from node.inventory.facts import Ancestor, CallError, GpuFacts, MigFacts, NvLink
 from node.inventory.nvidia.nvml_binding import Binding, Handle
-from node.inventory.nvidia.nvml_calls import Asked, Identity, identity_of
+from node.inventory.nvidia.nvml_calls import Identity, NvmlCalls, identity_of
 from node.values import Record, record, replace
 
 _MEMBERS = ("as_double", "as_uint", "as_ulong", "as_ulonglong", "as_longlong", "as_int", "as_ushort")
@@ -69,7 +64,7 @@ class FieldQuery:
 
     def answers(self, errors: Mapping[int, str]) -> dict[tuple[int, int], int | str]:
         """Each field's value after a call, or the name of its own error."""
-        return {asked: _answer(value, errors) for asked, value in zip(self.fields, self.values, strict=True)}
+        return {field_: _answer(value, errors) for field_, value in zip(self.fields, self.values, strict=True)}
 
 
 def _answer(value: _FieldValue, errors: Mapping[int, str]) -> int | str:
@@ -106,35 +101,35 @@ class KnownLinks(Record):
         return absent
 
 
-def read_nvlinks(asked: Asked, handle: Handle, gpu: GpuFacts, known: KnownLinks) -> tuple[NvLink, ...]:
+def read_nvlinks(calls: NvmlCalls, handle: Handle, gpu: GpuFacts, known: KnownLinks) -> tuple[NvLink, ...]:
     """The GPU's links in order; empty without NVLink, which the first link tells."""
     links = []
     absent = known.absent_of(gpu)
-    for link in range(asked.binding.max_nvlinks):
+    for link in range(calls.binding.max_nvlinks):
         if link in absent:
             continue
         expected = _NO_SUCH_LINK if link > 0 else ()
-        state = asked(asked.binding.number, _STATE, handle, link, expected=expected)
-        if state is None and link == 0 and asked.failed(_STATE):
+        state = calls(calls.binding.number, _STATE, handle, link, expected=expected)
+        if state is None and link == 0 and calls.failed(_STATE):
             break
         if state is None:
-            if asked.gone is None and not asked.failed(_STATE):
+            if calls.gone is None and not calls.failed(_STATE):
                 absent.add(link)
             continue
         active = bool(state)
-        remote_type, remote_bus_id = _far_end(asked, handle, link, gpu, known) if active else (None, None)
+        remote_type, remote_bus_id = _far_end(calls, handle, link, gpu, known) if active else (None, None)
         links.append(NvLink(link, active, remote_type, remote_bus_id))
     return tuple(links)
 
 
 def _far_end(
-    asked: Asked, handle: Handle, link: int, gpu: GpuFacts, known: KnownLinks
+    calls: NvmlCalls, handle: Handle, link: int, gpu: GpuFacts, known: KnownLinks
 ) -> tuple[str | None, str | None]:
     identity = identity_of(gpu)
     if identity is not None and (identity, link) in known.ends:
         return known.ends[identity, link]
-    kind = asked(asked.binding.nvlink_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-    bus_id = asked(asked.binding.bus_id, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
+    kind = calls(calls.binding.nvlink_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+    bus_id = calls(calls.binding.bus_id, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
     end = kind or None, bus_id
     if identity is not None and kind is not None and bus_id is not None:
         known.ends[identity, link] = end
@@ -152,7 +147,7 @@ def with_ancestors(
     ancestors: list[list[Ancestor]] = [[] for _ in gpus]
     errors: list[set[tuple[str, str]]] = [{(error.call, error.error) for error in gpu.errors} for gpu in gpus]
     for first, second in combinations(range(len(gpus)), 2):
-        pair = Asked(binding)
+        pair = NvmlCalls(binding)
         level = _level(pair, (gpus[first], handles[first]), (gpus[second], handles[second]), known)
         for own, other in ((first, second), (second, first)):
             errors[own].update((error.call, error.error) for error in pair.errors)
@@ -165,7 +160,7 @@ def with_ancestors(
 
 
 def _level(
-    asked: Asked, first: tuple[GpuFacts, Handle | None], second: tuple[GpuFacts, Handle | None], known: KnownLinks
+    calls: NvmlCalls, first: tuple[GpuFacts, Handle | None], second: tuple[GpuFacts, Handle | None], known: KnownLinks
 ) -> int | None:
     one, two = identity_of(first[0]), identity_of(second[0])
     pair = None if one is None or two is None else (one, two)
@@ -173,7 +168,7 @@ def _level(
         return known.levels[pair]
     if any(handle is None or gpu.error is not None for gpu, handle in (first, second)):
         return None
-    level = asked(asked.binding.number, _ANCESTOR, first[1], second[1])
+    level = calls(calls.binding.number, _ANCESTOR, first[1], second[1])
     if pair is not None and level is not None:
         known.levels[pair] = level
     return level
@@ -196,30 +191,30 @@ _ATTRIBUTES = (
 _PLACEMENT = ("profileId", "placement.start", "placement.size")
 
 
-def read_mig_devices(asked: Asked, gpu: Handle, maximum: int) -> tuple[MigFacts, ...]:
+def read_mig_devices(calls: NvmlCalls, gpu: Handle, maximum: int) -> tuple[MigFacts, ...]:
     """The MIG devices of a GPU, in order of their indices; each one's failed calls are its own."""
     devices = []
     for index in range(maximum):
-        device = asked(asked.binding.handle, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, index, expected=_HOLE)
+        device = calls(calls.binding.handle, "nvmlDeviceGetMigDeviceHandleByIndex", gpu, index, expected=_HOLE)
         if device is None:
             continue
-        own = Asked(asked.binding)
+        own = NvmlCalls(calls.binding)
         devices.append(_read_mig_device(own, gpu, index, device))
         if own.gone is not None:
             # A GPU is lost with all that it carries.
-            asked.gone = own.gone
+            calls.gone = own.gone
             break
     return tuple(devices)
 
 
-def _read_mig_device(asked: Asked, gpu: Handle, index: int, device: Handle) -> MigFacts:
-    binding = asked.binding
-    gpu_instance = asked(binding.number, "nvmlDeviceGetGpuInstanceId", device)
-    uuid = asked(binding.text, "nvmlDeviceGetUUID", device)
-    name = asked(binding.text, "nvmlDeviceGetName", device)
-    compute_instance = asked(binding.number, "nvmlDeviceGetComputeInstanceId", device)
-    profile, start, size = _placement(asked, gpu, gpu_instance)
-    counts = asked(binding.fields, "nvmlDeviceGetAttributes", _ATTRIBUTES, device)
+def _read_mig_device(calls: NvmlCalls, gpu: Handle, index: int, device: Handle) -> MigFacts:
+    binding = calls.binding
+    gpu_instance = calls(binding.number, "nvmlDeviceGetGpuInstanceId", device)
+    uuid = calls(binding.text, "nvmlDeviceGetUUID", device)
+    name = calls(binding.text, "nvmlDeviceGetName", device)
+    compute_instance = calls(binding.number, "nvmlDeviceGetComputeInstanceId", device)
+    profile, start, size = _placement(calls, gpu, gpu_instance)
+    counts = calls(binding.fields, "nvmlDeviceGetAttributes", _ATTRIBUTES, device)
     attributes: tuple[int | None, ...] = counts if counts is not None else (None,) * len(_ATTRIBUTES)
     return MigFacts(
         index=index,
@@ -239,16 +234,16 @@ def _read_mig_device(asked: Asked, gpu: Handle, index: int, device: Handle) -> M
         gpu_slices=attributes[6],
         compute_slices=attributes[7],
         memory_mib=attributes[8],
-        errors=asked.errors,
+        errors=calls.errors,
     )
 
 
-def _placement(asked: Asked, gpu: Handle, gpu_instance: int | None) -> tuple[int | None, int | None, int | None]:
+def _placement(calls: NvmlCalls, gpu: Handle, gpu_instance: int | None) -> tuple[int | None, int | None, int | None]:
     """Profile, start and size of the GPU instance; drivers grant this to root alone."""
     if gpu_instance is None:
         return None, None, None
-    instance = asked(asked.binding.handle, "nvmlDeviceGetGpuInstanceById", gpu, gpu_instance)
+    instance = calls(calls.binding.handle, "nvmlDeviceGetGpuInstanceById", gpu, gpu_instance)
     if instance is None:
         return None, None, None
-    info = asked(asked.binding.fields, "nvmlGpuInstanceGetInfo", _PLACEMENT, instance)
+    info = calls(calls.binding.fields, "nvmlGpuInstanceGetInfo", _PLACEMENT, instance)
     return (None, None, None) if info is None else (info[0], info[1], info[2])

@@ -1,14 +1,11 @@
 """One NVML session: the library initialised once, and everything read through it.
 
-A session is long-lived, because each nvmlInit costs hundreds of milliseconds on nodes without persistence mode and
-because handles and static facts live as long as it does. It ends when the driver says so (``SessionLost``) or when
-the kernel side of the driver changed: NVML lists GPUs at nvmlInit only, so a GPU bound later needs a new session.
+A session is long-lived, because each nvmlInit costs hundreds of milliseconds on nodes without persistence mode, and
+because handles and static facts live as long as it does. It ends when the driver says so (``SessionLost``) or when the
+kernel side of the driver changed: NVML lists GPUs at nvmlInit only, so a GPU bound later needs a new session.
 
-JOINED:
-The NVML session of the moment, for threads beside the one that scans.
-
-The source opens and ends sessions as the driver demands; others use the one there is, inside ``Binding.shared``, and
-never open their own: a process has one binding, and each session costs hundreds of milliseconds on some nodes.
+The source opens and ends sessions. Other threads use the one there is (``NvmlSessions``), inside ``Binding.shared``,
+and never open their own: a process has one binding.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ from pathlib import Path
 
 from node.inventory.facts import CallError, GpuFacts, NvmlFacts
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
-from node.inventory.nvidia.nvml_calls import SESSION_ENDED, Asked, Identity, identity_of, read_gpu, with_errors
-from node.inventory.nvidia.nvml_library import Library
+from node.inventory.nvidia.nvml_calls import SESSION_ENDED, Identity, NvmlCalls, identity_of, read_gpu, with_errors
+from node.inventory.nvidia.nvml_library import NvmlLibrary
 from node.inventory.nvidia.nvml_queries import KnownLinks, read_mig_devices, read_nvlinks, with_ancestors
 from node.opening import read_kernel_text
 from node.values import replace
@@ -48,10 +45,10 @@ def driver_mark(proc: Path) -> DriverMark:
     return (version, *gpus)
 
 
-class Session:
+class NvmlSession:
     """An initialised NVML; ``mark`` is the driver's at the time of opening. Raises SessionLost when made or read."""
 
-    def __init__(self, library: Library, mark: DriverMark) -> None:
+    def __init__(self, library: NvmlLibrary, mark: DriverMark) -> None:
         self.library = library
         self.mark = mark
         try:
@@ -86,11 +83,11 @@ class Session:
         binding = self._binding
         # Without the count nothing can be said about any GPU, whatever the error is.
         count = binding.number("nvmlDeviceGetCount")
-        asked = Asked(binding)
-        driver_version = asked(binding.text, "nvmlSystemGetDriverVersion")
-        nvml_version = asked(binding.text, "nvmlSystemGetNVMLVersion")
+        calls = NvmlCalls(binding)
+        driver_version = calls(binding.text, "nvmlSystemGetDriverVersion")
+        nvml_version = calls(binding.text, "nvmlSystemGetNVMLVersion")
         # The second version of this call fails where libcuda is not installed beside NVML.
-        cuda_version = asked(binding.number, "nvmlSystemGetCudaDriverVersion")
+        cuda_version = calls(binding.number, "nvmlSystemGetCudaDriverVersion")
         handles: list[Handle | None] = []
         gpus: list[GpuFacts] = []
         for index in range(count):
@@ -104,7 +101,7 @@ class Session:
             nvml_version=nvml_version,
             cuda_driver_version=cuda_version,
             gpus=tuple(gpus),
-            errors=asked.errors,
+            errors=calls.errors,
         )
 
     def _read_gpu(self, index: int) -> tuple[GpuFacts, Handle | None]:
@@ -116,13 +113,13 @@ class Session:
             if failed.error in SESSION_ENDED:
                 raise
             return GpuFacts(index, error=failed.error, errors=(CallError(call, failed.error),)), None
-        asked = Asked(self._binding)
-        gpu = read_gpu(asked, index, handle, self._known)
+        calls = NvmlCalls(self._binding)
+        gpu = read_gpu(calls, index, handle, self._known)
         if gpu.error is not None:
-            return with_errors(gpu, asked), handle
-        migs = read_mig_devices(asked, handle, gpu.mig_max_devices or 0) if gpu.mig_mode else ()
-        links = read_nvlinks(asked, handle, gpu, self._links)
-        return with_errors(replace(gpu, mig_devices=migs, nvlinks=links), asked), handle
+            return with_errors(gpu, calls), handle
+        migs = read_mig_devices(calls, handle, gpu.mig_max_devices or 0) if gpu.mig_mode else ()
+        links = read_nvlinks(calls, handle, gpu, self._links)
+        return with_errors(replace(gpu, mig_devices=migs, nvlinks=links), calls), handle
 
 
 def remembered(gpus: list[GpuFacts], previous: tuple[GpuFacts, ...]) -> list[GpuFacts]:

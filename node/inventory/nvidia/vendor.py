@@ -1,7 +1,6 @@
-"""NVIDIA. MIG strategies, NVML and the edits of its container runtime have code of their own; the facts are here.
+"""NVIDIA as a vendor, and what its kernel module says of itself: capability files of MIG instances, and its version.
 
-JOINED:
-What the NVIDIA kernel module says of itself: capability files of MIG instances, and its version.
+MIG strategies, NVML, and the edits of its container runtime have code of their own.
 """
 
 from __future__ import annotations

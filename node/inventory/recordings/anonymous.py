@@ -1,18 +1,13 @@
 """Facts without what identifies the machine, for bug reports.
 
-Replaced wherever they occur, also inside other texts (CDI names, interface names, errors): serial numbers, board part
-numbers, UUIDs of GPUs, MIG devices and fabric clusters, unique ids, MAC addresses, GUIDs and the node's own addresses.
-Equal ones stay equal, so everything that refers to something else still does; what is made of a MAC address is made of
-its replacement afterwards. With one salt the result is always the same; without it the originals cannot be computed
-back.
+These are replaced wherever they occur, also inside other texts (CDI names, interface names, errors): serial numbers,
+board part numbers, UUIDs of GPUs, MIG devices and fabric clusters, unique ids, MAC addresses, GUIDs and the node's own
+addresses. Equal originals get equal replacements, so references between facts still hold.
 
-JOINED:
-Made-up values in the place of those that identify a machine: same shape, equal for equal, by a secret salt.
-
-Hardware addresses keep their vendor's part, because that is a fact about the card and not about the machine, and ports
-of one card go on looking like it: a GUID that was made of a MAC address is replaced by the one that is made of the
-replaced MAC address. Numbers are permuted (a Feistel network), so that no two of them become one. Without the salt the
-originals cannot be computed back, however few there are.
+Replacements have the shape of the original. Hardware addresses keep their vendor's part, which is a fact about the card
+and not about the machine, and a GUID that was made of a MAC address is made of the replaced MAC address. Numbers are
+permuted (a Feistel network), so that no two become one. One salt always gives the same result; without it the originals
+cannot be computed back, however few there are.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""One device's folder in sysfs: its attributes, its links and the folders below, each read by its name.
-
-Every reader of sysfs needs the same three answers: what the file says, that the kernel does not say (None), or that the
-file is not as it should be (None and a line in ``errors`` that names it). Which errno means which is written here once.
-
-ENODEV is what the kernel answers while a device is being removed: never an error, the device is gone at the next scan.
-
-JOINED:
-Reading the small text files and folders of sysfs, procfs and /dev, with errors that name the file.
+"""Reading the small files and folders of sysfs, procfs and /dev, with errors that name the file.
 
 Attributes there are short; a file that is long is not what it claims to be and is not read to its end. Texts never hold
 lone surrogates, whatever bytes the kernel shows: they go into protocols and files that take Unicode only.
+
+Every reader of a device's folder needs three answers: the file's text, that the kernel has none (None), or that the
+file is not as it should be (None and a line in ``errors`` that names it). Which errno means which is written here once.
+ENODEV is what the kernel answers while a device is being removed: never an error, the device is gone at the next scan.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
-"""PCI functions of GPUs, NVSwitches, NICs and RDMA devices, from /sys/bus/pci/devices.
+"""PCI functions of GPUs, NVSwitches, NICs and RDMA devices, from /sys/bus/pci/devices, and NICs' subfunctions.
 
-A server has hundreds of functions and most are of no interest, and of those that are only a few files change. So a
-function is identified once: its class, ids and place cannot change as long as its directory entry is the same one. At
-every read only what a driver or an administrator changes is read again, and an unchanged function is the same value.
+A server has hundreds of functions. Most are of no interest, and of the others only a few files change. So a function is
+identified once: its class, ids and place cannot change as long as its directory entry is the same one. Every read looks
+again only at what a driver or an administrator changes, and an unchanged function is the same value.
 
-A function of a class that is of no interest is one of interest when its driver makes an RDMA device of it (cloud RDMA
-adapters have odd classes). The driver may load late, so such functions come from the RDMA devices' paths; the folder
+A function of an uninteresting class becomes interesting when its driver makes an RDMA device of it (cloud RDMA adapters
+have odd classes). The driver may load late, so such functions come from the RDMA devices' paths; the folder
 ``infiniband`` keeps the function listed while the device itself is in a pod's network namespace.
 
-JOINED:
-Subfunctions of network devices, from the auxiliary bus.
-
-The bus lists every part that a driver splits a device into (``mlx5_core.eth.0``); subfunctions are those of the kind
-``sf``. One is identified once, as long as its directory entry is the same.
+The auxiliary bus lists every part that a driver splits a device into (``mlx5_core.eth.0``); subfunctions are those of
+the kind ``sf``. One is identified once, as long as its directory entry is the same.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """RDMA devices, their ports and their character devices, from /sys/class/infiniband and the classes beside it.
 
-What a device is cannot change as long as its directory entry is the same one, so it is read once. A port's state and
-rate are asked of the device's firmware by most drivers, so what follows from the state is not asked for: an active
-port's physical state is up, and an Ethernet port has the one partition key that it was made with.
+What a device is cannot change as long as its directory entry is the same one, so it is read once. Most drivers ask the
+device's firmware for a port's state and rate, so what follows from the state is not asked for: an active port's
+physical state is up, and an Ethernet port has the one partition key that it was made with.
 
-JOINED:
-Whether RDMA devices belong to network namespaces: the mode that ``rdma system set netns`` sets.
-
-The kernel shows it as a parameter of the module ib_core, built in or not, and keeps it up to date; RDMA netlink tells
-the same, at the price of loading that module where there is no RDMA at all. A kernel before 5.3 has neither and shares.
+Whether RDMA devices belong to network namespaces (``rdma system set netns``) is a parameter of the module ib_core,
+built in or not. RDMA netlink says the same, but loads that module where there is no RDMA at all. A kernel before 5.3
+has neither and shares the devices.
 """
 
 from __future__ import annotations

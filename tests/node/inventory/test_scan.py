@@ -12,7 +12,7 @@ from node.inventory.facts import NodeFacts
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot
 from node.inventory.net_facts import HostLink, HostRoute, NetworkFacts
-from node.inventory.scan import Reading, Scanner
+from node.inventory.scan import Scanner, ScanResult
 from node.topology.model import PlaceOverride
 from tests.node.inventory.making import a100, gpu, mig, node, sysfs
 from tests.node.inventory.nic_making import interface, nic, nics
@@ -42,7 +42,7 @@ class Node:
     def close(self) -> None:
         pass
 
-    def scan(self, facts: NodeFacts, now: float) -> Reading:
+    def scan(self, facts: NodeFacts, now: float) -> ScanResult:
         self.facts, self.now = facts, now
         found = self.scanner.scan(self.snapshot)
         self.snapshot = Snapshot(

@@ -12,7 +12,7 @@ from node.health.signal import Condition, Trouble
 from node.health.state import HealthState
 from node.inventory.facts import SramErrors
 from node.inventory.nvidia.signals.conditions import LINK_DOWN, LINK_ERRORS, GpuId
-from node.inventory.nvidia.signals.polls import Memory
+from node.inventory.nvidia.signals.polls import LookMemory
 from node.inventory.nvidia.signals.vitals import Vitals
 from tests.node.nvml import nodes, stub
 from tests.node.nvml.conftest import well
@@ -47,7 +47,7 @@ async def test_memory_errors_count_while_they_grow(listening: Listening) -> None
 
 
 def test_a_counter_that_was_not_answered_once_has_grown_all_the_same() -> None:
-    memory = Memory()
+    memory = LookMemory()
     counted = Vitals(ecc_volatile=0, link_errors=(("crc", 1), ("replay", 1)))
     assert memory.concluded(GpuId("GPU-1"), counted) == ()
     assert memory.concluded(GpuId("GPU-1"), Vitals(link_errors=(("crc", 1),))) == ()

@@ -1,11 +1,9 @@
-"""What is wrong with a GPU, concluded from how it is now and how it was at the look before.
+"""The GPUs of an NVML session, and what is wrong with one, concluded from this look and the one before.
 
-Pure. Counters say something only by growing: what they counted before the first look, or before the driver was loaded,
-is of no concern now. So growth is a condition of one look, and how long it is held against the GPU is decided where
-health is. An NVLink that is down is a trouble only if it was up: boards leave links unwired, and fabrics come up late.
-
-JOINED:
-The GPUs of an NVML session: handles and what tells which device each one is.
+Pure, apart from the handles. Counters say something only by growing: what they counted before the first look, or before
+the driver was loaded, does not matter now. So growth is a condition of one look, and the health tracker decides how
+long it counts against the GPU. An NVLink that is down is a trouble only if it was up: boards leave links unwired, and
+fabrics come up late.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Saw(Protocol):
         ...
 
 
-class Memory:
+class LookMemory:
     """What looks know of those before; used by one thread at a time."""
 
     def __init__(self) -> None:
@@ -66,14 +66,14 @@ def _answered(now: Vitals, before: Vitals) -> Vitals:
     return replace(now, ecc_volatile=volatile, mig=mig, link_errors=tuple(errors.items()))
 
 
-class Polls:
+class NvmlPolls:
     """Looks at the GPUs of one session; ``poll`` runs in a thread of its own until the session ends."""
 
     def __init__(
         self,
         binding: Binding,
         saw: Saw,
-        memory: Memory,
+        memory: LookMemory,
         ended: Callable[[], bool],
         *,
         interval: float = SELDOM,

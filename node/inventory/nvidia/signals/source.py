@@ -1,20 +1,17 @@
 """NVML's signals of health for the event loop: events as they happen, and looks at an interval.
 
-Two daemon threads per session of NVML, made when the inventory opens one and gone soon after it ends: one waits for
-events, one polls. They use the inventory's session and never open their own; on a node without NVIDIA's driver there is
-no session and so no thread. What they find is handed to the loop by ``call_soon_threadsafe`` under the devices' names,
-which are those of the last snapshot; what happened to a GPU that no snapshot has shown yet waits for one that does.
+Each session of NVML has two daemon threads, made when the inventory opens the session and gone soon after it ends: one
+waits for events, one polls. They use the inventory's session and never open their own; a node without NVIDIA's driver
+has no session and so no thread. They hand what they find to the loop by ``call_soon_threadsafe``, under the device
+names of the last snapshot; a finding about a GPU that no snapshot has shown yet waits for one that does.
 
 Trade-off: threads that hang in a driver are left behind, since nothing can end them. They keep nobody waiting: the
 session ends without them after a few seconds, the loop never waits for them, and the process ends without them.
 
-JOINED:
-Decides after a look whether a scan should follow at once, because the last one is out of date.
-
-Pure. Scans and looks read the same signs and each speaks for itself: what a scan has found is held against the device
-until a scan finds it gone, and the next one by itself may be a minute away. So a look that finds less than the last
-scan, or less than the look before, wakes the inventory. It does so once: where the two read differently for long, no
-scan follows each look.
+A look can show that the last scan is out of date. Scans and looks read the same signs independently: a fault that a
+scan has found counts until a scan finds it gone, and the next regular scan may be a minute away. So a look that finds
+less than the last scan, or less than the look before, wakes the inventory. It does so once: where the two differ for
+long, no scan follows each look.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from node.inventory.nvidia.nvml_binding import Binding
 from node.inventory.nvidia.nvml_session import NvmlSessions
 from node.inventory.nvidia.signals.conditions import GpuId
 from node.inventory.nvidia.signals.events import DOUBLE_BIT, UNAVAILABLE, WAIT, XID, EventWatch, GpuEvent
-from node.inventory.nvidia.signals.polls import PULSE, Memory, Polls
+from node.inventory.nvidia.signals.polls import PULSE, LookMemory, NvmlPolls
 from node.inventory.nvidia.signals.vitals import Vitals
 
 log = logging.getLogger("ostler.nvml")
@@ -85,7 +82,7 @@ class NvmlSignals:
         self._pulse = pulse
         self._wait = wait
         self._hung = hung
-        self._memory = Memory()
+        self._memory = LookMemory()
         self._names: dict[str, str] = {}
         self._unplaced_events: list[tuple[GpuEvent, float]] = []
         self._unplaced_found: dict[GpuId, tuple[float, tuple[Condition, ...]]] = {}
@@ -102,7 +99,7 @@ class NvmlSignals:
         # Between the threads and the loop:
         self._lock = threading.Lock()
         self._arrived: dict[GpuEvent, float] = {}
-        self._polls: Polls | None = None
+        self._polls: NvmlPolls | None = None
         self._watch: EventWatch | None = None
 
     async def run(self) -> None:
@@ -180,7 +177,7 @@ class NvmlSignals:
             fault = f"{len(self._threads)} threads hang in the driver, so nothing more is heard of it but by scans"
             self._post(self._faults.add, fault)
             return
-        polls = Polls(binding, self, self._memory, lambda: self._ended, interval=self._interval, pulse=self._pulse)
+        polls = NvmlPolls(binding, self, self._memory, lambda: self._ended, interval=self._interval, pulse=self._pulse)
         with self._lock:
             self._polls = polls
         self._watch = watch = EventWatch(binding, self, lambda: self._ended, self._wait)

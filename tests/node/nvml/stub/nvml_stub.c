@@ -327,7 +327,7 @@ static nvml_return read_numbers(const struct device *device, const char *call, .
     return leave(result);
 }
 
-/* ---- Session ---- */
+/* ---- NvmlSession ---- */
 
 nvml_return nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
