@@ -27,8 +27,8 @@ from node.inventory.live.kernel_health import KernelHealth
 from node.inventory.live.links import LinkMonitor
 from node.inventory.live.polls import Polls
 from node.inventory.live.sweeps import Sweeps
-from node.inventory.live.udev import EventState, Reach, UdevStream, UeventStream, UeventsUnavailable, look
-from node.inventory.live.uevents import Relevance, Uevent, UeventMonitor
+from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent, UeventStream, UeventsUnavailable, look
+from node.inventory.live.uevents import Relevance, UeventMonitor
 from node.inventory.model import NIC_KINDS, Snapshot, SourceState, SourceStatus
 from node.rules import Rule, rule_for
 from node.values import Value, value

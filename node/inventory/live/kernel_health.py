@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from node.health.kernel.functions import concerns_devices, is_made, names_of, trouble_of
 from node.health.kernel.links import LiveLink, NicLink, by_interface, link_troubles, nic_link
 from node.health.signal import Condition, Look
-from node.inventory.live.uevents import Uevent
+from node.inventory.live.udev import Uevent
 from node.inventory.model import Device, Snapshot
 from node.inventory.network.host import POD_KINDS
 from node.inventory.network.rtnetlink import Link

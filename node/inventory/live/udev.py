@@ -21,13 +21,45 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from node.inventory.live.uevents import SUBSYSTEMS, Uevent
+from node.inventory.vendors import VENDORS
 from node.libraries import found_by_soname
 from node.opening import read_kernel_text
 from node.values import Value, value
 
 if TYPE_CHECKING:
     import pyudev
+
+SUBSYSTEMS = (
+    "pci",
+    "net",
+    "infiniband",
+    "infiniband_verbs",
+    "infiniband_mad",
+    "auxiliary",
+    "vdpa",
+    "vfio",
+    "vfio-dev",
+    "uio",
+    "drm",
+    "misc",
+    "module",
+    *(subsystem for vendor in VENDORS for subsystem in vendor.subsystems),
+)
+"""What is listened to; the kernel drops the rest before it reaches the agent where events come from udev."""
+
+
+@value
+class Uevent(Value):
+    """One uevent; ``path`` begins with /sys. What could not be read of it is empty, and it counts."""
+
+    action: str
+    subsystem: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.rpartition("/")[2]
 
 
 class UeventsUnavailable(Exception):

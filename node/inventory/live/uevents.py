@@ -15,10 +15,10 @@ import re
 from collections.abc import Callable
 
 from node.inventory.live.passing import in_passing
-from node.inventory.live.udev import EventState, Reach, UdevStream, UeventStream, UeventsUnavailable, look
+from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent, UeventStream, UeventsUnavailable, look
 from node.inventory.sysfs.files import inode_of
 from node.inventory.vendors import VENDORS
-from node.values import Value, replace, value
+from node.values import replace
 
 log = logging.getLogger("ostler.live")
 
@@ -136,24 +136,6 @@ class UeventMonitor:
         self._changed()
 
 
-SUBSYSTEMS = (
-    "pci",
-    "net",
-    "infiniband",
-    "infiniband_verbs",
-    "infiniband_mad",
-    "auxiliary",
-    "vdpa",
-    "vfio",
-    "vfio-dev",
-    "uio",
-    "drm",
-    "misc",
-    "module",
-    *(subsystem for vendor in VENDORS for subsystem in vendor.subsystems),
-)
-"""What is listened to; the kernel drops the rest before it reaches the agent where events come from udev."""
-
 _VIRTUAL = "/devices/virtual/"
 _MISC = frozenset({"rdma_cm", "tun", "vfio", "vhost-net"})
 _MODULE = re.compile(
@@ -162,20 +144,6 @@ _MODULE = re.compile(
     r"ice|iavf|i40e|ixgbe.*|igb.*|igc|e1000e?|ena|gve|mana.*|virtio_net|cxgb4.*|enic|sfc|hns.*|hinic.*|rvu_.*|octeon_.*|"
     r"vfio.*|uio.*|vhost.*|tun"  # user-space drivers
 )
-
-
-@value
-class Uevent(Value):
-    """One uevent; ``path`` begins with /sys. What could not be read of it is empty, and it counts."""
-
-    action: str
-    subsystem: str
-    path: str
-
-    @property
-    def name(self) -> str:
-        """Last part of the path."""
-        return self.path.rpartition("/")[2]
 
 
 class Relevance:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node.health.signal import Condition, Look, Trouble
 from node.inventory.live.kernel_health import KERNEL, SYSFS, KernelHealth
-from node.inventory.live.uevents import Uevent
+from node.inventory.live.udev import Uevent
 from node.inventory.model import Device
 from node.inventory.network.rtnetlink import Link
 from tests.node.health_kernel.making import CARELESS, CARING, gpu, nic, snapshot, vf

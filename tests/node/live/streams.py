@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 
-from node.inventory.live.udev import EventState
-from node.inventory.live.uevents import Uevent
+from node.inventory.live.udev import EventState, Uevent
 
 
 class FakeStream:

@@ -17,8 +17,7 @@ from node.health.signal import Condition, Look, Trouble
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.hardware import LiveHardware
 from node.inventory.live.sweeps import Sweeps
-from node.inventory.live.udev import EventState, Reach, UeventsUnavailable
-from node.inventory.live.uevents import Uevent
+from node.inventory.live.udev import EventState, Reach, Uevent, UeventsUnavailable
 from node.inventory.model import DeviceKind, SourceState
 from node.rules import Rule, Selector
 from tests.node.health_kernel.making import CARING, gpu, nic, snapshot

@@ -16,12 +16,13 @@ from node.inventory.live.udev import (
     EventState,
     Reach,
     UdevStream,
+    Uevent,
     UeventsUnavailable,
     choose,
     look,
     multicast_groups,
 )
-from node.inventory.live.uevents import Relevance, Uevent, UeventMonitor
+from node.inventory.live.uevents import Relevance, UeventMonitor
 from tests.node.live.streams import FakeStream
 from tests.waiting import eventually
 

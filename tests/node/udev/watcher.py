@@ -20,8 +20,7 @@ from pathlib import Path
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import IdentityStore
 from node.inventory.live.hardware import LiveHardware
-from node.inventory.live.udev import EventState, Reach, UdevStream
-from node.inventory.live.uevents import Uevent
+from node.inventory.live.udev import EventState, Reach, UdevStream, Uevent
 from node.inventory.loop import Inventory
 from node.inventory.sysfs.source import SysfsSource
 
