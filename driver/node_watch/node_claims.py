@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from driver.claims.allocation import allocated_devices
@@ -29,6 +29,7 @@ from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Forbidden, KubeError
 from kube.json_stream import Fields
+from node.inventory.model import Device
 from node.ledger.ledger import Hold
 from node.values import Value, value
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 class NodeClaims:
     """Follows while ``run`` runs; for the event loop alone.
 
-    ``within``: names of the devices that a device is a part of. ``changed``: told, on the loop, when reservations or
+    ``changed``: called, on the loop, when reservations or
     what is known of pods are others. ``check`` raises ``KubeError`` for a Node object that is another machine's.
     """
 
@@ -50,7 +51,6 @@ class NodeClaims:
         driver: str,
         node_name: str,
         *,
-        within: Callable[[str], tuple[str, ...]],
         random: Callable[[], float],
         check: Callable[[JsonObject], None] | None = None,
         changed: Callable[[], None] = lambda: None,
@@ -65,7 +65,6 @@ class NodeClaims:
             api,
             driver,
             node_name,
-            within=within,
             random=random,
             changed=changed,
             clock=clock,
@@ -110,6 +109,10 @@ class NodeClaims:
     def reservations(self) -> Mapping[str, tuple[Hold, ...]]:
         """By UID the claims of this node's pods, with their devices; a claim stays among them when it is prepared."""
         return self._reservations.holds()
+
+    def place(self, devices: Iterable[Device]) -> bool:
+        """Know the node's devices, and with that which are parts of others; whether reservations change by it."""
+        return self._reservations.place(devices)
 
     async def claims_naming(self, devices: Collection[str]) -> tuple[NamedDevice, ...]:
         """Every allocation of the cluster that names one of these devices; raises ``Unavailable``."""

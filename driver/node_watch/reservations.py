@@ -27,7 +27,8 @@ from driver.node_watch.pods import NodePod
 from driver.node_watch.reading import Key, ReadingOrder, ReadPace, ReadResult, ReadTurn
 from kube.bodies import JsonObject, object_at, one_line, text_at
 from kube.errors import KubeError, RequestError
-from node.ledger.ledger import Hold, HoldState
+from node.inventory.model import Device
+from node.ledger.ledger import Hold, HoldState, wholes_of
 from node.rules import Door
 from node.values import Value, value
 
@@ -56,8 +57,7 @@ class _Found(Value):
 class Reservations:
     """Reads what pods name while ``run`` runs; for the event loop alone.
 
-    ``driver``, ``pool``: whose devices count. ``within``: names of the devices that a device is a part of. ``changed``:
-    told, on the loop, when ``holds`` are others.
+    ``driver``, ``pool``: whose devices count. ``changed``: called, on the loop, when ``holds`` change.
     """
 
     def __init__(
@@ -66,7 +66,6 @@ class Reservations:
         driver: str,
         pool: str,
         *,
-        within: Callable[[str], tuple[str, ...]],
         random: Callable[[], float],
         changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
@@ -76,7 +75,8 @@ class Reservations:
         self._api = api
         self._driver = driver
         self._pool = pool
-        self._within = within
+        self._wholes: dict[str, tuple[str, ...]] = {}
+        """By name of a device that is part of others: their names."""
         self._changed = changed
         self._clock = clock
         self._monotonic = monotonic
@@ -104,6 +104,11 @@ class Reservations:
             *_few(tuple(self._cut.values()), "pods name more claims than are read"),
             *_few(tuple(self._problems.values()), "claims cannot be read"),
         )
+
+    def place(self, devices: Iterable[Device]) -> bool:
+        """Know the node's devices, and with that which are parts of others; whether ``holds`` may change by it."""
+        before, self._wholes = self._wholes, {each.name: wholes for each in devices if (wholes := wholes_of(each))}
+        return bool(self._found) and self._wholes != before
 
     def apply(self, pods: Iterable[NodePod]) -> None:
         """These are the pods of the node that are not over."""
@@ -221,7 +226,7 @@ class Reservations:
                 owner=found.reservation.uid,
                 share=device.share_id or "",
                 admin=device.admin_access,
-                within=self._within(device.device),
+                within=self._wholes.get(device.device, ()),
                 state=HoldState.RESERVED,
                 pods=tuple(sorted(self._order.users(key))),
             )

@@ -216,11 +216,11 @@ class BothDoors:
         self.second = DraService(
             self._settings,
             around.edges,
-            events=around.events,
-            alive=around.alive,
-            changed=around.changed,
-            books=books,
-            wanted=self.publisher.held,
+            books,
+            around.events,
+            is_alive=around.alive,
+            on_ready_changed=around.changed,
+            on_offer_changed=self.publisher.held,
         )
         self.publisher.submit(around.judged())
         self._group.create_task(self.second.run(around.settled), name="DRA door")

@@ -94,14 +94,14 @@ class Agent:
         self.second = _Second(
             self.settings,
             edges,
-            events=self.events,
-            alive=lambda: True,
-            changed=lambda: None,
-            books=self.books,
-            wanted=self._changed,
+            self.books,
+            self.events,
+            is_alive=lambda: True,
+            on_ready_changed=lambda: None,
+            on_offer_changed=self._changed,
         )
         self.second.meet(loop, cluster, self._applied)
-        self.claims = self.second._claims
+        self.claims = self.second._parts.claims
         self._dra = DraPlugin(ClaimCalls(self.claims, SilentDriver(), monotonic=loop.time), "v1")
 
     # The kubelet's calls
@@ -192,21 +192,21 @@ class _Second(DraService):
     """The DRA door without sockets, and with the model's API server behind it."""
 
     def meet(self, loop: VirtualLoop, cluster: Cluster, applied: Callable[[], None]) -> None:
-        self._api._make = lambda: Api(loop, cluster)  # type: ignore[assignment, return-value]
+        self._parts.api._make = lambda: Api(loop, cluster)  # type: ignore[assignment, return-value]
         self._applied = applied
-        self._published = PublishedSlices(loop, cluster, self._shown)
-        self._slices = self._published  # type: ignore[assignment]
-        self._withdrawal._free = self._published.free
-        self._doors._known = KnownDoors(support=TaintSupport(Taints.KEPT, "the model keeps them"))
-        self.pods = self._holders._pods
+        self._published = PublishedSlices(loop, cluster, self._parts.shown)
+        self._parts.slices = self._published  # type: ignore[assignment]
+        self._parts.withdrawal._free = self._published.free
+        self._parts.doors._known = KnownDoors(support=TaintSupport(Taints.KEPT, "the model keeps them"))
+        self.pods = self._parts.node_claims._pods
 
     def parts(self) -> Iterable[Coroutine[Any, Any, Any]]:
         """What ``run`` begins, but for what has sockets or threads of its own."""
         return (
             self._recovered(),
             self.pods._answer(),
-            self._holders._reservations.run(),
-            self._withdrawal.run(),
+            self._parts.node_claims._reservations.run(),
+            self._parts.withdrawal.run(),
             self._first_slices(),
         )
 
@@ -215,11 +215,11 @@ class _Second(DraService):
         self._applied()
 
     async def _recovered(self) -> None:
-        await self._claims.recover()
-        await self._claims.run()
+        await self._parts.claims.recover()
+        await self._parts.claims.run()
 
     async def _first_slices(self) -> None:
-        await self._until_sure()
+        await self._until_settled()
         await self._published.run()
 
 

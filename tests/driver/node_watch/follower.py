@@ -24,7 +24,7 @@ from tests.waiting import background
 
 async def followed(url: str, count: int) -> dict[str, object]:
     api = AsyncResourceApi(lambda: ResourceApi(client_of(url, whole=60.0)))
-    holders = NodeClaims(api, DRIVER, NODE, within=lambda _: (), random=Random(7).random)
+    holders = NodeClaims(api, DRIVER, NODE, random=Random(7).random)
     stall = 0.0
     uids = [f"uid-{number}" for number in range(count)]
     async with background(holders.run()):

@@ -38,9 +38,7 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
 ) -> None:
     world.claim("c", "gpu-0", users=("uid-1",))
     api, seldom = Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
-    found = Reservations(
-        api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, pace=ReadPace(later=seldom, pod=seldom)
-    )
+    found = Reservations(api, DRIVER, NODE, random=lambda: 0.0, pace=ReadPace(later=seldom, pod=seldom))
     one, two = (NodePod(f"uid-{n}", TEAM, f"p{n}", claims=("c",)) for n in (1, 2))
     async with background(found.run()):
         found.apply((one,))
@@ -58,9 +56,7 @@ async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server:
     world.claim("c", "gpu-0", users=("uid-1",))
     told: list[list[str]] = []
     api = api_of(server)
-    found = Reservations(
-        api, DRIVER, NODE, within=lambda _: (), random=lambda: 0.0, changed=lambda: told.append(pods())
-    )
+    found = Reservations(api, DRIVER, NODE, random=lambda: 0.0, changed=lambda: told.append(pods()))
 
     def pods() -> list[str]:
         return [pod for holds in found.holds().values() for hold in holds for pod in hold.pods]

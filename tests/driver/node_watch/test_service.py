@@ -14,6 +14,7 @@ from driver.node_watch.reservations import READS, reservation_of
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import JsonObject
 from kube.errors import NodeNotOurs
+from node.inventory.model import Device, DeviceKind
 from node.ledger.ledger import Hold, HoldState
 from node.rules import Door
 from sandbox.apiserver.server import ApiServer
@@ -23,24 +24,18 @@ from tests.waiting import background, eventually
 QUICK = ReadPace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)
 
 
-def nothing(_: str) -> tuple[str, ...]:
-    return ()
-
-
 @asynccontextmanager
 async def following(
     api: AsyncResourceApi,
     *,
     changed: Callable[[], None] = lambda: None,
     check: Callable[[JsonObject], None] | None = None,
-    within: Callable[[str], tuple[str, ...]] = nothing,
     list_every: float = 0.01,
 ) -> AsyncIterator[NodeClaims]:
     holders = NodeClaims(
         api,
         DRIVER,
         NODE,
-        within=within,
         random=lambda: 0.5,
         check=check,
         changed=changed,
@@ -125,7 +120,8 @@ async def test_claims_are_never_listed_or_watched_whatever_ends_watches_and_proc
 async def test_a_reservation_says_who_has_what_and_how(world: World, api: AsyncResourceApi) -> None:
     pod = world.pod("p", "c")
     claim = world.claim("c", "mig-1", users=(pod,))
-    async with following(api, within=lambda name: (f"whole-of-{name}",)) as holders:
+    async with following(api) as holders:
+        holders.place([Device("mig-1", DeviceKind.MIG, "nvidia", parent="gpu-0")])
         await eventually(holders.reservations)
         expected = Hold(
             "mig-1",
@@ -133,7 +129,7 @@ async def test_a_reservation_says_who_has_what_and_how(world: World, api: AsyncR
             f"{TEAM}/c",
             1000.0,
             owner=claim,
-            within=("whole-of-mig-1",),
+            within=("gpu-0",),
             state=HoldState.RESERVED,
             pods=(pod,),
         )

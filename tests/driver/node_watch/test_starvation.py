@@ -87,7 +87,6 @@ class Story:
             self.api,
             DRIVER,
             NODE,
-            within=lambda _: (),
             random=Random(7).random,
             changed=self._changed,
             clock=loop.time,
@@ -261,7 +260,7 @@ async def test_over_http_the_attack_gets_few_answers_and_the_honest_pod_its_rese
     for number in range(ATTACKERS):
         body = attack_body(number)
         world.made({"name": text_at(body, "metadata", "name")}, object_at(body, "spec"))
-    holders = NodeClaims(api, DRIVER, NODE, within=lambda _: (), random=Random(7).random)
+    holders = NodeClaims(api, DRIVER, NODE, random=Random(7).random)
     async with background(holders.run()):
         await eventually(lambda: world.asked("get", "resourceclaims") >= ATTACKERS)
         began = time.monotonic()

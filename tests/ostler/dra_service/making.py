@@ -132,13 +132,13 @@ class Both:
         self.second = DraService(
             self.settings,
             edges,
-            events=self.events,
-            alive=lambda: True,
-            changed=lambda: None,
-            books=self.books,
-            wanted=self.publisher.held,
+            self.books,
+            self.events,
+            is_alive=lambda: True,
+            on_ready_changed=lambda: None,
+            on_offer_changed=self.publisher.held,
         )
-        self.withdrawal: Withdrawal = self.second._withdrawal
+        self.withdrawal: Withdrawal = self.second._parts.withdrawal
         self.withdrawal._quiet = quiet
 
     @asynccontextmanager

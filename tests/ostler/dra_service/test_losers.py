@@ -66,7 +66,7 @@ async def test_an_eviction_is_counted_once_and_none_where_taints_are_dropped(
         both.second._count_evicted(replace(contested, known=False, contested=frozenset()))
         both.second._count_evicted(contested)
         assert both.metrics.evictions.counts == {(): 1}, "what is not known for a moment has not ended"
-        doors = both.second._doors
+        doors = both.second._parts.doors
         doors._known = replace(doors._known, support=TaintSupport(Taints.DROPPED))
         both.second._count_evicted(replace(contested, contested=frozenset({DEVICE, "gpu-0001"})))
         assert both.metrics.evictions.counts == {(): 1}
@@ -107,12 +107,12 @@ async def test_a_claim_that_is_being_released_evicts_nobody(short_dir: Path, ser
         claim = ClaimReference(TEAM, "c", uid)
         await eventually(lambda: both.effects(DEVICE) == EVICTS)
         with pytest.raises(Unavailable, match="held through the plugin door by team/plugin"):
-            await both.second._claims.prepare(claim)
-        await both.second._claims.unprepare(claim)
+            await both.second._parts.claims.prepare(claim)
+        await both.second._parts.claims.unprepare(claim)
         await eventually(lambda: both.effects(DEVICE) == WITHDRAWN)
         world.status("p", message="still there")
         world.pod("q")
-        await eventually(lambda: len(both.second._holders._pods.pods) == 2)
+        await eventually(lambda: len(both.second._parts.node_claims._pods.pods) == 2)
         assert both.second.losers() == {}
 
 
@@ -124,7 +124,7 @@ async def test_who_only_looks_on_neither_loses_nor_is_in_the_way(
         uid = world.claim("looks", DEVICE, users=(world.pod("p", "looks"),), adminAccess=True)
         await eventually(lambda: uid in both.books.ledger.owners)
         assert both.at_plugin() == {DEVICE, "gpu-0001"}
-        assert len(await both.second._claims.prepare(ClaimReference(TEAM, "looks", uid))) == 1
+        assert len(await both.second._parts.claims.prepare(ClaimReference(TEAM, "looks", uid))) == 1
         both.pod_gets(DEVICE)
         await eventually(lambda: both.effects(DEVICE) == WITHDRAWN)
         assert both.second.losers() == {}

@@ -72,10 +72,10 @@ async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_wh
         world.free("has")
         await ended_at(both, Doors.PLUGIN)
         # Allocated before the device left its slice, and prepared after that.
-        assert await both.second._claims.prepare(ClaimReference("team", "looks", looks))
+        assert await both.second._parts.claims.prepare(ClaimReference("team", "looks", looks))
         uid = world.claim("late", "gpu-0002", users=("uid-1",))
         with pytest.raises(ClaimError, match="device gpu-0002 is not offered on this node"):
-            await both.second._claims.prepare(ClaimReference("team", "late", uid))
+            await both.second._parts.claims.prepare(ClaimReference("team", "late", uid))
 
 
 async def test_a_device_that_vanishes_has_no_claims_listed_and_the_next_handover_answers_for_it(

@@ -1,0 +1,198 @@
+"""The parts of the DRA door, made from the settings: sockets, claims, slices, claim status, and one API client for all.
+
+The kubelet comes first: the client library is not loaded before the sockets are there, and then in threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from driver.claims.claim_status import ClaimStatusWriter
+from driver.claims.interfaces import ClaimOptions
+from driver.claims.service import ClaimService
+from driver.door.door import DraDoor
+from driver.door.registration import DoorOptions
+from driver.node_watch.node_claims import NodeClaims
+from driver.node_watch.node_doors import NodeDoorsKeeper
+from driver.parameters.decoding import pairs
+from driver.publishing.publisher import SlicePublisher, controller_maker
+from driver.publishing.shown import ShownDevices
+from driver.publishing.withdrawal import Withdrawal
+from driver.resource_api.async_client import AsyncResourceApi
+from kube.bodies import JsonObject
+from node.events import EventSink, EventType
+from node.ledger.bookkeeping import Bookkeeping
+from node.opening import boot_id
+from node.rules import Door
+from ostler import __version__
+from ostler.agent.edges import Edges
+from ostler.agent.eventlog import FromThreads
+from ostler.config.settings import Settings
+from ostler.metrics.dra import DraMetrics
+
+if TYPE_CHECKING:
+    from driver.resource_api.client import ResourceApi
+
+log = logging.getLogger("ostler.dra")
+
+CALLS = 32
+"""Questions to the API server at once; the slices' writer and its watch have a connection each besides."""
+CONNECT, WHOLE = 3.0, 10.0
+"""Seconds to a connection, and for one attempt: two of them fit into what the kubelet gives a call."""
+
+
+class DraParts:
+    """Every part of the DRA door, complete but not running.
+
+    ``is_alive``: whether the inventory still looks at its devices. ``on_ready_changed``: called when readiness may have
+    changed. ``on_offer_changed``: called when the ledger or the effective rules change and both doors must recompute
+    their offers. ``on_pods_changed``: called when pods of this node, or the reservations of their claims, change.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        edges: Edges,
+        books: Bookkeeping,
+        events: EventSink,
+        *,
+        is_alive: Callable[[], bool],
+        on_ready_changed: Callable[[], None],
+        on_offer_changed: Callable[[], None],
+        on_pods_changed: Callable[[], None],
+    ) -> None:
+        driver, node_name = settings.dra.driver_name, settings.node_name
+        clock, monotonic, random = edges.clock, edges.monotonic, edges.random
+        loop, check = asyncio.get_running_loop(), node_check(settings)
+        self.metrics = DraMetrics(clock, lost=lambda: books.observer.lost(Door.DRA))
+        self.api = AsyncResourceApi(lambda: resource_api(settings, random), threads=CALLS)
+        self.shown = _shown_before(settings, events)
+        self.status = ClaimStatusWriter(driver, self.api, events=events, clock=clock, random=random)
+        self.claims = ClaimService(
+            _claim_options(settings),
+            self.api,
+            events=events,
+            observer=self.metrics,
+            boot=boot_id(settings.roots.proc),
+            clock=clock,
+            monotonic=monotonic,
+            random=random,
+            ledger=books.ledger,
+            known=lambda: books.keeper.known,
+            changed=on_offer_changed,
+        )
+        self.node_claims = NodeClaims(
+            self.api,
+            driver,
+            node_name,
+            random=random,
+            check=check,
+            changed=on_pods_changed,
+            clock=clock,
+            monotonic=monotonic,
+        )
+        self.doors = NodeDoorsKeeper(
+            self.api,
+            driver,
+            node_name,
+            settings.state_dir,
+            events=events,
+            random=random,
+            by_node=settings.kubernetes.door_by_node,
+            check=check,
+            changed=on_offer_changed,
+        )
+        self.door = DraDoor(
+            DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),
+            self.claims,
+            events=events,
+            observer=self.metrics,
+            clock=clock,
+            monotonic=monotonic,
+            random=random,
+            changed=on_ready_changed,
+            alive=is_alive,
+            reporter=self.status,
+        )
+        self.slices = SlicePublisher(
+            node_name,
+            controller_maker(self.api.made, driver, node_name, random, check=check),
+            events=FromThreads(events, loop),
+            peers=settings.dra.peers,
+            monotonic=monotonic,
+            random=random,
+            shown=self.shown,
+            doubted=lambda: _on_loop(loop, self.doors.doubt),
+        )
+        self.withdrawal = Withdrawal(
+            self.shown,
+            self.node_claims.claims_naming,
+            free=self.slices.free,
+            taken=self.claims.taken,
+            events=events,
+            changed=on_offer_changed,
+            monotonic=monotonic,
+            random=random,
+        )
+
+
+def node_check(settings: Settings) -> Callable[[JsonObject], None] | None:
+    """Raises ``KubeError`` for a Node object that is not this machine's; None where the node is a recorded one."""
+    if settings.inventory.recorded is not None:
+        return None
+
+    def check(node: JsonObject) -> None:
+        from kube.node_identity import check_node, read_machine
+
+        check_node(node, settings.node_name, read_machine(sys=settings.roots.sys))
+
+    return check
+
+
+def resource_api(settings: Settings, random: Callable[[], float]) -> ResourceApi:
+    """The client of the API server, for a thread: the client library is loaded now. Raises ``KubeError``."""
+    from driver.resource_api.client import ResourceApi
+    from kube.client import Client, RequestLimits
+    from ostler.agent.api_server import api_access
+
+    access = api_access(settings.kubernetes.kubeconfig, os.environ)
+    log.info("the API server is asked for claims", extra={"server": access.server, "by": access.origin})
+    client = Client(
+        access,
+        random=random,
+        user_agent=f"ostler/{__version__}",
+        limits=RequestLimits(connect=CONNECT, whole=WHOLE, attempts=2),
+        connections=CALLS + 2,
+        pairs=pairs,
+    )
+    return ResourceApi(client)
+
+
+def _claim_options(settings: Settings) -> ClaimOptions:
+    return ClaimOptions(
+        settings.dra.driver_name,
+        settings.node_name,
+        settings.state_dir,
+        settings.cdi.directory,
+        settings.kubelet.registry_dir.parent,
+        peers=settings.dra.peers,
+    )
+
+
+def _shown_before(settings: Settings, events: EventSink) -> ShownDevices:
+    shown = ShownDevices(settings.state_dir)
+    problem = shown.load()
+    if problem:
+        events.emit(EventType.WARNING, "ShownDevicesUnknown", problem)
+    return shown
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):
+        # The loop may be closed by now: then it does not matter any more.
+        loop.call_soon_threadsafe(call)
