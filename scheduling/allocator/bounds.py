@@ -18,6 +18,7 @@ from scheduling.allocator.interchange import DeviceKind
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.pools import Pool
 from scheduling.allocator.problem import Problem
+from scheduling.allocator.suitability import union
 
 Demand = tuple[int, int]
 """How many places, and the mask of those that will do."""
@@ -87,9 +88,7 @@ class _Flow:
 
 def _atoms(sets: Sequence[int], apart: Mapping[int, int]) -> list[int]:
     """The sets cut into pieces that no set cuts again; places that are `apart` are pieces of their own."""
-    everything = 0
-    for each in sets:
-        everything |= each
+    everything = union(sets)
     own = [1 << place for place in apart if everything >> place & 1]
     rest = everything & ~sum(own)
     pieces = [rest] if rest else []
@@ -138,7 +137,7 @@ class CounterBounds:
         single: dict[_Key, int] = {}
         for count, devices in wanted:
             kinds = [kind for kind in self._kinds if kind.devices & devices]
-            if count < 1 or not kinds or devices & ~self._union(kinds):
+            if count < 1 or not kinds or devices & ~union(kind.devices for kind in kinds):
                 continue  # nothing is wanted, or some of the devices take nothing
             for name, take in self._common(kinds).items():
                 by_name.setdefault(name, []).append((count, devices, take))
@@ -167,14 +166,12 @@ class CounterBounds:
 
     def _smallest(self, name: str, takers: Sequence[tuple[int, int, _Take]]) -> int:
         """What as many different devices take as are wanted, if the thriftiest of all are taken."""
-        union = wanted = 0
-        for count, devices, _ in takers:
-            union |= devices
-            wanted += count
+        devices = union(each for _, each, _ in takers)
+        wanted = sum(count for count, _, _ in takers)
         amounts = sorted(
-            (self._takes[id(kind)][name].least, (kind.devices & union).bit_count())
+            (self._takes[id(kind)][name].least, (kind.devices & devices).bit_count())
             for kind in self._kinds
-            if kind.devices & union
+            if kind.devices & devices
         )
         total = 0
         for amount, number in amounts:
@@ -209,10 +206,3 @@ class CounterBounds:
     def _left_of(self, name: str, key: _Key) -> int:
         left = self._placement.left(*key)
         return left if name != _ALL else -(-left * _SCALE // self._whole[key])
-
-    @staticmethod
-    def _union(kinds: Sequence[DeviceKind]) -> int:
-        union = 0
-        for kind in kinds:
-            union |= kind.devices
-        return union

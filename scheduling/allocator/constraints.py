@@ -166,7 +166,14 @@ class _MatchLists(_Lists):
         return ((state.type, each) for each in state.values) if isinstance(state, AttributeValues) else ()
 
 
-class _DistinctScalars(_Plain):
+class _Distinct:
+    """distinctAttribute: the state is the set of values so far."""
+
+    def held(self, state: State) -> Iterable[Hashable]:
+        return state if isinstance(state, frozenset) else ()
+
+
+class _DistinctScalars(_Distinct, _Plain):
     """distinctAttribute while list attributes are off: no two devices have the same value.
 
     A device whose attribute has no plain value can only be the first. The state is the set of values so far.
@@ -182,11 +189,8 @@ class _DistinctScalars(_Plain):
             return REFUSED
         return seen | {value if value is not None else WITHOUT_VALUE}
 
-    def held(self, state: State) -> Iterable[Hashable]:
-        return state if isinstance(state, frozenset) else ()
 
-
-class _DistinctLists(_Lists):
+class _DistinctLists(_Distinct, _Lists):
     """distinctAttribute with list attributes: no two devices share a value. The state is all values so far."""
 
     def add(self, state: State, device: SliceDevice) -> State | Refused:
@@ -196,9 +200,6 @@ class _DistinctLists(_Lists):
         seen = state if isinstance(state, frozenset) else frozenset()
         own = {(values.type, value) for value in values.values}
         return REFUSED if seen & own else seen | own
-
-    def held(self, state: State) -> Iterable[Hashable]:
-        return state if isinstance(state, frozenset) else ()
 
 
 def constraints_of(claim: Claim, list_attributes: bool) -> tuple[Constraint, ...]:

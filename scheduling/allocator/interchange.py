@@ -21,7 +21,7 @@ from scheduling.allocator.constraints import REFUSED, START, WITHOUT_VALUE, Refu
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.pools import Pool
 from scheduling.allocator.problem import Problem, RequestPlan
-from scheduling.allocator.suitability import Suitability, mask, positions
+from scheduling.allocator.suitability import Suitability, mask, positions, union
 
 CounterSet = tuple[Pool, str]
 
@@ -239,9 +239,7 @@ class Interchange:
     def _sort(self, choices: Sequence[tuple[int, int]]) -> _View:
         """Sort the devices by what these requests can see of them."""
         plans = [plan for choice in choices for plan in self._plans(choice)]
-        devices = 0
-        for plan in plans:
-            devices |= self._suitability.relevant(plan)
+        devices = union(self._suitability.relevant(plan) for plan in plans)
         constraints = sorted(
             {(choice[0], number) for choice in choices for plan in self._plans(choice) for number in plan.constraints}
         )

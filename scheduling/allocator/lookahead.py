@@ -28,7 +28,7 @@ from scheduling.allocator.constraints import START, State
 from scheduling.allocator.interchange import DeviceKind
 from scheduling.allocator.placement import Placement
 from scheduling.allocator.problem import Problem, RequestPlan
-from scheduling.allocator.suitability import Suitability, positions
+from scheduling.allocator.suitability import Suitability, positions, union
 
 _ROUNDS = 4
 """How often values are narrowed at most."""
@@ -135,9 +135,7 @@ class LookAhead:
         if mask is None:
             constraint = self._problem.claims[index].constraints[number]
             masks = self._masks_by_value(index, number)
-            mask = 0
-            for value in constraint.held(state):
-                mask |= masks.get(value, 0)
+            mask = union(masks.get(value, 0) for value in constraint.held(state))
             if constraint.facts.match_attribute is None:
                 mask = ~mask
             self._allowed[key] = mask
@@ -195,15 +193,10 @@ class LookAhead:
 
     def _enough(self, needs: Sequence[_Need], devices: int) -> bool:
         """Whether needs can all be met among these devices, by number."""
-        union = 0
-        for need in needs:
-            own = need.devices & devices
-            if own.bit_count() < need.count:
-                return False
-            union |= own
-        if union & self._suitability.shared:
-            return True
-        return sum(need.count for need in needs) <= union.bit_count()
+        if any((need.devices & devices).bit_count() < need.count for need in needs):
+            return False
+        found = union(need.devices & devices for need in needs)
+        return bool(found & self._suitability.shared) or sum(need.count for need in needs) <= found.bit_count()
 
     def _too_few_devices(self, needs: Sequence[_Need]) -> bool:
         """Whether the needs cannot all have different devices. Admin access is no hindrance and has none."""
@@ -212,11 +205,8 @@ class LookAhead:
 
     def _shares(self, needs: Sequence[_Need]) -> dict[int, int]:
         """How many needs each shared device can serve, at best."""
-        union = 0
-        for need in needs:
-            union |= need.devices
         shares = {}
-        for position in positions(union & self._suitability.shared):
+        for position in positions(union(need.devices for need in needs) & self._suitability.shared):
             wanting = [need for need in needs if need.devices >> position & 1]
             shares[position] = self._most_shares(position, wanting)
         return shares
@@ -277,23 +267,19 @@ class LookAhead:
         counted: set[tuple[str, int]] = set()
         for index, number, covered in self._matches(needs):
             attribute = self._problem.claims[index].constraints[number].attribute
-            union = 0
-            for need in covered:
-                union |= need.devices
+            devices = union(need.devices for need in covered)
             fresh = not any((attribute, id(need)) in counted or need.admin for need in covered)
-            if fresh and not union & self._suitability.shared:
+            if fresh and not devices & self._suitability.shared:
                 counted.update((attribute, id(need)) for need in covered)
-                groups.setdefault(attribute, []).append((sum(need.count for need in covered), union, index))
+                groups.setdefault(attribute, []).append((sum(need.count for need in covered), devices, index))
                 where.setdefault(attribute, (index, number))
         for attribute, wanted in groups.items():
             if len(wanted) == 1:
                 continue
             least = min(count for count, _, _ in wanted)
-            union = 0
-            for _, devices, _ in wanted:
-                union |= devices
+            wide = union(devices for _, devices, _ in wanted)
             masks = self._masks_by_value(*where[attribute]).values()
-            if sum((devices & union).bit_count() // least for devices in masks) < len(wanted):
+            if sum((devices & wide).bit_count() // least for devices in masks) < len(wanted):
                 return True
         return False
 

@@ -7,6 +7,8 @@ not suit here suits nowhere in the search.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import reduce
+from operator import or_
 
 from scheduling.allocator.claims import untolerated
 from scheduling.allocator.constraints import lookup
@@ -150,10 +152,12 @@ class Suitability:
 
 def mask(positions: Iterable[int]) -> int:
     """Positions as bits of a number."""
-    bits = 0
-    for position in positions:
-        bits |= 1 << position
-    return bits
+    return union(1 << position for position in positions)
+
+
+def union(masks: Iterable[int]) -> int:
+    """The positions that are in any of these masks."""
+    return reduce(or_, masks, 0)
 
 
 def positions(devices: int) -> Iterator[int]:

@@ -6,7 +6,7 @@ the devices that draw on it. The allocator's arithmetic is used as it is; here a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from scheduling.allocator.allocated import Availability, CounterKey
 from scheduling.allocator.capacity import CapacityFault, DeviceCapacity, Unsuitable, consumption
@@ -105,30 +105,32 @@ class SharedCounters:
         in_shares = shares(device, self._cluster) and device.id in self._cluster.allocated.partly
         if not device.consumed or in_shares:
             return
-        for (counter_set, counter), free in self._availability.counters(pool).items():
+        for (counter_set, counter), free in self.left(pool).items():
             wanted = device.consumed.get((counter_set, counter), 0)
             # An overdrawn counter keeps every device of the pool away that draws on any counter at all.
             if wanted <= free or (wanted == 0 and free >= 0):
                 continue
             total = pool.counter_sets[counter_set][counter]
             amounts = (_text(wanted, total), _text(free, total), _text(total, total))
-            users = self._users_of(pool, (counter_set, counter))
+            users = self.users(pool, (counter_set, counter))
             yield CounterExhausted((name,), 1, pool.id.pool, counter_set, counter, *amounts, users)
 
-    def _users_of(self, pool: Pool, counter: CounterKey) -> tuple[Usage, ...]:
+    def left(self, pool: Pool) -> Mapping[CounterKey, int]:
+        """What is left of a pool's counters, in billionths."""
+        return self._availability.counters(pool)
+
+    def users(self, pool: Pool, counter: CounterKey) -> tuple[Usage, ...]:
+        """Who draws on a counter of a pool, and how much."""
         key = (pool.id, counter)
         if key not in self._users:
-            self._users[key] = tuple(counter_users(pool, counter, self._cluster))
+            self._users[key] = tuple(self._find_users(pool, counter))
         return self._users[key]
 
-
-def counter_users(pool: Pool, counter: CounterKey, cluster: Cluster) -> Iterator[Usage]:
-    """Who draws on a counter of a pool, and how much."""
-    for each in (*pool.slices, *pool.elsewhere):
-        for device in each.devices:
-            amount = device.consumed.get(counter, 0) if device.id in cluster.allocated.anyhow else 0
+    def _find_users(self, pool: Pool, counter: CounterKey) -> Iterator[Usage]:
+        for device in (device for each in (*pool.slices, *pool.elsewhere) for device in each.devices):
+            amount = device.consumed.get(counter, 0) if device.id in self._cluster.allocated.anyhow else 0
             if amount:
-                holders = [holding.holder for holding in cluster.holdings.get(device.id, ())]
+                holders = [holding.holder for holding in self._cluster.holdings.get(device.id, ())]
                 yield Usage(device.name, _text(amount, amount), holders[0] if holders else ClaimHolder(""))
 
 

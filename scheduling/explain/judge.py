@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kube.bodies import Json, JsonObject, object_at, text_at
-from scheduling.allocator.allocated import AllocatedState, Availability, CounterKey
+from scheduling.allocator.allocated import AllocatedState, CounterKey
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import Pool, gather_pools
 from scheduling.allocator.reading import AllocationError, FatalError, GaveUp, NodeError, Object
 from scheduling.allocator.slices import PoolID
-from scheduling.explain.amounts import counter_users
+from scheduling.explain.amounts import SharedCounters
 from scheduling.explain.cluster import Cluster
 from scheduling.explain.obstacles import Usage
 from scheduling.explain.state import objects_at, texts_at
@@ -170,22 +170,18 @@ class NodeJudge:
         """``node``: a v1 Node."""
         self.node = node
         self._cluster = cluster
+        self._counters = SharedCounters(cluster)
         self.calls = 0
 
-    def ask(
-        self,
-        claims: Claims,
-        allocated: AllocatedState | None = None,
-        classes: Mapping[str, JsonObject] | None = None,
-    ) -> AllocatorAnswer:
-        """The allocator's answer for these claims, with other holdings or other classes where they are given."""
+    def ask(self, claims: Claims, allocated: AllocatedState | None = None) -> AllocatorAnswer:
+        """The allocator's answer for these claims, with other devices in use where ``allocated`` is given."""
         cluster = self._cluster
         give_up = None if cluster.patience is None else cluster.patience(self.calls > 0)
         self.calls += 1
         allocator = Allocator(
             claims,
             cluster.allocated if allocated is None else allocated,
-            cluster.classes if classes is None else classes,
+            cluster.classes,
             cluster.index,
             cluster.features,
             give_up=give_up,
@@ -208,12 +204,12 @@ class NodeJudge:
     def left(self, pool: PoolID) -> Mapping[CounterKey, int]:
         """What is left of a pool's shared counters, in billionths."""
         found = self._pool(pool)
-        return {} if found is None else Availability(self._cluster.allocated).counters(found)
+        return {} if found is None else self._counters.left(found)
 
     def users(self, pool: PoolID, counter: CounterKey) -> tuple[Usage, ...]:
         """Who draws on a pool's shared counter already."""
         found = self._pool(pool)
-        return () if found is None else tuple(counter_users(found, counter, self._cluster))
+        return () if found is None else self._counters.users(found, counter)
 
     def _pool(self, pool: PoolID) -> Pool | None:
         return next((each for each in self._pools() if each.id == pool), None)

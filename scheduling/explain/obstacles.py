@@ -9,7 +9,7 @@ messages.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, dataclass_transform
 
 NAMES = {"names": True}
 """Marks a field that holds names which differ from node to node though the reason is the same."""
@@ -44,30 +44,31 @@ class ReadValue:
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+@dataclass(frozen=True)
 class Obstacle:
-    """One reason."""
+    """One reason; every kind of it is a frozen dataclass. ``kind`` is its name for programs, "" for a common base."""
 
     kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls, kind: str = "") -> None:
+        cls.kind = kind
+        dataclass(frozen=True)(cls)
 
 
 # Of the request and the classes: the same on every node.
 
 
-@dataclass(frozen=True, slots=True)
-class ClassMissing(Obstacle):
+class ClassMissing(Obstacle, kind="class-missing"):
     """No DeviceClass has this name. ``near``: existing names that look like it, else all, up to five."""
 
-    kind: ClassVar[str] = "class-missing"
     name: str
     near: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorUnreadable(Obstacle):
+class SelectorUnreadable(Obstacle, kind="selector-unreadable"):
     """An expression does not compile; ``line`` and ``column`` count from 1, 0 where no place is known."""
 
-    kind: ClassVar[str] = "selector-unreadable"
     source: SelectorSource
     expression: str
     message: str
@@ -75,14 +76,12 @@ class SelectorUnreadable(Obstacle):
     column: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorBroken(Obstacle):
+class SelectorBroken(Obstacle, kind="selector-broken"):
     """An expression ends with an error on a device: the scheduler then gives up the pod on all nodes.
 
     ``condition`` is the part of the expression in which it happens.
     """
 
-    kind: ClassVar[str] = "selector-broken"
     source: SelectorSource
     expression: str
     condition: str
@@ -93,84 +92,66 @@ class SelectorBroken(Obstacle):
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TooMany(Obstacle):
+class TooMany(Obstacle, kind="too-many"):
     """A claim gets at most ``limit`` devices and asks for more."""
 
-    kind: ClassVar[str] = "too-many"
     wanted: int
     limit: int = 32
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureOff(Obstacle):
+class FeatureOff(Obstacle, kind="feature-off"):
     """The cluster's version lacks a feature that the request (at ``path``) or the devices need."""
 
-    kind: ClassVar[str] = "feature-off"
     feature: str
     path: str
     devices: tuple[str, ...] = field(default=(), metadata=NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRefused(Obstacle):
+class ObjectRefused(Obstacle, kind="refused"):
     """The allocator refuses the objects as they are: which object, which field of it, and the allocator's words."""
 
-    kind: ClassVar[str] = "refused"
     object: str
     path: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting(Obstacle):
+class Waiting(Obstacle, kind="waiting"):
     """The pod waits for something that is neither a node nor a device; ``what`` is a sentence without its end."""
 
-    kind: ClassVar[str] = "waiting"
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class AllNeedsPools(Obstacle):
+class AllNeedsPools(Obstacle, kind="all-needs-pools"):
     """A request for all devices must know them all, so that one pool that is not usable refuses it."""
 
-    kind: ClassVar[str] = "all-needs-pools"
     requests: tuple[str, ...]
 
 
 # Of the node.
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRefused(Obstacle):
+class NodeRefused(Obstacle, kind="node-refused"):
     """The pod itself does not go there: node selector, affinity, taints of the node, cordon."""
 
-    kind: ClassVar[str] = "node-refused"
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOutside(Obstacle):
+class NodeOutside(Obstacle, kind="allocated-elsewhere"):
     """A claim of the pod has its devices already, and they can be used on other nodes alone."""
 
-    kind: ClassVar[str] = "allocated-elsewhere"
     claim: str
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NoDevices(Obstacle):
+class NoDevices(Obstacle, kind="no-devices"):
     """No slice offers a device to this node. ``drivers``: those with devices elsewhere in the cluster."""
 
-    kind: ClassVar[str] = "no-devices"
     drivers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PoolIncomplete(Obstacle):
+class PoolIncomplete(Obstacle, kind="pool-incomplete"):
     """Of the slices of a pool's newest generation only some are published; its devices are not used until all are."""
 
-    kind: ClassVar[str] = "pool-incomplete"
     driver: str
     pool: str = field(metadata=NAMES)
     generation: int
@@ -179,39 +160,32 @@ class PoolIncomplete(Obstacle):
     slices: tuple[str, ...] = field(default=(), metadata=NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class PoolOutdated(Obstacle):
+class PoolOutdated(Obstacle, kind="pool-outdated"):
     """The slices for this node are of an older generation than others of their pool, and do not count any more."""
 
-    kind: ClassVar[str] = "pool-outdated"
     driver: str
     pool: str = field(metadata=NAMES)
     generation: int
     newest: int
 
 
-@dataclass(frozen=True, slots=True)
-class PoolInvalid(Obstacle):
+class PoolInvalid(Obstacle, kind="pool-invalid"):
     """The slices of a pool contradict each other; its devices are not used."""
 
-    kind: ClassVar[str] = "pool-invalid"
     driver: str
     pool: str = field(metadata=NAMES)
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SearchEnded(Obstacle):
+class SearchEnded(Obstacle, kind="gave-up"):
     """The search for this node was ended by its limit; nothing is known."""
 
-    kind: ClassVar[str] = "gave-up"
     message: str
 
 
 # Of devices.
 
 
-@dataclass(frozen=True, slots=True)
 class OfDevices(Obstacle):
     """A reason that concerns ``count`` devices, by name in ``devices``."""
 
@@ -219,30 +193,24 @@ class OfDevices(Obstacle):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionFalse(OfDevices):
+class ConditionFalse(OfDevices, kind="selector-false"):
     """A condition of a selector is false. ``others``: how many further conditions are false on the same devices."""
 
-    kind: ClassVar[str] = "selector-false"
     source: SelectorSource
     condition: str
     values: tuple[ReadValue, ...] = ()
     others: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Held(OfDevices):
+class Held(OfDevices, kind="held"):
     """Allocated to other claims: ``holders`` are in the order of ``devices``."""
 
-    kind: ClassVar[str] = "held"
     holders: tuple[ClaimHolder, ...] = field(metadata=NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class Tainted(OfDevices):
+class Tainted(OfDevices, kind="tainted"):
     """A taint that the request does not tolerate. ``rule``: the DeviceTaintRule that set it, or "" for the driver."""
 
-    kind: ClassVar[str] = "tainted"
     key: str
     value: str
     effect: str
@@ -265,11 +233,9 @@ class Usage:
     holder: ClaimHolder = field(metadata=NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class CounterExhausted(OfDevices):
+class CounterExhausted(OfDevices, kind="counter-exhausted"):
     """Too little is left of a counter that devices of a pool share; amounts are Kubernetes quantities."""
 
-    kind: ClassVar[str] = "counter-exhausted"
     pool: str = field(metadata=NAMES)
     set: str
     counter: str
@@ -279,11 +245,9 @@ class CounterExhausted(OfDevices):
     users: tuple[Usage, ...] = field(default=(), metadata=NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityExhausted(OfDevices):
+class CapacityExhausted(OfDevices, kind="capacity-exhausted"):
     """Too little is left of a capacity of a device that claims share."""
 
-    kind: ClassVar[str] = "capacity-exhausted"
     capacity: str
     needed: str
     free: str
@@ -291,11 +255,9 @@ class CapacityExhausted(OfDevices):
     users: tuple[Usage, ...] = field(default=(), metadata=NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityUnfit(OfDevices):
+class CapacityUnfit(OfDevices, kind="capacity-unfit"):
     """A device can never give the capacity that is asked for; ``reason`` says which rule of the device forbids it."""
 
-    kind: ClassVar[str] = "capacity-unfit"
     capacity: str
     asked: str
     reason: str
@@ -316,15 +278,13 @@ class Bearers:
     requests: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ConstraintUnsatisfiable(Obstacle):
+class ConstraintUnsatisfiable(Obstacle, kind="constraint"):
     """No choice of devices keeps a constraint. ``rule`` is ``matchAttribute`` or ``distinctAttribute``.
 
     ``wanted``: devices of these requests together. ``best``: the most that can be found together (devices with one
     value, or different values), None where that is not known. ``values``: the most frequent first.
     """
 
-    kind: ClassVar[str] = "constraint"
     claim: str
     index: int
     rule: str
@@ -335,27 +295,23 @@ class ConstraintUnsatisfiable(Obstacle):
     values: tuple[Bearers, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Competing(Obstacle):
+class Competing(Obstacle, kind="competing"):
     """Requests that could each be met alone, and not together; all of them and all constraints named are needed for it.
 
     ``requests`` are ``claim request`` pairs; ``constraints`` are texts such as ``matchAttribute x``.
     """
 
-    kind: ClassVar[str] = "competing"
     requests: tuple[tuple[str, str], ...]
     constraints: tuple[str, ...] = ()
     minimal: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NotTogether(Obstacle):
+class NotTogether(Obstacle, kind="not-together"):
     """Enough devices suit one by one, but at most ``possible`` of them can be had at the same time.
 
     ``counters``: what they share and have too little of; ``users``: who has taken a part of that already.
     """
 
-    kind: ClassVar[str] = "not-together"
     wanted: int
     possible: int
     counters: tuple[str, ...] = ()
