@@ -202,12 +202,12 @@ def _patience() -> Callable[[bool], Callable[[], bool]]:
 
 def _print(verdicts: Sequence[Explanation], arguments: argparse.Namespace) -> None:
     if arguments.output == "json":
-        from ostler.explain.json_form import document
+        from ostler.explain.forms import document
 
         documents = [document(verdict) for verdict in verdicts]
         print_document(documents[0] if len(documents) == 1 else documents, "json")
         return
-    from ostler.explain.text_form import draw
+    from ostler.explain.forms import draw
 
     terminal = sys.stdout.isatty()
     colour = arguments.color == "always" or (

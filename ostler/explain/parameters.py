@@ -18,7 +18,7 @@ from kube.bodies import JsonObject, object_at, text_at
 from ostler.explain.kept import REPLACED
 from scheduling.allocator.claims import Claim
 from scheduling.explain.placing import title_of
-from scheduling.explain.state import Objects, State, objects_at
+from scheduling.explain.state import Kind, Objects, State, objects_at
 from scheduling.explain.verdict import PlacedDevice
 
 OURS = "ostler.dev"
@@ -64,7 +64,7 @@ def _configs(state: State, claim: JsonObject) -> Iterator[tuple[str, AllocatedCo
         for request in choice.alternatives:
             named.setdefault(request.class_name, []).append(request.name)
     for name, requests in named.items():
-        body = state.device_class(name)
+        body = state.find(Kind.CLASS, name)
         if body is not None:
             place = f"DeviceClass {name}: spec.config"
             yield from _listed(objects_at(body, "spec", "config"), place, ConfigSource.CLASS, tuple(requests))

@@ -72,6 +72,16 @@ class ConstraintFacts:
     match_attribute: str | None
     distinct_attribute: str | None
 
+    @property
+    def rule(self) -> str:
+        """The field that is set."""
+        return "matchAttribute" if self.match_attribute is not None else "distinctAttribute"
+
+    @property
+    def attribute(self) -> str:
+        """The attribute that the devices are compared by; empty if the constraint has none."""
+        return self.match_attribute or self.distinct_attribute or ""
+
     def covers(self, request: DeviceRequest) -> bool:
         """Whether the constraint is about devices of this request; naming a request names all of its alternatives."""
         return not self.requests or request.name in self.requests or request.parent in self.requests

@@ -140,7 +140,6 @@ class Slice:
     def __init__(self, obj: Object) -> None:
         """Read what places the slice; devices and counters follow when asked for."""
         whole = Part.whole("ResourceSlice", obj)
-        self.object = obj
         self.reference = whole.owner
         self.name = self.reference.name
         spec = self._spec = whole.part("spec")
@@ -156,7 +155,7 @@ class Slice:
     @cached_property
     def devices(self) -> tuple[SliceDevice, ...]:
         """The devices, in the slice's order."""
-        return tuple(SliceDevice(self, index, part) for index, part in enumerate(self._spec.parts("devices")))
+        return tuple(SliceDevice(self, part) for part in self._spec.parts("devices"))
 
     @cached_property
     def counter_sets(self) -> tuple[tuple[str, Mapping[str, int]], ...]:
@@ -183,10 +182,9 @@ class Slice:
 class SliceDevice:
     """One device of a slice."""
 
-    def __init__(self, owner: Slice, index: int, part: Part) -> None:
+    def __init__(self, owner: Slice, part: Part) -> None:
         """Read name and flags; the rest follows when asked for."""
         self.slice = owner
-        self.index = index
         self.path = part.path
         self._part = part
         self.name = part.string("name")

@@ -43,7 +43,7 @@ from scheduling.explain.obstacles import (
     SelectorSource,
     TooMany,
 )
-from scheduling.explain.placing import placements, shared, title_of
+from scheduling.explain.placing import placements, shared, title_of, title_of_reference
 from scheduling.explain.remedies import remedies
 from scheduling.explain.screening import Screened, broken, devices_for, refusal, screen, unreadable
 from scheduling.explain.state import ExplainError
@@ -269,7 +269,7 @@ def _selector(error: SelectorError, claims: Sequence[JsonObject], features: CelF
     if error.object.kind == "DeviceClass":
         source = SelectorSource("class", error.object.name, index)
     else:
-        claim = f"{error.object.namespace or 'default'}/{error.object.name}" if len(claims) > 1 else ""
+        claim = title_of_reference(error.object) if len(claims) > 1 else ""
         source = SelectorSource("request", _request_name(error, claims), index, claim)
     cause = error.cause
     if isinstance(cause, CompileError):

@@ -195,6 +195,17 @@ class NodeJudge:
         """Whether these claims fit."""
         return self.ask(claims).fits
 
+    def most(self, claims: Claims, part: Part, limit: int) -> int:
+        """The largest count of one request, up to ``limit``, with which the claims fit."""
+        low, high = 0, limit
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.possible(with_count(claims, part, middle)):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
     def in_use(self) -> bool:
         """Whether others have anything of the node's pools, so that it matters what is in use."""
         used = self._cluster.allocated.anyhow

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kube.bodies import JsonObject
 from scheduling.allocator.claims import Claim
 from scheduling.allocator.constraints import as_values, lookup
-from scheduling.allocator.reading import Object
+from scheduling.allocator.reading import Object, ObjectReference
 from scheduling.allocator.slices import DeviceID, SliceDevice
 from scheduling.api.quantities import of_json
 from scheduling.explain.obstacles import ReadValue
@@ -42,6 +42,11 @@ MOST = 5
 def title_of(claim: JsonObject) -> str:
     """``namespace/name``; a claim that is still to be made from a template has the name it would begin with."""
     return f"{namespace_of(claim)}/{name_of(claim)}"
+
+
+def title_of_reference(claim: ObjectReference) -> str:
+    """The same for a claim in an error or a fact of the allocator."""
+    return f"{claim.namespace or 'default'}/{claim.name}"
 
 
 def placements(

@@ -20,7 +20,6 @@ from scheduling.explain.judge import (
     requests_of,
     tolerant,
     tolerating,
-    with_count,
     without_selector,
 )
 from scheduling.explain.obstacles import ConditionFalse, Tainted
@@ -34,14 +33,8 @@ EVERY_REQUEST = "every request"
 
 def remedies(claims: Claims, screened: Screenings, core: Core | None, judge: NodeJudge) -> Iterator[Remedy]:
     """Changes that help, in the order in which they are to be thought of."""
-    found_any = False
-    for remedy in (*_waiting(claims, screened, judge), *_fewer(claims, screened, judge)):
-        found_any = True
-        yield remedy
-    if found_any:
-        return
-    yield from _without_constraint(claims, core, judge)
-    yield from _without_selector(claims, screened, judge)
+    found = [*_waiting(claims, screened, judge), *_fewer(claims, screened, judge)]
+    yield from found or (*_without_constraint(claims, core, judge), *_without_selector(claims, screened, judge))
 
 
 def _waiting(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator[Remedy]:
@@ -83,16 +76,10 @@ def _fewer(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator[R
         request, one = seen[0]
         if len(seen) > 1 or request.mode == "All" or request.count < 2 or not one.usable:
             continue
-        low, high = 0, min(request.count - 1, len(one.usable))
-        while low < high:
-            middle = (low + high + 1) // 2
-            if judge.possible(with_count(claims, part, middle)):
-                low = middle
-            else:
-                high = middle - 1
-        if low:
+        count = judge.most(claims, part, min(request.count - 1, len(one.usable)))
+        if count:
             what = f'request "{request.name}"{_of_claim(claims, part)}'
-            yield Remedy(RemedyKind.FEWER, what, low, title_of(claims[part[0]]), request.name)
+            yield Remedy(RemedyKind.FEWER, what, count, title_of(claims[part[0]]), request.name)
 
 
 def _without_constraint(claims: Claims, core: Core | None, judge: NodeJudge) -> Iterator[Remedy]:
@@ -102,9 +89,7 @@ def _without_constraint(claims: Claims, core: Core | None, judge: NodeJudge) -> 
         rest = [each for each in constraints_of(claims) if each != part]
         if judge.possible(reduced(claims, requests_of(claims), rest)):
             rule = Claim(claims[part[0]]).constraints[part[1]]
-            kind = "matchAttribute" if rule.match_attribute is not None else "distinctAttribute"
-            name = rule.match_attribute or rule.distinct_attribute
-            what = f"constraint {part[1] + 1} ({kind} {name}){_of_claim(claims, part)}"
+            what = f"constraint {part[1] + 1} ({rule.rule} {rule.attribute}){_of_claim(claims, part)}"
             yield Remedy(RemedyKind.NO_CONSTRAINT, what, claim=title_of(claims[part[0]]), index=part[1])
 
 

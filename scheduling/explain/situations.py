@@ -41,7 +41,7 @@ class Situations:
         texts = dict.fromkeys(text for one in requests for _, text in expressions(one, cluster))
         self._selectors = [_Selector(program, cluster) for text in texts if (program := _program(text, cluster))]
         rules = [rule for fact in facts for rule in fact.constraints]
-        self._attributes = sorted({rule.match_attribute or rule.distinct_attribute or "" for rule in rules})
+        self._attributes = sorted({rule.attribute for rule in rules})
         self._generations: dict[PoolID, list[int]] = {}
 
     @property

@@ -144,30 +144,6 @@ class State:
             index = self._indices[kind] = {key_of(kind, body): body for body in self.of(kind)}
         return index.get(((namespace or "default") if FACTS[kind].namespaced else "", name))
 
-    def claim(self, namespace: str, name: str) -> JsonObject | None:
-        """A ResourceClaim."""
-        return self.find(Kind.CLAIM, name, namespace)
-
-    def pod(self, namespace: str, name: str) -> JsonObject | None:
-        """A Pod."""
-        return self.find(Kind.POD, name, namespace)
-
-    def template(self, namespace: str, name: str) -> JsonObject | None:
-        """A ResourceClaimTemplate."""
-        return self.find(Kind.TEMPLATE, name, namespace)
-
-    def device_class(self, name: str) -> JsonObject | None:
-        """A DeviceClass."""
-        return self.find(Kind.CLASS, name)
-
-    def node(self, name: str) -> JsonObject | None:
-        """A Node."""
-        return self.find(Kind.NODE, name)
-
-    def slice(self, name: str) -> JsonObject | None:
-        """A ResourceSlice."""
-        return self.find(Kind.SLICE, name)
-
     def lacks(self, kind: Kind) -> MissingKind | None:
         """Why there are no objects of a kind, None where they could be read."""
         return next((missing for missing in self.missing if missing.kind is kind), None)

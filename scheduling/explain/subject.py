@@ -126,7 +126,6 @@ class ExplainSubject:
 
     ``to_allocate`` and ``allocated``: the claims in the pod's order. ``missing``: sentences (without their ends) on
     what keeps the pod from being scheduled apart from nodes and devices; ``notes``: what is worth knowing.
-    ``local_names``: what the pod calls a claim, by the claim's name.
     """
 
     question: Question
@@ -135,7 +134,6 @@ class ExplainSubject:
     allocated: Objects = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    local_names: dict[str, str] = field(default_factory=dict)
     extended: dict[str, JsonObject] = field(default_factory=dict)
     """The classes behind the pod's extended resources, by resource."""
 
@@ -249,7 +247,6 @@ class _Resolution:
         self._pod = pod
         self._namespace = namespace_of(pod)
         self._claims: dict[str, JsonObject] = {}
-        self._names: dict[str, str] = {}
         self._missing: list[str] = []
         self._notes: list[str] = []
         self._classes: dict[str, JsonObject] = {}
@@ -269,7 +266,6 @@ class _Resolution:
             tuple(claim for claim in claims if is_allocated(claim)),
             tuple(self._missing),
             tuple(self._notes),
-            self._names,
             self._classes,
         )
 
@@ -301,7 +297,7 @@ class _Resolution:
             self._generated(own, template)
 
     def _existing(self, own: str, name: str, *, generated: bool) -> None:
-        claim = self._state.claim(self._namespace, name)
+        claim = self._state.find(Kind.CLAIM, name, self._namespace)
         if claim is None:
             maker = (
                 "it was made from a template and deleted since; delete the pod, so that it is made anew"
@@ -316,7 +312,7 @@ class _Resolution:
             self._missing.append(f"claim {name} is reserved for {len(holders)} pods, and more cannot share it; end one")
         if generated and not _is_for(claim, self._pod):
             self._missing.append(f"claim {name} ({own} in the pod) was made for another pod; delete that claim")
-        self._add(own, claim)
+        self._add(claim)
 
     def _generated(self, own: str, template_name: str) -> None:
         names = _claim_names(self._pod)
@@ -328,9 +324,9 @@ class _Resolution:
         for claim in self._state.claims:
             made_for = text_at(claim, "metadata", "annotations", POD_CLAIM_NAME)
             if made_for == own and namespace_of(claim) == self._namespace and _is_for(claim, self._pod, strictly=True):
-                self._add(own, claim)
+                self._add(claim)
                 return
-        template = self._state.template(self._namespace, template_name)
+        template = self._state.find(Kind.TEMPLATE, template_name, self._namespace)
         if template is None:
             what = f"claim template {template_name} ({own} in the pod)"
             self._missing.append(self._absent(Kind.TEMPLATE, what, "create it"))
@@ -340,7 +336,7 @@ class _Resolution:
                 f"the claim for {own} is not made yet from template {template_name}; if it stays so, see whether "
                 "kube-controller-manager runs its controller for claims"
             )
-        self._add(own, _from_template(template, own, f"{name_of(self._pod)}-{own}", self._pod))
+        self._add(_from_template(template, own, f"{name_of(self._pod)}-{own}", self._pod))
 
     def _absent(self, kind: Kind, what: str, fix: str) -> str:
         lack = self._state.lacks(kind)
@@ -348,9 +344,8 @@ class _Resolution:
             return f"{what} is not known: {lack}"
         return f"{what} does not exist in namespace {self._namespace}; {fix}"
 
-    def _add(self, own: str, claim: JsonObject) -> None:
+    def _add(self, claim: JsonObject) -> None:
         self._claims.setdefault(name_of(claim), claim)
-        self._names.setdefault(name_of(claim), own)
 
     def _add_extended(self) -> None:
         resources = dict.fromkeys(ask.resource for ask in asks_of(self._pod))
@@ -359,7 +354,7 @@ class _Resolution:
         if not self._classes:
             return
         existing = text_at(self._pod, "status", "extendedResourceClaimStatus", "resourceClaimName")
-        claim = self._state.claim(self._namespace, existing) if existing else self._special()
+        claim = self._state.find(Kind.CLAIM, existing, self._namespace) if existing else self._special()
         if claim is not None and is_allocated(claim):
             self._classes = {}
         else:
@@ -369,7 +364,7 @@ class _Resolution:
                 )
             claim = extended_claim(self._pod, self._classes, None)
         if claim is not None:
-            self._add(", ".join(found), claim)
+            self._add(claim)
 
     def _special(self) -> JsonObject | None:
         """The claim of an earlier attempt, which the pod's status does not name yet."""

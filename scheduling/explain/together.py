@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from scheduling.allocator.allocated import CounterKey
 from scheduling.allocator.claims import Claim, ConstraintFacts, DeviceRequest
 from scheduling.allocator.slices import DeviceID, PoolID, SliceDevice
-from scheduling.explain.judge import Claims, NodeJudge, Part, constraints_of, reduced, requests_of, with_count
+from scheduling.explain.judge import Claims, NodeJudge, Part, constraints_of, reduced, requests_of
 from scheduling.explain.obstacles import Bearers, Competing, ConstraintUnsatisfiable, NotTogether, Obstacle
-from scheduling.explain.placing import value_of
+from scheduling.explain.placing import title_of_reference, value_of
 from scheduling.explain.screening import Screened
 
 MOST_CALLS = 100
@@ -74,8 +74,8 @@ def of_core(facts: Sequence[Claim], core: Core, screened: Screenings) -> Iterato
     rules = [(part, facts[part[0]].constraints[part[1]]) for part in core.constraints]
     explained = len(rules) == 1 and all(_covers(rules[0], part, screened[part]) for part in core.requests)
     if not explained:
-        requests = tuple((_title(facts[i]), facts[i].requests[j].name) for i, j in core.requests)
-        yield Competing(requests, tuple(_rule(rule) for _, rule in rules), core.minimal)
+        requests = tuple((title_of_reference(facts[i].reference), facts[i].requests[j].name) for i, j in core.requests)
+        yield Competing(requests, tuple(f"{rule.rule} {rule.attribute}" for _, rule in rules), core.minimal)
     for part, rule in rules:
         yield _unsatisfiable(facts, part, rule, core, screened)
 
@@ -87,15 +87,6 @@ def refused_by(facts: Sequence[Claim], constraint: Part, screened: Screenings) -
     return _unsatisfiable(facts, constraint, rule, Core(covered, (constraint,), True), screened)
 
 
-def _title(claim: Claim) -> str:
-    return f"{claim.reference.namespace or 'default'}/{claim.reference.name}"
-
-
-def _rule(rule: ConstraintFacts) -> str:
-    kind = "matchAttribute" if rule.match_attribute is not None else "distinctAttribute"
-    return f"{kind} {rule.match_attribute or rule.distinct_attribute}"
-
-
 def _covers(
     rule: tuple[Part, ConstraintFacts], request: Part, screened: Sequence[tuple[DeviceRequest, Screened]]
 ) -> bool:
@@ -105,7 +96,7 @@ def _covers(
 def _unsatisfiable(
     facts: Sequence[Claim], part: Part, rule: ConstraintFacts, core: Core, screened: Screenings
 ) -> ConstraintUnsatisfiable:
-    attribute = rule.match_attribute or rule.distinct_attribute or ""
+    attribute = rule.attribute
     covered = [each for each in core.requests if _covers((part, rule), each, screened[each])]
     wanted: list[tuple[str, int, Counter[str | None]]] = []
     found: dict[DeviceID, str | None] = {}
@@ -118,9 +109,9 @@ def _unsatisfiable(
     values = Counter(found.values())
     equal = rule.match_attribute is not None
     return ConstraintUnsatisfiable(
-        claim=_title(facts[part[0]]),
+        claim=title_of_reference(facts[part[0]].reference),
         index=part[1],
-        rule="matchAttribute" if equal else "distinctAttribute",
+        rule=rule.rule,
         attribute=attribute,
         requests=tuple(name for name, _, _ in wanted),
         wanted=sum(count for _, count, _ in wanted),
@@ -159,17 +150,11 @@ def not_together(alone: Claims, seen: Screened, wanted: int, judge: NodeJudge) -
 
     ``alone``: a claim with nothing but this request, in one alternative.
     """
-    low, high = 0, min(wanted, len(seen.usable)) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if judge.possible(with_count(alone, (0, 0), middle)):
-            low = middle
-        else:
-            high = middle - 1
+    most = judge.most(alone, (0, 0), min(wanted, len(seen.usable)) - 1)
     short = list(_short(seen.usable, judge))
     users = dict.fromkeys(one for pool, counter in short for one in judge.users(pool, counter))
     names = dict.fromkeys(f'counter "{counter}" of "{counter_set}"' for _, (counter_set, counter) in short)
-    return NotTogether(wanted, low, tuple(names), tuple(users))
+    return NotTogether(wanted, most, tuple(names), tuple(users))
 
 
 def _short(usable: Sequence[SliceDevice], judge: NodeJudge) -> Iterator[tuple[PoolID, CounterKey]]:

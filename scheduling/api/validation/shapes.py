@@ -13,7 +13,7 @@ The gates say which optional features of the API server are on: they decide whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -124,65 +124,50 @@ def zero(type_: Type) -> object:
 
 API_VERSION: Final = "resource.k8s.io/v1"
 
-_TEXTS: Final = ListOf(TEXT)
 
+def _fields(make: Callable[[Type], Field], type_: Type, names: str) -> dict[str, Field]:
+    """Several fields of one type that are written alike."""
+    return dict.fromkeys(names.split(), make(type_))
+
+
+def _object(spec: Shape, status: Shape | None = None) -> Shape:
+    top = {**_fields(filled, TEXT, "apiVersion kind"), "metadata": always(METADATA), "spec": always(spec)}
+    return Shape(top if status is None else {**top, "status": always(status)})
+
+
+_TEXTS: Final = ListOf(TEXT)
+_OWNER: Final = Shape(
+    {**_fields(always, TEXT, "apiVersion kind name uid"), **_fields(pointer, FLAG, "controller blockOwnerDeletion")}
+)
 METADATA: Final = Shape(
     {
-        "name": filled(TEXT),
-        "generateName": filled(TEXT),
-        "namespace": filled(TEXT),
-        "selfLink": filled(TEXT),
-        "uid": filled(TEXT),
-        "resourceVersion": filled(TEXT),
+        **_fields(filled, TEXT, "name generateName namespace selfLink uid resourceVersion"),
         "generation": filled(INTEGER),
-        "creationTimestamp": pointer(TIME),
-        "deletionTimestamp": pointer(TIME),
+        **_fields(pointer, TIME, "creationTimestamp deletionTimestamp"),
         "deletionGracePeriodSeconds": pointer(INTEGER),
-        "labels": filled(MapOf(TEXT)),
-        "annotations": filled(MapOf(TEXT)),
-        "ownerReferences": filled(
-            ListOf(
-                Shape(
-                    {
-                        "apiVersion": always(TEXT),
-                        "kind": always(TEXT),
-                        "name": always(TEXT),
-                        "uid": always(TEXT),
-                        "controller": pointer(FLAG),
-                        "blockOwnerDeletion": pointer(FLAG),
-                    }
-                )
-            )
-        ),
+        **_fields(filled, MapOf(TEXT), "labels annotations"),
+        "ownerReferences": filled(ListOf(_OWNER)),
         "finalizers": filled(_TEXTS),
-        "managedFields": filled(ListOf(Shape({"manager": filled(TEXT), "operation": filled(TEXT)}))),
+        "managedFields": filled(ListOf(Shape(_fields(filled, TEXT, "manager operation")))),
     }
 )
 
-_REQUIREMENT: Final = Shape({"key": always(TEXT), "operator": always(TEXT), "values": filled(_TEXTS)})
-_TERM: Final = Shape({"matchExpressions": filled(ListOf(_REQUIREMENT)), "matchFields": filled(ListOf(_REQUIREMENT))})
+_REQUIREMENT: Final = Shape({**_fields(always, TEXT, "key operator"), "values": filled(_TEXTS)})
+_TERM: Final = Shape(_fields(filled, ListOf(_REQUIREMENT), "matchExpressions matchFields"))
 NODE_SELECTOR: Final = Shape({"nodeSelectorTerms": always(ListOf(_TERM))})
 
 CONDITION: Final = Shape(
     {
-        "type": always(TEXT),
-        "status": always(TEXT),
+        **_fields(always, TEXT, "type status"),
         "observedGeneration": filled(INTEGER),
         "lastTransitionTime": always(TIME),
-        "reason": always(TEXT),
-        "message": always(TEXT),
+        **_fields(always, TEXT, "reason message"),
     }
 )
 
 _TAINT: Final = Shape({"key": always(TEXT), "value": filled(TEXT), "effect": always(TEXT), "timeAdded": pointer(TIME)})
 _TOLERATION: Final = Shape(
-    {
-        "key": filled(TEXT),
-        "operator": filled(TEXT),
-        "value": filled(TEXT),
-        "effect": filled(TEXT),
-        "tolerationSeconds": pointer(INTEGER),
-    }
+    {**_fields(filled, TEXT, "key operator value effect"), "tolerationSeconds": pointer(INTEGER)}
 )
 
 _COUNTERS: Final = filled(MapOf(Shape({"value": always(QUANTITY)})))
@@ -190,34 +175,31 @@ _ATTRIBUTE: Final = Shape(
     {
         "int": pointer(INTEGER),
         "bool": pointer(FLAG),
-        "string": pointer(TEXT),
-        "version": pointer(TEXT),
+        **_fields(pointer, TEXT, "string version"),
         "ints": filled(ListOf(INTEGER)),
         "bools": filled(ListOf(FLAG)),
-        "strings": filled(_TEXTS),
-        "versions": filled(_TEXTS),
+        **_fields(filled, _TEXTS, "strings versions"),
     }
 )
 _POLICY: Final = Shape(
     {
         "default": Field(QUANTITY, Written.ALWAYS, pointer=True),
         "validValues": filled(ListOf(QUANTITY)),
-        "validRange": pointer(Shape({"min": pointer(QUANTITY), "max": pointer(QUANTITY), "step": pointer(QUANTITY)})),
+        "validRange": pointer(Shape(_fields(pointer, QUANTITY, "min max step"))),
     }
 )
+_NODES: Final = {"nodeName": pointer(TEXT), "nodeSelector": pointer(NODE_SELECTOR), "allNodes": pointer(FLAG)}
+_BINDING: Final = _fields(filled, _TEXTS, "bindingConditions bindingFailureConditions")
 DEVICE: Final = Shape(
     {
         "name": always(TEXT),
         "attributes": filled(MapOf(_ATTRIBUTE)),
         "capacity": filled(MapOf(Shape({"value": always(QUANTITY), "requestPolicy": pointer(_POLICY)}))),
         "consumesCounters": filled(ListOf(Shape({"counterSet": always(TEXT), "counters": _COUNTERS}))),
-        "nodeName": pointer(TEXT),
-        "nodeSelector": pointer(NODE_SELECTOR),
-        "allNodes": pointer(FLAG),
+        **_NODES,
         "taints": filled(ListOf(_TAINT)),
         "bindsToNode": pointer(FLAG),
-        "bindingConditions": filled(_TEXTS),
-        "bindingFailureConditions": filled(_TEXTS),
+        **_BINDING,
         "allowMultipleAllocations": pointer(FLAG),
         "nodeAllocatableResourceMappings": filled(
             MapOf(Shape({"capacityKey": pointer(TEXT), "allocationMultiplier": pointer(QUANTITY)}))
@@ -227,12 +209,8 @@ DEVICE: Final = Shape(
 SLICE_SPEC: Final = Shape(
     {
         "driver": always(TEXT),
-        "pool": always(
-            Shape({"name": always(TEXT), "generation": always(INTEGER), "resourceSliceCount": always(INTEGER)})
-        ),
-        "nodeName": pointer(TEXT),
-        "nodeSelector": pointer(NODE_SELECTOR),
-        "allNodes": pointer(FLAG),
+        "pool": always(Shape({"name": always(TEXT), **_fields(always, INTEGER, "generation resourceSliceCount")})),
+        **_NODES,
         "devices": filled(ListOf(DEVICE)),
         "perDeviceNodeSelection": pointer(FLAG),
         "sharedCounters": filled(ListOf(Shape({"name": always(TEXT), "counters": _COUNTERS}))),
@@ -256,65 +234,37 @@ _REQUEST: Final = Shape(
         "firstAvailable": filled(ListOf(Shape({"name": always(TEXT), **_EXACT}))),
     }
 )
-CLAIM_SPEC: Final = Shape(
+_CONSTRAINT: Final = Shape({"requests": filled(_TEXTS), **_fields(pointer, TEXT, "matchAttribute distinctAttribute")})
+_CLAIM_DEVICES: Final = Shape(
     {
-        "devices": always(
-            Shape(
-                {
-                    "requests": always(ListOf(_REQUEST)),
-                    "constraints": filled(
-                        ListOf(
-                            Shape(
-                                {
-                                    "requests": filled(_TEXTS),
-                                    "matchAttribute": pointer(TEXT),
-                                    "distinctAttribute": pointer(TEXT),
-                                }
-                            )
-                        )
-                    ),
-                    "config": filled(ListOf(Shape({"requests": filled(_TEXTS), "opaque": _OPAQUE}))),
-                }
-            )
-        )
+        "requests": always(ListOf(_REQUEST)),
+        "constraints": filled(ListOf(_CONSTRAINT)),
+        "config": filled(ListOf(Shape({"requests": filled(_TEXTS), "opaque": _OPAQUE}))),
     }
 )
+CLAIM_SPEC: Final = Shape({"devices": always(_CLAIM_DEVICES)})
 
 _RESULT: Final = Shape(
     {
-        "request": always(TEXT),
-        "driver": always(TEXT),
-        "pool": always(TEXT),
-        "device": always(TEXT),
+        **_fields(always, TEXT, "request driver pool device"),
         "adminAccess": pointer(FLAG),
         "tolerations": filled(ListOf(_TOLERATION)),
-        "bindingConditions": filled(_TEXTS),
-        "bindingFailureConditions": filled(_TEXTS),
+        **_BINDING,
         "shareID": pointer(TEXT),
         "consumedCapacity": filled(MapOf(QUANTITY)),
     }
 )
+_RESULT_CONFIG: Final = Shape({"source": always(TEXT), "requests": filled(_TEXTS), "opaque": _OPAQUE})
 ALLOCATION: Final = Shape(
     {
-        "devices": always(
-            Shape(
-                {
-                    "results": filled(ListOf(_RESULT)),
-                    "config": filled(
-                        ListOf(Shape({"source": always(TEXT), "requests": filled(_TEXTS), "opaque": _OPAQUE}))
-                    ),
-                }
-            )
-        ),
+        "devices": always(Shape({"results": filled(ListOf(_RESULT)), "config": filled(ListOf(_RESULT_CONFIG))})),
         "nodeSelector": pointer(NODE_SELECTOR),
         "allocationTimestamp": pointer(TIME),
     }
 )
 _DEVICE_STATUS: Final = Shape(
     {
-        "driver": always(TEXT),
-        "pool": always(TEXT),
-        "device": always(TEXT),
+        **_fields(always, TEXT, "driver pool device"),
         "shareID": pointer(TEXT),
         "conditions": always(ListOf(CONDITION)),
         "data": pointer(RAW),
@@ -323,38 +273,22 @@ _DEVICE_STATUS: Final = Shape(
         ),
     }
 )
+_CONSUMER: Final = Shape({"apiGroup": filled(TEXT), **_fields(always, TEXT, "resource name uid")})
 CLAIM_STATUS: Final = Shape(
     {
         "allocation": pointer(ALLOCATION),
-        "reservedFor": filled(
-            ListOf(
-                Shape({"apiGroup": filled(TEXT), "resource": always(TEXT), "name": always(TEXT), "uid": always(TEXT)})
-            )
-        ),
+        "reservedFor": filled(ListOf(_CONSUMER)),
         "devices": filled(ListOf(_DEVICE_STATUS)),
     }
 )
 
 CLASS_CONFIG: Final = ListOf(Shape({"opaque": _OPAQUE}))
 CLASS_SPEC: Final = Shape(
-    {
-        "selectors": filled(SELECTORS),
-        "config": filled(CLASS_CONFIG),
-        "extendedResourceName": pointer(TEXT),
-    }
+    {"selectors": filled(SELECTORS), "config": filled(CLASS_CONFIG), "extendedResourceName": pointer(TEXT)}
 )
 TAINT_RULE_SPEC: Final = Shape(
-    {
-        "deviceSelector": pointer(Shape({"driver": pointer(TEXT), "pool": pointer(TEXT), "device": pointer(TEXT)})),
-        "taint": always(_TAINT),
-    }
+    {"deviceSelector": pointer(Shape(_fields(pointer, TEXT, "driver pool device"))), "taint": always(_TAINT)}
 )
-
-
-def _object(spec: Shape, status: Shape | None = None) -> Shape:
-    top = {"apiVersion": filled(TEXT), "kind": filled(TEXT), "metadata": always(METADATA), "spec": always(spec)}
-    return Shape(top if status is None else {**top, "status": always(status)})
-
 
 BY_KIND: Final = {
     "ResourceSlice": _object(SLICE_SPEC),

@@ -19,8 +19,8 @@ import yaml
 
 from ostler.cli.main import main
 from ostler.cli.progress import Progress
-from ostler.explain.json_form import form
 from tests.kube.server import ApiServer
+from tests.making.explain_schema import form
 from tests.scheduling.explain.cases import (
     GPU,
     GPU_CLASS,

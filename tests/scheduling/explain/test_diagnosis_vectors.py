@@ -10,8 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from ostler.explain.json_form import document, form
-from ostler.explain.text_form import draw
+from ostler.explain.forms import document, draw
 from scheduling.allocator.pools import SliceIndex
 from scheduling.explain.cluster import Cluster
 from scheduling.explain.diagnosis import diagnose
@@ -19,6 +18,7 @@ from scheduling.explain.obstacles import Held, Tainted
 from scheduling.explain.verdict import Explanation, FindingGroup, NodeFinding, NodeOutcome
 from tests.judge import our_allocation as given
 from tests.judge.comparison import expected
+from tests.making.explain_schema import form
 from tests.making.recorded_cases import cases_in, files_in
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "allocator"

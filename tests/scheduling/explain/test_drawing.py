@@ -10,9 +10,8 @@ from dataclasses import fields, replace
 import jsonschema
 import pytest
 
-from ostler.explain.json_form import SCHEMA, document, form, obstacle_kinds
+from ostler.explain.forms import SCHEMA, document, draw
 from ostler.explain.page import Ink, TextPiece, brief, line, number, page, some
-from ostler.explain.text_form import draw
 from ostler.explain.wording import obstacle_lines
 from scheduling.explain.obstacles import (
     AllNeedsPools,
@@ -57,6 +56,7 @@ from scheduling.explain.verdict import (
     RequestFinding,
     SharedAttributes,
 )
+from tests.making.explain_schema import form, obstacle_kinds
 
 MODEL = 'device.attributes["gpu.example.com"].model'
 CLASS = SelectorSource("class", "gpu.example.com", 0)

@@ -143,7 +143,7 @@ def test_a_workload_stands_for_its_pods(read: object) -> None:
         "spec": {"template": {"spec": spec}},
     }
     reading = read(yaml.safe_dump(job))  # type: ignore[operator]
-    assert reading.state.pod("team", "train")["spec"] == spec
+    assert reading.state.find(Kind.POD, "train", "team")["spec"] == spec
     assert reading.notes == ("Job train: asked for its one pod",)
 
 
@@ -217,7 +217,7 @@ def test_a_compute_domain_brings_the_claim_template_that_pods_name(read: object)
 def test_a_name_that_is_to_be_made_up_begins_as_given(read: object) -> None:
     body = pod("x")
     body["metadata"] = {"generateName": "train-", "namespace": "team"}
-    assert read(yaml.safe_dump(body)).state.pod("team", "train")  # type: ignore[operator]
+    assert read(yaml.safe_dump(body)).state.find(Kind.POD, "train", "team")  # type: ignore[operator]
 
 
 def test_an_object_that_an_api_server_refuses_is_a_warning(read: object) -> None:
@@ -372,9 +372,9 @@ def test_objects_without_a_namespace_get_the_one_that_is_asked_for(tmp_path: Pat
     body["metadata"] = {"name": "train"}
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([body, pod("other", "own"), node("node-1")]))
     state = read_files(["a.yaml"], namespace="team").state
-    assert state.pod("team", "train")
-    assert state.pod("own", "other")
-    assert read_files(["a.yaml"]).state.pod("default", "train")
+    assert state.find(Kind.POD, "train", "team")
+    assert state.find(Kind.POD, "other", "own")
+    assert read_files(["a.yaml"]).state.find(Kind.POD, "train", "default")
 
 
 def test_ten_thousand_devices_are_read_in_seconds(read: object) -> None:

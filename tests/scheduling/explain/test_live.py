@@ -85,7 +85,7 @@ def test_for_a_claim_the_pods_that_wait_for_it_are_read(server: ApiServer) -> No
 
 
 def test_a_pod_that_is_not_there_is_no_error_here(server: ApiServer) -> None:
-    assert read(server, Wanted("team", pods=("gone",))).pod("team", "gone") is None
+    assert read(server, Wanted("team", pods=("gone",))).find(Kind.POD, "gone", "team") is None
 
 
 def test_a_snapshot_reads_all_pods_with_claims(server: ApiServer) -> None:

@@ -119,7 +119,7 @@ def test_every_node_is_in_one_group_with_its_own_outcome(asked: str) -> None:
     for group in verdict.groups:
         assert group.finding.node == group.nodes[0]
         for name in group.nodes:
-            alone = diagnose(subject.to_allocate, cast("JsonObject", state.node(name)), cluster)
+            alone = diagnose(subject.to_allocate, cast("JsonObject", state.find(Kind.NODE, name)), cluster)
             assert alone.outcome is group.finding.outcome
 
 
@@ -156,7 +156,7 @@ def test_slices_that_contradict_each_other_count_in_their_order() -> None:
     outcomes = {group.finding.node: group.finding.outcome for group in answer(state).groups}
     cluster = cluster_of(state)
     for name, outcome in outcomes.items():
-        assert diagnose(state.claims, cast("JsonObject", state.node(name)), cluster).outcome is outcome
+        assert diagnose(state.claims, cast("JsonObject", state.find(Kind.NODE, name)), cluster).outcome is outcome
     assert len(outcomes) == 2
 
 

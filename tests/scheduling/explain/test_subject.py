@@ -146,7 +146,6 @@ def test_a_pods_claims_come_in_its_order() -> None:
     )
     subject = asked(state)
     assert (names(subject.to_allocate), names(subject.allocated)) == (["b", "train-a"], ["c"])
-    assert subject.local_names == {"b": "b", "train-a": "a", "c": "c"}
     assert (subject.missing, subject.notes) == ((), ())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kube.bodies import JsonObject
-from ostler.explain.text_form import draw
+from ostler.explain.forms import draw
 from scheduling.explain.state import Kind, MissingKind, State
 from scheduling.explain.subject import ExplainSubject, Question
 from scheduling.explain.survey import survey

@@ -1,17 +1,24 @@
-"""An explanation for people: the answer in the first line, then nodes, the nearest first, then what to do.
+"""An explanation as text for people and as plain data for programs.
 
-A person who reads this was woken up by it. So: one reason is told once, however many nodes have it; names are told as
-far as they help and counted beyond; where a claim fits, the nodes where it does not are one line.
+The text has the answer in the first line, then nodes, the nearest first, then what to do. Its reader was woken up by
+it. So each reason is given once, however many nodes have it; names are given as far as they help and counted beyond;
+where a claim fits, the nodes where it does not are one line.
+
+The data has the facts of ``verdict`` and ``obstacles`` under the API's spelling. Within one number of the ``SCHEMA``
+members are only added, and kinds of obstacles too: readers pass over what they do not know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
 from itertools import groupby
 
+from ostler import __version__
 from ostler.explain.page import Ink, Line, TextPiece, brief, line, number, page, quoted, some, value
 from ostler.explain.wording import advice, obstacle_lines
-from scheduling.explain.obstacles import Held
+from scheduling.explain.obstacles import Held, Obstacle
 from scheduling.explain.verdict import (
     Explanation,
     FindingGroup,
@@ -26,8 +33,14 @@ from scheduling.explain.verdict import (
 
 MOST = 12
 """Groups of nodes that are shown unless all are asked for, and requests that say the same."""
+
+
 ALIKE = 3
 """Requests that are shown of more that say the same."""
+
+
+SCHEMA = "ostler.dev/explain/v1"
+"""Name of the form of the data; a member that changes its meaning gets a new number."""
 
 
 def draw(verdict: Explanation, *, width: int | None, colour: bool, all_nodes: bool = False) -> str:
@@ -204,3 +217,46 @@ def _remedy(remedy: Remedy) -> str:
 
 def _taints(remedy: Remedy) -> str:
     return f"all taints tolerated in {remedy.what}" if remedy.what else "the taints tolerated"
+
+
+def document(verdict: Explanation) -> dict[str, object]:
+    """The verdict as plain data."""
+    return {
+        "schema": SCHEMA,
+        "version": __version__,
+        "title": verdict.title,
+        "claims": list(verdict.claims),
+        "fits": verdict.fits,
+        "nodes": verdict.nodes,
+        "fitting": verdict.fitting,
+        "settled": verdict.settled,
+        "stops": _plain(verdict.stops),
+        "groups": [_plain_group(group) for group in verdict.groups],
+        "notes": list(verdict.notes),
+    }
+
+
+def _plain_group(group: FindingGroup) -> dict[str, object]:
+    members = _plain(group.finding)
+    assert isinstance(members, dict)
+    members.pop("node")
+    return {"nodes": list(group.nodes), "exact": group.exact, **members}
+
+
+def _plain(fact: object) -> object:
+    if isinstance(fact, tuple):
+        return [_plain(item) for item in fact]
+    if isinstance(fact, StrEnum):
+        return str(fact)
+    if not is_dataclass(fact):
+        return fact
+    members: dict[str, object] = {"kind": fact.kind} if isinstance(fact, Obstacle) else {}
+    for each in fields(fact):
+        members[member_name(each.name)] = _plain(getattr(fact, each.name))
+    return members
+
+
+def member_name(name: str) -> str:
+    """A field's name in the API's spelling, such as ``newestGeneration``."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,8 +1,4 @@
-"""An explanation as plain data, for programs: the facts of ``verdict`` and ``obstacles`` under the API's spelling.
-
-The form is ``SCHEMA``; ``form()`` is its JSON Schema, made from the same facts, so that they cannot part. Within one
-number of the schema members are only added, and kinds of obstacles too: readers pass over what they do not know.
-"""
+"""The JSON Schema of ``ostler explain -o json``, made from the facts that it prints, so that the two cannot part."""
 
 from __future__ import annotations
 
@@ -13,55 +9,10 @@ from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ostler import __version__
+from ostler.explain.forms import SCHEMA, member_name
 from scheduling.explain import obstacles
 from scheduling.explain.obstacles import Obstacle
-from scheduling.explain.verdict import Explanation, FindingGroup
-
-SCHEMA = "ostler.dev/explain/v1"
-"""Name of the form of the data; a member that changes its meaning gets a new number."""
-
-
-def document(verdict: Explanation) -> dict[str, object]:
-    """The verdict as plain data."""
-    return {
-        "schema": SCHEMA,
-        "version": __version__,
-        "title": verdict.title,
-        "claims": list(verdict.claims),
-        "fits": verdict.fits,
-        "nodes": verdict.nodes,
-        "fitting": verdict.fitting,
-        "settled": verdict.settled,
-        "stops": _plain(verdict.stops),
-        "groups": [_group(group) for group in verdict.groups],
-        "notes": list(verdict.notes),
-    }
-
-
-def _group(group: FindingGroup) -> dict[str, object]:
-    members = _plain(group.finding)
-    assert isinstance(members, dict)
-    members.pop("node")
-    return {"nodes": list(group.nodes), "exact": group.exact, **members}
-
-
-def _plain(fact: object) -> object:
-    if isinstance(fact, tuple):
-        return [_plain(item) for item in fact]
-    if isinstance(fact, StrEnum):
-        return str(fact)
-    if not is_dataclass(fact):
-        return fact
-    members: dict[str, object] = {"kind": fact.kind} if isinstance(fact, Obstacle) else {}
-    for each in fields(fact):
-        members[_camel(each.name)] = _plain(getattr(fact, each.name))
-    return members
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+from scheduling.explain.verdict import FindingGroup
 
 
 def form() -> dict[str, object]:
@@ -105,7 +56,7 @@ def obstacle_kinds() -> Iterator[type[Obstacle]]:
 
 def _object(kind: type) -> dict[str, object]:
     hints = get_type_hints(kind)
-    properties = {_camel(each.name): _type(hints[each.name]) for each in fields(kind)}
+    properties = {member_name(each.name): _type(hints[each.name]) for each in fields(kind)}
     if issubclass(kind, Obstacle):
         properties = {"kind": {"const": kind.kind}, **properties}
     return {"type": "object", "required": sorted(properties), "properties": properties}
