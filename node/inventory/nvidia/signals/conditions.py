@@ -9,15 +9,18 @@ fabrics come up late.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from node.health.policy import FAILED, PENDING, RECOVERY_WORDS
 from node.health.signal import Condition, Trouble
 from node.inventory.nvidia.health import SRAM_EXCEEDED, trouble
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import SESSION_ENDED
-from node.inventory.nvidia.signals.vitals import Vitals
 from node.inventory.pci import pci_address
 from node.values import Value, value
+
+if TYPE_CHECKING:
+    from node.inventory.nvidia.signals.vitals import Vitals
 
 LINK_DOWN, LINK_ERRORS = 0, 1
 """What is wrong with NVLinks."""
