@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from driver.claims.disk import ClaimSpecs, RecordStore
-from driver.claims.interfaces import ClaimOptions, ClaimStep, StepObserver
+from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, ClaimStep, StepObserver
 from driver.claims.kubelet import KubeletFile, read_kubelet_claims
-from driver.claims.model import ClaimError, RecordState, Unavailable
+from driver.claims.locks import ClaimLocks, Tombstones
+from driver.claims.model import ClaimError, ClaimReference, RecordState, Unavailable
 from driver.claims.record import ClaimRecord
 from node.events import EventSink, EventType
 from node.files import FileError
@@ -35,12 +36,33 @@ log = logging.getLogger("ostler.claims")
 class ClaimBook:
     """``records`` by UID: every claim that has taken its devices; ``kubelet``: what it has on record.
 
-    For the event loop alone.
+    Preparation, recovery and collection share it, and with it the locks, the tombstones and the clocks. For the event
+    loop alone.
     """
 
     def __init__(
-        self, options: ClaimOptions, ledger: Ledger, steps: StepObserver, events: EventSink, changed: Callable[[], None]
+        self,
+        options: ClaimOptions,
+        reader: ClaimReader,
+        *,
+        ledger: Ledger,
+        events: EventSink,
+        observer: ClaimObserver,
+        steps: StepObserver,
+        boot: str,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        on_changed: Callable[[], None],
     ) -> None:
+        """``boot``: this boot's id. ``on_changed``: called when the ledger changes."""
+        self.options = options
+        self.reader = reader
+        self.observer = observer
+        self.boot = boot
+        self.clock = clock
+        self.monotonic = monotonic
+        self.locks = ClaimLocks()
+        self.tombstones = Tombstones(options.tombstone_age, monotonic)
         self.records: dict[str, ClaimRecord] = {}
         self.ledger = ledger
         self.store = RecordStore(options.state_dir / "claims")
@@ -50,7 +72,7 @@ class ClaimBook:
         self.events = events
         self.remains: set[str] = set()
         """Released claims of which something could not be removed from the disk."""
-        self._changed = changed
+        self._on_changed = on_changed
         self._freed = asyncio.Event()
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="claims")
 
@@ -66,14 +88,14 @@ class ClaimBook:
         """Take the record's devices in the ledger; raises ``HeldError`` and changes nothing."""
         self.ledger.take(record.claim.uid, record.holds)
         self.records[record.claim.uid] = record
-        self._changed()
+        self._on_changed()
 
     def restore(self, record: ClaimRecord) -> None:
         """Enter what the claim held before, whoever holds it now."""
         for conflict in self.ledger.restore(record.claim.uid, record.holds):
             self.tell("ClaimsOverlap", f"claim {record.claim} ({record.claim.uid}): {conflict}; both keep it")
         self.records[record.claim.uid] = record
-        self._changed()
+        self._on_changed()
 
     def give_up(self, uid: str) -> tuple[Hold, ...]:
         """Forget the claim in the ledger and in memory, and let those who wait try again. In the claim's turn."""
@@ -81,7 +103,7 @@ class ClaimBook:
         self.records.pop(uid, None)
         released = self.ledger.release(uid)
         self.wake()
-        self._changed()
+        self._on_changed()
         return released
 
     def wake(self) -> None:
@@ -114,6 +136,14 @@ class ClaimBook:
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
         self.records[record.claim.uid] = record
+
+    async def release(self, claim: ClaimReference) -> None:
+        """Give the claim's devices back, on the disk first. In the claim's turn."""
+        left = await self.erase(claim.uid)
+        self.give_up(claim.uid)
+        self.steps.reached(ClaimStep.RELEASED, claim.uid)
+        for problem in left:
+            self.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
 
     async def erase(self, uid: str) -> tuple[str, ...]:
         """Remove what the disk has of a claim; returns what stays, in words.

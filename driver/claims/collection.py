@@ -21,9 +21,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from driver.claims.allocation import still_here
 from driver.claims.book import ClaimBook
-from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader
 from driver.claims.kubelet import KubeletClaims
-from driver.claims.locks import ClaimLocks, Tombstones
 from driver.claims.model import ClaimError, ClaimReadForbidden, ClaimReference, Unavailable
 from driver.claims.record import ClaimRecord
 
@@ -34,30 +32,12 @@ class Collector:
     """Looks now and then, and when it is poked; ``rebuild`` are UIDs of claims that are to be prepared again."""
 
     def __init__(
-        self,
-        options: ClaimOptions,
-        book: ClaimBook,
-        turns: ClaimLocks,
-        reader: ClaimReader,
-        tombstones: Tombstones,
-        *,
-        prepare: Callable[[ClaimReference], Awaitable[object]],
-        observer: ClaimObserver,
-        random: Callable[[], float],
-        monotonic: Callable[[], float],
-        boot: str,
+        self, book: ClaimBook, prepare: Callable[[ClaimReference], Awaitable[object]], random: Callable[[], float]
     ) -> None:
-        self._boot = boot
         self.rebuild: set[str] = set()
-        self._options = options
         self._book = book
-        self._turns = turns
-        self._reader = reader
-        self._tombstones = tombstones
         self._prepare = prepare
-        self._observer = observer
         self._random = random
-        self._monotonic = monotonic
         self._poked = asyncio.Event()
         self._told = ""
         self._waited_for: set[str] = set()
@@ -76,7 +56,7 @@ class Collector:
 
     async def run(self) -> None:
         """Look until cancelled; once closed, only wait for that."""
-        options = self._options
+        options = self._book.options
         await self._wait(0.0 if self.rebuild else options.collect_first * self._random())
         # A claim that only the kubelet knew may have been about to be forgotten there, too: looked at soon, again.
         retry = options.rebuild_after if self.rebuild else math.inf
@@ -120,7 +100,7 @@ class Collector:
         await self._mend()
         await self._sweep(known)
         if released:
-            self._observer.collected(released)
+            self._book.observer.collected(released)
         return released
 
     async def _wait(self, seconds: float) -> None:
@@ -145,30 +125,27 @@ class Collector:
     async def _released(self, record: ClaimRecord) -> bool:
         """Release the claim if nobody has it; raises Unavailable when the API server cannot be asked."""
         claim = record.claim
-        if self._turns.busy(claim.uid):
+        if self._book.locks.busy(claim.uid):
             return False
         if claim.name and await self._given(claim):
             return False
-        async with self._turns.of(claim.uid):
+        async with self._book.locks.of(claim.uid):
             known = await self._known()
             if self._book.records.get(claim.uid) is not record or not self._unknown(record, known):
                 return False
-            left = await self._book.erase(claim.uid)
-            self._book.give_up(claim.uid)
-        log.info("claim released: nobody has it any more", extra={"claim": str(claim), "uid": claim.uid})
-        for problem in left:
-            self._book.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
+            await self._book.release(claim)
+        log.info("claim released: no pod has it any more", extra={"claim": str(claim), "uid": claim.uid})
         return True
 
     async def _given(self, claim: ClaimReference) -> bool:
         """Whether the API server gives the claim to somebody; raises Unavailable."""
-        body = await self._reader.claim(claim.namespace, claim.name)
-        return still_here(body, claim, self._options.driver_name, self._options.pool)
+        body = await self._book.reader.claim(claim.namespace, claim.name)
+        return still_here(body, claim, self._book.options.driver_name, self._book.options.pool)
 
     def _unknown(self, record: ClaimRecord, known: KubeletClaims) -> bool:
         """Whether the kubelet does not have the claim for a container, as far as that can be known."""
         if known.fault:
-            return not record.may_run(self._boot)
+            return not record.may_run(self._book.boot)
         return known.lacks(record.claim.uid)
 
     async def _tell_left_behind(self, known: KubeletClaims, refused: Collection[str]) -> None:
@@ -197,8 +174,8 @@ class Collector:
         if not why:
             self._left_behind.pop(claim.uid, None)
         elif first is None or first[0] != record.since:
-            self._left_behind[claim.uid] = record.since, self._monotonic()
-        elif self._monotonic() - first[1] >= self._options.kubelet_release:
+            self._left_behind[claim.uid] = record.since, self._book.monotonic()
+        elif self._book.monotonic() - first[1] >= self._book.options.kubelet_release:
             self._left_behind[claim.uid] = record.since, math.inf
             devices = ", ".join(device.device for device in record.devices)
             self._book.tell("ClaimLeftBehind", f"claim {claim} ({claim.uid}) keeps {devices}, though {why}")
@@ -207,7 +184,7 @@ class Collector:
         for uid in sorted(self.rebuild):
             record = self._book.records.get(uid)
             # The kubelet released the claim since the start: preparing it again would outlive that release.
-            if record is None or self._tombstones.serial_of(uid) is not None:
+            if record is None or self._book.tombstones.serial_of(uid) is not None:
                 self.rebuild.discard(uid)
                 continue
             try:
@@ -223,7 +200,7 @@ class Collector:
 
     async def _clear_remains(self) -> None:
         for uid in sorted(self._book.remains):
-            async with self._turns.of(uid):
+            async with self._book.locks.of(uid):
                 if uid in self._book.records:
                     self._book.remains.discard(uid)
                 else:
@@ -234,9 +211,9 @@ class Collector:
         there = await self._book.in_thread(self._book.specs.uids)
         for record in list(self._book.records.values()):
             uid = record.claim.uid
-            if not record.spec or uid in there or not record.prepared_in(self._boot) or self._turns.busy(uid):
+            if not record.spec or uid in there or not record.prepared_in(self._book.boot) or self._book.locks.busy(uid):
                 continue
-            async with self._turns.of(uid):
+            async with self._book.locks.of(uid):
                 if self._book.records.get(uid) is not record:
                     continue
                 try:
@@ -247,9 +224,9 @@ class Collector:
     async def _sweep(self, known: KubeletClaims) -> None:
         """Remove CDI files of claims that neither we nor the kubelet know."""
         for uid in sorted(await self._book.in_thread(self._book.specs.uids)):
-            if uid in self._book.records or self._turns.busy(uid) or not known.lacks(uid):
+            if uid in self._book.records or self._book.locks.busy(uid) or not known.lacks(uid):
                 continue
-            async with self._turns.of(uid):
+            async with self._book.locks.of(uid):
                 if uid not in self._book.records:
                     await self._book.erase(uid)
 

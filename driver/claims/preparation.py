@@ -13,8 +13,8 @@ from collections.abc import Callable
 from driver.claims.admission import AdmissionRefusal, take
 from driver.claims.allocation import allocation_of, name_in_pod
 from driver.claims.book import ClaimBook
-from driver.claims.interfaces import ClaimOptions, ClaimReader, ClaimStep
-from driver.claims.locks import ClaimLocks, Tombstones, Waits
+from driver.claims.interfaces import ClaimStep
+from driver.claims.locks import Waits
 from driver.claims.model import Allocation, ClaimError, ClaimReference, PreparedDevice, RecordState, Unavailable
 from driver.claims.plan import ClaimPlan, planned
 from driver.claims.record import ClaimRecord, check_size
@@ -22,47 +22,32 @@ from driver.devices.view import DoorView
 from driver.parameters.decoding import UnservedParameter
 from kube.bodies import JsonObject
 from node.ledger.ledger import HeldError
-from node.values import Value, replace, value
-
-
-@value
-class PreparationContext(Value):
-    """What preparation looks at and tells: this boot's id, the clocks, and who learns of a claim that has to wait.
-
-    ``blocked``: the claim, the UID of the one that it waits for (empty where it is none), and what to say of it.
-    ``known``: whether everything that the plugin door has given out is in the ledger. ``lost``: the claim, and a device
-    that a pod has through that door.
-    """
-
-    boot: str
-    clock: Callable[[], float]
-    monotonic: Callable[[], float]
-    blocked: Callable[[ClaimReference, str, str], None]
-    known: Callable[[], bool]
-    lost: Callable[[ClaimReference, HeldError], None]
+from node.values import replace
 
 
 class Preparation:
-    """Prepares one claim at a call; ``view`` is what it is prepared from."""
+    """Prepares one claim at a call; ``view`` is what it is prepared from.
+
+    ``is_known``: whether everything that the plugin door has given out is in the ledger. ``on_blocked``: called with
+    the claim that has to wait, the UID of the one that it waits for (empty for none), and why. ``on_lost``: called with
+    the claim and a device that a pod has through the plugin door.
+    """
 
     def __init__(
         self,
-        options: ClaimOptions,
         book: ClaimBook,
-        turns: ClaimLocks,
-        reader: ClaimReader,
-        *,
         waits: Waits,
-        around: PreparationContext,
+        *,
+        is_known: Callable[[], bool],
+        on_blocked: Callable[[ClaimReference, str, str], None],
+        on_lost: Callable[[ClaimReference, HeldError], None],
     ) -> None:
         self.view: DoorView | None = None
-        self.tombstones = Tombstones(options.tombstone_age, around.monotonic)
-        self._options = options
         self._book = book
-        self._turns = turns
-        self._reader = reader
         self._waits = waits
-        self._around = around
+        self._is_known = is_known
+        self._on_blocked = on_blocked
+        self._on_lost = on_lost
 
     async def prepare(self, claim: ClaimReference, began: int) -> tuple[PreparedDevice, ...]:
         """Have the claim prepared; ``began``: the tombstones' serial when it was asked for.
@@ -70,12 +55,12 @@ class Preparation:
         Raises ClaimError, or Unavailable if it is not the claim's fault.
         """
         try:
-            body = await self._waits.of(self._reader.claim(claim.namespace, claim.name))
+            body = await self._waits.of(self._book.reader.claim(claim.namespace, claim.name))
         except Unavailable as error:
             return await self._answer_from_record(claim, error)
         self._book.steps.reached(ClaimStep.FETCHED, claim.uid)
-        allocation = allocation_of(body, claim, self._options.driver_name, self._options.peers)
-        async with self._turns.of(claim.uid):
+        allocation = allocation_of(body, claim, self._book.options.driver_name, self._book.options.peers)
+        async with self._book.locks.of(claim.uid):
             self._book.kubelet.asked(claim.uid)
             record = self._book.records.get(claim.uid)
             if record is None:
@@ -84,17 +69,17 @@ class Preparation:
 
     async def _answer_from_record(self, claim: ClaimReference, refusal: Unavailable) -> tuple[PreparedDevice, ...]:
         """What a prepared claim was answered before; raises the API server's refusal for any other."""
-        async with self._turns.of(claim.uid):
+        async with self._book.locks.of(claim.uid):
             self._book.kubelet.asked(claim.uid)
             record = self._book.records.get(claim.uid)
-            if record is None or not record.prepared_in(self._around.boot):
+            if record is None or not record.prepared_in(self._book.boot):
                 raise refusal
             await self._book.renew(record)
             return record.answer
 
     async def _refuse_late(self, claim: ClaimReference, began: int) -> None:
         """Raise ClaimError for what was asked before the claim's release, or is not known to the kubelet any more."""
-        released = self.tombstones.serial_of(claim.uid)
+        released = self._book.tombstones.serial_of(claim.uid)
         if released is None:
             return
         if released > began:
@@ -106,11 +91,11 @@ class Preparation:
     async def _prepared(
         self, allocation: Allocation, body: JsonObject | None, record: ClaimRecord | None, began: int
     ) -> tuple[PreparedDevice, ...]:
-        until = self._around.monotonic() + self._options.device_wait
+        until = self._book.monotonic() + self._book.options.device_wait
         view = self._view()
         wanted = self._wanted(allocation, body, view, record)
         while not self._stands(record, wanted):
-            refusal = take(self._book, replace(wanted, state=RecordState.STARTED), self._around.known)
+            refusal = take(self._book, replace(wanted, state=RecordState.STARTED), self._is_known)
             if refusal is None:
                 await self._write(wanted, record)
                 break
@@ -129,13 +114,13 @@ class Preparation:
 
     def _stands(self, record: ClaimRecord | None, wanted: ClaimRecord) -> bool:
         """Whether the claim is prepared already, with the same devices."""
-        return record is not None and record.prepared_in(self._around.boot) and record.same_allocation(wanted.devices)
+        return record is not None and record.prepared_in(self._book.boot) and record.same_allocation(wanted.devices)
 
     def _wanted(
         self, allocation: Allocation, body: JsonObject | None, view: DoorView, before: ClaimRecord | None
     ) -> ClaimRecord:
         """The record of the claim once it is prepared from this view; raises ClaimError."""
-        options, boot = self._options, self._around.boot
+        options, boot = self._book.options, self._book.boot
         had = [device.device for device in before.devices] if before is not None and before.made_in(boot) else []
         name = name_in_pod(body, allocation.claim)
         try:
@@ -153,7 +138,7 @@ class Preparation:
         at when it was prepared.
         """
         return (
-            record.prepared_in(self._around.boot)
+            record.prepared_in(self._book.boot)
             and {device.key for device in allocation.devices}
             == {(device.pool, device.device, device.share_id or "") for device in record.devices}
             and (
@@ -166,8 +151,8 @@ class Preparation:
         record = ClaimRecord(
             allocation.claim,
             RecordState.COMPLETED,
-            boot=self._around.boot,
-            since=before.since if before is not None and same else self._around.clock(),
+            boot=self._book.boot,
+            since=before.since if before is not None and same else self._book.clock(),
             devices=plan.devices,
             users=allocation.reserved_for,
             spec=plan.spec,
@@ -192,16 +177,16 @@ class Preparation:
     async def _freed(self, claim: ClaimReference, refusal: AdmissionRefusal, until: float, began: int) -> None:
         """Return when something may have changed; raises Unavailable after the longest wait, or if it is in vain."""
         self._waits.check()
-        if (self.tombstones.serial_of(claim.uid) or 0) > began:
+        if (self._book.tombstones.serial_of(claim.uid) or 0) > began:
             raise _overtaken(claim) from refusal.cause
         for error in refusal.lost:
-            self._around.lost(claim, error)
-        left = until - self._around.monotonic()
+            self._on_lost(claim, error)
+        left = until - self._book.monotonic()
         if refusal.lost or left <= 0:
             raise Unavailable(str(refusal)) from refusal.cause
-        self._around.blocked(claim, refusal.holder, f"waiting: {refusal.text}")
+        self._on_blocked(claim, refusal.holder, f"waiting: {refusal.text}")
         await self._book.freed(left)
-        if (self.tombstones.serial_of(claim.uid) or 0) > began:
+        if (self._book.tombstones.serial_of(claim.uid) or 0) > began:
             raise _overtaken(claim) from refusal.cause
 
 

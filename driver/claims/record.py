@@ -179,7 +179,7 @@ def record_of(data: Json, uid: str) -> ClaimRecord:
         raise ValueError(f"since is {shown(since)}, which is no number")  # noqa: TRY004 - as above
     return ClaimRecord(
         claim,
-        RecordState(_text(data, "state")),
+        _state(data),
         boot=_text(data, "boot"),
         since=float(since),
         devices=tuple(_device(item) for item in _list(data, "devices")),
@@ -187,6 +187,13 @@ def record_of(data: Json, uid: str) -> ClaimRecord:
         spec=_text(data, "spec"),
         unknown={name: item for name, item in data.items() if name not in _KNOWN},
     )
+
+
+def _state(data: JsonObject) -> RecordState:
+    found = _text(data, "state")
+    if found not in set(RecordState):
+        raise ValueError(f"state is {shown(found)}, must be one of {', '.join(RecordState)}")
+    return RecordState(found)
 
 
 def _device(item: Json) -> RecordedDevice:

@@ -1,6 +1,6 @@
 """Takes up what an earlier process left: from records, CDI files and the kubelet's own file to what is true now.
 
-``recovery_of`` is pure and decides; ``Restart`` reads everything, enters it in the ledger and puts the disk right. A
+``recovery_of`` is pure and decides; ``recover`` reads everything, enters it in the ledger and puts the disk right. A
 failure costs the claim that it concerns and no more: claims are served whatever the disk says.
 
 A record is believed. Where there is none that can be read, the kubelet's file says which devices the claim was answered
@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from driver.claims.allocation import is_uid
 from driver.claims.book import ClaimBook
 from driver.claims.disk import StoredClaims, unnamed
-from driver.claims.interfaces import ClaimObserver, ClaimOptions
 from driver.claims.kubelet import KubeletClaims
 from driver.claims.model import ClaimError, ClaimReference, RecordState
 from driver.claims.plan import device_of_entry
@@ -130,76 +129,58 @@ class _Found(Value):
     fault: str
 
 
-class Restart:
-    """Brings a fresh ``ClaimBook`` up to what is true."""
+async def recover(book: ClaimBook) -> set[str]:
+    """Enter in a fresh book what is there; returns UIDs of claims to prepare again when the API server answers."""
+    found = await book.in_thread(_read, book)
+    recovery = recovery_of(
+        found.stored,
+        await book.kubelet.claims(),
+        found.specs,
+        boot=book.boot,
+        driver=book.options.driver_name,
+        now=book.clock(),
+    )
+    for record in recovery.records:
+        book.restore(record)
+    problems = await book.in_thread(_put_right, book, recovery, found.stored)
+    for _ in found.stored.unreadable:
+        book.observer.damaged()
+    for note in recovery.notes:
+        book.tell("ClaimRecordUnusable", note)
+    for problem in (*([found.fault] if found.fault else []), *problems):
+        book.tell("ClaimRecoveryIncomplete", problem)
+    return set(recovery.rebuild)
 
-    def __init__(
-        self,
-        options: ClaimOptions,
-        book: ClaimBook,
-        observer: ClaimObserver,
-        boot: str,
-        clock: Callable[[], float],
-    ) -> None:
-        self._options = options
-        self._book = book
-        self._observer = observer
-        self._boot = boot
-        self._clock = clock
 
-    async def recover(self) -> set[str]:
-        """Enter what is there; returns UIDs of claims that are to be prepared again when the API server answers."""
-        found = await self._book.in_thread(self._read)
-        recovery = recovery_of(
-            found.stored,
-            await self._book.kubelet.claims(),
-            found.specs,
-            boot=self._boot,
-            driver=self._options.driver_name,
-            now=self._clock(),
-        )
-        for record in recovery.records:
-            self._book.restore(record)
-        problems = await self._book.in_thread(self._act, recovery, found.stored)
-        for _ in found.stored.unreadable:
-            self._observer.damaged()
-        for note in recovery.notes:
-            self._book.tell("ClaimRecordUnusable", note)
-        for problem in (*([found.fault] if found.fault else []), *problems):
-            self._book.tell("ClaimRecoveryIncomplete", problem)
-        return set(recovery.rebuild)
+def _read(book: ClaimBook) -> _Found:
+    import node.cdi.spec  # noqa: F401 - here, in a thread, and not on the loop with the first claim
 
-    def _read(self) -> _Found:
-        import node.cdi.spec  # noqa: F401 - here, in a thread, and not on the loop with the first claim
+    fault = ""
+    book.specs.sweep_unfinished()
+    try:
+        book.store.sweep_unfinished()
+        stored = book.store.load()
+    except FileError as error:
+        stored, fault = StoredClaims({}, {}), f"{error}; claims are taken from the kubelet's own file"
+    return _Found(stored, {uid: book.specs.text(uid) for uid in book.specs.uids()}, fault)
 
-        book, fault = self._book, ""
-        book.specs.sweep_unfinished()
+
+def _put_right(book: ClaimBook, recovery: ClaimRecovery, stored: StoredClaims) -> list[str]:
+    """Make the disk agree; returns what did not succeed, in words."""
+    problems = []
+
+    def attempt(uid: str, change: Callable[..., object], *arguments: object) -> None:
         try:
-            book.store.sweep_unfinished()
-            stored = book.store.load()
-        except FileError as error:
-            stored, fault = StoredClaims({}, {}), f"{error}; claims are taken from the kubelet's own file"
-        return _Found(stored, {uid: book.specs.text(uid) for uid in book.specs.uids()}, fault)
+            change(*arguments)
+        except (ClaimError, FileError) as error:
+            problems.append(f"claim {uid}: {error}")
 
-    def _act(self, recovery: ClaimRecovery, stored: StoredClaims) -> list[str]:
-        """Put the disk right; returns what did not succeed, in words."""
-        book, problems = self._book, []
-        for uid in recovery.sweep:
-            try:
-                book.specs.remove(uid)
-            except ClaimError as error:
-                problems.append(f"claim {uid}: {error}")
-        for uid, text in recovery.ensure.items():
-            try:
-                book.specs.ensure(uid, text)
-            except ClaimError as error:
-                problems.append(f"claim {uid}: {error}")
-        for record in recovery.records:
-            uid = record.claim.uid
-            if uid not in recovery.adopted or uid in stored.foreign:
-                continue
-            try:
-                book.store.write(record)
-            except FileError as error:
-                problems.append(f"claim {uid}: {error}")
-        return problems
+    for uid in recovery.sweep:
+        attempt(uid, book.specs.remove, uid)
+    for uid, text in recovery.ensure.items():
+        attempt(uid, book.specs.ensure, uid, text)
+    for record in recovery.records:
+        uid = record.claim.uid
+        if uid in recovery.adopted and uid not in stored.foreign:
+            attempt(uid, book.store.write, record)
+    return problems

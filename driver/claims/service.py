@@ -24,16 +24,15 @@ from driver.claims.interfaces import (
     ClaimObserver,
     ClaimOptions,
     ClaimReader,
-    ClaimStep,
     NoClaimObserver,
     NoStepObserver,
     StepObserver,
 )
-from driver.claims.locks import ClaimLocks, Waits
+from driver.claims.locks import Waits
 from driver.claims.model import ClaimError, ClaimReference, ClaimState, PreparedDevice, Unavailable
-from driver.claims.preparation import Preparation, PreparationContext
+from driver.claims.preparation import Preparation
 from driver.claims.record import ClaimRecord
-from driver.claims.recovery import Restart
+from driver.claims.recovery import recover
 from driver.devices.view import DoorView
 from node.clocks import chance
 from node.events import EventSink
@@ -103,54 +102,48 @@ class ClaimService:
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = chance,
         steps: StepObserver | None = None,
-        changed: Callable[[], None] = lambda: None,
-        known: Callable[[], bool] = lambda: True,
+        on_changed: Callable[[], None] = lambda: None,
+        is_known: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``boot``: this boot's id. ``changed``: told, on the loop, when the ledger or ``contested`` is another.
+        """``boot``: this boot's id. ``on_changed``: called, on the loop, when the ledger or ``contested`` changes.
 
-        ``known``: whether everything that the plugin door has given out is in the ledger; ``freed`` says that it may
+        ``is_known``: whether everything that the plugin door has given out is in the ledger; ``freed`` says that it may
         have become so.
         """
-        self.options = options
         self.ledger = ledger if ledger is not None else Ledger()
-        self._observer = observer or NoClaimObserver()
-        self._boot = boot
-        self._monotonic = monotonic
-        self._steps = steps or NoStepObserver()
+        self._on_changed = on_changed
         self._viewed = asyncio.Event()
         self._recovered = asyncio.Event()
         self._tasks: set[asyncio.Task[object]] = set()
-        self._turns = ClaimLocks()
         self._failures = Failures(clock)
-        self._changed = changed
         self._losers = Losers(self._tell_lost)
-        self._book = ClaimBook(options, self.ledger, self._steps, events, changed)
         self._waits = Waits()
-        around = PreparationContext(boot, clock, monotonic, self._blocked, known, self._lose)
-        self._preparation = Preparation(options, self._book, self._turns, reader, waits=self._waits, around=around)
-        self._restart = Restart(options, self._book, self._observer, boot, clock)
-        self._collector = Collector(
+        self._book = ClaimBook(
             options,
-            self._book,
-            self._turns,
             reader,
-            self._preparation.tombstones,
-            prepare=self.prepare,
-            observer=self._observer,
-            random=random,
-            monotonic=monotonic,
+            ledger=self.ledger,
+            events=events,
+            observer=observer or NoClaimObserver(),
+            steps=steps or NoStepObserver(),
             boot=boot,
+            clock=clock,
+            monotonic=monotonic,
+            on_changed=on_changed,
         )
+        self._preparation = Preparation(
+            self._book, self._waits, is_known=is_known, on_blocked=self._blocked, on_lost=self._lose
+        )
+        self._collector = Collector(self._book, self.prepare, random)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Have the claim's devices ready; asked again, the answer is the same.
 
         Raises ClaimError, or Unavailable if it is not the claim's fault.
         """
-        tombstones = self._preparation.tombstones
+        tombstones = self._book.tombstones
         began = tombstones.serial
         try:
-            answer = await self._counted(self._prepare(claim, began), self._observer.prepared)
+            answer = await self._counted(self._prepare(claim, began), self._book.observer.prepared)
         except ClaimError as error:
             # One that was released meanwhile is nobody's, and waits for nothing.
             if (tombstones.serial_of(claim.uid) or 0) <= began:
@@ -165,7 +158,7 @@ class ClaimService:
 
         Raises Unavailable, or ClaimError for a UID that is none.
         """
-        await self._counted(self._unprepare(claim), self._observer.unprepared)
+        await self._counted(self._unprepare(claim), self._book.observer.unprepared)
         self._failures.forget(claim.uid)
 
     def freed(self) -> None:
@@ -177,13 +170,13 @@ class ClaimService:
 
         To be called whenever that is found; it is told once. One that is being released has not lost anything.
         """
-        if self._preparation.tombstones.serial_of(uid) is None and uid not in self._book.records:
+        if self._book.tombstones.serial_of(uid) is None and uid not in self._book.records:
             self._enter_loser(uid, error.wanted.holder, error)
 
     def settled(self, uid: str) -> None:
         """The claim waits for nothing any more: no pod of this node names it."""
         if self._losers.settled(uid):
-            self._changed()
+            self._on_changed()
 
     def contested(self) -> frozenset[str]:
         """Devices that a live pod has through the plugin door while a claim waits for them here, see ``Losers``."""
@@ -209,7 +202,7 @@ class ClaimService:
 
     async def recover(self) -> None:
         """Take up what an earlier process left; before that, calls wait. No other process may prepare any more."""
-        self._collector.rebuild |= await self._restart.recover()
+        self._collector.rebuild |= await recover(self._book)
         if self._preparation.view is not None:
             self.apply(self._preparation.view)
         self._recovered.set()
@@ -246,7 +239,7 @@ class ClaimService:
         holding = {
             record.claim.uid: ClaimStatus(
                 record.claim,
-                record.shown_state(self._boot),
+                record.shown_state(self._book.boot),
                 record.answer,
                 record.users,
                 record.since,
@@ -265,19 +258,15 @@ class ClaimService:
 
     async def _unprepare(self, claim: ClaimReference) -> None:
         check_reference(claim)
-        self._preparation.tombstones.add(claim.uid)
+        self._book.tombstones.add(claim.uid)
         self.settled(claim.uid)
         self._book.wake()
         await self._ready(self._recovered, "the claims of this node are still being read")
-        async with self._turns.of(claim.uid):
-            left = await self._book.erase(claim.uid)
-            self._book.give_up(claim.uid)
-            self._steps.reached(ClaimStep.RELEASED, claim.uid)
-        for problem in left:
-            self._book.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
+        async with self._book.locks.of(claim.uid):
+            await self._book.release(claim)
 
     async def _counted(self, work: Coroutine[None, None, T], count: Callable[[str, float], None]) -> T:
-        began = self._monotonic()
+        began = self._book.monotonic()
         outcome = "ok"
         try:
             return await self._finished(work)
@@ -285,7 +274,7 @@ class ClaimService:
             outcome = "unavailable" if isinstance(error, Unavailable) else "refused"
             raise
         finally:
-            count(outcome, self._monotonic() - began)
+            count(outcome, self._book.monotonic() - began)
 
     async def _finished(self, work: Coroutine[None, None, T]) -> T:
         """The work's result; the work goes on if the caller goes away."""
@@ -316,10 +305,10 @@ class ClaimService:
 
     def _enter_loser(self, uid: str, claim: str, error: HeldError) -> None:
         if self._losers.lost(uid, claim, error):
-            self._changed()
+            self._on_changed()
 
     def _tell_lost(self, uid: str, claim: str, error: HeldError) -> None:
-        self._observer.lost()
+        self._book.observer.lost()
         self._book.tell("ClaimLostDevice", f"claim {claim} ({uid}) was allocated a device that it cannot have: {error}")
 
     def _place(self, uid: str, view: DoorView) -> None:
@@ -339,7 +328,7 @@ class ClaimService:
         if event.is_set():
             return
         try:
-            async with asyncio.timeout(self.options.ready_wait):
+            async with asyncio.timeout(self._book.options.ready_wait):
                 await self._waits.of(event.wait())
         except TimeoutError as error:
             raise Unavailable(f"{problem}; asked again later, it is answered") from error

@@ -83,8 +83,8 @@ class DraParts:
             monotonic=monotonic,
             random=random,
             ledger=books.ledger,
-            known=lambda: books.keeper.known,
-            changed=on_offer_changed,
+            is_known=lambda: books.keeper.known,
+            on_changed=on_offer_changed,
         )
         self.node_claims = NodeClaims(
             self.api,

@@ -143,7 +143,7 @@ class Node:
             events=self.events,
             boot=self.boot,
             steps=steps or NoStepObserver(),
-            changed=self._changed,
+            on_changed=self._changed,
             **more,
         )
 

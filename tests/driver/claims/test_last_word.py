@@ -141,7 +141,7 @@ class Knowledge:
 
 async def test_nothing_new_is_taken_while_it_is_not_known_what_pods_have(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
-    service = await node.started(known=Knowledge())
+    service = await node.started(is_known=Knowledge())
     expected = (
         "the kubelet has not told yet which devices pods have through the plugin door, so these may be in use; "
         "'ostler holds' says what is missing; the kubelet asks again"
@@ -155,7 +155,7 @@ async def test_a_claim_waits_until_it_is_known_what_pods_have(node: Node) -> Non
     node.with_options(device_wait=30.0)
     known = Knowledge()
     node.reader.put(claim(1, result(GPU0)))
-    service = await node.started(known=known)
+    service = await node.started(is_known=known)
     waiting = asyncio.create_task(service.prepare(reference()))
     await eventually(lambda: any("has not told yet" in status.problem for status in service.statuses()))
     known.there = True
@@ -167,13 +167,13 @@ async def test_a_claim_waits_until_it_is_known_what_pods_have(node: Node) -> Non
 async def test_a_prepared_claim_is_answered_though_nobody_knows_what_pods_have(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
     answer = await (await node.started()).prepare(reference())
-    service = await node.started(known=Knowledge())
+    service = await node.started(is_known=Knowledge())
     assert await service.prepare(reference()) == answer
 
 
 async def test_who_only_looks_does_not_have_to_know_what_pods_have(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0, adminAccess=True)))
-    service = await node.started(known=Knowledge())
+    service = await node.started(is_known=Knowledge())
     assert len(await service.prepare(reference())) == 1
 
 

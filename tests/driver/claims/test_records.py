@@ -77,7 +77,7 @@ def test_a_record_that_is_written_is_read_back(record: ClaimRecord) -> None:
     [
         ([], "a record is no object"),
         ({"uid": "uid-9"}, "uid is 'uid-9', the file is that of 'uid-1'"),
-        ({"uid": "uid-1", "state": "halfway"}, "'halfway' is not a valid ClaimState"),
+        ({"uid": "uid-1", "state": "halfway"}, "state is 'halfway', must be one of started, completed"),
         ({"uid": "uid-1", "state": "started", "since": "now"}, "since is 'now', which is no number"),
         ({"uid": "uid-1", "state": "started", "devices": {}}, "devices is {}, which is no list"),
         ({"uid": "uid-1", "state": "started", "devices": [1]}, "devices holds something that is no object"),
