@@ -90,7 +90,7 @@ def to_v1(resource: Object) -> dict[str, Any]:
     if version == "v1beta1":
         converter = _FROM_V1BETA1[kind]
     elif version == "v1alpha3" and kind == "ResourceSlice":
-        converter = _slice_of_1_31
+        converter = _FROM_V1ALPHA3[kind]
     return _converted(resource, "v1", converter, to_v1)
 
 
@@ -183,14 +183,6 @@ def _unset(parent: Object, *fields: str) -> dict[str, object]:
     return {key: value for key, value in parent.items() if key not in fields or not (value == "" or value is False)}
 
 
-def _slice_spec_to_v1(spec: Object) -> dict[str, object]:
-    return _each(_unset(spec, "nodeName", "allNodes"), "devices", _device_to_v1)
-
-
-def _slice_spec_to_v1beta1(spec: Object) -> dict[str, object]:
-    return _each(_unset(spec, "nodeName", "allNodes"), "devices", _device_to_v1beta1)
-
-
 def _device_to_v1(device: Object) -> object:
     """Take the facts out of `basic`; facts beside it have no meaning in v1beta1.
 
@@ -210,17 +202,14 @@ def _device_to_v1beta1(device: Object) -> dict[str, object]:
     return {**named, "basic": {key: value for key, value in device.items() if key not in ("name", "basic")}}
 
 
-def _slice_of_1_31(slice_: Object) -> dict[str, object]:
+def _device_of_1_31(device: Object) -> object:
     """v1alpha3 of Kubernetes 1.31: as v1beta1, but a capacity is a bare quantity."""
 
     def capacities(capacity: Object) -> dict[str, object]:
         return {name: value if isinstance(value, Mapping) else {"value": value} for name, value in capacity.items()}
 
-    def device(entry: Object) -> object:
-        flat = _device_to_v1(entry)
-        return _at(flat, ("capacity",), capacities) if isinstance(flat, Mapping) else flat
-
-    return _at(slice_, ("spec",), lambda spec: _each(_unset(spec, "nodeName", "allNodes"), "devices", device))
+    flat = _device_to_v1(device)
+    return _at(flat, ("capacity",), capacities) if isinstance(flat, Mapping) else flat
 
 
 def _request_to_v1(request: Object) -> dict[str, object]:
@@ -242,26 +231,26 @@ def _request_to_v1beta1(request: Object) -> dict[str, object]:
     return {**named, **{key: value for key, value in spread.items() if key not in _REQUEST_FIELDS}, **others}
 
 
-def _claim_spec_to_v1(spec: Object) -> dict[str, object]:
-    return _at(spec, ("devices",), lambda devices: _each(devices, "requests", _request_to_v1))
+def _converters(device: _ConvertPart, request: _ConvertPart) -> Mapping[str, _Convert]:
+    """The conversion of each kind, by those of a device and of a request."""
+
+    def slice_spec(spec: Object) -> object:
+        return _each(_unset(spec, "nodeName", "allNodes"), "devices", device)
+
+    def claim_spec(spec: Object) -> object:
+        return _at(spec, ("devices",), lambda devices: _each(devices, "requests", request))
+
+    return {
+        "ResourceSlice": lambda slice_: _at(slice_, ("spec",), slice_spec),
+        "ResourceClaim": lambda claim: _at(claim, ("spec",), claim_spec),
+        "ResourceClaimTemplate": lambda template: _at(template, ("spec", "spec"), claim_spec),
+        "DeviceClass": dict,
+    }
 
 
-def _claim_spec_to_v1beta1(spec: Object) -> dict[str, object]:
-    return _at(spec, ("devices",), lambda devices: _each(devices, "requests", _request_to_v1beta1))
-
-
-_FROM_V1BETA1: Final[Mapping[str, _Convert]] = {
-    "ResourceSlice": lambda slice_: _at(slice_, ("spec",), _slice_spec_to_v1),
-    "ResourceClaim": lambda claim: _at(claim, ("spec",), _claim_spec_to_v1),
-    "ResourceClaimTemplate": lambda template: _at(template, ("spec", "spec"), _claim_spec_to_v1),
-    "DeviceClass": dict,
-}
-_TO_V1BETA1: Final[Mapping[str, _Convert]] = {
-    "ResourceSlice": lambda slice_: _at(slice_, ("spec",), _slice_spec_to_v1beta1),
-    "ResourceClaim": lambda claim: _at(claim, ("spec",), _claim_spec_to_v1beta1),
-    "ResourceClaimTemplate": lambda template: _at(template, ("spec", "spec"), _claim_spec_to_v1beta1),
-    "DeviceClass": dict,
-}
+_FROM_V1BETA1: Final = _converters(_device_to_v1, _request_to_v1)
+_TO_V1BETA1: Final = _converters(_device_to_v1beta1, _request_to_v1beta1)
+_FROM_V1ALPHA3: Final = _converters(_device_of_1_31, _request_to_v1)
 
 
 def _claim_defaults(claim: Object) -> dict[str, object]:

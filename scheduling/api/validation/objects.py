@@ -11,7 +11,8 @@ resourceVersion and uid. Objects of other versions go through `scheduling.api.ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from scheduling.api.labels import label_key_faults
@@ -37,7 +38,8 @@ Object = Mapping[str, Any]
 _CLASS_CONFIGS: Final = 32
 _QUOTA_PREFIX: Final = "requests."
 """Before the name of an extended resource in a ResourceQuota; the whole must be a label key, too."""
-_Judge = Callable[[dict[str, Any], dict[str, Any] | None], Iterator[StatusCause]]
+_NAMESPACED: Final = ("ResourceClaim", "ResourceClaimTemplate")
+"""Their specs never change."""
 
 
 def class_spec(spec: Object, old: Object | None, gates: Gates) -> Iterator[StatusCause]:
@@ -73,59 +75,70 @@ def taint_rule_spec(spec: Object, old: Object | None) -> Iterator[StatusCause]:
     yield from (taint_label if same_effect else taint)(entry, "spec.taint")
 
 
-def _metadata(
-    new: Object, before: Object | None, *, namespaced: bool, judge_name: bool = True, judge_prefix: bool = True
-) -> Iterator[StatusCause]:
-    own = new.get("metadata", {})
+def _judged(new: Object, before: Object | None, gates: Gates, admin_namespace: bool) -> Iterator[StatusCause]:
+    """Judge decoded objects: the metadata, then the spec by the rules of its kind."""
+    kind, own, spec = new["kind"], new.get("metadata", {}), new.get("spec", {})
+    namespaced, judge_prefix = kind in _NAMESPACED, kind != "DeviceClass"
     if before is None:
-        return metadata.created(own, namespaced=namespaced, judge_prefix=judge_prefix)
-    stored = before.get("metadata", {})
-    return metadata.updated(own, stored, namespaced=namespaced, judge_name=judge_name, judge_prefix=judge_prefix)
-
-
-def _unchanged_spec(new: Object, before: Object) -> Iterator[StatusCause]:
-    if not same(new.get("spec", {}), before.get("spec", {}), BY_KIND[new["kind"]].fields["spec"].type):
+        yield from metadata.created(own, namespaced=namespaced, judge_prefix=judge_prefix)
+    else:
+        judged = {"judge_name": kind not in ("ResourceSlice", "DeviceTaintRule"), "judge_prefix": judge_prefix}
+        yield from metadata.updated(own, before.get("metadata", {}), namespaced=namespaced, **judged)
+    stored = None if before is None else before.get("spec", {})
+    match kind:
+        case "ResourceSlice":
+            yield from slice_spec(spec, stored)
+        case "DeviceClass":
+            yield from class_spec(spec, stored, gates)
+        case "DeviceTaintRule":
+            yield from taint_rule_spec(spec, stored)
+        case "ResourceClaim" if stored is None:
+            yield from () if admin_namespace else admin_request(spec)
+            yield from claim_spec(spec, "spec", gates)
+        case "ResourceClaimTemplate":
+            inner = spec.get("spec", {})
+            yield from admin_request(inner) if stored is None and not admin_namespace else ()
+            yield from metadata.template(spec.get("metadata", {}), "spec.metadata")
+            yield from claim_spec(inner, "spec.spec", gates)
+    if kind in _NAMESPACED and stored is not None and not same(spec, stored, BY_KIND[kind].fields["spec"].type):
         yield invalid("spec", "the new one", "must stay as it is; delete the object and make another")
 
 
-def _judged(kind: str, resource: Object, old: Object | None, gates: Gates, judge: _Judge) -> list[StatusCause]:
+def _validate(
+    kind: str,
+    resource: Object,
+    old: Object | None = None,
+    gates: Gates = DEFAULT,
+    *,
+    admin_namespace: bool = False,
+) -> list[StatusCause]:
+    """Judge an object without its status. `admin_namespace`: its namespace is labelled for admin access."""
     try:
         before = None if old is None else prepared(old, kind, None, gates=None)
         new = prepared(resource, kind, before, gates=gates)
     except Undecodable as fault:
         return [_of(fault)]
-    return list(judge(new, before))
+    return list(_judged(new, before, gates, admin_namespace))
 
 
 def _of(fault: Undecodable) -> StatusCause:
     return StatusCause(fault.field, TYPE_INVALID, fault.message)
 
 
-def validate_slice(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[StatusCause]:
-    """Judge a ResourceSlice."""
+validate_slice = partial(_validate, "ResourceSlice")
+validate_claim = partial(_validate, "ResourceClaim")
+validate_template = partial(_validate, "ResourceClaimTemplate")
+validate_class = partial(_validate, "DeviceClass")
+validate_taint_rule = partial(_validate, "DeviceTaintRule")
 
-    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
-        yield from _metadata(new, before, namespaced=False, judge_name=False)
-        yield from slice_spec(new.get("spec", {}), None if before is None else before.get("spec", {}))
-
-    return _judged("ResourceSlice", resource, old, gates, judge)
-
-
-def validate_claim(
-    resource: Object, old: Object | None = None, gates: Gates = DEFAULT, *, admin_namespace: bool = False
-) -> list[StatusCause]:
-    """Judge a ResourceClaim without its status. `admin_namespace`: its namespace is labelled for admin access."""
-
-    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
-        yield from _metadata(new, before, namespaced=True)
-        spec = new.get("spec", {})
-        if before is None:
-            yield from () if admin_namespace else admin_request(spec)
-            yield from claim_spec(spec, "spec", gates)
-        else:
-            yield from _unchanged_spec(new, before)
-
-    return _judged("ResourceClaim", resource, old, gates, judge)
+VALIDATORS: Final[Mapping[str, partial[list[StatusCause]]]] = {
+    "ResourceSlice": validate_slice,
+    "ResourceClaim": validate_claim,
+    "ResourceClaimTemplate": validate_template,
+    "DeviceClass": validate_class,
+    "DeviceTaintRule": validate_taint_rule,
+}
+"""The function for each kind; all take (resource, old, gates, admin_namespace=…)."""
 
 
 def validate_claim_status(
@@ -144,44 +157,6 @@ def validate_claim_status(
     return causes + [*claim_status(new.get("status", {}), before.get("status", {}), requests, deleted=deleted)]
 
 
-def validate_template(
-    resource: Object, old: Object | None = None, gates: Gates = DEFAULT, *, admin_namespace: bool = False
-) -> list[StatusCause]:
-    """Judge a ResourceClaimTemplate. `admin_namespace`: its namespace is labelled for admin access."""
-
-    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
-        yield from _metadata(new, before, namespaced=True)
-        spec = new.get("spec", {})
-        if before is None and not admin_namespace:
-            yield from admin_request(spec.get("spec", {}))
-        yield from metadata.template(spec.get("metadata", {}), "spec.metadata")
-        yield from claim_spec(spec.get("spec", {}), "spec.spec", gates)
-        if before is not None:
-            yield from _unchanged_spec(new, before)
-
-    return _judged("ResourceClaimTemplate", resource, old, gates, judge)
-
-
-def validate_class(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[StatusCause]:
-    """Judge a DeviceClass."""
-
-    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
-        yield from _metadata(new, before, namespaced=False, judge_prefix=False)
-        yield from class_spec(new.get("spec", {}), None if before is None else before.get("spec", {}), gates)
-
-    return _judged("DeviceClass", resource, old, gates, judge)
-
-
-def validate_taint_rule(resource: Object, old: Object | None = None, gates: Gates = DEFAULT) -> list[StatusCause]:
-    """Judge a DeviceTaintRule without its status."""
-
-    def judge(new: Object, before: Object | None) -> Iterator[StatusCause]:
-        yield from _metadata(new, before, namespaced=False, judge_name=False)
-        yield from taint_rule_spec(new.get("spec", {}), None if before is None else before.get("spec", {}))
-
-    return _judged("DeviceTaintRule", resource, old, gates, judge)
-
-
 def validate_taint_rule_status(resource: Object, old: Object) -> list[StatusCause]:
     """Judge the status of a DeviceTaintRule that is to replace that of `old`."""
     try:
@@ -190,13 +165,3 @@ def validate_taint_rule_status(resource: Object, old: Object) -> list[StatusCaus
         return [_of(fault)]
     causes = [*metadata.unchanged(new.get("metadata", {}), before.get("metadata", {}), namespaced=False)]
     return causes + [*conditions(new.get("status", {}).get("conditions", []), "status.conditions")]
-
-
-VALIDATORS: Mapping[str, Callable[..., list[StatusCause]]] = {
-    "ResourceSlice": validate_slice,
-    "ResourceClaim": validate_claim,
-    "ResourceClaimTemplate": validate_template,
-    "DeviceClass": validate_class,
-    "DeviceTaintRule": validate_taint_rule,
-}
-"""The function for each kind; all take (resource, old, gates)."""

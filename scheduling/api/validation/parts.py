@@ -8,7 +8,7 @@ UTF-8, as the API server counts them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduling.api.labels import (
@@ -21,6 +21,7 @@ from scheduling.api.labels import (
 )
 from scheduling.api.validation.cause import (
     INTERNAL,
+    Rule,
     StatusCause,
     each_invalid,
     forbidden,
@@ -58,24 +59,18 @@ _EXPRESSION_BYTES: Final = 10 * 1024
 _COST: Final = 1_000_000
 
 
-def label(text: str, path: str) -> Iterator[StatusCause]:
-    """A DNS label: names of devices, requests, counters and counter sets."""
-    return each_invalid(path, text, label_faults(text))
+def _texts(faults: Callable[[str], list[str]]) -> Rule[str]:
+    return lambda text, path: each_invalid(path, text, faults(text))
 
 
-def subdomain(text: str, path: str) -> Iterator[StatusCause]:
-    """A DNS subdomain: names of nodes and classes."""
-    return each_invalid(path, text, subdomain_faults(text))
-
-
-def label_key(text: str, path: str) -> Iterator[StatusCause]:
-    """A label key: keys of taints, binding conditions, types of conditions."""
-    return each_invalid(path, text, label_key_faults(text))
-
-
-def label_value(text: str, path: str) -> Iterator[StatusCause]:
-    """A label value: values of taints and tolerations."""
-    return each_invalid(path, text, label_value_faults(text))
+label = _texts(label_faults)
+"""A DNS label: names of devices, requests, counters and counter sets."""
+subdomain = _texts(subdomain_faults)
+"""A DNS subdomain: names of nodes and classes."""
+label_key = _texts(label_key_faults)
+"""A label key: keys of taints, binding conditions, types of conditions."""
+label_value = _texts(label_value_faults)
+"""A label value: values of taints and tolerations."""
 
 
 def driver(text: str, path: str) -> Iterator[StatusCause]:
