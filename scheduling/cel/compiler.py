@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from scheduling.cel import advice
 from scheduling.cel.checker import Checked, check
 from scheduling.cel.environment import CelFeatures, environment
-from scheduling.cel.errors import CompileError, EvaluationError, Issue, SyntaxFault, TypeFault
+from scheduling.cel.errors import CompileError, EvaluationError, InvalidExpression, Issue
 from scheduling.cel.parser import parse
 from scheduling.cel.program import Program
 from scheduling.cel.syntax import place_at
@@ -110,7 +110,7 @@ def checked(expression: str, features: CelFeatures = _DEFAULTS) -> Checked:
     try:
         result = check(parse(source), environment(features))
         issues: Sequence[Issue] = validate(result)
-    except (SyntaxFault, TypeFault) as fault:
+    except InvalidExpression as fault:
         raise _error(source, fault.issues) from fault
     if issues:
         raise _error(source, issues)

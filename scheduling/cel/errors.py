@@ -45,20 +45,20 @@ class Issue:
     message: str
 
 
-class SyntaxFault(Exception):
-    """The text is not an expression. `issues` in order of their places, at least one."""
+class InvalidExpression(Exception):
+    """The expression is wrong. `issues` in order of their places, at least one."""
 
     def __init__(self, issues: tuple[Issue, ...]) -> None:
         super().__init__("; ".join(each.message for each in issues))
         self.issues = issues
 
 
-class TypeFault(Exception):
-    """The expression is well formed, but names or types do not fit. `issues` in order of places, at least one."""
+class SyntaxFault(InvalidExpression):
+    """The text is not an expression."""
 
-    def __init__(self, issues: tuple[Issue, ...]) -> None:
-        super().__init__("; ".join(each.message for each in issues))
-        self.issues = issues
+
+class TypeFault(InvalidExpression):
+    """The expression is well formed, but names or types do not fit."""
 
 
 class CompileError(CelError):

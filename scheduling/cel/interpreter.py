@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from scheduling.cel.calls import (
     binary,
@@ -144,10 +145,10 @@ class _Planner:
             "_?_:_": self._conditional,
             "_==_": self._equality,
             "_!=_": self._equality,
-            "_[_]": self._plain_index,
-            "_?._": self._optional_index,
-            "_[?_]": self._optional_index,
-            "@not_strictly_false": self._not_strictly_false,
+            "_[_]": partial(self._index, optional=False),
+            "_?._": partial(self._index, optional=True),
+            "_[?_]": partial(self._index, optional=True),
+            "@not_strictly_false": lambda node: not_strictly_false(self.run(node.arguments[0])),
             "or": self._optional_or,
             "orValue": self._optional_or,
         }
@@ -349,15 +350,6 @@ class _Planner:
         assert node.target is not None
         first, second = self.run(node.target), self.run(node.arguments[0])
         return optional_or(node.id, first, second, unwrap=node.function == "orValue")
-
-    def _not_strictly_false(self, node: Call) -> Node:
-        return not_strictly_false(self.run(node.arguments[0]))
-
-    def _plain_index(self, node: Call) -> Node:
-        return self._index(node, optional=False)
-
-    def _optional_index(self, node: Call) -> Node:
-        return self._index(node, optional=True)
 
 
 def _device(frame: Frame) -> Value:

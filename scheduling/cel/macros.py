@@ -87,94 +87,73 @@ def _has(builder: NodeFactory, _target: Expr | None, arguments: tuple[Expr, ...]
     return Select(builder.number(), node.operand, node.field, test_only=True)
 
 
-def _fold(  # noqa: PLR0917 (the parts of a comprehension, in its order)
-    builder: NodeFactory,
-    target: Expr | None,
-    variables: tuple[str, str],
-    initial: Expr,
-    condition: Expr,
-    step: Expr,
-    result: Expr,
-) -> Expr:
-    assert target is not None
-    return Comprehension(builder.number(), target, *variables, ACCUMULATOR, initial, condition, step, result)
+_Parts = tuple[Expr, Expr, Expr, Expr]
+"""Of a comprehension: initial value, condition, step and result."""
 
 
-def _all(count: int) -> Expander:
+def _fold(count: int, parts: Callable[[NodeFactory, tuple[Expr, ...], tuple[Expr, ...]], _Parts]) -> Expander:
+    """A macro that folds its target with so many variables; `parts` gets the variables and the other arguments."""
+
     def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
+        assert target is not None
         variables = _variables(arguments, count)
-        initial = _true(builder)
-        condition = _call(builder, "@not_strictly_false", _result(builder))
-        step = _call(builder, "_&&_", _result(builder), arguments[count])
-        return _fold(builder, target, variables, initial, condition, step, _result(builder))
+        made = parts(builder, arguments[:count], arguments[count:])
+        return Comprehension(builder.number(), target, *variables, ACCUMULATOR, *made)
 
     return expand
 
 
-def _exists(count: int) -> Expander:
-    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
-        variables = _variables(arguments, count)
-        initial = Literal(builder.number(), False)
-        condition = _call(builder, "@not_strictly_false", _call(builder, "!_", _result(builder)))
-        step = _call(builder, "_||_", _result(builder), arguments[count])
-        return _fold(builder, target, variables, initial, condition, step, _result(builder))
-
-    return expand
+def _all(builder: NodeFactory, _variables: tuple[Expr, ...], arguments: tuple[Expr, ...]) -> _Parts:
+    condition = _call(builder, "@not_strictly_false", _result(builder))
+    step = _call(builder, "_&&_", _result(builder), arguments[0])
+    return _true(builder), condition, step, _result(builder)
 
 
-def _exists_one(count: int) -> Expander:
-    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
-        variables = _variables(arguments, count)
-        initial = Literal(builder.number(), 0)
-        condition = _true(builder)
-        more = _call(builder, "_+_", _result(builder), Literal(builder.number(), 1))
-        step = _call(builder, "_?_:_", arguments[count], more, _result(builder))
-        result = _call(builder, "_==_", _result(builder), Literal(builder.number(), 1))
-        return _fold(builder, target, variables, initial, condition, step, result)
-
-    return expand
+def _exists(builder: NodeFactory, _variables: tuple[Expr, ...], arguments: tuple[Expr, ...]) -> _Parts:
+    condition = _call(builder, "@not_strictly_false", _call(builder, "!_", _result(builder)))
+    step = _call(builder, "_||_", _result(builder), arguments[0])
+    return Literal(builder.number(), False), condition, step, _result(builder)
 
 
-def _list(count: int) -> Expander:
-    """`map(x, f)`, `map(x, p, f)` and, with two variables, `transformList`."""
-
-    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
-        variables = _variables(arguments, count)
-        initial = ListLiteral(builder.number(), ())
-        condition = _true(builder)
-        step = _call(builder, "_+_", _result(builder), ListLiteral(builder.number(), (arguments[-1],)))
-        step = _filtered(builder, arguments[count:-1], step)
-        return _fold(builder, target, variables, initial, condition, step, _result(builder))
-
-    return expand
+def _exists_one(builder: NodeFactory, _variables: tuple[Expr, ...], arguments: tuple[Expr, ...]) -> _Parts:
+    more = _call(builder, "_+_", _result(builder), Literal(builder.number(), 1))
+    step = _call(builder, "_?_:_", arguments[0], more, _result(builder))
+    result = _call(builder, "_==_", _result(builder), Literal(builder.number(), 1))
+    return Literal(builder.number(), 0), _true(builder), step, result
 
 
-def _filter(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
-    variables = _variables(arguments, 1)
-    initial = ListLiteral(builder.number(), ())
-    condition = _true(builder)
-    step = _call(builder, "_+_", _result(builder), ListLiteral(builder.number(), (arguments[0],)))
-    step = _filtered(builder, arguments[1:], step)
-    return _fold(builder, target, variables, initial, condition, step, _result(builder))
+def _collect(builder: NodeFactory, element: Expr, predicate: tuple[Expr, ...]) -> _Parts:
+    """Adds the element to a list where the predicate holds, if there is one."""
+    step = _call(builder, "_+_", _result(builder), ListLiteral(builder.number(), (element,)))
+    return ListLiteral(builder.number(), ()), _true(builder), _where(builder, predicate, step), _result(builder)
 
 
-def _filtered(builder: NodeFactory, predicate: tuple[Expr, ...], step: Expr) -> Expr:
+def _where(builder: NodeFactory, predicate: tuple[Expr, ...], step: Expr) -> Expr:
     return _call(builder, "_?_:_", predicate[0], step, _result(builder)) if predicate else step
 
 
-def _map(*, entries: bool) -> Expander:
-    """`transformMap` (keeps the key) and `transformMapEntry` (the last argument is a map to merge)."""
+def _list(builder: NodeFactory, _variables: tuple[Expr, ...], arguments: tuple[Expr, ...]) -> _Parts:
+    """`map(x, f)`, `map(x, p, f)` and, with two variables, `transformList`."""
+    return _collect(builder, arguments[-1], arguments[:-1])
 
-    def expand(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, ...]) -> Expr:
-        variables = _variables(arguments, 2)
-        initial = MapLiteral(builder.number(), ())
-        condition = _true(builder)
-        added = (arguments[-1],) if entries else (Identifier(builder.number(), variables[0]), arguments[-1])
-        step = _call(builder, "cel.@mapInsert", _result(builder), *added)
-        step = _filtered(builder, arguments[2:-1], step)
-        return _fold(builder, target, variables, initial, condition, step, _result(builder))
 
-    return expand
+def _filter(builder: NodeFactory, variables: tuple[Expr, ...], arguments: tuple[Expr, ...]) -> _Parts:
+    return _collect(builder, variables[0], arguments)
+
+
+def _entry(builder: NodeFactory, variables: tuple[Expr, ...], arguments: tuple[Expr, ...]) -> _Parts:
+    """`transformMap`: keeps the key."""
+    return _insert(builder, (Identifier(builder.number(), _variable(variables[0])), arguments[-1]), arguments[:-1])
+
+
+def _entries(builder: NodeFactory, _variables: tuple[Expr, ...], arguments: tuple[Expr, ...]) -> _Parts:
+    """`transformMapEntry`: the last argument is a map to merge."""
+    return _insert(builder, (arguments[-1],), arguments[:-1])
+
+
+def _insert(builder: NodeFactory, added: tuple[Expr, ...], predicate: tuple[Expr, ...]) -> _Parts:
+    step = _call(builder, "cel.@mapInsert", _result(builder), *added)
+    return MapLiteral(builder.number(), ()), _true(builder), _where(builder, predicate, step), _result(builder)
 
 
 def _bound(builder: NodeFactory, variable: str, value: Expr, body: Expr) -> Expr:
@@ -215,7 +194,7 @@ def _sort_by(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, .
     assert target is not None
     if not isinstance(target, (ListLiteral, Select, Identifier, Comprehension, Call)):
         raise MacroMisused(target, "sortBy() can only be called on a list")
-    keys = _list(1)(builder, Identifier(builder.number(), _SORT_INPUT), arguments)
+    keys = _fold(1, _list)(builder, Identifier(builder.number(), _SORT_INPUT), arguments)
     assert keys is not None
     ordered = Call(builder.number(), "@sortByAssociatedKeys", Identifier(builder.number(), _SORT_INPUT), (keys,))
     return _bound(builder, _SORT_INPUT, target, ordered)
@@ -223,22 +202,22 @@ def _sort_by(builder: NodeFactory, target: Expr | None, arguments: tuple[Expr, .
 
 MACROS: Mapping[Key, Expander] = {
     ("has", 1, False): _has,
-    ("all", 2, True): _all(1),
-    ("all", 3, True): _all(2),
-    ("exists", 2, True): _exists(1),
-    ("exists", 3, True): _exists(2),
-    ("exists_one", 2, True): _exists_one(1),
-    ("exists_one", 3, True): _exists_one(2),
-    ("existsOne", 3, True): _exists_one(2),
-    ("map", 2, True): _list(1),
-    ("map", 3, True): _list(1),
-    ("filter", 2, True): _filter,
-    ("transformList", 3, True): _list(2),
-    ("transformList", 4, True): _list(2),
-    ("transformMap", 3, True): _map(entries=False),
-    ("transformMap", 4, True): _map(entries=False),
-    ("transformMapEntry", 3, True): _map(entries=True),
-    ("transformMapEntry", 4, True): _map(entries=True),
+    ("all", 2, True): _fold(1, _all),
+    ("all", 3, True): _fold(2, _all),
+    ("exists", 2, True): _fold(1, _exists),
+    ("exists", 3, True): _fold(2, _exists),
+    ("exists_one", 2, True): _fold(1, _exists_one),
+    ("exists_one", 3, True): _fold(2, _exists_one),
+    ("existsOne", 3, True): _fold(2, _exists_one),
+    ("map", 2, True): _fold(1, _list),
+    ("map", 3, True): _fold(1, _list),
+    ("filter", 2, True): _fold(1, _filter),
+    ("transformList", 3, True): _fold(2, _list),
+    ("transformList", 4, True): _fold(2, _list),
+    ("transformMap", 3, True): _fold(2, _entry),
+    ("transformMap", 4, True): _fold(2, _entry),
+    ("transformMapEntry", 3, True): _fold(2, _entries),
+    ("transformMapEntry", 4, True): _fold(2, _entries),
     ("bind", 3, True): _bind,
     ("optMap", 2, True): _optional("optMap", flat=False),
     ("optFlatMap", 2, True): _optional("optFlatMap", flat=True),

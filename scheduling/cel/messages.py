@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import copysign, inf
 from typing import ClassVar
 
@@ -78,10 +79,10 @@ class Empty(Opaque):
 
 def make(name: str, fields: Fields) -> Value:
     """The value of a message. Raises CelFault for types that cannot be made and for fields that do not fit."""
-    maker = _MAKERS.get(name)
-    if maker is None:
+    known = _WELL_KNOWN.get(name)
+    if known is None:
         raise CelFault(f"unknown type '{name}'")
-    return maker(fields)
+    return known.make(fields)
 
 
 def _field(fields: Fields, name: str, default: Value) -> Value:
@@ -96,8 +97,17 @@ def _field(fields: Fields, name: str, default: Value) -> Value:
     return value
 
 
-def _wrapper(default: Value, convert: Callable[[Value], Value] = lambda value: value) -> Callable[[Fields], Value]:
-    return lambda fields: convert(_field(fields, "value", default))
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A well-known type: the type of its values, the fields that a literal may set, and how to make the value."""
+
+    type: Type
+    fields: Mapping[str, Type]
+    make: Callable[[Fields], Value]
+
+
+def _wrapper(of: Type, default: Value, convert: Callable[[Value], Value] = lambda value: value) -> _Message:
+    return _Message(wrapper_of(of), {"value": of}, lambda fields: convert(_field(fields, "value", default)))
 
 
 def _int32(value: Value) -> Value:
@@ -203,25 +213,6 @@ def _object(value: Value, depth: int) -> Value:
     return made
 
 
-_MAKERS: Mapping[str, Callable[[Fields], Value]] = {
-    "google.protobuf.BoolValue": _wrapper(False),
-    "google.protobuf.BytesValue": _wrapper(b""),
-    "google.protobuf.DoubleValue": _wrapper(0.0),
-    "google.protobuf.FloatValue": _wrapper(0.0, _single),
-    "google.protobuf.Int64Value": _wrapper(0),
-    "google.protobuf.Int32Value": _wrapper(0, _int32),
-    "google.protobuf.UInt64Value": _wrapper(Unsigned(0)),
-    "google.protobuf.UInt32Value": _wrapper(Unsigned(0), _uint32),
-    "google.protobuf.StringValue": _wrapper(""),
-    "google.protobuf.Duration": _duration,
-    "google.protobuf.Timestamp": _timestamp,
-    "google.protobuf.Struct": _struct,
-    "google.protobuf.ListValue": _list,
-    "google.protobuf.Value": _value,
-    "google.protobuf.Any": _any,
-    "google.protobuf.Empty": lambda _fields: Empty(),
-}
-
 NAMED = frozenset(
     (
         *("bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint", "optional_type"),
@@ -231,19 +222,34 @@ NAMED = frozenset(
 """Names of types that are values; the checker knows more, and cel-go fails to find those when it plans."""
 
 
-JSON_LIST = list_of(DYN)
-JSON_OBJECT = map_of(STRING, DYN)
-
-_WRAPPERS = {
-    "google.protobuf.BoolValue": BOOL,
-    "google.protobuf.BytesValue": BYTES,
-    "google.protobuf.DoubleValue": DOUBLE,
-    "google.protobuf.FloatValue": DOUBLE,
-    "google.protobuf.Int64Value": INT,
-    "google.protobuf.Int32Value": INT,
-    "google.protobuf.UInt64Value": UINT,
-    "google.protobuf.UInt32Value": UINT,
-    "google.protobuf.StringValue": STRING,
+_JSON_LIST = list_of(DYN)
+_JSON_OBJECT = map_of(STRING, DYN)
+_SECONDS: Mapping[str, Type] = {"seconds": INT, "nanos": INT}
+_ONE_OF: Mapping[str, Type] = {
+    "null_value": INT,
+    "number_value": DOUBLE,
+    "string_value": STRING,
+    "bool_value": BOOL,
+    "struct_value": _JSON_OBJECT,
+    "list_value": _JSON_LIST,
+}
+_WELL_KNOWN = {
+    "google.protobuf.Any": _Message(ANY, {"type_url": STRING, "value": BYTES}, _any),
+    "google.protobuf.BoolValue": _wrapper(BOOL, False),
+    "google.protobuf.BytesValue": _wrapper(BYTES, b""),
+    "google.protobuf.DoubleValue": _wrapper(DOUBLE, 0.0),
+    "google.protobuf.Duration": _Message(DURATION, _SECONDS, _duration),
+    "google.protobuf.Empty": _Message(Empty.cel_type, {}, lambda _fields: Empty()),
+    "google.protobuf.FloatValue": _wrapper(DOUBLE, 0.0, _single),
+    "google.protobuf.Int32Value": _wrapper(INT, 0, _int32),
+    "google.protobuf.Int64Value": _wrapper(INT, 0),
+    "google.protobuf.ListValue": _Message(_JSON_LIST, {"values": _JSON_LIST}, _list),
+    "google.protobuf.StringValue": _wrapper(STRING, ""),
+    "google.protobuf.Struct": _Message(_JSON_OBJECT, {"fields": _JSON_OBJECT}, _struct),
+    "google.protobuf.Timestamp": _Message(TIMESTAMP, _SECONDS, _timestamp),
+    "google.protobuf.UInt32Value": _wrapper(UINT, Unsigned(0), _uint32),
+    "google.protobuf.UInt64Value": _wrapper(UINT, Unsigned(0)),
+    "google.protobuf.Value": _Message(DYN, _ONE_OF, _value),
 }
 
 NAMED_TYPES: Mapping[str, Type] = {
@@ -251,46 +257,23 @@ NAMED_TYPES: Mapping[str, Type] = {
     "bytes": BYTES,
     "double": DOUBLE,
     "duration": DURATION,
-    "google.protobuf.Duration": DURATION,
     "int": INT,
     "list": list_of(DYN),
     "map": map_of(DYN, DYN),
     "null_type": NULL,
     "string": STRING,
     "timestamp": TIMESTAMP,
-    "google.protobuf.Timestamp": TIMESTAMP,
     "type": Type(TypeKind.TYPE, "type"),
     "uint": UINT,
     "optional_type": optional_of(parameter("V")),
     "net.IP": IP,
     "net.CIDR": CIDR,
-    "google.protobuf.Any": ANY,
-    "google.protobuf.Empty": message("google.protobuf.Empty"),
-    "google.protobuf.ListValue": JSON_LIST,
-    "google.protobuf.Struct": JSON_OBJECT,
-    "google.protobuf.Value": DYN,
-    **{name: wrapper_of(of) for name, of in _WRAPPERS.items()},
+    **{name: each.type for name, each in _WELL_KNOWN.items()},
 }
 
-_SECONDS: Mapping[str, Type] = {"seconds": INT, "nanos": INT}
-
 MESSAGES: Mapping[str, Mapping[str, Type]] = {
-    "google.protobuf.Any": {"type_url": STRING, "value": BYTES},
-    "google.protobuf.Duration": _SECONDS,
-    "google.protobuf.Timestamp": _SECONDS,
-    "google.protobuf.Empty": {},
-    "google.protobuf.ListValue": {"values": JSON_LIST},
-    "google.protobuf.Struct": {"fields": JSON_OBJECT},
-    "google.protobuf.Value": {
-        "null_value": INT,
-        "number_value": DOUBLE,
-        "string_value": STRING,
-        "bool_value": BOOL,
-        "struct_value": JSON_OBJECT,
-        "list_value": JSON_LIST,
-    },
-    "list": {"values": JSON_LIST},  # the one type of the language itself that can be written as a message
-    **{name: {"value": of} for name, of in _WRAPPERS.items()},
+    "list": {"values": _JSON_LIST},  # the one type of the language itself that can be written as a message
+    **{name: each.fields for name, each in _WELL_KNOWN.items()},
 }
 """Fields that a literal of a message may set."""
 

@@ -203,10 +203,11 @@ def evaluator(attribute: PlannedAttribute) -> Run:
         return _presence(attribute)
     if attribute.branches:
         return _choice(attribute)
-    fast = _device_entry(attribute) or _plain(attribute)
-    if fast is not None:
-        return fast
-    resolve = resolver(attribute)
+    return _device_entry(attribute) or _charged(resolver(attribute))
+
+
+def _charged(resolve: Run) -> Run:
+    """The same for one unit more, charged last: reading an accumulator may evaluate the value that it starts with."""
 
     def run(frame: Frame) -> Value:
         try:
@@ -214,7 +215,9 @@ def evaluator(attribute: PlannedAttribute) -> Run:
         except CelFault:
             charge(frame, 1)
             raise
-        charge(frame, 1)
+        frame.cost += 1
+        if frame.cost > frame.limit:
+            raise TooExpensive
         return value
 
     return run
@@ -250,27 +253,6 @@ def _discounted(resolve: Run) -> Run:
             take_back(frame)
             raise
         take_back(frame)
-        return value
-
-    return run
-
-
-def _plain(attribute: PlannedAttribute) -> Run | None:
-    """A variable alone; reading an accumulator may evaluate what it starts with, so it comes before the charge."""
-    if attribute.qualifiers:
-        return None
-    root = attribute.root
-    assert root is not None
-
-    def run(frame: Frame) -> Value:
-        try:
-            value = root(frame)
-        except CelFault:
-            charge(frame, 1)
-            raise
-        frame.cost += 1
-        if frame.cost > frame.limit:
-            raise TooExpensive
         return value
 
     return run

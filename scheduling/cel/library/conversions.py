@@ -161,10 +161,6 @@ def _bytes_to_text(data: bytes) -> Value:
         raise CelFault("invalid UTF-8 in bytes, cannot convert to string") from None
 
 
-def _bool_to_text(value: bool) -> Value:
-    return "true" if value else "false"
-
-
 def _same(value: Value) -> Value:
     return value
 
@@ -200,7 +196,7 @@ LIBRARY: Library = (
     function("int", "timestamp_to_int64", TIMESTAMP, result=INT, call=lambda moment: moment.nanoseconds // SECOND),
     function("int", "uint64_to_int64", UINT, result=INT, call=lambda number: checked_int(int(number))),
     function("string", "string_to_string", STRING, result=STRING, call=_same),
-    function("string", "bool_to_string", BOOL, result=STRING, call=_bool_to_text),
+    function("string", "bool_to_string", BOOL, result=STRING, call=lambda value: "true" if value else "false"),
     function(
         "string",
         "bytes_to_string",

@@ -216,14 +216,10 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _is_integer(value: Value) -> bool:
-    return type(value) is int or type(value) is Unsigned
-
-
-def _decimal(value: Value) -> str:
-    if not _is_integer(value):
-        raise CelFault(f"decimal clause can only be used on integers, was given {type_name(value)}")
-    return str(int(value))  # type: ignore[call-overload]
+def _integer(value: Value, form: str, refusal: str) -> str:
+    if type(value) is not int and type(value) is not Unsigned:
+        raise CelFault(f"{refusal} {type_name(value)}")
+    return format(int(value), form)
 
 
 def _double(value: Value, clause: str) -> float:
@@ -266,15 +262,7 @@ def _unbounded(number: float) -> str:
 def _binary(value: Value) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
-    if not _is_integer(value):
-        raise CelFault(f"only integers and bools can be formatted as binary, was given {type_name(value)}")
-    return format(int(value), "b")  # type: ignore[call-overload]
-
-
-def _octal(value: Value) -> str:
-    if not _is_integer(value):
-        raise CelFault(f"octal clause can only be used on integers, was given {type_name(value)}")
-    return format(int(value), "o")  # type: ignore[call-overload]
+    return _integer(value, "b", "only integers and bools can be formatted as binary, was given")
 
 
 def _hex(value: Value) -> str:
@@ -282,24 +270,17 @@ def _hex(value: Value) -> str:
         return utf8(value).hex()
     if isinstance(value, bytes):
         return value.hex()
-    if not _is_integer(value):
-        raise CelFault(f"hex clause cannot be used on {type_name(value)}")
-    return format(int(value), "x")  # type: ignore[call-overload]
-
-
-def _upper_hex(value: Value) -> str:
-    return _hex(value).upper()
+    return _integer(value, "x", "hex clause cannot be used on")
 
 
 _CLAUSES: dict[str, Callable[[Value], str]] = {
     "s": _text,
-    "d": _decimal,
+    "d": lambda value: _integer(value, "d", "decimal clause can only be used on integers, was given"),
     "b": _binary,
-    "o": _octal,
+    "o": lambda value: _integer(value, "o", "octal clause can only be used on integers, was given"),
     "x": _hex,
-    "X": _upper_hex,
+    "X": lambda value: _hex(value).upper(),
 }
-
 
 _PRICE = Price(text_cost(TEXT), lambda operands: CallEstimate(operands[0].known().times(TEXT)))
 
