@@ -8,7 +8,7 @@ from scheduling.cel.device import CelDevice
 from scheduling.cel.errors import EvaluationError
 from scheduling.cel.library.quantity import Amount
 from scheduling.cel.library.semver import Semver
-from tests.scheduling.cel.selectors import GPU, program
+from tests.making.cel import GPU, program
 
 
 def test_a_name_without_a_domain_belongs_to_the_driver() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scheduling.cel.environment import CelFeatures, environment, price_by_name
 from scheduling.cel.errors import CompileError, EvaluationError
 from scheduling.cel.library.function import Overload
-from tests.scheduling.cel.selectors import GPU, failure, holds, outcome, program
+from tests.making.cel import GPU, failure, holds, outcome, program
 
 D = 'device.attributes["gpu.example.com"]'
 HINT = "; an identifier that not every device has can be read with .? and orValue(), or guarded with has()"

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from scheduling.cel.errors import EvaluationError
-from tests.scheduling.cel.selectors import GPU, failure, holds, outcome, program
+from tests.making.cel import GPU, failure, holds, outcome, program
 
 TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
 

@@ -10,7 +10,7 @@ from scheduling.cel.compiler import compile as compile_selector
 from scheduling.cel.device import CelDevice
 from scheduling.cel.errors import CelError
 from scheduling.cel.program import Program
-from tests.scheduling.cel.selectors import FEATURES
+from tests.making.cel import FEATURES
 
 EXPRESSIONS = (
     'device.attributes["d"].n > 3 && device.driver == "d"',

@@ -5,7 +5,7 @@ import pytest
 from scheduling.api.quantities import parse
 from scheduling.cel.library.quantity import Amount
 from scheduling.cel.values import CelFault
-from tests.scheduling.cel.selectors import CALLS
+from tests.making.cel import CALLS
 
 
 def test_a_text_is_read() -> None:

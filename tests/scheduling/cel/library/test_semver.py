@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduling.cel.library.semver import Semver, SemverError, normalize, parse
 from scheduling.cel.values import CelFault
-from tests.scheduling.cel.selectors import CALLS
+from tests.making.cel import CALLS
 
 identifiers = st.one_of(st.integers(0, 2**64 - 1), st.from_regex(r"[0-9]*[A-Za-z-][0-9A-Za-z-]*", fullmatch=True))
 versions = st.builds(

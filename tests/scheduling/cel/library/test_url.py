@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scheduling.cel.library.url import UrlError, is_url, parse
 from scheduling.cel.values import CelFault
-from tests.scheduling.cel.selectors import CALLS
+from tests.making.cel import CALLS
 
 
 def test_the_parts_of_a_url() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduling.cel.library.cidr import Network, parse_network
 from scheduling.cel.library.ip import IpAddress, NetworkError, is_address, parse_address
 from scheduling.cel.values import CelFault
-from tests.scheduling.cel.selectors import CALLS
+from tests.making.cel import CALLS
 
 MAPPED = ipaddress.ip_network("::ffff:0:0/96")
 v4 = st.ip_addresses(v=4)

@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.cel.library.formats import FORMATS
 from scheduling.cel.values import NONE, CelFault, Optional
-from tests.scheduling.cel.selectors import CALLS
+from tests.making.cel import CALLS
 
 
 @pytest.mark.parametrize(
