@@ -109,7 +109,7 @@ class TokenFile:
 
 
 def bearer(token: str, where: str, source: str, field: str) -> str:
-    """The header's value for a token; ``where`` it stands. Raises ``ConfigurationError`` for what is none."""
+    """The header's value for a token; ``where`` it stands. Raises ``ConfigurationError`` unless it is a token."""
     token = token.strip()
     if not token:
         raise ConfigurationError(source, field, f"{where} is empty", "give a token")
@@ -158,7 +158,7 @@ class ExecPlugin:
         try:
             status = library().exec_provider(_Node(self._configuration), folder, _Cluster(self._cluster)).run()
         except Exception as error:
-            # The library's errors differ from version to version; whoever asked is told.
+            # The library's errors differ from version to version, so all of them become ours.
             raise self._error(str(error) or type(error).__name__) from error
         if not isinstance(status, dict):
             raise self._error("its answer has no status object")
@@ -183,7 +183,7 @@ class ExecPlugin:
         try:
             end = datetime.fromisoformat(str(text))
         except ValueError as error:
-            raise self._error(f"its answer's expirationTimestamp {text!r} is no time") from error
+            raise self._error(f"its answer's expirationTimestamp {text!r} is not a timestamp") from error
         return (end if end.tzinfo else end.replace(tzinfo=UTC)).timestamp()
 
     def _error(self, problem: str) -> ConfigurationError:
@@ -244,7 +244,9 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -
         if not value:
             raise ConfigurationError("environment", name, "is not set", "run in a pod, or give a kubeconfig")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise ConfigurationError("environment", PORT, f"is {port!r}, no port", "give a number from 1 to 65535")
+        raise ConfigurationError(
+            "environment", PORT, f"is {port!r}, which is not a port", "give a number from 1 to 65535"
+        )
     token = TokenFile(folder / "token", str(folder), "token")
     token.current()
     ca = folder / "ca.crt"
@@ -253,7 +255,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -
     try:
         namespace = read_small(folder / "namespace").decode().strip()
     except (OSError, ValueError):
-        # Its absence hinders nobody who names a namespace.
+        # A caller that names a namespace does without it.
         namespace = ""
     return Access(server, f"service account in {folder}", token, ca=str(ca), namespace=namespace)
 
@@ -275,7 +277,7 @@ def check_authority(path: str, source: str, field: str) -> None:
 def check_certificate(pair: Certificate, source: str, field: str) -> None:
     """Raise ``ConfigurationError`` unless certificate and key can be used together."""
     try:
-        # A password would be asked for on the terminal, for ever where there is none.
+        # OpenSSL would ask for a password on the terminal, and wait for ever where there is none.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(pair.certificate, pair.key, password=_no_password)
     except ssl.SSLError as error:
         fix = "give a certificate and its key, both in PEM form"

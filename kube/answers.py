@@ -42,7 +42,7 @@ MOST_NAMED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked, of whom. ``origin``, ``credential``: where address and credential are from, for people."""
+    """A request as errors name it. ``origin``, ``credential``: where address and credential are from, for people."""
 
     method: str
     path: str
@@ -52,7 +52,7 @@ class Request:
 
 
 def decoded(data: bytes, pairs: Pairs | None = None) -> Json:
-    """The JSON value, None where it is none; ``pairs`` makes its objects."""
+    """The JSON value, None for invalid JSON; ``pairs`` makes its objects."""
     try:
         value: Json = json.loads(data, object_pairs_hook=pairs)
     except (ValueError, RecursionError):
@@ -222,7 +222,7 @@ class ObjectReader:
             return {}
         body = decoded(piece.data, self._pairs)
         if not isinstance(body, dict):
-            raise _bad(self._request, f"the answer is no JSON object: {glimpse(self._begin)}")
+            raise _bad(self._request, f"the answer is not a JSON object: {glimpse(self._begin)}")
         return body
 
 
@@ -271,10 +271,10 @@ class PageReader:
         """See ``Reader``."""
         answer = decoded(self._stream.end().data, self._pairs)
         if not isinstance(answer, dict):
-            raise _bad(self._request, f"the answer is no JSON object: {glimpse(self._begin)}")
+            raise _bad(self._request, f"the answer is not a JSON object: {glimpse(self._begin)}")
         # Null is how Go writes an empty list in some versions.
         if answer.get("items") not in (None, []):
-            raise _bad(self._request, "the answer is no list: its items are none")
+            raise _bad(self._request, "the answer is not a list of objects")
         version, more = (text_at(answer, "metadata", key) for key in ("resourceVersion", "continue"))
         unread, pruned = tuple(self._unread), tuple(self._pruned)
         return Page(tuple(self._objects), version, more, self._size, self._count, unread, pruned)
@@ -286,7 +286,7 @@ class PageReader:
             _note(self._unread, unread_of(piece, self._largest))
             return
         if not isinstance(body, dict):
-            raise _bad(self._request, "an item of the list is no object")
+            raise _bad(self._request, "an item of the list is not an object")
         if piece.is_pruned:
             _note(self._pruned, pruned_of(piece))
         if kept := self._read(body):
@@ -295,7 +295,7 @@ class PageReader:
 
 def unread_of(piece: Piece, largest: int) -> Unread:
     """Why an object cannot be read."""
-    kind = f"has more than {largest} bytes in fields that are used" if piece.is_too_large else "is no JSON object"
+    kind = f"has more than {largest} bytes in fields that are used" if piece.is_too_large else "is not a JSON object"
     return _named(piece, f"{kind} ({piece.size} bytes in all)")
 
 

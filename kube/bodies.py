@@ -38,9 +38,9 @@ def is_deeper(body: Json, levels: int) -> bool:
 
 
 def one_line(text: str, most: int) -> str:
-    """A text of somebody else as one line of printable characters, cut to ``most`` of them.
+    """A foreign text as one line of printable characters, cut to ``most`` of them.
 
-    What is shown to people also goes into logs and messages, which cannot hold a lone surrogate.
+    Logs and messages cannot hold a lone surrogate.
     """
     begin = text[: 4 * most]
     line = " ".join("".join(char if char.isprintable() else " " for char in begin).split())
@@ -48,7 +48,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def count_of(quantity: str) -> int | None:
-    """Devices by a quantity as Kubernetes writes it: ``8``, and ``1k`` for 1000. None for what is no whole number."""
+    """Devices by a quantity as Kubernetes writes it: ``8``, and ``1k`` for 1000. None unless it is a whole number."""
     number, unit = (quantity[:-1], quantity[-1]) if quantity[-1:] in _THOUSANDS else (quantity, "")
     return int(number) * _THOUSANDS.get(unit, 1) if number.isascii() and number.isdigit() else None
 

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 _PIECE = 1 << 16
 _REFUSAL = 1 << 20
-"""Bytes of an answer that is none: a Status, or what a proxy says."""
+"""Bytes that are read of a refusal: a Status, or a proxy's page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,8 @@ class Client:
     ) -> JsonObject:
         """The object that the server answers, empty for an empty answer.
 
-        ``path`` begins with ``/`` and is as it stands (see ``path_of``). Raises ``RequestError`` and, where a
-        credential cannot be had, ``ConfigurationError``. A request that is repeated with a newer credential is no
+        ``path`` begins with ``/`` and is as it stands (see ``path_of``). Raises ``RequestError`` and, where there
+        is no credential, ``ConfigurationError``. A request that is repeated with a newer credential is no
         further attempt.
         """
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
@@ -295,7 +295,7 @@ class Client:
         try:
             yield
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # ValueError: names of hosts that are none, which encoders and TLS refuse.
+            # ValueError: invalid host names, which encoders and TLS refuse.
             if self._closed.is_set():
                 raise Closed(request.method, request.path, 0, "", "closed while waiting for the answer") from error
             late = f"did not answer, or not to the end, within {self._limits.whole:g} s"

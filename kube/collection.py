@@ -63,7 +63,7 @@ class CollectionSource(Protocol):
 
 
 class Asks(Protocol):
-    """What is needed of a client."""
+    """A client as far as collections need it."""
 
     def get(
         self,
@@ -105,7 +105,7 @@ class Collection:
     """A collection of a fixed path; ``query``: selectors.
 
     Objects are as the server sends them, or what ``read`` makes of each as soon as it is there; it is shown ``fields``
-    alone. For whoever needs little of objects that are large.
+    alone. For callers that need little of large objects.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ def read_whole(
     query: Mapping[str, str] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Listing:
-    """Read a collection. Raises ``KubeError``: ``BadAnswer`` for what is no list.
+    """Read a collection. Raises ``KubeError``: ``BadAnswer`` unless it is a list.
 
     ``progress`` hears before each page how many objects were kept so far.
     """

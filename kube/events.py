@@ -36,7 +36,7 @@ _Key = tuple[str, str, str]
 
 
 class Writes(Protocol):
-    """What is needed of a client."""
+    """A client as far as events need it."""
 
     def create(self, path: str, body: JsonObject) -> JsonObject:
         """Create an object in a collection."""
@@ -49,7 +49,7 @@ class Writes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What events are about. ``namespace`` is where the events live, ``default`` for objects that have none."""
+    """The object that events are about. ``namespace``: of the events, ``default`` for objects that have none."""
 
     kind: str
     name: str

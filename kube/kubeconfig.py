@@ -77,7 +77,7 @@ class _Section:
         self.path = path
         self.place = place
         if not isinstance(content, dict):
-            raise ConfigurationError(str(path), place, "is no mapping", "write keys and values")
+            raise ConfigurationError(str(path), place, "is not a mapping", "write keys and values")
         self.content: Mapping[object, object] = content
 
     def error(self, key: str, problem: str, fix: str) -> ConfigurationError:
@@ -88,7 +88,7 @@ class _Section:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self.error(key, "is no text", "write it in quotes")
+            raise self.error(key, "is not a string", "write it in quotes")
         if "\0" in value:
             raise self.error(key, "has a zero byte", "write it without")
         return value
@@ -96,7 +96,7 @@ class _Section:
     def flag(self, key: str) -> bool:
         value = self.content.get(key, False)
         if not isinstance(value, bool):
-            raise self.error(key, "is neither true nor false", "write true or false")
+            raise self.error(key, "is not true or false", "write true or false")
         return value
 
     def data(self, key: str) -> bytes | None:
@@ -113,7 +113,7 @@ class _Section:
         """A list of named things, by name."""
         items = self.content.get(key) or []
         if not isinstance(items, list):
-            raise self.error(key, "is no list", f"write a list of name and {inner}")
+            raise self.error(key, "is not a list", f"write a list of name and {inner}")
         found: dict[str, _Section] = {}
         for number, item in enumerate(items):
             name = item.get("name") if isinstance(item, dict) else None
@@ -293,7 +293,7 @@ def _plugin(user: _Section, cluster: _Section) -> ExecPlugin:
             raise section.error(key, "is missing", f"give the plugin's {key}")
     for key in ("args", "env"):
         if not isinstance(section.content.get(key) or [], list):
-            raise section.error(key, "is no list", "write a list")
+            raise section.error(key, "is not a list", "write a list")
     content = {str(key): value for key, value in section.content.items()}
     server = {str(key): value for key, value in cluster.content.items()}
     return ExecPlugin(content, server, str(user.path), section.place)

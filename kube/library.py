@@ -5,8 +5,8 @@ OAuth, pydantic. In an agent that has loaded gRPC that costs 24.6 MB and 180 ms 
 are not lazy, about 50 MB). The modules that are used here, ``rest`` (TLS, proxies, connection pool), ``configuration``
 and ``exec_provider``, need none of that: alone they cost 6.4 MB and 60 ms, of it 5.2 MB urllib3. So they are imported
 while bare stand-ins hold the places of the packages above them, and taken out of ``sys.modules`` afterwards, so that
-whoever imports ``kubernetes`` in this process gets the real and whole one. Where a version cannot be loaded like that,
-it is imported the ordinary way: then the memory is paid and everything works.
+another import of ``kubernetes`` in this process gets the real and whole one. A version that cannot be loaded like that
+is imported the ordinary way: then the memory is paid and everything works.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _loaded() -> TransportLibrary:
 
 def _modules() -> tuple[ModuleType, ...]:
     if _PACKAGE in sys.modules:
-        # Somebody has paid for all of it already.
+        # Another module has paid for all of it already.
         return tuple(importlib.import_module(name) for name in _MODULES)
     try:
         return _alone()

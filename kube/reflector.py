@@ -50,13 +50,13 @@ _PATIENCE = 3
 _SILENCE = 150.0
 """Seconds without one word, where servers send a bookmark each minute.
 
-Whoever asks for a version that is still to come, because the server's data was restored from a backup, gets a watch
-without an error that says nothing until the versions have caught up.
+A reflector that asks for a version still to come, because the server's data was restored from a backup, gets a watch
+without an error that stays silent until the versions have caught up.
 """
 
 
 class Handler(Protocol):
-    """Who is told. Objects are as ``CollectionSource.read`` gives them; do not change them."""
+    """Receives objects as ``CollectionSource.read`` gives them, and must not change them."""
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
         """These are all objects there are; whatever else was known is gone."""
@@ -165,7 +165,7 @@ class Reflector:
     def stop(self, seconds: float = 2.0) -> bool:
         """End the watch and the waits, and wait for the thread; whether it ended within ``seconds``.
 
-        A list that is on its way ends by the client's limits, or by its ``close``; nobody is told of it any more.
+        A list that is on its way ends by the client's limits, or by its ``close``; the handler hears no more of it.
         """
         self._stopped.set()
         if (stream := self._stream) is not None:
@@ -251,7 +251,7 @@ class Reflector:
         self.synced.set()
 
     def _take(self, event: JsonObject | Unread) -> None:
-        """Tell of one event of the watch; raises what an ERROR says."""
+        """Pass one event of the watch to the handler; raises what an ERROR says."""
         if isinstance(event, Unread):
             self._warn((event,))
             shown = "BOOKMARK" if event.change == "MODIFIED" else event.change
@@ -262,7 +262,9 @@ class Reflector:
         version = text_at(body, "metadata", "resourceVersion")
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK") or not version:
             word = one_line(str(kind), 32)
-            raise BadAnswer("GET", self._source.path, 200, "", f"an event {word!r} of the watch has no known form")
+            raise BadAnswer(
+                "GET", self._source.path, 200, "", f"the watch sent an event of unknown form, type {word!r}"
+            )
         if kind == "BOOKMARK":
             self._deliver(lambda: self._handler.bookmark(version))
         else:
@@ -315,8 +317,8 @@ class Reflector:
         try:
             self._told(fault)
         except Exception:
-            # Whoever wants to be told must not end what it is told of; the log has both.
-            log.exception("nobody could be told of a failed watch")
+            # A failing callback must not end the reflector; the log has both.
+            log.exception("the report of a failed watch failed")
 
 
 def _is_ours(fault: Exception | None) -> bool:

@@ -132,7 +132,7 @@ class Stream:
         unread = unread_of(piece, self._longest)
         if unread.name and unread.resource_version and unread.change:
             return unread
-        raise self._bad(f"a line of the stream is no JSON object: {glimpse(line.begin)}")
+        raise self._bad(f"a line of the stream is not a JSON object: {glimpse(line.begin)}")
 
     def _closed(self) -> Closed:
         return Closed(self._request.method, self._request.path, 0, "", "the client is closed")

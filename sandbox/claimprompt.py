@@ -31,7 +31,7 @@ HELP = """\
 
 MAX_MANIFEST = 16 << 20
 """Bytes of a manifest that is applied."""
-NO_CLUSTER = "there is no API server here"
+NO_CLUSTER = "this sandbox runs without an API server"
 
 
 class ClaimCommands:

@@ -171,7 +171,7 @@ async def _template(cluster: SandboxCluster, template: Json) -> AsyncIterator[st
 
 
 async def _other_door(cluster: SandboxCluster) -> dict[str, list[str]]:
-    """Taints of devices that somebody has through the plugin door."""
+    """Taints of devices that pods hold through the plugin door."""
     return {name: taints for name, taints in (await _taints(cluster)).items() if "other-door" in str(taints)}
 
 

@@ -1,4 +1,4 @@
-"""What the sandbox has the agent offer when nobody says otherwise: every GPU under its vendor's name, and NICs too.
+"""The sandbox's default configuration of the agent: it offers every GPU under its vendor's name, and NICs too.
 
 A recorded node's devices are offered at both doors, so that pods and claims can be tried beside each other. NICs are
 offered only where a configuration names them, since a node's network is its administrator's to give away; a node in a

@@ -34,7 +34,7 @@ NODE_NAME = "sandbox"
 """Of the Node object, unless the agent is given another name."""
 
 _BY_HOLDS = tuple(f"ostler.dev/{cause}" for cause in ("other-door", "overlap", "draining", "holds-unknown", "moving"))
-"""Keys of the taints that tell of holds."""
+"""Keys of the taints that are there because of holds."""
 
 REGISTRATION_TIMEOUT = 40.0
 """Seconds until every resource must be registered: the kubelet looks every second, Register is tried after five.

@@ -227,7 +227,7 @@ class Prompt:
         if given.admission.admitted:
             held = (f"{asked[resource]} {resource}: {', '.join(ids)}" for resource, ids in given.devices.items())
             self._pods[given.pod] = "; ".join(held)
-            # The next command shall see what the other door makes of it.
+            # The next command must see the effect on the other door.
             await self._node.noticed(given.pod)
             await self._node.registered()
         sys.stdout.write(indented(described(given)))
@@ -268,7 +268,7 @@ class Prompt:
         happens(hardware, hardware.find(name))
         for change in (await self._node.agent.rescan()).changes:
             sys.stdout.write(f"   {change}\n")
-        # The next command shall see what the kubelet makes of it.
+        # The next command must see the kubelet's reaction.
         await self._node.registered()
         await self._claims.evict()
 

@@ -142,7 +142,7 @@ class Answers:
             try:
                 self._objects.delete(route.kind, own.get("namespace", ""), own["name"], options, dry_run=dry_run)
             except StatusError as refusal:
-                if refusal.code != HTTPStatus.NOT_FOUND:  # somebody else was faster
+                if refusal.code != HTTPStatus.NOT_FOUND:  # another client was faster
                     raise
         return Reply(body=self._listed(route, items, {"resourceVersion": str(version)}))
 
@@ -193,7 +193,7 @@ def _dry_run(route: Route) -> bool:
 
 
 def _delete_options(route: Route, body: object) -> tuple[Json, bool]:
-    """DeleteOptions, of which the query may have a part, and whether nothing shall be done."""
+    """DeleteOptions, of which the query may have a part, and whether this is a dry run."""
     options = options_of(body)
     grace = route.number("gracePeriodSeconds")
     dry_run = _dry_run(route) or bool(options.get("dryRun"))
@@ -212,7 +212,7 @@ class Pages:
         """Return what the token stands for: objects and their version. Raises StatusError (400, 410)."""
         with self._lock:
             if not token.startswith(_MARK):
-                raise bad_request(f"invalid continue token: {token!r} is none of this server's")
+                raise bad_request(f"invalid continue token: this server did not make {token!r}")
             if token not in self._rests:
                 raise expired("The provided continue parameter is too old to display a consistent list result.")
             return self._rests[token]

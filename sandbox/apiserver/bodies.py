@@ -94,7 +94,7 @@ def _operate(root: Any, operation: Any) -> None:
     elif name == "remove":
         del holder[key]
     else:
-        raise ValueError(f"operation {name!r} is none of add, replace, remove, test")
+        raise ValueError(f"operation {name!r} must be one of add, replace, remove, test")
 
 
 def incoming(route: Route, resource: object) -> Json:
@@ -114,7 +114,7 @@ def incoming(route: Route, resource: object) -> Json:
     for field in ("uid", "resourceVersion"):
         # Compared with what is stored before anything else is judged.
         if not isinstance((metadata or {}).get(field) or "", str):
-            raise unreadable(route.kind, route.version, f"metadata.{field}: must be a text")
+            raise unreadable(route.kind, route.version, f"metadata.{field}: must be a string")
     named = {**resource, "kind": kind, "apiVersion": version, "metadata": metadata or {}}
     _check_place(route, named["metadata"])
     if not route.kind.judged:
@@ -146,7 +146,7 @@ def _check_place(route: Route, metadata: Object) -> None:
 
 
 def check_fields(route: Route, resource: Object) -> None:
-    """Raise StatusError (400) for fields of a v1 object that nobody knows, if the client wants to hear of them."""
+    """Raise StatusError (400) for unknown fields of a v1 object, if the client asks for that."""
     if route.query.get("fieldValidation") != "Strict":
         return
     found = [f'unknown field "{path}"' for path in unknown_fields(resource, BY_KIND[route.kind.name])]

@@ -36,7 +36,7 @@ class HangUp(Exception):
 
 
 class RequestHandler(Protocol):
-    """What stands behind the connection."""
+    """Answers the requests of a connection."""
 
     def exchange(self, connection: Connection, body: object) -> Reply:
         """Answer the request that the connection has read. Raises StatusError, HangUp."""
@@ -89,7 +89,7 @@ class Connection(BaseHTTPRequestHandler):
             answer = Reply(refusal.code, refusal.status(), headers=retry)
         except (OSError, HangUp):
             raise
-        except Exception as error:  # told to the client and to whoever reads the log, as a server does
+        except Exception as error:  # goes to the client and into the log, as a server does
             log.exception("a request could not be answered")
             fault = StatusError(500, f"an error of the stand-in itself: {type(error).__name__}: {error}")
             answer = Reply(fault.code, fault.status())
@@ -100,12 +100,12 @@ class Connection(BaseHTTPRequestHandler):
             self._stream(answer.stream)
         except (OSError, HangUp):
             raise
-        except Exception as error:  # the answer has begun: told by its end, and to whoever reads the log
+        except Exception as error:  # the answer has begun: it can only end, and the log says why
             log.exception("a watch could not go on")
             raise HangUp from error
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no request, in the server's own form; called by the parser."""
+        """Refuse an invalid request in the server's own form; called by the parser."""
         self.close_connection = True
         fault = not_allowed() if code == HTTPStatus.NOT_IMPLEMENTED else StatusError(code, message or explain or "")
         self._whole(Reply(fault.code, fault.status()))
@@ -117,7 +117,7 @@ class Connection(BaseHTTPRequestHandler):
         written = self.headers.get("Content-Length") or "0"
         if not (written.isascii() and written.isdigit()):
             self.close_connection = True
-            raise bad_request(f"Content-Length {written!r} is no number")
+            raise bad_request(f"Content-Length {written!r} is not a number")
         length = int(written)
         if length > LARGEST:
             self.close_connection = True
@@ -134,7 +134,7 @@ class Connection(BaseHTTPRequestHandler):
         try:
             return json.loads(data.decode(errors="replace"), parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
-            raise bad_request(f"the body of the request is no JSON: {error}") from error
+            raise bad_request(f"the body of the request is not JSON: {error}") from error
 
     def _discard(self, length: int) -> None:
         """Read a body that is too large, within bounds: a client that is still writing does not see the answer."""
@@ -173,8 +173,8 @@ class Connection(BaseHTTPRequestHandler):
 
 
 def _no_number(text: str) -> object:
-    """NaN and infinities, which Python reads and nobody else."""
-    raise ValueError(f"{text} is no number")
+    """NaN and infinities, which only Python reads."""
+    raise ValueError(f"{text} is not a number")
 
 
 def encoded(body: Any) -> bytes:

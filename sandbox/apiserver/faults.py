@@ -1,4 +1,4 @@
-"""Answers that go wrong on purpose, as tests/vectors/slices describes them, and two more.
+"""Faults that are injected into answers: those of tests/vectors/slices, and two more.
 
 * `status`: answer with `status` without carrying the request out;
 * `lost-response`: carry it out, then break the connection instead of answering;
@@ -35,13 +35,13 @@ class InjectedFault:
 
 
 class FaultInjector:
-    """Those that wait for their request. Thread-safe."""
+    """Faults that wait for their request. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[InjectedFault] = []
         self.lifted = threading.Event()
-        """Set when requests that hang shall end."""
+        """Set when requests that hang have to end."""
 
     def add(
         self,

@@ -133,7 +133,7 @@ class Catalogue:
         possible = {version for kind in known if kind.group for version in kind.versions}
         for version in self.versions:
             if version not in possible:
-                text = f"{version!r} is no version of {RESOURCE_GROUP}; use some of {', '.join(sorted(possible))}"
+                text = f"{version!r} is not a version of {RESOURCE_GROUP}; use some of {', '.join(sorted(possible))}"
                 raise ValueError(text)
 
     def by_plural(self, plural: str) -> ServedKind:

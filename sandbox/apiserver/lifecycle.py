@@ -109,10 +109,10 @@ def _wrong_types(options: Any) -> Iterator[str]:
         return
     for name in ("uid", "resourceVersion"):
         if not isinstance((preconditions or {}).get(name, ""), (str, type(None))):
-            yield f"preconditions.{name}: must be a text"
+            yield f"preconditions.{name}: must be a string"
     dry_run = options.get("dryRun") or []
     if not (isinstance(dry_run, list) and all(isinstance(each, str) for each in dry_run)):
-        yield f"dryRun: must be a list of texts, is {dry_run!r}"
+        yield f"dryRun: must be a list of strings, is {dry_run!r}"
 
 
 def _unknown(options: Object) -> Iterator[StatusCause]:

@@ -24,13 +24,13 @@ from sandbox.apiserver.routes import ListSelector
 from sandbox.apiserver.strategy import Strategy
 
 Change = Callable[[Object], Object]
-"""From the object that is stored to the one that shall be."""
+"""Makes the new object of the stored one."""
 _TRIES: Final = 8
 """For a generated name that is free, as the server makes."""
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 _EVERYTHING: Final = ListSelector()
 _FIRST: Final = 990
-"""Just below a power of ten, so that whoever compares resource versions as texts is found out early."""
+"""Just below a power of ten, so that a client that compares resource versions as strings fails early."""
 
 
 class Objects:

@@ -1,6 +1,6 @@
-"""Answers that say no, as the API server words them: code, reason, message, details.
+"""Refusals as the API server words them: code, reason, message, details.
 
-Clients decide by code and reason, people read the message; both are the server's, so that what was written against
+Clients decide by code and reason, people read the message; both are the real server's, so that a client written against
 this stand-in meets nothing new in a cluster.
 """
 
@@ -100,7 +100,7 @@ def not_allowed() -> StatusError:
 
 
 def internal(message: str) -> StatusError:
-    """The server stumbles, as it does over numbers that are none; it then gives no reason."""
+    """An internal error, as the server makes of an invalid number; it then gives no reason."""
     return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, message, reason="")
 
 

@@ -1,4 +1,4 @@
-"""What was asked, in the order it arrived: how a test sees what a client does."""
+"""The log of requests in the order of their arrival: how a test sees what a client does."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Route:
         if not text:
             return None
         if not _NUMBER.fullmatch(text) or abs(int(text)) > _MOST:
-            raise bad_request(f'invalid query parameter {name}: "{text[:100]}" is no number of 64 bits')
+            raise bad_request(f'invalid query parameter {name}: "{text[:100]}" is not a 64-bit number')
         return int(text)
 
 
@@ -163,7 +163,7 @@ class Term:
     values: frozenset[str] | None
 
     def holds(self, value: str | None) -> bool:
-        """Tell for a value, None where there is none."""
+        """Whether the term holds for a value; None: there is no value."""
         if self.values is None:
             return (value is not None) == self.among
         return (value in self.values) == self.among

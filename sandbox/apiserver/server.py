@@ -61,11 +61,11 @@ class ApiServer:
         self._answers = Answers(self._objects, self._watches)
         self._listener = Listener(lambda connection, address: Connection(connection, address, self))
         self.store = Store(self._objects)
-        """The objects, for whoever acts beside the client that is tested."""
+        """The objects, for other actors beside the client under test."""
         self.requests = RequestLog()
-        """What was asked over HTTP."""
+        """Requests that came over HTTP."""
         self.faults = FaultInjector()
-        """What shall go wrong."""
+        """Faults to inject."""
 
     @property
     def url(self) -> str:

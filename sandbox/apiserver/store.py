@@ -1,4 +1,4 @@
-"""The objects as somebody else sees and changes them: a person, the scheduler, another controller.
+"""The objects as other actors see and change them: a person, the scheduler, another controller.
 
 No HTTP, no faults, not in the log of requests; otherwise the same rules. What is handed in and out are copies.
 """

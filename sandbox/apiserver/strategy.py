@@ -112,17 +112,17 @@ def _wrong_types(resource: Object) -> Iterator[str]:
     metadata = resource.get("metadata", {})
     for field in _TEXTS:
         if not isinstance(metadata.get(field, ""), str):
-            yield f"metadata.{field}: must be a text"
+            yield f"metadata.{field}: must be a string"
     for field in _MAPPINGS:
         if not _is_texts(metadata.get(field) or {}):
-            yield f"metadata.{field}: must be a mapping of texts"
+            yield f"metadata.{field}: must be a mapping of strings"
     yield from _wrong_spec(resource)
     owners = metadata.get("ownerReferences") or []
     if not (isinstance(owners, list) and all(_is_texts(_owner_texts(each)) for each in owners)):
-        yield "metadata.ownerReferences: must be a list of mappings with apiVersion, kind, name and uid as texts"
+        yield "metadata.ownerReferences: must be a list of mappings with apiVersion, kind, name and uid as strings"
     finalizers = metadata.get("finalizers") or []
     if not (isinstance(finalizers, list) and all(isinstance(each, str) for each in finalizers)):
-        yield "metadata.finalizers: must be a list of texts"
+        yield "metadata.finalizers: must be a list of strings"
 
 
 def _wrong_spec(resource: Object) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _wrong_spec(resource: Object) -> Iterator[str]:
     if not isinstance(spec, dict) or not isinstance(status, dict):
         return
     if not isinstance(spec.get("nodeName") or "", str):
-        yield "spec.nodeName: must be a text"
+        yield "spec.nodeName: must be a string"
     grace = spec.get("terminationGracePeriodSeconds") or 0
     if not isinstance(grace, int) or isinstance(grace, bool):
         yield "spec.terminationGracePeriodSeconds: must be a whole number"

@@ -136,7 +136,7 @@ def _answer(code: int, text: bytes) -> Json:
     except ValueError:
         body = {"message": text.decode(errors="replace").strip()}
     if not isinstance(body, dict):
-        body = {"message": f"an answer that is no object: {body!r}"}
+        body = {"message": f"the answer is not an object: {body!r}"}
         code = code if code >= 400 else 502
     if code >= 400:
         raise RequestRefused(code, str(body.get("reason", "")), str(body.get("message") or f"status {code}"))

@@ -47,10 +47,10 @@ PLURALS = {
 
 
 class UnknownKind(ValueError):
-    """A manifest's kind is none that the sandbox's cluster has."""
+    """The sandbox's cluster does not serve a manifest's kind."""
 
     def __init__(self, kind: str) -> None:
-        super().__init__(f"no kind {kind!r} here; there are {', '.join(sorted(PLURALS))}")
+        super().__init__(f"kind {kind!r} is not served here; must be one of {', '.join(sorted(PLURALS))}")
         self.kind = kind
 
 

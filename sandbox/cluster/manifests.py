@@ -140,5 +140,5 @@ def _whole(what: str, amount: object) -> int:
         raise ManifestError(f"container {what}: {error}; write a whole number") from error
     whole, rest = divmod(count.nanos, 10**9)
     if rest or whole < 0:
-        raise ManifestError(f"container {what}: {amount!r} is no whole number; extended resources are counted")
+        raise ManifestError(f"container {what}: {amount!r} is not a whole number; extended resources are counted")
     return whole

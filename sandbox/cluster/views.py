@@ -1,4 +1,4 @@
-"""Slices and claims as people read them: plain data without what nobody looks for. Pure."""
+"""Slices and claims as people read them: plain data, without fields that people do not look for. Pure."""
 
 from __future__ import annotations
 

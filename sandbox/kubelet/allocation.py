@@ -25,7 +25,7 @@ Order = Callable[[Iterable[str]], Sequence[str]]
 
 
 class AllocatedNode(Protocol):
-    """What allocation has to know of the node."""
+    """The node as far as allocation needs it."""
 
     def device_set(self, resource: str) -> DeviceSet | None:
         """The devices of a resource, None if its plugin never listed any or it was forgotten."""
@@ -120,7 +120,7 @@ class DeviceAllocator:
                     holder.resource, f"no containers return in allocation response {str(response).strip()}"
                 )
             self._records.commit(holder, record_of(ids, choice.devices, response.container_responses[0]))
-        except BaseException:  # Whoever awaits learns of it; what was taken is given back first.
+        except BaseException:  # The caller gets it; what was taken is given back first.
             if not hole:
                 self._records.rebuild()
             raise

@@ -49,7 +49,7 @@ async def answer(call: Awaitable[Message]) -> Message:
     """The response of a unary call; raises ``PluginError`` for everything that can go wrong with it.
 
     A call ends as cancelled when its channel is closed under it. That is the plugin's failure and not the
-    cancellation of whoever waits here, so the two are told apart.
+    cancellation of the caller, so the two are told apart.
     """
     try:
         response = await call
@@ -60,7 +60,7 @@ async def answer(call: Awaitable[Message]) -> Message:
         if task is not None and task.cancelling():
             raise
         raise PluginError(grpc.StatusCode.CANCELLED, "grpc: the client connection is closing") from None
-    if response is None:  # What gRPC gives for bytes that are no such message.
+    if response is None:  # gRPC's result for bytes that are not such a message.
         raise PluginError(grpc.StatusCode.INTERNAL, "grpc: failed to unmarshal the received message")
     return response
 

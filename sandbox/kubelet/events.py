@@ -1,7 +1,7 @@
-"""What the embedded kubelet tells about plugins as it happens, by callback or as an async iterator.
+"""The embedded kubelet's events about plugins, by callback or as an async iterator.
 
-A stream keeps at most ``KEPT`` events for a reader that does not come; the oldest go first. Events are facts for
-people and tests, no part of the kubelet's own decisions.
+A stream keeps at most ``KEPT`` events for a slow reader; the oldest go first. Events are facts for
+people and tests; the kubelet itself decides nothing by them.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class EventFeed:
         self._streams: list[EventStream] = []
 
     def emit(self, event: KubeletEvent) -> None:
-        """Tell everybody."""
+        """Pass an event to all of them."""
         for callback in tuple(self._callbacks):
             callback(event)
         for stream in self._streams:

@@ -68,7 +68,7 @@ class PluginEndpoint:
         except PluginError as error:
             await self.close()
             raise RegistrationError(f"failed to get device plugin options: {error}") from error
-        except BaseException:  # Whoever awaits learns of it; this only closes the channel first.
+        except BaseException:  # The caller gets it; the channel is closed first.
             await self.close()
             raise
 
@@ -78,8 +78,8 @@ class PluginEndpoint:
             return
         try:
             async for message in self._plugin.ListAndWatch(api_pb2.Empty()):
-                if message is None:  # What gRPC gives for bytes that are no such message.
-                    log.warning("ListAndWatch sent bytes that are no message", extra={"resource": self.resource})
+                if message is None:  # gRPC's result for bytes that are not such a message.
+                    log.warning("ListAndWatch sent bytes that are not a message", extra={"resource": self.resource})
                     return
                 yield message
         except grpc.aio.AioRpcError as error:
@@ -129,7 +129,7 @@ class PluginEndpoint:
 
 
 class PluginListener(Protocol):
-    """Who learns of plugins that come, speak and go."""
+    """Receives the plugins that connect, their lists and their ends."""
 
     def connected(self, endpoint: PluginEndpoint) -> None:
         """The plugin answered and is the one to ask from now on."""
@@ -165,7 +165,7 @@ class Connections:
         self._slots[key] = endpoint
         try:
             await endpoint.connect(dial_seconds)
-        except BaseException:  # Whoever awaits learns of it; the slot is emptied first, whoever sits there by now.
+        except BaseException:  # The caller gets it; the slot is emptied first, whichever plugin sits there by now.
             self._slots.pop(key, None)
             raise
         self._listener.connected(endpoint)
@@ -210,11 +210,11 @@ class Connections:
         if occupant is not None:
             self._drop(occupant)
         if occupant is not endpoint:
-            # Nobody closes its connection: calls go on until another plugin takes the resource.
+            # Its connection stays open: calls go on until another plugin takes the resource.
             self._abandoned.append(endpoint)
 
     def _drop(self, endpoint: PluginEndpoint) -> None:
-        """Empty the endpoint's slot, tell of its end and let its connection close."""
+        """Empty the endpoint's slot, report its end and let its connection close."""
         self._slots.pop(self._key(endpoint.resource, endpoint.socket), None)
         others = [other for other in self.connected(endpoint.resource) if other in self._streams]
         self._listener.disconnected(endpoint, others[-1] if others else None)

@@ -1,4 +1,4 @@
-"""What the embedded kubelet is told about pods, and what it answers. Frozen values, no behaviour beyond look-ups."""
+"""Pods as the embedded kubelet gets them, and its verdicts. Frozen values, no behaviour beyond look-ups."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class KubeletSession:
         self._watcher: asyncio.Task[None] | None = None
 
     async def open(self, running: Collection[tuple[str, str]], *, sources_ready: bool) -> None:
-        """Start; raises ``KubeletError`` if the sockets cannot be had, and leaves nothing open then."""
+        """Start; raises ``KubeletError`` if it cannot bind the sockets, and leaves nothing open then."""
         settings = self._settings
         self.manager.recover(running, sources_ready=sources_ready)
         try:

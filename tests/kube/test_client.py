@@ -302,7 +302,7 @@ def test_garbage_is_shown_in_part_and_printable(server: ApiServer, body: bytes, 
     server.answers.append(Answer(200, body))
     with pytest.raises(BadAnswer) as caught:
         client_of(server).get("/x")
-    assert caught.value.message == f"the answer is no JSON object: {shown}"
+    assert caught.value.message == f"the answer is not a JSON object: {shown}"
 
 
 def test_a_refusal_without_words_of_kubernetes_shows_what_there_is(server: ApiServer) -> None:

@@ -1,4 +1,4 @@
-"""Lists: pages of one moment, and what is no list."""
+"""Lists: pages of one moment, and answers that are not a list."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_an_empty_list_may_have_null_items() -> None:
 
 
 BAD: dict[str, tuple[Json, str]] = {
-    "items": ({"items": "x"}, "the answer is no list: its items are none"),
-    "item": ({"items": [{}, 1]}, "an item of the list is no object"),
-    "no list": ([], r"the answer is no JSON object: \[\]"),
+    "items": ({"items": "x"}, "the answer is not a list of objects"),
+    "item": ({"items": [{}, 1]}, "an item of the list is not an object"),
+    "no list": ([], r"the answer is not a JSON object: \[\]"),
 }
 
 

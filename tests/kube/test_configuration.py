@@ -46,7 +46,8 @@ def test_a_port_that_is_none_is_named(account: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         in_cluster({**POD, "KUBERNETES_SERVICE_PORT": "tcp://10.96.0.1:443"}, account)
     assert str(caught.value) == (
-        "environment: KUBERNETES_SERVICE_PORT: is 'tcp://10.96.0.1:443', no port; give a number from 1 to 65535"
+        "environment: KUBERNETES_SERVICE_PORT: is 'tcp://10.96.0.1:443', which is not a port; "
+        "give a number from 1 to 65535"
     )
 
 

@@ -186,7 +186,11 @@ def test_a_plugins_certificate_is_shown(secure: ApiServer, authority: Authority,
         ({}, "", "its answer has neither token nor clientCertificateData with clientKeyData"),
         ("text", "", "its answer has no status object"),
         ({"token": "x"}, "print('hello')", "failed to decode process output"),
-        ({"token": "x", "expirationTimestamp": "soon"}, "", "its answer's expirationTimestamp 'soon' is no time"),
+        (
+            {"token": "x", "expirationTimestamp": "soon"},
+            "",
+            "its answer's expirationTimestamp 'soon' is not a timestamp",
+        ),
     ],
 )
 def test_a_plugin_that_fails_is_named(
@@ -210,7 +214,7 @@ def test_a_refused_token_is_named_by_its_file(server: ApiServer, tmp_path: Path)
 
 
 FAULTS: list[tuple[str, Any, str]] = [
-    ("list", [], "is no mapping; write keys and values"),
+    ("list", [], "is not a mapping; write keys and values"),
     (
         "no-context",
         {**document(), "current-context": ""},
@@ -222,7 +226,7 @@ FAULTS: list[tuple[str, Any, str]] = [
         "current-context: names 'there', which is not in the file; give one of: here",
     ),
     ("nothing", {"current-context": "a"}, "current-context: names 'a', which is not in the file; add it to the file"),
-    ("contexts-text", {**document(), "contexts": "here"}, "contexts: is no list; write a list of name and context"),
+    ("contexts-text", {**document(), "contexts": "here"}, "contexts: is not a list; write a list of name and context"),
     ("no-name", {**document(), "contexts": [{}]}, "contexts[0]: has no name; write name and context"),
     (
         "no-cluster",
@@ -292,9 +296,9 @@ FAULTS: list[tuple[str, Any, str]] = [
     (
         "skip-text",
         document(None, **{"insecure-skip-tls-verify": "yes please"}),
-        "clusters[main].cluster.insecure-skip-tls-verify: is neither true nor false; write true or false",
+        "clusters[main].cluster.insecure-skip-tls-verify: is not true or false; write true or false",
     ),
-    ("token-number", document({"token": 7}), "users[agent].user.token: is no text; write it in quotes"),
+    ("token-number", document({"token": 7}), "users[agent].user.token: is not a string; write it in quotes"),
     (
         "token-lines",
         document({"token": "a b"}),
@@ -336,7 +340,7 @@ FAULTS: list[tuple[str, Any, str]] = [
     (
         "plugin-arguments",
         document({"exec": {"apiVersion": "v1", "command": "x", "args": "y"}}),
-        "users[agent].user.exec.args: is no list; write a list",
+        "users[agent].user.exec.args: is not a list; write a list",
     ),
 ]
 
@@ -388,7 +392,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (b"a: b\nc: *secret\n", "line 2: is not valid YAML; correct it, or write the file anew"),
         (b"a: &a [b]\nc: *a\n", "line 2: uses a YAML alias; write the value out"),
         (b"\xff\xff", "is not valid YAML; correct it, or write the file anew"),
-        (b"", "is no mapping; write keys and values"),
+        (b"", "is not a mapping; write keys and values"),
         (b"#" * (2 << 20), "has more than 1048576 bytes; give the path of a kubeconfig"),
         (b"[" * 100_000, "has more than 32 levels; give the path of a kubeconfig"),
         (b"- " * 50_000, "has more than 32 levels; give the path of a kubeconfig"),
@@ -427,6 +431,6 @@ def test_a_kubeconfig_may_come_from_a_pipe_that_the_shell_made(tmp_path: Path) -
     reader, writer = os.pipe()
     os.write(writer, b"- no mapping\n")
     os.close(writer)
-    with pytest.raises(ConfigurationError, match="is no mapping"):
+    with pytest.raises(ConfigurationError, match="is not a mapping"):
         from_kubeconfig(Path(f"/dev/fd/{reader}"))
     os.close(reader)

@@ -215,7 +215,7 @@ def test_an_event_that_cannot_be_read_is_passed_over_by_name_and_the_watch_goes_
     assert (len(collection.queries(watch=False)), told) == (1, [])
     texts = [vars(record)["object"] for record in caplog.records if record.getMessage() == "an object cannot be read"]
     assert texts[0].startswith("a has more than 100000 bytes in fields that are used (300")
-    assert texts[1] == f"b is no JSON object ({len(NO_JSON) - 1} bytes in all)"
+    assert texts[1] == f"b is not a JSON object ({len(NO_JSON) - 1} bytes in all)"
 
 
 @pytest.mark.parametrize("levels", [1500, 100_000])
@@ -339,7 +339,7 @@ def test_who_cannot_be_told_ends_nothing(caplog: pytest.LogCaptureFixture) -> No
         collection.lists.append(not_now())
         with reflecting(collection, Notes(), told=told) as reflector:
             assert reflector.synced.wait(60)
-    assert "nobody could be told of a failed watch" in caplog.text
+    assert "the report of a failed watch failed" in caplog.text
 
 
 def test_a_mistake_in_reading_objects_is_told_with_its_place(caplog: pytest.LogCaptureFixture) -> None:

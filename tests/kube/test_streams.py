@@ -117,7 +117,7 @@ def test_garbage_is_a_bad_answer(server: ApiServer) -> None:
     server.answers.append(sending(line(ONE), b"<html>\x1b[1m\n"))
     with stream_of(server) as stream:
         assert next(stream) == ONE
-        with pytest.raises(BadAnswer, match="a line of the stream is no JSON object: <html> "):
+        with pytest.raises(BadAnswer, match="a line of the stream is not a JSON object: <html> "):
             next(stream)
 
 

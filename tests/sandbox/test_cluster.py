@@ -242,7 +242,7 @@ async def test_unknown_kind_is_told_with_the_known_ones(box: Box) -> None:
     with pytest.raises(UnknownKind) as raised:
         await box.cluster.apply([{"kind": "Deployment"}])
     assert str(raised.value) == (
-        "no kind 'Deployment' here; there are DeviceClass, DeviceTaintRule, Namespace, Node, Pod, "
+        "kind 'Deployment' is not served here; must be one of DeviceClass, DeviceTaintRule, Namespace, Node, Pod, "
         "ResourceClaim, ResourceClaimTemplate"
     )
 

@@ -50,7 +50,7 @@ def test_prompt_runs_pods_with_claims(tmp_path: Path) -> None:
     assert "pod: mine" in said
     assert "   ResourceClaim shared created\n" in said
     assert "   /nonexistent.yaml: No such file or directory\n" in said
-    assert "no kind 'Deployment' here; there are " in said
+    assert "kind 'Deployment' is not served here; must be one of " in said
     assert said.count("usage: claim [COUNT [MATCH]]") == 2
     assert 'pods "nobody" not found' in said
     assert "killed and started again" in said

@@ -1,8 +1,8 @@
-"""What drivers report of their devices' health, and for how long a kubelet believes it.
+"""The health that drivers report of their devices, and how long a kubelet believes it.
 
 A report counts from its receipt, whatever time it names, for the device's own timeout or 30 s. A device that is
 missing from reports turns Unknown only after its timeout; the end of a stream forgets everything of the driver. The
-state file is written when something changed; nobody minds when that fails.
+state file is written when something changed; a failure to write it has no consequence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One registered instance of a DRA driver: the services it offers, its connection, its calls and its health stream.
 
 The connection is made at once and kept up, because "connected" decides which instance is asked and whether the
-driver's slices may stay; an endpoint where nobody listens is registered all the same, as in kubelets. v1beta1 and v1
+driver's slices may stay; an endpoint that does not answer is registered all the same, as in kubelets. v1beta1 and v1
 have the same messages but for the share id, so requests to the older service are built from those of the newer one.
 The texts of refusals are a kubelet's.
 """
@@ -38,7 +38,7 @@ HEALTH_V1ALPHA1 = "v1alpha1.DRAResourceHealth"
 
 
 class HealthListener(Protocol):
-    """Who learns of the health that a driver reports."""
+    """Receives the health that drivers report."""
 
     def reported(self, driver: str, report: HealthReport) -> None:
         """A report arrived, which is the complete list of the driver's devices."""
@@ -149,8 +149,8 @@ class Instance:
             call = older.NodeWatchResources(health_v1alpha1.NodeWatchResourcesRequest())
         try:
             async for report in call:
-                if report is None:  # What gRPC gives for bytes that are no such message.
-                    log.warning("the health stream sent bytes that are no message", extra={"driver": self.driver})
+                if report is None:  # gRPC's result for bytes that are not such a message.
+                    log.warning("the health stream sent bytes that are not a message", extra={"driver": self.driver})
                     return
                 yield report
         finally:

@@ -1,4 +1,4 @@
-"""What the DRA manager is given: the API server behind a protocol, and the kubelet's intervals.
+"""The DRA manager's settings: the API server behind a protocol, and the kubelet's intervals.
 
 Numbers are those of kubelet 1.36; tests shorten them.
 """
@@ -32,10 +32,10 @@ class ApiFailed(KubeletError):
 
 
 class Api(Protocol):
-    """What the kubelet asks of the API server for DRA."""
+    """The API server as far as the kubelet needs it for DRA."""
 
     async def claim(self, namespace: str, name: str) -> Object:
-        """The ResourceClaim as resource.k8s.io/v1; raises ``ApiFailed``, also when there is none."""
+        """The ResourceClaim as resource.k8s.io/v1; raises ``ApiFailed``, also when there is no such claim."""
         ...
 
     async def delete_slices(self, driver: str | None) -> None:

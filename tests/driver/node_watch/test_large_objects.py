@@ -148,7 +148,7 @@ async def test_a_device_moves_past_claims_that_nest_without_end(
 @pytest.mark.parametrize(
     ("results", "problem"),
     [
-        (b"oops", "is no JSON object"),
+        (b"oops", "is not a JSON object"),
         (b'[{"driver":"%b"}]' % (b"x" * (9 * MEBI)), "has more than 8388608 bytes in fields that are used"),
     ],
 )

@@ -267,9 +267,9 @@ def test_templates_and_classes_are_served(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("node", "code", "told"),
     [
-        ({"metadata": {"name": 5}}, 400, "metadata.name: must be a text"),
-        ({"metadata": {"name": "n", "labels": ["a"]}}, 400, "metadata.labels: must be a mapping of texts"),
-        ({"metadata": {"name": "n", "finalizers": "a"}}, 400, "metadata.finalizers: must be a list of texts"),
+        ({"metadata": {"name": 5}}, 400, "metadata.name: must be a string"),
+        ({"metadata": {"name": "n", "labels": ["a"]}}, 400, "metadata.labels: must be a mapping of strings"),
+        ({"metadata": {"name": "n", "finalizers": "a"}}, 400, "metadata.finalizers: must be a list of strings"),
         ({"metadata": {"name": "n"}, "spec": []}, 400, "spec: must be a mapping"),
         ({"metadata": {"name": "N"}}, 422, 'Node "N" is invalid: metadata.name: '),
         ({"metadata": {}}, 422, 'Node "" is invalid: metadata.name: needs a name'),

@@ -54,7 +54,7 @@ def test_server_without_dra_serves_nothing_of_it() -> None:
 
 
 def test_unknown_version_is_named() -> None:
-    with pytest.raises(ValueError, match=r"'v2' is no version of resource\.k8s\.io; use some of v1, v1alpha3"):
+    with pytest.raises(ValueError, match=r"'v2' is not a version of resource\.k8s\.io; use some of v1, v1alpha3"):
         ApiServer(versions=("v2",))
 
 

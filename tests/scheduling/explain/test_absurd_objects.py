@@ -124,7 +124,7 @@ def test_seventy_claims_of_a_megabyte_are_read_by_their_names_and_devices(
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
-        (b"oops", "is no JSON object"),
+        (b"oops", "is not a JSON object"),
         (b'"' + b"x" * (9 << 20) + b'"', "has more than 8388608 bytes in fields that are used"),
     ],
 )
