@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
 from inspect import Parameter, Signature
+from operator import attrgetter
 from typing import Any, TypeVar, cast, dataclass_transform
 
 Class = TypeVar("Class", bound=type)
@@ -53,6 +54,8 @@ class Record:
     __signature__ = _Parameters()
     __stores__: tuple[tuple[str, Callable[[object, object], None], Any], ...] = ()
     """Every field: its name, what stores it (assignment may be refused), and its default."""
+    __content__: Callable[[object], object] = type
+    """Reads all fields at once, in C; of a class without fields, its class."""
 
     def __init__(self, *arguments: object, **named: object) -> None:
         slots = self.__stores__
@@ -82,18 +85,16 @@ class Value(Record):
 
     __slots__: tuple[str, ...] = ()
 
-    def _fields(self) -> tuple[object, ...]:
-        return tuple([getattr(self, name) for name in self.__slots__])
-
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if other.__class__ is not self.__class__:
             return NotImplemented
-        return self._fields() == other._fields()
+        content = self.__content__
+        return bool(content(self) == content(other))
 
     def __hash__(self) -> int:
-        return hash((self.__class__, self._fields()))
+        return hash((self.__class__, self.__content__(self)))
 
     def __setattr__(self, name: str, new: object) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -145,6 +146,8 @@ def _slotted(cls: Class) -> Class:
         own.pop(name, None)
     made: Any = type(cls)(cls.__name__, cls.__bases__, {**own, "__slots__": names})
     made.__qualname__ = cls.__qualname__
+    if names:
+        made.__content__ = attrgetter(*names)
     # Slots and defaults cannot share names in a class, so the defaults move.
     made.__stores__ = tuple(
         [(name, made.__dict__[name].__set__, _default(cls.__dict__.get(name, MISSING))) for name in names]
