@@ -221,19 +221,8 @@ class ClaimStatusWriter:
 
 
 FACTS = (
-    "driver",
-    "eswitchMode",
-    "firmwareVersion",
-    "ifName",
-    "linkType",
-    "linkUp",
-    "mtu",
-    "pciAddress",
-    "pfName",
-    "pfPciAddress",
-    "rdmaDevice",
-    "sriovFunction",
-    "vfIndex",
+    *("driver", "eswitchMode", "firmwareVersion", "ifName", "linkType", "linkUp", "mtu", "pciAddress"),
+    *("pfName", "pfPciAddress", "rdmaDevice", "sriovFunction", "vfIndex"),
 )
 """Attributes that ``data`` has, as far as they are known."""
 LONGEST_MESSAGE = 2048

@@ -62,47 +62,26 @@ class ClaimReader(Protocol):
         ...
 
 
-class ClaimObserver(Protocol):
-    """Counts; must not block and must not raise. Outcomes are ``ok``, ``refused`` or ``unavailable``."""
+class ClaimObserver:
+    """Counts nothing; subclasses count. Must not block and must not raise.
+
+    Outcomes are ``ok``, ``refused`` or ``unavailable``.
+    """
 
     def prepared(self, outcome: str, seconds: float) -> None:
         """One claim was prepared, or not."""
-        ...
 
     def unprepared(self, outcome: str, seconds: float) -> None:
         """One claim was released, or not."""
-        ...
 
     def collected(self, count: int) -> None:
         """So many claims that nobody has any more were released."""
-        ...
 
     def damaged(self) -> None:
         """A record of a claim could not be read."""
-        ...
 
     def lost(self) -> None:
         """A claim of a pod here was allocated a device that a pod has through the plugin door."""
-        ...
-
-
-class NoClaimObserver:
-    """Counts nothing."""
-
-    def prepared(self, outcome: str, seconds: float) -> None:
-        """Do nothing."""
-
-    def unprepared(self, outcome: str, seconds: float) -> None:
-        """Do nothing."""
-
-    def collected(self, count: int) -> None:
-        """Do nothing."""
-
-    def damaged(self) -> None:
-        """Do nothing."""
-
-    def lost(self) -> None:
-        """Do nothing."""
 
 
 class ClaimStep(StrEnum):
@@ -120,16 +99,8 @@ class ClaimStep(StrEnum):
     RELEASED = "unprepare: the ledger is free"
 
 
-class StepObserver(Protocol):
-    """Told of every step, in whatever thread it was done."""
+class StepObserver:
+    """Does nothing; tests end the process at a step. Called in whatever thread did the step."""
 
     def reached(self, step: ClaimStep, uid: str) -> None:
         """The step is done for the claim of that UID."""
-        ...
-
-
-class NoStepObserver:
-    """Outside of tests nobody wants to know."""
-
-    def reached(self, step: ClaimStep, uid: str) -> None:
-        """Do nothing."""

@@ -24,8 +24,6 @@ from driver.claims.interfaces import (
     ClaimObserver,
     ClaimOptions,
     ClaimReader,
-    NoClaimObserver,
-    NoStepObserver,
     StepObserver,
 )
 from driver.claims.locks import Waits
@@ -123,8 +121,8 @@ class ClaimService:
             reader,
             ledger=self.ledger,
             events=events,
-            observer=observer or NoClaimObserver(),
-            steps=steps or NoStepObserver(),
+            observer=observer or ClaimObserver(),
+            steps=steps or StepObserver(),
             boot=boot,
             clock=clock,
             monotonic=monotonic,

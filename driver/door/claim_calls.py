@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
@@ -24,6 +23,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from driver.claims.allocation import is_uid
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
 from driver.door.registration import DraDoorObserver
 from driver.door.successor import NoSuccessor, Successor
@@ -38,9 +38,6 @@ Outcome = tuple[PreparedDevice, ...] | ClaimError
 
 MARGIN = 2.0
 """Seconds before a call's deadline at which it is answered with what is done by then."""
-_UID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
-"""What may be in the name of a file; Kubernetes' UIDs are 36 characters of it."""
-
 _SHOWN = 128
 """Characters that are shown of a UID that is none."""
 
@@ -282,7 +279,7 @@ def _patience(seconds: float | None) -> float | None:
 
 def _fault(named: KubeletClaim) -> str:
     """What is wrong with how a claim is named; empty for nothing."""
-    if not _UID.fullmatch(named.uid):
+    if not is_uid(named.uid):
         return f"uid: {named.uid[:_SHOWN]!r} is no claim's UID"
     missing = [field for field in ("namespace", "name") if not getattr(named, field)]
     return f"{missing[0]}: is empty; the kubelet must name the claim" if missing else ""

@@ -17,12 +17,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
-from enum import StrEnum
 
 from driver.devices.view import DoorView, DraDevice
 from node.health.state import HealthState
 from node.offer import Cause
-from node.values import Value, value
+from protos.drahealth.v1.api_pb2 import DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesResponse
 
 TIMEOUT = 30
 """Seconds after which a report is stale; sent with every device, since it is the kubelet's default only so far."""
@@ -36,44 +35,27 @@ _ILL = frozenset({Cause.HEALTH, Cause.GONE, Cause.LINK_DOWN, Cause.UNFIT})
 SILENT = "ostler has not looked at its devices for too long"
 
 
-class ReportedHealth(StrEnum):
-    """The three words that the kubelet has for health; the values are the names in its contract."""
-
-    UNKNOWN = "UNKNOWN"
-    HEALTHY = "HEALTHY"
-    UNHEALTHY = "UNHEALTHY"
-
-
-@value
-class DeviceReport(Value):
-    """One device of a report."""
-
-    pool: str
-    device: str
-    verdict: ReportedHealth
-    message: str = ""
-
-
-@value
-class StreamReport(Value):
-    """All devices of the driver, as they were seen at ``time`` (Unix seconds)."""
-
-    devices: tuple[DeviceReport, ...]
-    time: int
-
-
-def device_report(pool: str, offered: DraDevice) -> DeviceReport:
-    """What is said of one device."""
+def device_report(pool: str, offered: DraDevice) -> DeviceHealth:
+    """What is reported of one device, but for the time."""
     if offered.device.health.state is HealthState.UNKNOWN:
-        verdict = ReportedHealth.UNKNOWN
+        health = HealthStatus.UNKNOWN
     elif not offered.healthy and offered.cause in _ILL:
-        verdict = ReportedHealth.UNHEALTHY
+        health = HealthStatus.UNHEALTHY
     else:
-        verdict = ReportedHealth.HEALTHY
-    # Why a device is withheld is nobody's business who has it; that it is degraded is.
-    told = verdict is not ReportedHealth.HEALTHY or offered.healthy
-    return DeviceReport(
-        pool, offered.device.name, verdict, _cut(offered.reason if told else offered.device.health.reason)
+        health = HealthStatus.HEALTHY
+    # Why a device is withheld does not concern the pod that has it; that it is degraded does.
+    told = health != HealthStatus.HEALTHY or offered.healthy
+    return _device_health(
+        pool, offered.device.name, health, _cut(offered.reason if told else offered.device.health.reason)
+    )
+
+
+def _device_health(pool: str, device: str, health: HealthStatus, message: str) -> DeviceHealth:
+    return DeviceHealth(
+        device=DeviceIdentifier(pool_name=pool, device_name=device),
+        health=health,
+        health_check_timeout_seconds=TIMEOUT,
+        message=message,
     )
 
 
@@ -96,7 +78,7 @@ class HealthReports:
         self._clock = clock
         self._alive = alive
         self._streams_changed = streams_changed
-        self._devices: tuple[DeviceReport, ...] | None = None
+        self._devices: list[DeviceHealth] | None = None
         self._version = 0
         self._repeats = 0
         self._ended = False
@@ -104,7 +86,7 @@ class HealthReports:
 
     def apply(self, view: DoorView) -> None:
         """Report these devices from now on."""
-        devices = tuple([device_report(self._pool, offered) for offered in view.devices])
+        devices = [device_report(self._pool, offered) for offered in view.devices]
         if devices != self._devices:
             self._devices = devices
             self._version += 1
@@ -120,7 +102,7 @@ class HealthReports:
         self._ended = True
         self._notify()
 
-    async def follow(self) -> AsyncGenerator[StreamReport, None]:
+    async def follow(self) -> AsyncGenerator[NodeWatchResourcesResponse, None]:
         """A report now, after every change and before it goes stale, until the consumer stops.
 
         There is nothing to report before ``apply``.
@@ -145,10 +127,16 @@ class HealthReports:
             self.streams -= 1
             self._streams_changed()
 
-    def _report(self, devices: tuple[DeviceReport, ...], *, alive: bool) -> StreamReport:
+    def _report(self, devices: list[DeviceHealth], *, alive: bool) -> NodeWatchResourcesResponse:
         if not alive:
-            devices = tuple([DeviceReport(each.pool, each.device, ReportedHealth.UNKNOWN, SILENT) for each in devices])
-        return StreamReport(devices, int(self._clock()))
+            devices = [
+                _device_health(self._pool, each.device.device_name, HealthStatus.UNKNOWN, SILENT) for each in devices
+            ]
+        report = NodeWatchResourcesResponse(devices=devices)
+        now = int(self._clock())
+        for each in report.devices:
+            each.last_updated_time = now
+        return report
 
     def _notify(self) -> None:
         self._changed.set()

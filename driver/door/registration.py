@@ -14,7 +14,6 @@ import os
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
 from node.sockets import MAX_PATH, FileId, is_answered, is_socket, remove_dead
 from node.values import Value, value
@@ -87,54 +86,26 @@ class DoorOptions(Value):
         return str(self.plugins_dir_on_host / socket.relative_to(self.plugins_dir))
 
 
-class DraDoorObserver(Protocol):
-    """Takes figures; every call must return at once and must not raise."""
+class DraDoorObserver:
+    """Takes no figures; subclasses do. Every call must return at once and must not raise."""
 
     def called(self, method: str, version: str, code: str, seconds: float) -> None:
         """A call of the kubelet ended: ``NodePrepareResources``, ``v1``, a gRPC status code's name."""
-        ...
 
     def answered(self, method: str, claims: int, failed: int) -> None:
         """That call was about so many claims, and so many of them got an error."""
-        ...
 
     def asked(self) -> None:
         """The kubelet asked who we are."""
-        ...
 
     def registered(self) -> None:
         """The kubelet took our registration."""
-        ...
 
     def failed(self) -> None:
         """A registration came to nothing: refused, not answered in time, or without a socket."""
-        ...
 
     def watched(self, streams: int) -> None:
         """So many health streams are open now."""
-        ...
-
-
-class NoDoorObserver:
-    """Observes nothing."""
-
-    def called(self, method: str, version: str, code: str, seconds: float) -> None:
-        """Drop the figure."""
-
-    def answered(self, method: str, claims: int, failed: int) -> None:
-        """Drop the figure."""
-
-    def asked(self) -> None:
-        """Drop the figure."""
-
-    def registered(self) -> None:
-        """Drop the figure."""
-
-    def failed(self) -> None:
-        """Drop the figure."""
-
-    def watched(self, streams: int) -> None:
-        """Drop the figure."""
 
 
 _UNIQUE = "[0-9a-f]{8}"

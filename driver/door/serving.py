@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from driver.claims.model import ClaimError
 from driver.door.claim_calls import ClaimCalls, Context, Method, Operation, Outcome
-from driver.door.health_stream import TIMEOUT, HealthReports, StreamReport
+from driver.door.health_stream import HealthReports
 from driver.door.registration import PLUGIN_TYPE, DoorOptions, age, claim_socket, registration_socket, unique
 from node.endpoint import Endpoint, Limits
 from node.kubelet import watcher_service
@@ -84,17 +84,17 @@ class DraPlugin:
 
 
 class DraResourceHealth:
-    """The service DRAResourceHealth in one version: streams ``reports``."""
+    """The service DRAResourceHealth in one version: streams ``reports``, whose bytes are the same in all versions."""
 
     def __init__(self, reports: HealthReports, version: str) -> None:
         self._reports = reports
-        self._messages = _HEALTH[version]
+        self._answer: type[Message] = _HEALTH[version].NodeWatchResourcesResponse
 
     async def NodeWatchResources(self, request: object, context: Context) -> AsyncIterator[Message]:  # noqa: N802
         """Send the complete list now, after every change, and before it goes stale."""
         async with contextlib.aclosing(self._reports.follow()) as reports:
             async for report in reports:
-                yield _health(self._messages.NodeWatchResourcesResponse(), report)
+                yield self._answer.FromString(report.SerializeToString())
 
 
 def _prepared(response: Any, outcomes: Mapping[str, Outcome], *, has_shares: bool) -> Message:
@@ -118,19 +118,6 @@ def _prepared(response: Any, outcomes: Mapping[str, Outcome], *, has_shares: boo
 def _unprepared(response: Any, outcomes: Mapping[str, Outcome]) -> Message:
     for uid, outcome in outcomes.items():
         response.claims[uid].error = str(outcome) if isinstance(outcome, ClaimError) else ""
-    made: Message = response
-    return made
-
-
-def _health(response: Any, report: StreamReport) -> Message:
-    for each in report.devices:
-        response.devices.add(
-            device={"pool_name": each.pool, "device_name": each.device},
-            health=each.verdict.value,
-            last_updated_time=report.time,
-            health_check_timeout_seconds=TIMEOUT,
-            message=each.message,
-        )
     made: Message = response
     return made
 

@@ -54,7 +54,8 @@ class Following(Generic[T]):
     """Tells of what ``source`` has, from the start of ``run`` to its end.
 
     ``source`` is called in a thread, and may ask the API server before it agrees: what it raises (``KubeError``) is
-    tried again. ``made``: from an object of the source to the value that ``told`` gets; also called in a thread.
+    tried again. ``made`` turns an object of the source into the value that ``told`` gets; it is called in the
+    reflector's thread, whose ``Handler`` this is.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Following(Generic[T]):
         self._policy = policy
         self._reflector: Reflector | None = None
         self._waiting_for = f"{name}: the API server has not been asked yet"
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False
 
     @property
@@ -95,10 +97,10 @@ class Following(Generic[T]):
         # Not at the start of the agent, where the kubelet comes first.
         from kube.reflector import Reflector, ReflectorLimits
 
-        relay = _Relay(asyncio.get_running_loop(), self._made, self._told, lambda: self._ended)
+        self._loop = asyncio.get_running_loop()
         reflector = self._reflector = Reflector(
             source,
-            relay,
+            self,
             random=self._random,
             policy=self._policy,
             limits=ReflectorLimits(page_size=PAGE),
@@ -122,22 +124,6 @@ class Following(Generic[T]):
                     log.info("not followed yet", extra={"what": self._name, "error": str(error)})
                 await asyncio.sleep(backoff.delay(error.retry_after if isinstance(error, RequestError) else None))
 
-
-class _Relay(Generic[T]):
-    """A ``kube.reflector.Handler`` whose words reach the loop."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        made: Callable[[JsonObject], T],
-        told: ChangeHandler[T],
-        ended: Callable[[], bool],
-    ) -> None:
-        self._loop = loop
-        self._made = made
-        self._told = told
-        self._ended = ended
-
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
         """See ``Handler``."""
         found = [self._made(each) for each in objects]
@@ -158,9 +144,10 @@ class _Relay(Generic[T]):
 
     def _say(self, tell: Callable[[], None]) -> None:
         def on_loop() -> None:
-            if not self._ended():
+            if not self._ended:
                 tell()
 
+        assert self._loop is not None, "the reflector is started by run"
         with contextlib.suppress(RuntimeError):
             # The loop may be closed by now: then nobody wants to know.
             self._loop.call_soon_threadsafe(on_loop)

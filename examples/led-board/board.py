@@ -17,7 +17,7 @@ from pathlib import Path
 from driver.claims.allocation import allocation_of
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice
 from driver.door.door import DraDoor
-from driver.door.registration import DoorOptions, NoDoorObserver
+from driver.door.registration import DoorOptions, DraDoorObserver
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from driver.slices.controller import Controller
@@ -120,7 +120,7 @@ async def main(arguments: argparse.Namespace) -> None:
     controller = Controller(Options(api, DRIVER, owner, wait_for_update=True)).start()
     options = DoorOptions(DRIVER, arguments.node, arguments.plugins, arguments.registry, health=False)
     claims = LedClaims(board, AsyncResourceApi(lambda: api), arguments.cdi)
-    door = DraDoor(options, claims, events=LoggedEvents(), observer=NoDoorObserver(), clock=time.time)
+    door = DraDoor(options, claims, events=LoggedEvents(), observer=DraDoorObserver(), clock=time.time)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(door.run())
         tasks.create_task(publish(board, controller, arguments.node))

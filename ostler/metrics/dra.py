@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimState
-from driver.door.registration import RegistrationState
+from driver.door.registration import DraDoorObserver, RegistrationState
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
 from ostler.admin.dra import PublishedState, devices_in
 from protos.agent.v1alpha1 import agent_pb2
@@ -18,8 +19,8 @@ _METHODS = ("NodePrepareResources", "NodeUnprepareResources")
 _OUTCOMES = (("ok",), ("refused",), ("unavailable",))
 
 
-class DraMetrics:
-    """The observer of the door (``driver.door.observer``) and of the claims (``driver.claims.observer``).
+class DraMetrics(DraDoorObserver, ClaimObserver):
+    """The observer of the door (``driver.door.registration``) and of the claims (``driver.claims.interfaces``).
 
     ``lost``: called when a claim could not be given a device that a pod has, which is counted with the holds.
     """

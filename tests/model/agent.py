@@ -14,7 +14,7 @@ from typing import Any
 
 from driver.devices.view import DoorView
 from driver.door.claim_calls import ClaimCalls
-from driver.door.registration import NoDoorObserver as SilentDriver
+from driver.door.registration import DraDoorObserver as SilentDriver
 from driver.door.serving import DraPlugin
 from node.door_policy.record import KnownDoors
 from node.door_policy.taint_support import Taints, TaintSupport

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import IO, Any
 
-from driver.claims.interfaces import ClaimOptions, ClaimReader, ClaimStep, NoStepObserver, StepObserver
+from driver.claims.interfaces import ClaimOptions, ClaimReader, ClaimStep, StepObserver
 from driver.claims.model import ClaimReference, Unavailable
 from driver.claims.service import ClaimService
 from driver.devices.view import DoorView, DraDevice
@@ -142,7 +142,7 @@ class Node:
             reader or self.reader,
             events=self.events,
             boot=self.boot,
-            steps=steps or NoStepObserver(),
+            steps=steps or StepObserver(),
             on_changed=self._changed,
             **more,
         )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.admission import Losers
-from driver.claims.interfaces import NoClaimObserver
+from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
 from node.ledger.ledger import HeldError, Hold, HoldState, Ledger, plugin_owner
@@ -171,7 +171,7 @@ def test_contested_is_what_a_listed_pod_has_and_a_claim_that_is_not_settled_wait
         assert losers.contested(ledger) == {device for _, device in waiting if states[device] is HoldState.LISTED}
 
 
-class Counter(NoClaimObserver):
+class Counter(ClaimObserver):
     """Counts lost devices."""
 
     def __init__(self) -> None:

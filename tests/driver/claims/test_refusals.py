@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.claims.interfaces import NoClaimObserver
+from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.names import Peer
 from node.health.state import HealthState
@@ -200,7 +200,7 @@ async def test_the_last_word_on_a_claim_is_remembered_until_it_is_released(node:
 async def test_outcomes_are_counted(node: Node) -> None:
     counted: list[tuple[str, str]] = []
 
-    class Counter(NoClaimObserver):
+    class Counter(ClaimObserver):
         def prepared(self, outcome: str, seconds: float) -> None:
             assert seconds >= 0
             counted.append(("prepare", outcome))

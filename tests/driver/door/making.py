@@ -12,7 +12,7 @@ from pathlib import Path
 from driver.claims.model import ClaimReference, PreparedDevice
 from driver.devices.view import DoorView, DraDevice
 from driver.door.door import DraDoor
-from driver.door.registration import DoorOptions
+from driver.door.registration import DoorOptions, DraDoorObserver
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind
 from node.offer import Cause
@@ -23,7 +23,7 @@ from tests.waiting import eventually
 DRIVER = "gpu.example.com"
 
 
-class Counted:
+class Counted(DraDoorObserver):
     """An observer that keeps what it is told, as lines."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from driver.door import health_stream
-from driver.door.health_stream import HealthReports, ReportedHealth, StreamReport, device_report
+from driver.door.health_stream import HealthReports, device_report
 from node.health.state import Health, HealthState
 from node.offer import Cause
 from protos.drahealth.v1 import api_pb2 as v1
@@ -91,7 +91,7 @@ async def test_a_change_is_reported_to_every_stream(short_dir: Path) -> None:
     assert "watched 2" in side.counted.lines
 
 
-async def first_of(reports: HealthReports, count: int) -> list[StreamReport]:
+async def first_of(reports: HealthReports, count: int) -> list[v1.NodeWatchResourcesResponse]:
     """The next reports of a new stream."""
     found = []
     async with aclosing(reports.follow()) as stream:
@@ -162,7 +162,7 @@ async def test_a_view_that_says_nothing_new_is_not_reported(monkeypatch: pytest.
             await asyncio.sleep(0.01)
         assert not following.done()
         reports.apply(view(offered("gpu-1")))
-        assert (await following).devices[0].device == "gpu-1"
+        assert (await following).devices[0].device.device_name == "gpu-1"
 
 
 async def test_a_stream_that_opens_before_the_first_view_waits_for_it() -> None:
@@ -170,7 +170,7 @@ async def test_a_stream_that_opens_before_the_first_view_waits_for_it() -> None:
     waiting = asyncio.ensure_future(first_of(reports, 1))
     await eventually(lambda: reports.streams == 1)
     reports.apply(view())
-    assert (await waiting)[0].devices == ()
+    assert (await waiting)[0].devices == []
 
 
 async def test_nobody_vouches_for_an_inventory_that_hangs() -> None:
@@ -178,7 +178,7 @@ async def test_nobody_vouches_for_an_inventory_that_hangs() -> None:
     reports = reports_of(lambda: alive)
     reports.apply(view(offered("gpu-0")))
     async with aclosing(reports.follow()) as stream:
-        assert (await anext(stream)).devices[0].verdict is ReportedHealth.HEALTHY
+        assert (await anext(stream)).devices[0].health == v1.HEALTHY
         await anext(stream)
         alive = False
         with pytest.raises(TimeoutError):
@@ -192,32 +192,32 @@ async def test_a_stream_opened_while_the_inventory_hangs_says_unknown() -> None:
     reports.apply(view(offered("gpu-0")))
     async with aclosing(reports.follow()) as stream:
         (device,) = (await anext(stream)).devices
-        assert device.verdict is ReportedHealth.UNKNOWN
+        assert device.health == v1.UNKNOWN
         assert device.message == "ostler has not looked at its devices for too long"
         alive = True
-        assert (await anext(stream)).devices[0].verdict is ReportedHealth.HEALTHY
+        assert (await anext(stream)).devices[0].health == v1.HEALTHY
 
 
 @pytest.mark.parametrize(
-    ("cause", "state", "verdict"),
+    ("cause", "state", "health"),
     [
-        (Cause.HEALTH, HealthState.UNHEALTHY, ReportedHealth.UNHEALTHY),
-        (Cause.HEALTH, HealthState.UNKNOWN, ReportedHealth.UNKNOWN),
-        (Cause.GONE, HealthState.UNHEALTHY, ReportedHealth.UNHEALTHY),
-        (Cause.LINK_DOWN, HealthState.HEALTHY, ReportedHealth.UNHEALTHY),
-        (Cause.UNFIT, HealthState.HEALTHY, ReportedHealth.UNHEALTHY),
-        (Cause.NODE_USE, HealthState.HEALTHY, ReportedHealth.HEALTHY),
-        (Cause.OTHER_DOOR, HealthState.HEALTHY, ReportedHealth.HEALTHY),
+        (Cause.HEALTH, HealthState.UNHEALTHY, v1.UNHEALTHY),
+        (Cause.HEALTH, HealthState.UNKNOWN, v1.UNKNOWN),
+        (Cause.GONE, HealthState.UNHEALTHY, v1.UNHEALTHY),
+        (Cause.LINK_DOWN, HealthState.HEALTHY, v1.UNHEALTHY),
+        (Cause.UNFIT, HealthState.HEALTHY, v1.UNHEALTHY),
+        (Cause.NODE_USE, HealthState.HEALTHY, v1.HEALTHY),
+        (Cause.OTHER_DOOR, HealthState.HEALTHY, v1.HEALTHY),
     ],
 )
-def test_what_is_only_withheld_is_not_ill(cause: Cause, state: HealthState, verdict: ReportedHealth) -> None:
+def test_what_is_only_withheld_is_not_ill(cause: Cause, state: HealthState, health: v1.HealthStatus) -> None:
     device = offered("gpu-0", Health(state), healthy=False, reason="because", cause=cause)
-    assert device_report("node-a", device).verdict is verdict
+    assert device_report("node-a", device).health == health
 
 
 def test_a_degraded_device_is_healthy_and_says_why() -> None:
     report = device_report("node-a", offered("gpu-0", Health(HealthState.DEGRADED, "row remap pending"), reason="row"))
-    assert (report.verdict, report.message) == (ReportedHealth.HEALTHY, "row")
+    assert (report.health, report.message) == (v1.HEALTHY, "row")
 
 
 def test_a_message_is_cut_before_the_kubelet_cuts_it() -> None:
@@ -232,7 +232,7 @@ def test_a_message_is_cut_before_the_kubelet_cuts_it() -> None:
 )
 def test_a_device_that_is_withheld_is_not_ill_and_why_is_not_told_to_who_has_it(cause: Cause) -> None:
     report = device_report("node-a", offered("gpu-0", healthy=False, reason="held by team/other", cause=cause))
-    assert (report.verdict, report.message) == (ReportedHealth.HEALTHY, "")
+    assert (report.health, report.message) == (v1.HEALTHY, "")
     worn = Health(HealthState.DEGRADED, "row remap pending")
     report = device_report("node-a", offered("gpu-0", worn, healthy=False, reason="held by team/other", cause=cause))
-    assert (report.verdict, report.message) == (ReportedHealth.HEALTHY, "row remap pending")
+    assert (report.health, report.message) == (v1.HEALTHY, "row remap pending")
