@@ -18,8 +18,7 @@ from node.inventory.model import NIC_KINDS, Device
 from node.inventory.places import place_of
 from node.offer import Cause, OfferedDevice
 from node.topology.model import Cell, CellLevel, Place, Topology, proximity
-from node.topology.nearest import nearest
-from node.topology.packing import CellTree
+from node.topology.packing import CellTree, nearest
 
 
 class PlacementMap:

@@ -42,7 +42,7 @@ def make_sources(settings: Settings) -> tuple[Source, ...]:
         CdiSpecSource(settings.cdi.directories, OWN_FILES, (file_prefix(settings.dra.driver_name),)),
     ]
     if nvidia.full:
-        from node.inventory.driver_files import DriverFilesSource
+        from node.inventory.nvidia.driver_files import DriverFilesSource
 
         sources.append(DriverFilesSource(nvidia.driver_root_mount, lambda: nvml.driver_version))
     return tuple(sources)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from node.health.state import Health, HealthState, Recovery
+from node.health.state import Health
 from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdNode
-from node.inventory.drm_nodes import DrmNodes
+from node.inventory.device_nodes import DrmNodes, function_attributes, unhealthy, without_driver
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.model import (
     Attribute,
@@ -25,11 +25,12 @@ from node.inventory.model import (
     sorted_attributes,
     sorted_capacity,
 )
-from node.inventory.pci import address_label, display_mode, numa_node, standard_attributes
+from node.inventory.pci import address_label, display_mode, numa_node
 from node.values import Value, value
 
 VENDOR = "amd"
 PCI_VENDOR = "0x1002"
+DRIVER = "amdgpu"
 
 _XGMI = 11
 """KFD's number for the link type XGMI."""
@@ -114,7 +115,7 @@ class _Assembly(Value):
                 kind=DeviceKind.PARTITION,
                 vendor=VENDOR,
                 index=partition.name,
-                health=_unhealthy("KFD does not tell which GPU it is a part of"),
+                health=unhealthy("KFD does not tell which GPU it is a part of"),
                 nodes=self.nodes.of(partition.drm),
             )
             for partition in self.sysfs.amd_partitions
@@ -159,12 +160,10 @@ class _Assembly(Value):
         )
 
     def _health(self, function: PciFunction, nodes: tuple[DeviceNode, ...], kfd: list[_Part]) -> Health:
-        if function.driver != "amdgpu":
-            found = f"the driver {function.driver} is bound to it" if function.driver else "no driver is bound to it"
-            return _unhealthy(f"{found}, it needs amdgpu")
-        if not kfd:
-            return _unhealthy("KFD does not list it, so it cannot compute")
-        return self.nodes.health(nodes)
+        undriven = without_driver(function, (DRIVER,))
+        if undriven is not None or kfd:
+            return undriven or self.nodes.health(nodes)
+        return unhealthy("KFD does not list it, so it cannot compute")
 
     def _links(self, address: str) -> tuple[PeerLink, ...]:
         places = {part.node.node: other for other, parts in self.kfd.items() for part in parts}
@@ -178,11 +177,8 @@ def _attributes(function: PciFunction, gpu: AmdGpu, node: KfdNode | None) -> tup
     compute, memory = (text.lower() if text else None for text in (gpu.compute_partition, gpu.memory_partition))
     partitioned = compute is not None and memory is not None and compute != "spx"
     pairs: list[tuple[str, AttributeValue | None]] = [
-        *standard_attributes(function.address, function),
+        *function_attributes(function),
         ("productName", gpu.product_name),
-        ("driver", function.driver),
-        ("pciVendor", function.vendor.removeprefix("0x")),
-        ("pciDevice", function.device.removeprefix("0x")),
         ("computePartition", compute),
         ("memoryPartition", memory),
         ("profile", f"{compute}_{memory}" if partitioned else None),
@@ -201,7 +197,3 @@ def _uuid(unique_id: str | None) -> str | None:
     """As ROCm's runtime writes it; a GPU without one says 0."""
     digits = (unique_id or "").removeprefix("0x").lower()
     return f"GPU-{digits:0>16}" if digits.strip("0") else None
-
-
-def _unhealthy(reason: str) -> Health:
-    return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC)

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from node.inventory.amd.devices import PCI_VENDOR, VENDOR, address_of, amd_devices
+from node.inventory.amd.devices import DRIVER, PCI_VENDOR, VENDOR, address_of, amd_devices
 from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdLink, KfdNode
 from node.inventory.facts import PciFunction, SysfsFacts
 from node.inventory.model import Device, DeviceKind
@@ -59,7 +59,7 @@ def amd_gpus(sys: str, functions: Iterable[PciFunction], errors: list[str]) -> t
     return tuple(
         _gpu(f"{sys}/bus/pci/devices/{function.address}", function.address, errors)
         for function in functions
-        if function.vendor == PCI_VENDOR and function.driver == "amdgpu"
+        if function.vendor == PCI_VENDOR and function.driver == DRIVER
     )
 
 
@@ -155,7 +155,7 @@ AMD = Vendor(
     name=VENDOR,
     title="AMD",
     pci_vendor=PCI_VENDOR,
-    drivers=("amdgpu",),
+    drivers=(DRIVER,),
     devices=lambda facts, _: amd_devices(facts),
     resources=(VendorResource("amd.com/gpu", (DeviceKind.GPU, DeviceKind.PARTITION)),),
     dra_driver="gpu.amd.com",

@@ -14,10 +14,11 @@ import re
 from collections.abc import Iterable, Sequence
 
 from node.health.state import Health, HealthState, Recovery
+from node.inventory.device_nodes import DeviceFiles, function_attributes, unhealthy, without_driver
 from node.inventory.facts import AcceleratorFacts, NodeFacts, PciFunction, SysfsFacts
 from node.inventory.model import AttributeValue, Device, DeviceKind, DeviceNode, NodeRole, sorted_attributes
-from node.inventory.pci import address_label, numa_node, pci_digits, standard_attributes
-from node.inventory.sysfs.accelerators import accelerators
+from node.inventory.pci import address_label, numa_node
+from node.inventory.sysfs.pci_functions import accelerators
 from node.inventory.vendor import DriverCheck, Environment, Vendor, VendorResource
 from node.values import replace
 
@@ -61,21 +62,15 @@ def habana_devices(facts: NodeFacts) -> list[Device]:
     """All Gaudi cards."""
     if facts.sysfs is None:
         return []
-    sysfs = facts.sysfs
-    files = {file.path: file for file in sysfs.device_files}
+    sysfs, files = facts.sysfs, DeviceFiles(facts.sysfs)
     known = {each.address: each for each in sysfs.accelerators}
-
-    def node(path: str) -> DeviceNode:
-        file = files.get(path)
-        if file is None:
-            return DeviceNode(path, NodeRole.DEVICE)
-        return DeviceNode(path, NodeRole.DEVICE, file.kind, file.major, file.minor)
-
     devices = []
     for function in sorted(_cards(sysfs.pci), key=lambda function: function.address):
         own = known.get(function.address, AcceleratorFacts(function.address))
-        nodes = tuple(node(path) for path in (*(f"/dev/accel/{name}" for name in own.nodes), *_verbs(sysfs, function)))
-        devices.append(_device(function, own, nodes, listed=bool(files)))
+        paths = (*(f"/dev/accel/{name}" for name in own.nodes), *_verbs(sysfs, function))
+        nodes = tuple(files.node(path, NodeRole.DEVICE) for path in paths)
+        health = without_driver(function, (_DRIVER,)) or _health(own, files.health(nodes))
+        devices.append(_device(function, own, nodes, health))
     return devices
 
 
@@ -88,7 +83,7 @@ def _verbs(sysfs: SysfsFacts, function: PciFunction) -> list[str]:
     return [f"/dev/infiniband/{file.name}" for device in below for file in device.files if "uverbs" in file.name]
 
 
-def _device(function: PciFunction, own: AcceleratorFacts, nodes: tuple[DeviceNode, ...], *, listed: bool) -> Device:
+def _device(function: PciFunction, own: AcceleratorFacts, nodes: tuple[DeviceNode, ...], health: Health) -> Device:
     index = next((name.removeprefix("accel") for name in own.nodes if name.removeprefix("accel").isdigit()), None)
     return Device(
         name=f"gpu-{address_label(function.address)}",
@@ -97,7 +92,7 @@ def _device(function: PciFunction, own: AcceleratorFacts, nodes: tuple[DeviceNod
         index=index,
         pci_address=function.address,
         numa_node=numa_node(function),
-        health=_health(function, own, nodes, listed=listed),
+        health=health,
         attributes=sorted_attributes(_attributes(function, own)),
         nodes=nodes,
         location=function.path,
@@ -107,36 +102,22 @@ def _device(function: PciFunction, own: AcceleratorFacts, nodes: tuple[DeviceNod
 def _attributes(function: PciFunction, own: AcceleratorFacts) -> list[tuple[str, AttributeValue | None]]:
     module = own.text("module_id") or ""
     return [
-        *standard_attributes(function.address, function),
+        *function_attributes(function),
         ("productName", _PRODUCTS.get(function.device)),
-        ("driver", function.driver),
-        ("pciVendor", pci_digits(function.vendor)),
-        ("pciDevice", pci_digits(function.device)),
         ("moduleID", int(module) if _NUMBER.fullmatch(module) else None),
         ("firmwareVersion", own.text("cpucp_ver")),
     ]
 
 
-def _health(function: PciFunction, own: AcceleratorFacts, nodes: tuple[DeviceNode, ...], *, listed: bool) -> Health:
-    if function.driver != _DRIVER:
-        found = f"the driver {function.driver} is bound to it" if function.driver else "no driver is bound to it"
-        return _unhealthy(f"{found}, it needs {_DRIVER}")
+def _health(own: AcceleratorFacts, of_nodes: Health) -> Health:
     if not own.nodes:
-        return _unhealthy(f"{_DRIVER} shows no entry of it in /sys/class/accel; see 'dmesg' for {_DRIVER}")
+        return unhealthy(f"{_DRIVER} shows no entry of it in /sys/class/accel; see 'dmesg' for {_DRIVER}")
     status = (own.text("status") or "operational").lower()
     state = _STATES.get(status)
     if state is None:
-        state = Health(
-            HealthState.DEGRADED, f"its driver says {status!r}, which is not known", recovery=Recovery.AUTOMATIC
-        )
-    missing = [node.path for node in nodes if not node.present] if listed else []
-    return (
-        state if not state.usable or not missing else _unhealthy(f"its device nodes are missing: {', '.join(missing)}")
-    )
-
-
-def _unhealthy(reason: str) -> Health:
-    return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC)
+        reason = f"its driver reports the unknown status {status!r}"
+        state = Health(HealthState.DEGRADED, reason, recovery=Recovery.AUTOMATIC)
+    return state if of_nodes.usable or not state.usable else of_nodes
 
 
 def _environment(devices: Sequence[Device]) -> Environment:

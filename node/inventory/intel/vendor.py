@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 
-from node.health.state import Health, HealthState, Recovery
-from node.inventory.drm_nodes import DrmNodes
+from node.inventory.device_nodes import DrmNodes, function_attributes, without_driver
 from node.inventory.facts import NodeFacts, PciFunction
 from node.inventory.model import AttributeValue, Device, DeviceKind, NodeRole, sorted_attributes
-from node.inventory.pci import address_label, base_class, display_mode, numa_node, standard_attributes
+from node.inventory.pci import address_label, base_class, display_mode, numa_node
 from node.inventory.vendor import Vendor, VendorResource
 
 _PCI_VENDOR = "0x8086"
@@ -48,7 +47,7 @@ def _device(function: PciFunction, drm: DrmNodes) -> Device:
         index=cards[0] if cards else None,
         pci_address=function.address,
         numa_node=numa_node(function),
-        health=drm.health(nodes) if function.driver in _DRIVERS else _undriven(function),
+        health=without_driver(function, _DRIVERS) or drm.health(nodes),
         attributes=sorted_attributes(_attributes(function)),
         nodes=nodes,
         location=function.path,
@@ -58,21 +57,12 @@ def _device(function: PciFunction, drm: DrmNodes) -> Device:
 def _attributes(function: PciFunction) -> list[tuple[str, AttributeValue | None]]:
     sriov = "vf" if function.physfn else "pf" if function.sriov_totalvfs else None
     return [
-        *standard_attributes(function.address, function),
-        ("driver", function.driver),
-        ("pciVendor", function.vendor.removeprefix("0x")),
-        ("pciDevice", function.device.removeprefix("0x")),
+        *function_attributes(function),
         ("sriovFunction", sriov),
         ("vfIndex", function.vf_index),
         ("pfPciAddress", function.physfn or (function.address if sriov else None)),
         ("sriovVfs", function.sriov_numvfs),
     ]
-
-
-def _undriven(function: PciFunction) -> Health:
-    found = f"the driver {function.driver} is bound to it" if function.driver else "no driver is bound to it"
-    reason = f"{found}, it needs {' or '.join(_DRIVERS)}"
-    return Health(HealthState.UNHEALTHY, reason, recovery=Recovery.AUTOMATIC)
 
 
 def _id_of(device: Device) -> str | None:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from node.inventory.assembly import AttributePool, DeviceNames, Pairs
+from node.inventory.device_nodes import DeviceFiles
 from node.inventory.facts import DeviceFile, MigFacts, NodeFacts, NvLink, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
 from node.inventory.model import Device, DeviceKind, DeviceNode, NodeRole, PeerLink, SourceState, SourceStatus
@@ -156,29 +157,24 @@ _DRM = r"(card|renderD)\d+"
 _NUMBER = r"\d+$"
 
 
-class NvidiaNodes:
+class NvidiaNodes(DeviceFiles):
     """Finds the nodes of each device; ``shared`` are those of all of them: control nodes, then auxiliary ones."""
 
     def __init__(self, sysfs: SysfsFacts | None) -> None:
+        super().__init__(sysfs)
         files = sysfs.device_files if sysfs is not None else ()
-        self._files = {file.path: file for file in files}
         self._capabilities = {each.path: each.minor for each in sysfs.nvidia_capabilities} if sysfs is not None else {}
-        control = tuple(self._node(path, NodeRole.CONTROL) for path in _CONTROL if path in self._files)
-        self.shared = control + tuple(self._node(file.path, NodeRole.AUXILIARY) for file in _auxiliary(files))
-
-    @property
-    def listed(self) -> bool:
-        """Whether the device folder could be listed, so that a missing node means something."""
-        return bool(self._files)
+        control = tuple(self.node(path, NodeRole.CONTROL) for path in _CONTROL if self.has(path))
+        self.shared = control + tuple(self.node(file.path, NodeRole.AUXILIARY) for file in _auxiliary(files))
 
     def of_gpu(self, minor: int | None) -> tuple[DeviceNode, ...]:
         """``/dev/nvidia<minor>``; none without a minor number (WSL)."""
-        return () if minor is None else (self._node(f"/dev/nvidia{minor}", NodeRole.DEVICE),)
+        return () if minor is None else (self.node(f"/dev/nvidia{minor}", NodeRole.DEVICE),)
 
     def of_display(self, function: PciFunction | None) -> tuple[DeviceNode, ...]:
         """The graphics nodes of the PCI function."""
         names = function.drm if function is not None else ()
-        return tuple(self._node(f"/dev/dri/{name}", NodeRole.RENDER) for name in names if re.fullmatch(_DRM, name))
+        return tuple(self.node(f"/dev/dri/{name}", NodeRole.RENDER) for name in names if re.fullmatch(_DRM, name))
 
     def of_mig(self, gpu_minor: int | None, mig: MigFacts) -> tuple[DeviceNode, ...]:
         """The capability nodes of GPU instance and compute instance; containers get them even if the host lacks them.
@@ -191,16 +187,10 @@ class NvidiaNodes:
             self._capabilities.get(f"{instance}/ci{mig.compute_instance}/access"),
         )
         return tuple(
-            self._node(f"/dev/nvidia-caps/nvidia-cap{minor}", NodeRole.CAPABILITY)
+            self.node(f"/dev/nvidia-caps/nvidia-cap{minor}", NodeRole.CAPABILITY)
             for minor in minors
             if minor is not None
         )
-
-    def _node(self, path: str, role: NodeRole) -> DeviceNode:
-        file = self._files.get(path)
-        if file is None:
-            return DeviceNode(path, role)
-        return DeviceNode(path, role, file.kind, file.major, file.minor)
 
 
 def _auxiliary(files: Iterable[DeviceFile]) -> list[DeviceFile]:

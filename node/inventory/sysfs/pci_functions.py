@@ -10,19 +10,23 @@ have odd classes). The driver may load late, so such functions come from the RDM
 
 The auxiliary bus lists every part that a driver splits a device into (``mlx5_core.eth.0``); subfunctions are those of
 the kind ``sf``. One is identified once, as long as its directory entry is the same.
+
+Accelerators are functions whose vendor's facts are files that the driver makes, and entries of /sys/class/accel. A file
+that a kernel or device lacks is no error.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from node.inventory.facts import PciFunction
+from node.inventory.facts import AcceleratorFacts, DriverText, PciFunction
 from node.inventory.net_facts import SubFunction
 from node.inventory.nvidia.location import PCI_VENDOR
 from node.inventory.pci import ADDRESS
-from node.inventory.sysfs.files import OPTIONAL, Stamp, SysfsFolder, entries, stamp
+from node.inventory.sysfs.files import DRIVERS, OPTIONAL, Stamp, SysfsFolder, entries, stamp
 from node.values import replace
 
 _CLASS = re.compile(r"0x[0-9a-f]{6}")
@@ -233,3 +237,24 @@ class SubFunctions:
     def forget(self) -> None:
         """Forget what was seen."""
         self._known = {}
+
+
+_NODE = re.compile(r"accel(?:_controlD)?[0-9]+")
+
+
+def accelerators(
+    sys: str, functions: Iterable[PciFunction], files: Iterable[str], errors: list[str]
+) -> tuple[AcceleratorFacts, ...]:
+    """The accelerators that these PCI functions are, with the texts of ``files`` in each one's folder."""
+    return tuple(_accelerator(sys, function.address, files, errors) for function in functions)
+
+
+def _accelerator(sys: str, address: str, files: Iterable[str], errors: list[str]) -> AcceleratorFacts:
+    folder = SysfsFolder(f"{sys}/bus/pci/devices/{address}", [])
+    nodes = folder.names("accel", _NODE)
+    found = ((name, folder.text(name, DRIVERS)) for name in files)
+    texts = tuple(DriverText(name, text) for name, text in found if text)
+    # What failed on a function that was pulled out while it was read is no error.
+    if folder.errors and not folder.gone:
+        errors += folder.errors
+    return AcceleratorFacts(address, nodes, texts)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.topology.model import Place, proximity
-from node.topology.nearest import nearest
+from node.topology.packing import nearest
 from tests.node.placement.making import gpu, nic, path_of
 
 

@@ -138,6 +138,6 @@ def test_after_close_the_file_is_read_anew(path: Path) -> None:
 def test_yaml_is_imported_only_when_a_node_is_read() -> None:
     code = (
         "import sys, node.inventory.recordings.source, node.inventory.cdi_specs, node.inventory.sysfs.source, "
-        "node.inventory.driver_files; sys.exit('yaml' in sys.modules)"
+        "node.inventory.nvidia.driver_files; sys.exit('yaml' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

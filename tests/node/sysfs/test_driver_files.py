@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from node.inventory.driver_files import DriverFilesSource
 from node.inventory.facts import DriverFiles, NodeFacts
+from node.inventory.nvidia.driver_files import DriverFilesSource
 from node.inventory.source import Source
 
 VERSION = "570.172.08"
