@@ -130,7 +130,7 @@ def _read(
     from ostler.explain.live import read_cluster
 
     if not arguments.filename and not arguments.question:
-        raise ExplainError("what is to be explained? give 'pod NAME', 'claim NAME', or a manifest with -f")
+        raise ExplainError("nothing to explain: give 'pod NAME', 'claim NAME', or a manifest with -f")
     try:
         access = find_access(choice_of(arguments), os.environ)
         default = access.namespace or "default"

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, reduce, write."""
     hidden = arguments.anonymise or arguments.anonymise_nodes
     if arguments.names is not None and not hidden:
-        raise CommandFailed("--names without --anonymise: no name is replaced")
+        raise CommandFailed("--names needs --anonymise: without it no name is replaced")
     for path in (arguments.output, arguments.names):
         _check_free(path, force=arguments.force)
     state = reduced(_read(arguments))
@@ -127,7 +127,7 @@ def _check_free(path: Path | None, *, force: bool) -> None:
     if path.is_dir():
         raise CommandFailed(f"{path} is a folder; give the name of a file")
     if path.is_file() and not force:
-        raise CommandFailed(f"{path} is there already; give another name, or --force to replace it")
+        raise CommandFailed(f"{path} already exists; give another name, or --force to replace it")
 
 
 def _write(path: Path | None, text: str) -> None:

@@ -92,12 +92,12 @@ def _json(source: str, text: str) -> Document | None:
             pruned = tuple(take_marks(body))
     except json.JSONDecodeError as error:
         if '"apiVersion"' in text[:4096] and not error.msg.startswith("Extra data"):
-            fix = "correct it, or fetch it anew with -o json"
+            fix = "correct it, or fetch it again with -o json"
             raise BadInput([InputFault(source, f"not valid JSON: {error.msg}", fix, error.lineno)]) from error
         return None
     except ValueError as error:
         raise BadInput(
-            [InputFault(source, f"not valid JSON: {error}", "correct it, or fetch it anew with -o json")]
+            [InputFault(source, f"not valid JSON: {error}", "correct it, or fetch it again with -o json")]
         ) from error
     _check_pruned(source, 0, body, pruned)
     return Document(0, line, _whole(body) if "\\ud" in text or "\\uD" in text else body, pruned)
@@ -131,12 +131,12 @@ def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     made = dict(pairs)
     if len(made) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"the key {one_line(twice, _GLIMPSE)!r} stands twice in one object")
+        raise ValueError(f"the key {one_line(twice, _GLIMPSE)!r} appears twice in one object")
     return {key: value for key, value in made.items() if value is not None} if None in made.values() else made
 
 
 def _constant(word: str) -> Json:
-    raise ValueError(f"{word} is no number that the API knows")
+    raise ValueError(f"{word} is not a number that the API accepts")
 
 
 def _float(text: str) -> float:
@@ -302,7 +302,7 @@ class _Builder:
             return
         if text in frame.keys:
             key = one_line(text, _GLIMPSE)
-            raise self._fail(event, f"the key {key!r} stands twice in one mapping", "keep one of the two")
+            raise self._fail(event, f"the key {key!r} appears twice in one mapping", "keep one of the two")
         frame.keys.add(text)
         frame.key = text
 
@@ -353,7 +353,7 @@ class _Builder:
         for taken in reversed(frame.merged):
             for one in reversed(taken) if isinstance(taken, list) else (taken,):
                 if not isinstance(one, dict):
-                    problem, fix = "what << takes in is no mapping", "let it name a mapping"
+                    problem, fix = "<< merges a value that is not a mapping", "let << refer to a mapping"
                     raise BadInput([InputFault(self._source, problem, fix, frame.line)])
                 made.update(one)
         if not made:
@@ -365,7 +365,9 @@ class _Builder:
         name = event.anchor or ""
         shown = one_line(f"*{name}", _GLIMPSE)
         if name in self._open:
-            raise self._fail(event, f"the alias {shown} stands inside of what it names", "write the value out")
+            raise self._fail(
+                event, f"the alias {shown} refers to a list or mapping that contains it", "write the value out"
+            )
         if name not in self._anchors:
             raise self._fail(event, f"the alias {shown} names nothing", "quote a text that begins with *")
         frame = self._stack[-1] if self._stack else None

@@ -208,7 +208,7 @@ class ObjectCollection:
         if len(self.faults) >= MOST:
             return
         if not isinstance(body, dict):
-            self._fault(spot, "", "is no object", "write apiVersion, kind, metadata and spec")
+            self._fault(spot, "", "is not an object", "write apiVersion, kind, metadata and spec")
             return
         word, version = text_at(body, "kind"), text_at(body, "apiVersion")
         if not word or not version:
@@ -318,7 +318,7 @@ class ObjectCollection:
         place = f"{spot.text.source}:{line}" if line else spot.text.source
         first = self.places.setdefault((kind, *key), place)
         if known != body:
-            self._fault(spot, "", f"is given twice and not the same, first in {first}", "keep one of the two")
+            self._fault(spot, "", f"is given twice with different contents, first in {first}", "keep one of the two")
 
     def _warn(self, spot: _Spot, kind: Kind, body: JsonObject) -> None:
         if kind.value not in VALIDATORS or uid_of(body) or len(self._warnings) > MOST:
@@ -328,7 +328,7 @@ class ObjectCollection:
         causes = VALIDATORS[kind.value](body, **more)
         line = f":{spot.text.document.line}" if not spot.path else ""
         where = f"{spot.text.source}{line}: {spot.subject}"
-        self._warnings += [f"{where}: an API server refuses it: {one_line(str(cause), 300)}" for cause in causes]
+        self._warnings += [f"{where}: an API server would refuse it: {one_line(str(cause), 300)}" for cause in causes]
 
     def _warn_of_pruned(self, spot: _Spot, path: FieldPath) -> None:
         found = object_on(spot.text.document.body, path)

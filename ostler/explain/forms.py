@@ -60,7 +60,7 @@ def draw(verdict: Explanation, *, width: int | None, colour: bool, all_nodes: bo
         lines += [line(0), line(0, f"{shown - MOST} more groups of nodes; --all-nodes shows them")]
     if left_out:
         others = "1 other node does" if left_out == 1 else f"{left_out} other nodes do"
-        lines += [line(0), line(0, f"{others} not fit; --all-nodes says why")]
+        lines += [line(0), line(0, f"{others} not fit; --all-nodes shows why")]
     if verdict.notes:
         lines += [line(0), *(line(0, TextPiece("note: ", Ink.VALUE), note) for note in verdict.notes)]
     return page(lines, width, colour=colour)
@@ -76,7 +76,7 @@ def _stops(verdict: Explanation, stops: set[object]) -> Iterator[Line]:
     if not verdict.stops:
         return
     met = [name for group in verdict.groups if _only_stopped(group, stops) for name in group.nodes]
-    where = f" (met on {some(met)})" if 0 < len(met) < verdict.nodes else ""
+    where = f" (seen on {some(met)})" if 0 < len(met) < verdict.nodes else ""
     yield line(0)
     yield line(0, f"this stops the scheduler on every node{where}:")
     for obstacle in verdict.stops:
@@ -88,7 +88,7 @@ def _answer(verdict: Explanation) -> Line:
     if verdict.settled:
         return line(0, title, " ", TextPiece(verdict.settled, Ink.GOOD))
     if not verdict.nodes:
-        why = "is not scheduled, whatever the node" if verdict.stops else "has no node to go to: none is known"
+        why = "cannot be scheduled on any node" if verdict.stops else "has no node to go to: no nodes are known"
         return line(0, title, " ", TextPiece(why, Ink.BAD))
     if not verdict.fitting:
         if verdict.nodes == 1:
@@ -99,7 +99,7 @@ def _answer(verdict: Explanation) -> Line:
     else:
         said = f"fits on {verdict.fitting} of {verdict.nodes} nodes"
     if verdict.stops:
-        return line(0, title, " ", TextPiece(f"{said}, and yet is not scheduled", Ink.BAD))
+        return line(0, title, " ", TextPiece(f"{said}, but is not scheduled", Ink.BAD))
     return line(0, title, " ", TextPiece(said, Ink.GOOD))
 
 
@@ -123,7 +123,7 @@ def _group(group: FindingGroup, stops: set[object], all_nodes: bool, claims: boo
 
 def _placements(finding: NodeFinding, several: bool) -> Iterator[Line]:
     if not finding.placements:
-        yield line(1, "no devices are left to be allocated here")
+        yield line(1, "no more devices to allocate here")
     several = several or len({placement.claim for placement in finding.placements}) > 1
     for (claim, request), placed in groupby(finding.placements, key=lambda each: (each.claim, each.request)):
         yield line(1, _request_name(claim, request, several), ": ", *_devices(list(placed)))
@@ -168,7 +168,7 @@ def _reasons(finding: NodeFinding, stops: set[object], several: bool) -> Iterato
         yield from obstacle_lines(obstacle, 1, claims=several)
     if len(others) < len(finding.obstacles):
         # Told once, at the top.
-        yield line(1, "the error above is met here")
+        yield line(1, "the error above occurs here")
     # That there are no devices is said already.
     told = [request for request in finding.requests if request.total or not finding.obstacles]
     for _, same in groupby(told, key=lambda each: (_counts(each), gist(each.obstacles))):
@@ -198,7 +198,7 @@ def _counts(request: RequestFinding) -> str:
     held = sum(each.count for each in request.obstacles if isinstance(each, Held))
     if request.usable == 0 and held == request.suitable:
         return f"{suit}, {'all held' if held > 1 else 'and is held'}, {wanted}"
-    return f"{suit}, {request.usable} can be had, {wanted}"
+    return f"{suit}, {request.usable} available, {wanted}"
 
 
 def _remedy(remedy: Remedy) -> str:

@@ -196,7 +196,7 @@ class _Reader:
         self.list_inner(Kind.CLAIM)
         if not any(missing.kind is Kind.CLAIM for missing in self._missing):
             self._truncated.append(
-                f"claims of other namespaces than {self._wanted.namespace} are not known, so devices that they hold "
+                f"claims outside namespace {self._wanted.namespace} could not be read, so devices that they hold "
                 f"look free: {refused}"
             )
 
@@ -328,6 +328,6 @@ def _forbidden(kind: Kind, verb: str, namespace: str, error: Forbidden) -> Missi
     group = f"API group {facts.group}" if facts.group else 'API group ""'
     return MissingKind(
         kind,
-        f"{facts.plural}{where} are not known: {error.message}",
-        f"give your account the verb {verb} on {facts.plural} of the {group} by a {role}",
+        f"{facts.plural}{where} cannot be read: {error.message}",
+        f"grant your account the verb {verb} on {facts.plural} of the {group} with a {role}",
     )

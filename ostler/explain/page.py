@@ -43,7 +43,7 @@ def quoted(text: str) -> str:
 def holder(who: ClaimHolder) -> str:
     """Who has a device."""
     if not who.claim:
-        return "a claim that is not among those read"
+        return "a claim that could not be read"
     if not who.pods:
         return f"claim {who.claim} (no pod uses it)"
     return f"claim {who.claim} ({'pod' if len(who.pods) == 1 else 'pods'} {some(who.pods, 2)})"

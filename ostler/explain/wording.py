@@ -105,12 +105,12 @@ def _of_the_request(obstacle: Obstacle, depth: int) -> list[Line]:
 
 def _broken(obstacle: SelectorBroken, depth: int) -> list[Line]:
     on = f" on {some(obstacle.devices)}" if obstacle.devices else ""
-    said = line(depth, f"{source(obstacle.source)} ends with an error{on}: ", value(obstacle.message))
+    said = line(depth, f"{source(obstacle.source)} fails with an error{on}: ", value(obstacle.message))
     lines = [said]
     if obstacle.condition:
         lines.append(line(depth + 1, "in ", code(obstacle.condition)))
     if "no such key" in obstacle.message and "orValue" not in obstacle.message:
-        cure = "ask first with has(…), or read it as .?NAME.orValue(…): not every device has it"
+        cure = "not every device has it: test it with has(…) first, or read it as .?NAME.orValue(…)"
         lines.append(advice(depth + 1, cure))
     return lines
 
@@ -147,7 +147,7 @@ def _of_several(obstacle: Obstacle, depth: int, *, claims: bool) -> list[Line]:
             return [line(depth, f"requests {joined(names)} can each be met, but not together{under}")]
         case NotTogether():
             shared = f": they share {joined(obstacle.counters)}" if obstacle.counters else ""
-            said = line(depth, f"at most {obstacle.possible} of them can be had at the same time{shared}")
+            said = line(depth, f"at most {obstacle.possible} of them are available at the same time{shared}")
             return [said, *used_lines(obstacle.users, depth + 1)]
         case _:
             raise TypeError(f"no words for {obstacle!r}")
@@ -188,7 +188,7 @@ def _bearers(each: Bearers, by_request: bool) -> str:
 def _of_the_node(obstacle: Obstacle, depth: int) -> list[Line]:
     match obstacle:
         case NodeRefused():
-            return [line(depth, f"the pod does not go there: {reason}") for reason in obstacle.reasons]
+            return [line(depth, f"the pod cannot run there: {reason}") for reason in obstacle.reasons]
         case NodeOutside():
             where = some(obstacle.nodes) if obstacle.nodes else "other nodes"
             return [line(depth, f"claim {obstacle.claim} has its devices already, for {where}")]
@@ -196,7 +196,7 @@ def _of_the_node(obstacle: Obstacle, depth: int) -> list[Line]:
             there = f" (drivers with devices elsewhere: {some(obstacle.drivers)})" if obstacle.drivers else ""
             return [
                 line(depth, f"no ResourceSlice offers devices here{there}"),
-                advice(depth + 1, "see whether the driver's pod runs on the node"),
+                advice(depth + 1, "check whether the driver's pod runs on the node"),
             ]
         case PoolIncomplete():
             return _incomplete(obstacle, depth)
@@ -206,7 +206,7 @@ def _of_the_node(obstacle: Obstacle, depth: int) -> list[Line]:
         case PoolInvalid():
             return [
                 line(depth, f"pool {obstacle.pool} of {obstacle.driver} is invalid: {obstacle.reason}"),
-                advice(depth + 1, f"its slices are the driver's work: look at {obstacle.driver}"),
+                advice(depth + 1, f"the driver publishes its slices: check {obstacle.driver}"),
             ]
         case SearchEnded():
             return [line(depth, f"no answer: {obstacle.message}")]
@@ -288,9 +288,9 @@ def _tainted(obstacle: Tainted, depth: int) -> list[Line]:
     )
     by = f"by DeviceTaintRule {obstacle.rule}" if obstacle.rule else "by the driver"
     said = line(depth, _times(obstacle), "tainted ", value(taint), f" {by}: {some(obstacle.devices)}")
-    cure = "end the cause in the device, or tolerate it in the request:"
+    cure = "fix the cause on the device, or add a toleration to the request:"
     if obstacle.rule:
-        cure = f"delete DeviceTaintRule {obstacle.rule}, or tolerate it in the request:"
+        cure = f"delete DeviceTaintRule {obstacle.rule}, or add a toleration to the request:"
     manifest = f"tolerations: [{_flow(obstacle.toleration)}]"
     return [said, advice(depth + 1, cure), line(depth + 2, TextPiece(manifest, Ink.CODE, whole=True))]
 
@@ -309,7 +309,7 @@ def _counter(obstacle: CounterExhausted, depth: int) -> list[Line]:
     where = f'counter "{obstacle.counter}" of "{obstacle.set}" (pool {obstacle.pool}): '
     amounts = f"{obstacle.needed} needed, {obstacle.free} of {obstacle.total} free"
     if obstacle.free.startswith("-"):
-        # Then nothing of the pool that draws on a counter can be had, whatever it needs.
+        # Then nothing of the pool that draws on a counter available, whatever it needs.
         amounts = f"overdrawn, {obstacle.free.removeprefix('-')} more than its {obstacle.total} are in use"
     return [line(depth, _times(obstacle), where, value(amounts)), *used_lines(obstacle.users, depth + 1)]
 

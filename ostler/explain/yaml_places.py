@@ -116,7 +116,7 @@ def plain_value(text: str) -> Json:
             raise ValueError(f"the number {one_line(text, _GLIMPSE)} is too large")
         return number
     if _NO_NUMBER.fullmatch(text):
-        raise ValueError(f"{text} is no number that the API knows")
+        raise ValueError(f"{text} is not a number that the API accepts")
     return text
 
 

@@ -117,7 +117,7 @@ def _written(requirement: JsonObject) -> str:
     listed = one_line(", ".join(values), _WORD)
     words = {"In": f"in ({listed})", "NotIn": f"not in ({listed})", "Gt": f"> {listed}", "Lt": f"< {listed}"}
     words |= {"Exists": "to be there", "DoesNotExist": "not to be there"}
-    return f"{key} {words.get(operator, f'{operator} ({listed}), which is no operator')}"
+    return f"{key} {words.get(operator, f'{operator} ({listed}), which is not an operator')}"
 
 
 def _has(labels: Mapping[str, object], key: str) -> str:
@@ -138,7 +138,7 @@ def _taints(pod: JsonObject, node: JsonObject) -> Iterator[Hindrance]:
     cordoned: JsonObject = {**_UNSCHEDULABLE}
     tainted = any(text_at(one, "key") == _UNSCHEDULABLE["key"] for one in objects_at(node, "spec", "taints"))
     if (object_at(node, "spec").get("unschedulable") is True or tainted) and not _tolerated(cordoned, tolerations):
-        yield Hindrance(HindranceKind.UNSCHEDULABLE, "the node is cordoned", "'kubectl uncordon' it")
+        yield Hindrance(HindranceKind.UNSCHEDULABLE, "the node is cordoned", "run 'kubectl uncordon'")
 
 
 def _tolerated(taint: JsonObject, tolerations: Sequence[JsonObject]) -> bool:
@@ -171,7 +171,7 @@ def _resources(pod: JsonObject, node: JsonObject, classes: Mapping[str, JsonObje
             fix = (
                 ""
                 if has
-                else "see whether a device plugin runs there, or give a device class this extendedResourceName"
+                else "check whether a device plugin runs there, or set this extendedResourceName on a device class"
             )
             yield Hindrance(
                 HindranceKind.RESOURCE, f"the pod asks for {count} {resource}, the node has {has or 'none'}", fix
@@ -183,4 +183,4 @@ def _readiness(node: JsonObject) -> Iterator[Hindrance]:
         if text_at(condition, "type") == "Ready" and text_at(condition, "status") != "True":
             reason = one_line(text_at(condition, "reason"), _WORD)
             text = f"the node is not Ready{f' ({reason})' if reason else ''}"
-            yield Hindrance(HindranceKind.NOT_READY, text, "see its kubelet", blocking=False)
+            yield Hindrance(HindranceKind.NOT_READY, text, "check its kubelet", blocking=False)

@@ -77,7 +77,7 @@ class SelectorUnreadable(Obstacle, kind="selector-unreadable"):
 
 
 class SelectorBroken(Obstacle, kind="selector-broken"):
-    """An expression ends with an error on a device: the scheduler then gives up the pod on all nodes.
+    """An expression fails with an error on a device: the scheduler then gives up the pod on all nodes.
 
     ``condition`` is the part of the expression in which it happens.
     """
@@ -307,7 +307,7 @@ class Competing(Obstacle, kind="competing"):
 
 
 class NotTogether(Obstacle, kind="not-together"):
-    """Enough devices suit one by one, but at most ``possible`` of them can be had at the same time.
+    """Enough devices suit one by one, but at most ``possible`` of them are available at the same time.
 
     ``counters``: what they share and have too little of; ``users``: who has taken a part of that already.
     """

@@ -66,7 +66,7 @@ def parse_question(words: Sequence[str], namespace: str = "", default: str = "de
     workload = _WORKLOADS.get(word, "")
     kind = Kind.POD if workload else _WORDS.get(word)
     if len(parts) > 1 and kind is None:
-        raise BadQuestion(f"'{one_line(parts[0], 60)}' is no kind that waits for devices; {_FORMS}")
+        raise BadQuestion(f"'{one_line(parts[0], 60)}' is not a kind that waits for devices; {_FORMS}")
     if len(parts) == 1 and parts[0].lower() in {**_WORDS, **_WORKLOADS}:
         raise BadQuestion(f"'{shown}' without a name; {_FORMS}")
     if len(parts) == 3:
@@ -104,9 +104,7 @@ def questions_about(state: State) -> tuple[Question, ...]:
                 f"{state.origin}: {len(chosen)} {word} ({names}), and {MOST} at most are explained at once; say which, "
                 f"such as '{word[:-1]} {name_of(chosen[0])}'"
             )
-    raise BadQuestion(
-        f"{state.origin}: no pod, claim or claim template is in it; {_FORMS}, or give its manifest with -f"
-    )
+    raise BadQuestion(f"{state.origin}: it has no pod, claim or claim template; {_FORMS}, or give its manifest with -f")
 
 
 def _status(body: dict[str, object] | object) -> dict[str, object]:
@@ -174,7 +172,7 @@ def _kinds(question: Question) -> tuple[Kind, ...]:
 def _nothing(state: State, question: Question) -> str:
     for kind in _kinds(question):
         if lack := state.lacks(kind):
-            return f"{question} is not known: {lack}"
+            return f"cannot look up {question}: {lack}"
     what = f"there is no {question}" if question.kind else f"there is neither a pod nor a claim {question}"
     elsewhere = sorted(
         {namespace_of(one) for kind in _kinds(question) for one in state.of(kind) if name_of(one) == question.name}
@@ -221,7 +219,7 @@ def is_allocated(claim: JsonObject) -> bool:
 def _going(claim: JsonObject) -> list[str]:
     if not text_at(claim, "metadata", "deletionTimestamp"):
         return []
-    return [f"claim {name_of(claim)} is being deleted; wait until it is gone, or look at its finalizers"]
+    return [f"claim {name_of(claim)} is being deleted; wait until it is gone, or check its finalizers"]
 
 
 def _claim_names(pod: JsonObject) -> dict[str, str]:
@@ -257,7 +255,7 @@ class _Resolution:
             self._follow(reference)
         self._add_extended()
         if not self._claims and not self._missing:
-            self._notes.append("the pod asks for no claims and for no extended resource that a device class is behind")
+            self._notes.append("the pod asks for no claims, and for no extended resource that a device class provides")
         claims = tuple(self._claims.values())
         return ExplainSubject(
             self._question,
@@ -273,7 +271,7 @@ class _Resolution:
         gates = [text_at(gate, "name") for gate in objects_at(self._pod, "spec", "schedulingGates")]
         if gates:
             self._missing.append(
-                f"the pod is held back by its scheduling gates ({', '.join(gates)}); whoever set them removes them"
+                f"the pod is held by its scheduling gates ({', '.join(gates)}); whoever set them must remove them"
             )
         if text_at(self._pod, "metadata", "deletionTimestamp"):
             self._missing.append("the pod is being deleted; it will not be scheduled any more")
@@ -300,7 +298,7 @@ class _Resolution:
         claim = self._state.find(Kind.CLAIM, name, self._namespace)
         if claim is None:
             maker = (
-                "it was made from a template and deleted since; delete the pod, so that it is made anew"
+                "it was created from a template and has been deleted; delete the pod, so that its owner creates both again"
                 if generated
                 else "create it"
             )
@@ -309,9 +307,11 @@ class _Resolution:
         self._missing += _going(claim)
         holders = objects_at(claim, "status", "reservedFor")
         if len(holders) >= MOST_PODS and all(text_at(one, "name") != name_of(self._pod) for one in holders):
-            self._missing.append(f"claim {name} is reserved for {len(holders)} pods, and more cannot share it; end one")
+            self._missing.append(
+                f"claim {name} is reserved for {len(holders)} pods, and no more can share it; delete one of them"
+            )
         if generated and not _is_for(claim, self._pod):
-            self._missing.append(f"claim {name} ({own} in the pod) was made for another pod; delete that claim")
+            self._missing.append(f"claim {name} ({own} in the pod) was created for another pod; delete that claim")
         self._add(claim)
 
     def _generated(self, own: str, template_name: str) -> None:
@@ -333,15 +333,15 @@ class _Resolution:
             return
         if uid_of(self._pod):
             self._notes.append(
-                f"the claim for {own} is not made yet from template {template_name}; if it stays so, see whether "
-                "kube-controller-manager runs its controller for claims"
+                f"the claim for {own} has not been created from template {template_name} yet; if this persists, check whether "
+                "kube-controller-manager runs its resource claim controller"
             )
         self._add(_from_template(template, own, f"{name_of(self._pod)}-{own}", self._pod))
 
     def _absent(self, kind: Kind, what: str, fix: str) -> str:
         lack = self._state.lacks(kind)
         if lack is not None:
-            return f"{what} is not known: {lack}"
+            return f"cannot look up {what}: {lack}"
         return f"{what} does not exist in namespace {self._namespace}; {fix}"
 
     def _add(self, claim: JsonObject) -> None:
@@ -360,7 +360,7 @@ class _Resolution:
         else:
             if claim is not None:
                 self._notes.append(
-                    f"claim {name_of(claim)} is left from an earlier attempt; the scheduler makes it anew"
+                    f"claim {name_of(claim)} is left from an earlier attempt; the scheduler creates it again"
                 )
             claim = extended_claim(self._pod, self._classes, None)
         if claim is not None:

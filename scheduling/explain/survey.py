@@ -137,7 +137,9 @@ def _nodes(state: State, names: Sequence[str]) -> tuple[list[JsonObject], list[s
         found = dict.fromkeys(name for body in state.slices for name in _named(body))
         nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in found]
         if nodes:
-            notes.append("no Node objects were read: nodes are those that slices name, their labels are not known")
+            notes.append(
+                "no Node objects were read: the nodes are those that slices name, and their labels are unknown"
+            )
     if not names:
         return nodes, notes
     by_name = {name_of(node): node for node in nodes}

@@ -52,8 +52,8 @@ def test_member_of_a_namespace_gets_the_reason_and_the_rights_that_are_missing(
     assert (as_member.returncode, as_member.stderr) == (1, "")
     said = " ".join(as_member.stdout.split())
     assert "gpu-0, gpu-1 held by claim team/infer (pod team/infer)" in said
-    assert "claims of other namespaces than team are not known, so devices that they hold look free" in said
-    assert 'give your account the verb list on nodes of the API group "" by a ClusterRole' in said
+    assert "claims outside namespace team could not be read, so devices that they hold look free" in said
+    assert 'grant your account the verb list on nodes of the API group "" with a ClusterRole' in said
 
 
 def test_account_without_rights_is_told_what_it_needs(stage: Stage, tmp_path: Path) -> None:

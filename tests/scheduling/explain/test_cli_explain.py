@@ -173,12 +173,12 @@ def test_a_terminal_gets_colours_and_its_own_width(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[list[str], str]] = {
-    "kind": (["service/x", "--from", "FILE"], "'service' is no kind that waits for devices"),
+    "kind": (["service/x", "--from", "FILE"], "'service' is not a kind that waits for devices"),
     "name": (["claim/none", "--from", "FILE"], "there is no claim default/none"),
     "node": (["claim/train", "-n", "team", "--from", "FILE", "--node", "x"], "there is no node x; there are: node-a"),
     "file": (["claim/train", "--from", "FOLDER/none.yaml"], "cannot be read (No such file or directory)"),
     "kubeconfig": (["claim/train", "--kubeconfig", "FOLDER/none"], "FOLDER/none"),
-    "nothing": (["--kubeconfig", "KUBECONFIG"], "what is to be explained? give 'pod NAME', 'claim NAME'"),
+    "nothing": (["--kubeconfig", "KUBECONFIG"], "nothing to explain: give 'pod NAME', 'claim NAME'"),
 }
 
 
@@ -215,7 +215,7 @@ def test_a_live_cluster_is_asked_by_kubeconfig(server: ApiServer, tmp_path: Path
     assert capsys.readouterr().out == (
         "pod team/train-0 (claim team/train) fits on 1 of 2 nodes\n\n"
         'node-a\n  request "gpu": gpu-0 of gpu.example.com, pool node-a\n\n'
-        "1 other node does not fit; --all-nodes says why\n"
+        "1 other node does not fit; --all-nodes shows why\n"
     )
 
 

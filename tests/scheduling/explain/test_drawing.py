@@ -82,9 +82,9 @@ WORDS: list[tuple[Obstacle, str]] = [
     ),
     (
         SelectorBroken(CLASS, f'{MODEL} == "H200"', f'{MODEL} == "H200"', "no such key: model", 1, 8, ("gpu-0",), 1),
-        "class gpu.example.com, selector 1 ends with an error on gpu-0: no such key: model\n"
+        "class gpu.example.com, selector 1 fails with an error on gpu-0: no such key: model\n"
         f'  in {MODEL} == "H200"\n'
-        "  → ask first with has(…), or read it as .?NAME.orValue(…): not every device has it\n",
+        "  → not every device has it: test it with has(…) first, or read it as .?NAME.orValue(…)\n",
     ),
     (
         TooMany(40),
@@ -100,12 +100,12 @@ WORDS: list[tuple[Obstacle, str]] = [
     ),
     (AllNeedsPools(("gpu",)), 'request "gpu" wants all devices, so every pool of a node must be usable\n'),
     (Waiting("claim gpu does not exist; create it"), "claim gpu does not exist; create it\n"),
-    (NodeRefused(("the node is cordoned",)), "the pod does not go there: the node is cordoned\n"),
+    (NodeRefused(("the node is cordoned",)), "the pod cannot run there: the node is cordoned\n"),
     (NodeOutside("team/gpu", ("node-b",)), "claim team/gpu has its devices already, for node-b\n"),
     (
         NoDevices(("gpu.example.com",)),
         "no ResourceSlice offers devices here (drivers with devices elsewhere: gpu.example.com)\n"
-        "  → see whether the driver's pod runs on the node\n",
+        "  → check whether the driver's pod runs on the node\n",
     ),
     (
         PoolIncomplete("gpu.example.com", "node-a", 3, 1, 2, ("a-1",)),
@@ -119,7 +119,7 @@ WORDS: list[tuple[Obstacle, str]] = [
     (
         PoolInvalid("gpu.example.com", "node-a", "device gpu-0 is in slice a and in slice b"),
         "pool node-a of gpu.example.com is invalid: device gpu-0 is in slice a and in slice b\n"
-        "  → its slices are the driver's work: look at gpu.example.com\n",
+        "  → the driver publishes its slices: check gpu.example.com\n",
     ),
     (SearchEnded("the search took too long"), "no answer: the search took too long\n"),
     (
@@ -132,7 +132,7 @@ WORDS: list[tuple[Obstacle, str]] = [
     ),
     (
         Held(("gpu-0", "gpu-1"), 2, (OTHER, ClaimHolder(""))),
-        "gpu-0 held by claim team/other-x7f (pod team/other)\ngpu-1 held by a claim that is not among those read\n",
+        "gpu-0 held by claim team/other-x7f (pod team/other)\ngpu-1 held by a claim that could not be read\n",
     ),
     (
         Held(("gpu-0", "gpu-1"), 2, (OTHER, OTHER)),
@@ -146,13 +146,13 @@ WORDS: list[tuple[Obstacle, str]] = [
     (
         Tainted(("gpu-0", "gpu-1"), 2, "gpu.example.com/xid", "79", "NoSchedule"),
         "2 × tainted gpu.example.com/xid=79:NoSchedule by the driver: gpu-0, gpu-1\n"
-        "  → end the cause in the device, or tolerate it in the request:\n"
+        "  → fix the cause on the device, or add a toleration to the request:\n"
         '    tolerations: [{key: gpu.example.com/xid, operator: Equal, value: "79", effect: NoSchedule}]\n',
     ),
     (
         Tainted(("gpu-0",), 1, "drain", "", "NoExecute", "rack-7"),
         "1 × tainted drain:NoExecute by DeviceTaintRule rack-7: gpu-0\n"
-        "  → delete DeviceTaintRule rack-7, or tolerate it in the request:\n"
+        "  → delete DeviceTaintRule rack-7, or add a toleration to the request:\n"
         "    tolerations: [{key: drain, operator: Exists, effect: NoExecute}]\n",
     ),
     (
@@ -206,7 +206,7 @@ WORDS: list[tuple[Obstacle, str]] = [
     ),
     (
         NotTogether(3, 2, ('counter "memory" of "gpu-0"',)),
-        'at most 2 of them can be had at the same time: they share counter "memory" of "gpu-0"\n',
+        'at most 2 of them are available at the same time: they share counter "memory" of "gpu-0"\n',
     ),
 ]
 
@@ -293,7 +293,7 @@ def test_where_it_fits_the_devices_are_told_and_other_nodes_are_one_line() -> No
         '    they share: pcieRoot "pci0000:00", numa 0\n'
         "  1 more node alike: node-b\n"
         "\n"
-        "11 other nodes do not fit; --all-nodes says why\n"
+        "11 other nodes do not fit; --all-nodes shows why\n"
         "\n"
         "note: a note\n"
     )
@@ -316,18 +316,21 @@ def test_what_stops_the_pod_everywhere_is_told_first_and_once() -> None:
     )
     text = draw(verdict, width=None, colour=False, all_nodes=True)
     assert text.startswith(
-        "claim team/gpu fits on 1 of 2 nodes, and yet is not scheduled\n\n"
-        "this stops the scheduler on every node (met on node-b):\n"
-        "  class gpu.example.com, selector 1 ends with an error on gpu-0: no such key: model\n"
+        "claim team/gpu fits on 1 of 2 nodes, but is not scheduled\n\n"
+        "this stops the scheduler on every node (seen on node-b):\n"
+        "  class gpu.example.com, selector 1 fails with an error on gpu-0: no such key: model\n"
     )
-    assert text.endswith("node-b\n  the error above is met here\n")
+    assert text.endswith("node-b\n  the error above occurs here\n")
     assert not verdict.fits
 
 
 def test_answers_without_nodes_say_why() -> None:
-    assert draw(Explanation("claim a/b"), width=None, colour=False) == "claim a/b has no node to go to: none is known\n"
+    assert (
+        draw(Explanation("claim a/b"), width=None, colour=False)
+        == "claim a/b has no node to go to: no nodes are known\n"
+    )
     stopped = Explanation("claim a/b", stops=(ClassMissing("x"),))
-    assert draw(stopped, width=None, colour=False).startswith("claim a/b is not scheduled, whatever the node\n")
+    assert draw(stopped, width=None, colour=False).startswith("claim a/b cannot be scheduled on any node\n")
     done = Explanation("claim a/b", settled="has its devices already")
     assert draw(done, width=None, colour=False) == "claim a/b has its devices already\n"
 
@@ -336,7 +339,7 @@ def test_answers_without_nodes_say_why() -> None:
     ("request_finding", "words"),
     [
         (replace(WRONG_MODEL, wanted=None, obstacles=()), "0 of 8 devices suit, all wanted"),
-        (replace(ALL_HELD, usable=3, wanted=4, obstacles=()), "8 of 8 devices suit, 3 can be had, 4 wanted"),
+        (replace(ALL_HELD, usable=3, wanted=4, obstacles=()), "8 of 8 devices suit, 3 available, 4 wanted"),
         (replace(WRONG_MODEL, total=1, suitable=1, usable=1, wanted=2, obstacles=()), "1 of 1 device suits, 2 wanted"),
     ],
 )

@@ -225,7 +225,7 @@ def test_an_object_that_an_api_server_refuses_is_a_warning(read: object) -> None
     reading = read(yaml.safe_dump(body))  # type: ignore[operator]
     assert len(reading.state.claims) == 1
     assert reading.notes[0].startswith(
-        "a.yaml:1: ResourceClaim c: an API server refuses it: spec.devices.requests[0].exactly.count: "
+        "a.yaml:1: ResourceClaim c: an API server would refuse it: spec.devices.requests[0].exactly.count: "
     )
 
 
@@ -269,9 +269,9 @@ BAD_OBJECTS = {
     ),
     "twice": (
         f"{SLICE}---\n{SLICE.replace('a100', 'h100')}",
-        "a.yaml:15: ResourceSlice node-1-gpu: is given twice and not the same, first in a.yaml:1; keep one of the two",
+        "a.yaml:15: ResourceSlice node-1-gpu: is given twice with different contents, first in a.yaml:1; keep one of the two",
     ),
-    "no object": ("- 5\n", "a.yaml:1: is no object; write apiVersion, kind, metadata and spec"),
+    "no object": ("- 5\n", "a.yaml:1: is not an object; write apiVersion, kind, metadata and spec"),
     "items": (
         "apiVersion: v1\nkind: List\nitems: {}\n",
         "a.yaml:3: List items: must be a list; write each item after '- '",
@@ -288,17 +288,17 @@ BAD_OBJECTS = {
 BAD_TEXTS = {
     "a: [1\nb: 2\n": "a.yaml:2: not valid YAML: did not find expected ',' or ']'; correct the indentation, ",
     "a:\n\tb: 2\n": "a.yaml:2: not valid YAML: found character that cannot start any token; indent with blanks",
-    "a: 1\na: 2\n": "a.yaml:2: the key 'a' stands twice in one mapping; keep one of the two",
+    "a: 1\na: 2\n": "a.yaml:2: the key 'a' appears twice in one mapping; keep one of the two",
     "a: *b\n": "a.yaml:1: the alias *b names nothing; quote a text that begins with *",
-    "a: &b [*b]\n": "a.yaml:1: the alias *b stands inside of what it names; write the value out",
+    "a: &b [*b]\n": "a.yaml:1: the alias *b refers to a list or mapping that contains it; write the value out",
     "a: !!python/none x\n": "a.yaml:1: the tag !!python/none is not supported; write the plain value",
-    "a: .inf\n": "a.yaml:1: .inf is no number that the API knows; write another number, or text in quotes",
+    "a: .inf\n": "a.yaml:1: .inf is not a number that the API accepts; write another number, or text in quotes",
     "? [1]\n: 2\n": "a.yaml:1: a key is a list or mapping; a key must be text; quote what begins with { or [",
     "a: \x01\n": "a.yaml:1: not valid YAML: control characters are not allowed; ",
     b"a: 1\nb: \xff\n": "a.yaml:2: the byte 0xff is not UTF-8; save the file as UTF-8",
     '{"apiVersion": "v1",\n"kind": }': "a.yaml:2: not valid JSON: Expecting value; correct it, or fetch it anew",
-    '{"apiVersion": "v1", "a": 1, "a": 2}': "a.yaml: not valid JSON: the key 'a' stands twice in one object; correct",
-    '{"apiVersion": "v1", "a": NaN}': "a.yaml: not valid JSON: NaN is no number that the API knows; correct it",
+    '{"apiVersion": "v1", "a": 1, "a": 2}': "a.yaml: not valid JSON: the key 'a' appears twice in one object; correct",
+    '{"apiVersion": "v1", "a": NaN}': "a.yaml: not valid JSON: NaN is not a number that the API accepts; correct it",
     "[" * 200 + "]" * 200: f"a.yaml: nested deeper than {MAX_DEPTH} levels; no object of the API is that deep",
     "{a: " + "[" * 200 + "]" * 200 + "}": f"a.yaml:1: nested deeper than {MAX_DEPTH} levels; no object of the API is",
 }

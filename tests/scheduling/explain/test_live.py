@@ -152,8 +152,8 @@ def test_forbidden_kinds_are_notes_with_the_missing_right(cluster: Cluster, serv
     cluster.forbidden = {"nodes"}
     lack = read(server).lacks(Kind.NODE)
     assert str(lack) == (
-        'nodes are not known: User "ann" cannot read "nodes"; '
-        'give your account the verb list on nodes of the API group "" by a ClusterRole'
+        'nodes cannot be read: User "ann" cannot read "nodes"; '
+        'grant your account the verb list on nodes of the API group "" with a ClusterRole'
     )
 
 
@@ -161,7 +161,7 @@ def test_forbidden_pods_are_notes_too(cluster: Cluster, server: ApiServer) -> No
     cluster.forbidden = {"pods"}
     state = read(server, Wanted("team", pods=("train",)))
     assert "the verb get on pods" in str(state.lacks(Kind.POD))
-    assert "by a Role" in str(state.lacks(Kind.POD))
+    assert "with a Role" in str(state.lacks(Kind.POD))
     assert state.truncated == ()
 
 
@@ -171,7 +171,7 @@ def test_without_the_right_to_all_claims_those_of_the_namespace_are_read(cluster
     assert names(state, Kind.CLAIM) == ["mine"]
     assert state.missing == ()
     assert state.truncated[0].startswith(
-        "claims of other namespaces than team are not known, so devices that they hold look free: resourceclaims are "
+        "claims outside namespace team could not be read, so devices that they hold look free: resourceclaims are "
     )
 
 

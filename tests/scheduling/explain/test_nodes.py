@@ -35,7 +35,7 @@ def test_a_plain_pod_may_run_on_a_plain_node() -> None:
 
 
 def test_a_bound_pod_is_for_its_node_alone() -> None:
-    assert texts(pod("p", nodeName="m"), node("n")) == ["the pod is bound to node m; leave out spec.nodeName"]
+    assert texts(pod("p", nodeName="m"), node("n")) == ["the pod is bound to node m; remove spec.nodeName"]
     assert hindrances(pod("p", nodeName="n"), node("n")) == ()
 
 
@@ -117,8 +117,8 @@ def test_a_taint_that_only_prefers_is_none() -> None:
 def test_a_cordoned_node_is_said_once_and_can_be_tolerated() -> None:
     taint: JsonObject = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     cordoned = node("n", spec={"unschedulable": True, "taints": [taint]})
-    assert texts(pod("p"), cordoned) == ["the node is cordoned; 'kubectl uncordon' it"]
-    assert texts(None, cordoned) == ["the node is cordoned; 'kubectl uncordon' it"]
+    assert texts(pod("p"), cordoned) == ["the node is cordoned; run 'kubectl uncordon'"]
+    assert texts(None, cordoned) == ["the node is cordoned; run 'kubectl uncordon'"]
     assert hindrances(pod("p", tolerations=[{"operator": "Exists"}]), cordoned) == ()
 
 
@@ -126,7 +126,7 @@ def test_a_node_that_is_not_ready_is_told_but_does_not_block() -> None:
     on = status(node("n"), conditions=[{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}])
     (found,) = hindrances(pod("p"), on)
     assert (found.ground, found.blocking) == (HindranceKind.NOT_READY, False)
-    assert str(found) == "the node is not Ready (NodeStatusUnknown); see its kubelet"
+    assert str(found) == "the node is not Ready (NodeStatusUnknown); check its kubelet"
 
 
 def test_an_extended_resource_must_come_from_a_plugin_or_a_class() -> None:
@@ -136,7 +136,7 @@ def test_an_extended_resource_must_come_from_a_plugin_or_a_class() -> None:
     (text,) = texts(body, none)
     assert text == (
         f"the pod asks for 2 {GPU}, the node has none; "
-        "see whether a device plugin runs there, or give a device class this extendedResourceName"
+        "check whether a device plugin runs there, or set this extendedResourceName on a device class"
     )
     assert hindrances(body, none, {GPU: device_class("gpu")}) == ()
     assert hindrances(body, node("n")) == ()

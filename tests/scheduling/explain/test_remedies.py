@@ -140,7 +140,7 @@ def test_who_uses_a_counter_is_told_though_none_of_it_is_a_device_that_suits(ans
     asked = claim(request("gpu", GPU, 3, f'device.attributes["{GPU}"].kind == "small"'))
     printed = answer([*slices, holder("node-a", "big"), asked], answers)
     assert (
-        '    at most 2 of them can be had at the same time: they share counter "memory" of "gpu-0"\n'
+        '    at most 2 of them are available at the same time: they share counter "memory" of "gpu-0"\n'
         "      20Gi used by big, held by claim team/other (pod team/busy)\n"
     ) in printed
     assert "it would fit here if nothing were held by others\n" in printed
@@ -173,4 +173,4 @@ def test_a_broken_selector_names_the_claim_where_there_are_several(answers: Answ
     )
     objects[0] = resource_slice("node-a", gpus(2))
     printed = answer(objects, answers, "pod/train-0")
-    assert 'every node:\n  request "gpu" of claim team/b, selector 1 ends with an error on gpu-1: ' in printed
+    assert 'every node:\n  request "gpu" of claim team/b, selector 1 fails with an error on gpu-1: ' in printed

@@ -370,7 +370,7 @@ def test_what_is_not_in_it_is_told(source: str, capsys: pytest.CaptureFixture[st
 
 def test_a_file_that_is_there_is_replaced_only_by_force(source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--from", source, "-o", source) == 1
-    assert "in.yaml is there already; give another name, or --force to replace it" in capsys.readouterr().err
+    assert "in.yaml already exists; give another name, or --force to replace it" in capsys.readouterr().err
     assert run("--from", source, "-o", source, "--force", "--anonymise") == 0
     assert "train" not in Path(source).read_text()
     assert not list(Path().glob(".*.tmp"))
@@ -394,7 +394,7 @@ def test_which_name_became_which_can_be_kept(source: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--from", "in.yaml", "--names", "x"], "--names without --anonymise: no name is replaced"),
+        (["--from", "in.yaml", "--names", "x"], "--names needs --anonymise: without it no name is replaced"),
         (
             ["--from", "none.yaml"],
             "none.yaml: cannot be read (No such file or directory); give a file or folder that exists",

@@ -68,7 +68,7 @@ def test_a_namespace_may_stand_before_the_name() -> None:
         ([], "'' names nothing; give 'pod NAME', 'claim NAME' or 'template NAME'"),
         (["pod/"], "'pod/' names nothing"),
         (["pod"], "'pod' without a name"),
-        (["node", "x"], "'node' is no kind that waits for devices"),
+        (["node", "x"], "'node' is not a kind that waits for devices"),
         (["pod", "a", "b", "c"], "'pod a b c' names nothing"),
         (["pod", "b/x"], "'pod b/x' names another namespace than a; give one of them"),
     ],
@@ -96,7 +96,7 @@ def test_of_a_file_with_several_pods_all_are_meant_up_to_a_bound() -> None:
         "a.yaml: 21 pods (p-0, p-1, p-2, p-3, p-4 ...), and 20 at most are explained at once; "
         "say which, such as 'pod p-0'"
     )
-    with pytest.raises(BadQuestion, match=r"a\.yaml: no pod, claim or claim template is in it"):
+    with pytest.raises(BadQuestion, match=r"a\.yaml: it has no pod, claim or claim template"):
         questions_about(State("a.yaml"))
 
 
@@ -165,7 +165,7 @@ def test_a_claim_from_a_template_is_what_the_controller_makes() -> None:
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": "u", "controller": True}],
     }
     assert subject.notes[0].startswith(
-        "the claim for gpu is not made yet from template t; if it stays so, see whether "
+        "the claim for gpu has not been created from template t yet; if this persists, check whether "
     )
 
 
@@ -210,11 +210,11 @@ def test_what_cannot_be_followed_is_a_sentence_with_its_fix() -> None:
         "claim template t (gpu in the pod) does not exist in namespace team; create it"
     )
     assert missing(asked(State(pods=(live_pod(resourceClaimName="x"),)))).endswith(
-        "it was made from a template and deleted since; delete the pod, so that it is made anew"
+        "it was created from a template and has been deleted; delete the pod, so that its owner creates both again"
     )
     other: list[Json] = [{"kind": "Pod", "name": "train", "uid": "another"}]
     state = State(pods=(live_pod(resourceClaimName="x"),), claims=(claim("x", ownerReferences=other),))
-    assert missing(asked(state)) == "claim x (gpu in the pod) was made for another pod; delete that claim"
+    assert missing(asked(state)) == "claim x (gpu in the pod) was created for another pod; delete that claim"
     neither = pod("train", resourceClaims=[using()])
     assert missing(asked(State(pods=(neither,)))) == (
         "spec.resourceClaims gpu names neither a claim nor a template; "
@@ -226,34 +226,34 @@ def test_what_may_not_be_read_is_not_said_to_be_absent() -> None:
     lacks = (MissingKind(Kind.CLAIM, "claims are forbidden", "ask"), MissingKind(Kind.POD, "pods are forbidden", "ask"))
     direct = pod("train", resourceClaims=[using(resourceClaimName="c")])
     assert missing(asked(State(pods=(direct,), missing=lacks))) == (
-        "claim c (gpu in the pod) is not known: claims are forbidden; ask"
+        "cannot look up claim c (gpu in the pod): claims are forbidden; ask"
     )
-    with pytest.raises(BadQuestion, match="pod team/train is not known: pods are forbidden; ask"):
+    with pytest.raises(BadQuestion, match="cannot look up pod team/train: pods are forbidden; ask"):
         asked(State(missing=lacks))
 
 
 def test_what_keeps_a_pod_or_claim_apart_from_devices_is_said() -> None:
     held = pod("train", schedulingGates=[{"name": "quota"}], schedulerName="other", nodeName="n")
     subject = asked(State(pods=(held,)))
-    assert missing(subject) == "the pod is held back by its scheduling gates (quota); whoever set them removes them"
+    assert missing(subject) == "the pod is held by its scheduling gates (quota); whoever set them must remove them"
     assert subject.notes == (
         "the pod is for the scheduler other, which may decide by rules of its own",
         "the pod is on node n",
     )
     going = claim("gpu", deletionTimestamp="2026-01-01T00:00:00Z")
     sentence = missing(asked(State(claims=(going,)), Question(Kind.CLAIM, "team", "gpu")))
-    assert sentence == "claim gpu is being deleted; wait until it is gone, or look at its finalizers"
+    assert sentence == "claim gpu is being deleted; wait until it is gone, or check its finalizers"
 
 
 def test_a_claim_that_is_reserved_for_all_pods_it_can_have_is_said() -> None:
     full = allocated(claim("c"), ("n", "g"), pods=tuple(f"p{number}" for number in range(256)))
     state = State(claims=(full,), pods=(pod("train", resourceClaims=[using(resourceClaimName="c")]),))
-    assert missing(asked(state)) == "claim c is reserved for 256 pods, and more cannot share it; end one"
+    assert missing(asked(state)) == "claim c is reserved for 256 pods, and no more can share it; delete one of them"
 
 
 def test_a_pod_without_claims_is_said_to_have_none() -> None:
     assert asked(State(pods=(pod("train"),))).notes == (
-        "the pod asks for no claims and for no extended resource that a device class is behind",
+        "the pod asks for no claims, and for no extended resource that a device class provides",
     )
 
 
@@ -342,5 +342,5 @@ def test_a_special_claim_that_has_its_devices_is_allocated() -> None:
     state = State(pods=(body,), classes=tuple(CLASSES.values()), claims=(allocated(claim("x"), ("n", "g")),))
     assert names(asked(state).allocated) == ["x"]
     left = replace(state, claims=(claim("x"),))
-    assert asked(left).notes == ("claim x is left from an earlier attempt; the scheduler makes it anew",)
+    assert asked(left).notes == ("claim x is left from an earlier attempt; the scheduler creates it again",)
     assert names(asked(left).to_allocate) == [CLAIM_NAME]
