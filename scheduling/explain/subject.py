@@ -297,12 +297,10 @@ class _Resolution:
     def _existing(self, own: str, name: str, *, generated: bool) -> None:
         claim = self._state.find(Kind.CLAIM, name, self._namespace)
         if claim is None:
-            maker = (
-                "it was created from a template and has been deleted; delete the pod, so that its owner creates both again"
-                if generated
-                else "create it"
-            )
-            self._missing.append(self._absent(Kind.CLAIM, f"claim {name} ({own} in the pod)", maker))
+            fix = "create it"
+            if generated:
+                fix = "it was created from a template and has been deleted; delete the pod, so that its owner creates both"
+            self._missing.append(self._absent(Kind.CLAIM, f"claim {name} ({own} in the pod)", fix))
             return
         self._missing += _going(claim)
         holders = objects_at(claim, "status", "reservedFor")
@@ -333,8 +331,8 @@ class _Resolution:
             return
         if uid_of(self._pod):
             self._notes.append(
-                f"the claim for {own} has not been created from template {template_name} yet; if this persists, check whether "
-                "kube-controller-manager runs its resource claim controller"
+                f"the claim for {own} has not been created from template {template_name} yet; if this persists, check "
+                "whether kube-controller-manager runs its resource claim controller"
             )
         self._add(_from_template(template, own, f"{name_of(self._pod)}-{own}", self._pod))
 
