@@ -299,7 +299,7 @@ class _Resolution:
         if claim is None:
             fix = "create it"
             if generated:
-                fix = "it was created from a template and has been deleted; delete the pod, so that its owner creates both"
+                fix = "it was made from a template and has been deleted; delete the pod, so that its owner creates both"
             self._missing.append(self._absent(Kind.CLAIM, f"claim {name} ({own} in the pod)", fix))
             return
         self._missing += _going(claim)

@@ -269,8 +269,7 @@ BAD_OBJECTS = {
     ),
     "twice": (
         f"{SLICE}---\n{SLICE.replace('a100', 'h100')}",
-        "a.yaml:15: ResourceSlice node-1-gpu: is given twice with different contents, first in a.yaml:1; "
-        "keep one of the two",
+        "a.yaml:15: ResourceSlice node-1-gpu: is given twice with different contents, first in a.yaml:1; keep one of the two",  # noqa: E501
     ),
     "no object": ("- 5\n", "a.yaml:1: is not an object; write apiVersion, kind, metadata and spec"),
     "items": (

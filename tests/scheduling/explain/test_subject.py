@@ -210,7 +210,7 @@ def test_what_cannot_be_followed_is_a_sentence_with_its_fix() -> None:
         "claim template t (gpu in the pod) does not exist in namespace team; create it"
     )
     assert missing(asked(State(pods=(live_pod(resourceClaimName="x"),)))).endswith(
-        "it was created from a template and has been deleted; delete the pod, so that its owner creates both"
+        "it was made from a template and has been deleted; delete the pod, so that its owner creates both"
     )
     other: list[Json] = [{"kind": "Pod", "name": "train", "uid": "another"}]
     state = State(pods=(live_pod(resourceClaimName="x"),), claims=(claim("x", ownerReferences=other),))
