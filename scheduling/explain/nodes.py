@@ -67,7 +67,7 @@ def hindrances(
 def _place(pod: JsonObject, node: JsonObject) -> Iterator[Hindrance]:
     wanted = text_at(pod, "spec", "nodeName")
     if wanted and wanted != name_of(node):
-        yield Hindrance(HindranceKind.NODE_NAME, f"the pod is bound to node {wanted}", "leave out spec.nodeName")
+        yield Hindrance(HindranceKind.NODE_NAME, f"the pod is bound to node {wanted}", "remove spec.nodeName")
 
 
 def _labels(pod: JsonObject, node: JsonObject) -> Iterator[Hindrance]:

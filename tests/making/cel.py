@@ -27,8 +27,6 @@ GPU = CelDevice(
         "capacity": {"memory": {"value": "141Gi"}},
     },
 )
-
-
 CALLS: dict[str, Callable[..., Any]] = {each.id: each.call for each in overloads().values() if each.call is not None}
 """The implementations of functions, by the identifiers of their overloads."""
 

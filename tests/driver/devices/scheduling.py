@@ -10,6 +10,7 @@ from driver.devices.view import DraDevice
 from driver.names import Peer
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import SliceIndex
+from tests.making import claims
 
 Json = dict[str, Any]
 
@@ -58,8 +59,7 @@ def _parts(devices: Sequence[Json]) -> Iterable[list[Json]]:
 
 
 def request(name: str, class_: str = "gpu.ostler.dev", count: int = 1, selector: str = "") -> Json:
-    exactly: Json = {"deviceClassName": class_, "allocationMode": "ExactCount", "count": count}
-    return {"name": name, "exactly": exactly | (chosen_by(selector) if selector else {})}
+    return claims.request(name, count, selector, deviceClassName=class_)
 
 
 def matching(attribute: str, *requests: str) -> Json:
@@ -67,8 +67,7 @@ def matching(attribute: str, *requests: str) -> Json:
 
 
 def claim(*requests: Json, constraints: Sequence[Json] = ()) -> Json:
-    devices = {"requests": list(requests), "constraints": list(constraints)}
-    return {"metadata": {"name": "claim", "namespace": "team"}, "spec": {"devices": devices}}
+    return claims.claim(requests, *constraints)
 
 
 def island(count: int) -> Json:

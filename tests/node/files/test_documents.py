@@ -107,7 +107,7 @@ def test_a_cdi_file_whose_kind_is_an_alias_shows_it_in_a_few_words(tmp_path: Pat
     [
         ("[[1, 2], {a: *x}]", "the alias *x names nothing (line 1)"),
         ("a\n---\nb", "more than one document"),
-        ("&a [*a]", "the alias *a refers to a list or mapping that contains it (line 1)"),
+        ("&a [*a]", "the alias *a stands inside of what it names (line 1)"),
         (f"*{'x' * 500}", f"the alias *{'x' * 56}... names nothing (line 1)"),
         ("a: [", "not valid YAML: did not find expected node content (line 2)"),
         ("a: !!bool x", "not valid YAML: 'x'"),

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.scheduling.allocator.manifests import (
-    Json,
-    claim,
-    device,
-    distinct,
-    exactly,
-    first_available,
-    match,
-    of,
-    request,
-    slices,
-)
+from tests.making.claims import claim, distinct, exactly, first_available, match, request
+from tests.making.slices import Json, device, of, slices
 
 
 @dataclass(frozen=True, slots=True)

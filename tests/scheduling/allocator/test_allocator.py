@@ -20,22 +20,10 @@ from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import allocated as allocated_of
 from tests.judge.our_allocation import classes as classes_of
 from tests.judge.our_allocation import features as features_of
+from tests.making.claims import CLASSES, claim, exactly, first_available, match, request
+from tests.making.slices import Json, device, of, resource_slice, slices
 from tests.scheduling.allocator.families import FAMILIES
-from tests.scheduling.allocator.manifests import (
-    CLASSES,
-    NODE,
-    Json,
-    claim,
-    device,
-    devices_of,
-    exactly,
-    first_available,
-    match,
-    of,
-    request,
-    resource_slice,
-    slices,
-)
+from tests.scheduling.allocator.manifests import NODE, devices_of
 
 DEVICES = slices([device("d0"), device("d1")])
 

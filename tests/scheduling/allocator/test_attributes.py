@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduling.allocator.constraints import AttributeValues, as_values, lookup, scalar
 from scheduling.allocator.slices import Slice
-from tests.scheduling.allocator.manifests import DRIVER, device, resource_slice
+from tests.making.slices import DRIVER, device, resource_slice
 
 
 def found(name: str, attributes: dict[str, Any]) -> object:

@@ -8,7 +8,7 @@ import pytest
 
 from scheduling.allocator.claims import Claim, DeviceClass, DeviceRequest, Toleration
 from scheduling.allocator.reading import FatalError, InvalidObject
-from tests.scheduling.allocator.manifests import claim, exactly, first_available, request
+from tests.making.claims import claim, exactly, first_available, request
 
 
 def only(entry: dict[str, Any]) -> DeviceRequest:

@@ -14,17 +14,8 @@ from scheduling.allocator.claims import Claim
 from scheduling.allocator.constraints import REFUSED, START, Constraint, State, constraints_of, covering
 from scheduling.allocator.reading import FatalError
 from scheduling.allocator.slices import Slice, SliceDevice
-from tests.scheduling.allocator.manifests import (
-    Json,
-    claim,
-    device,
-    distinct,
-    exactly,
-    first_available,
-    match,
-    request,
-    resource_slice,
-)
+from tests.making.claims import claim, distinct, exactly, first_available, match, request
+from tests.making.slices import Json, device, resource_slice
 
 plain = st.one_of(st.integers(0, 2), st.booleans(), st.sampled_from(("0", "1")), st.just({"version": "1.0.0"}))
 lists = st.one_of(plain, st.lists(st.integers(0, 3), min_size=1, max_size=3))

@@ -15,22 +15,9 @@ from scheduling.allocator.pools import SliceIndex
 from scheduling.allocator.reading import AllocationError
 from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import features as features_of
-from tests.scheduling.allocator.manifests import (
-    CLASSES,
-    NODE,
-    Json,
-    allocator,
-    claim,
-    device,
-    devices_of,
-    distinct,
-    exactly,
-    first_available,
-    match,
-    request,
-    resource_slice,
-    slices,
-)
+from tests.making.claims import CLASSES, claim, distinct, exactly, first_available, match, request
+from tests.making.slices import Json, device, resource_slice, slices
+from tests.scheduling.allocator.manifests import NODE, allocator, devices_of
 
 SLOWEST_S = 20.0
 """Most time for what takes a second or two on an idle machine."""

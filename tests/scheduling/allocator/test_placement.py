@@ -15,19 +15,9 @@ from scheduling.allocator.pools import Features
 from scheduling.allocator.problem import Problem
 from scheduling.allocator.reading import FatalError
 from scheduling.allocator.slices import DeviceID, SharedDeviceID
-from tests.scheduling.allocator.manifests import (
-    DRIVER,
-    NODE,
-    allocator,
-    claim,
-    device,
-    distinct,
-    exactly,
-    match,
-    problem,
-    request,
-    slices,
-)
+from tests.making.claims import claim, distinct, exactly, match, request
+from tests.making.slices import DRIVER, device, slices
+from tests.scheduling.allocator.manifests import NODE, allocator, problem
 from tests.scheduling.allocator.tight import Tight
 
 

@@ -8,22 +8,9 @@ import pytest
 
 from scheduling.allocator.pools import Features
 from scheduling.allocator.reading import FatalError, InvalidObject, MissingClass
-from tests.scheduling.allocator.manifests import (
-    CLASSES,
-    NODE,
-    Json,
-    allocator,
-    claim,
-    device,
-    distinct,
-    exactly,
-    first_available,
-    of,
-    problem,
-    request,
-    resource_slice,
-    slices,
-)
+from tests.making.claims import CLASSES, claim, distinct, exactly, first_available, request
+from tests.making.slices import Json, device, of, resource_slice, slices
+from tests.scheduling.allocator.manifests import NODE, allocator, problem
 
 DEVICES = slices([device("d0", {"model": "a"}), device("d1", {"model": "b"})])
 

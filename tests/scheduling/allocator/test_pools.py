@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from scheduling.allocator.pools import Features, Pool, SliceIndex, gather_pools
 from scheduling.allocator.reading import FatalError, InvalidObject
-from tests.scheduling.allocator.manifests import NODE, Json, device, resource_slice, values
+from tests.making.slices import Json, device, resource_slice, values
+from tests.scheduling.allocator.manifests import NODE
 
 COUNTERS = [{"name": "set", "counters": values({"x": 1})}]
 

@@ -17,9 +17,11 @@ from tests.judge.generate import allocation_case
 from tests.judge.our_allocation import NEVER, STEPS_TO_END
 from tests.judge.our_allocation import allocator as judged_allocator
 from tests.judge.our_allocation import search_outcome as outcome
+from tests.making.claims import claim, exactly, first_available, request
 from tests.making.recorded_cases import cases_in, files_in
+from tests.making.slices import device, of, slices
 from tests.scheduling.allocator.families import FAMILIES, Family
-from tests.scheduling.allocator.manifests import claim, device, exactly, first_available, of, problem, request, slices
+from tests.scheduling.allocator.manifests import problem
 from tests.scheduling.allocator.tight import Tight
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "allocator"

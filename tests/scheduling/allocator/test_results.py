@@ -10,18 +10,9 @@ from scheduling.allocator.allocated import AllocatedState
 from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import Features
 from scheduling.allocator.reading import FatalError, InvalidObject
-from tests.scheduling.allocator.manifests import (
-    CLASSES,
-    NODE,
-    Json,
-    claim,
-    device,
-    exactly,
-    first_available,
-    request,
-    resource_slice,
-    slices,
-)
+from tests.making.claims import CLASSES, claim, exactly, first_available, request
+from tests.making.slices import Json, device, resource_slice, slices
+from tests.scheduling.allocator.manifests import NODE
 
 
 def allocate(

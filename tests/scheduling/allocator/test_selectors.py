@@ -10,18 +10,9 @@ from scheduling.allocator.pools import Features
 from scheduling.allocator.reading import FatalError
 from scheduling.allocator.selectors import SelectorError
 from scheduling.cel.errors import CompileError, EvaluationError
-from tests.scheduling.allocator.manifests import (
-    NODE,
-    Json,
-    allocator,
-    claim,
-    device,
-    devices_of,
-    of,
-    problem,
-    request,
-    slices,
-)
+from tests.making.claims import claim, request
+from tests.making.slices import Json, device, of, slices
+from tests.scheduling.allocator.manifests import NODE, allocator, devices_of, problem
 
 DEVICES = slices([device("d0", {"model": "a"}), device("d1", {"model": "b", "size": 2})])
 

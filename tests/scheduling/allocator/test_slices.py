@@ -9,7 +9,7 @@ import pytest
 
 from scheduling.allocator.reading import FatalError, InvalidObject
 from scheduling.allocator.slices import DeviceID, PoolID, Slice, Taint, are_plain
-from tests.scheduling.allocator.manifests import DRIVER, device, resource_slice
+from tests.making.slices import DRIVER, device, resource_slice
 
 WITH_A = {"key": "a", "operator": "Exists"}
 

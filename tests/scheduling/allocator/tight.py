@@ -7,17 +7,8 @@ Now and then a selector fails or an alternative is too large for a claim, since 
 from __future__ import annotations
 
 from tests.judge.chance import Chance
-from tests.scheduling.allocator.manifests import (
-    Json,
-    claim,
-    device,
-    distinct,
-    exactly,
-    first_available,
-    match,
-    of,
-    slices,
-)
+from tests.making.claims import claim, distinct, exactly, first_available, match
+from tests.making.slices import Json, device, of, slices
 
 ATTRIBUTES = ("model", "numa", "index")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kube.bodies import Json, JsonObject
+from tests.making.clusters import thing
+from tests.making.slices import DRIVER
 
-DRIVER = "gpu.example.com"
 
-
-def _object(kind: str, name: str, group: str = "resource.k8s.io/v1", **more: object) -> JsonObject:
-    metadata = cast("JsonObject", more.pop("metadata", {}))
-    return {"apiVersion": group, "kind": kind, "metadata": {"name": name, **metadata}, **cast("JsonObject", more)}
+def _object(kind: str, name: str, *, metadata: JsonObject | None = None, spec: JsonObject, **more: Json) -> JsonObject:
+    return {**thing(kind, name, spec, **(metadata or {})), **more}
 
 
 def device_class(name: str, **spec: Json) -> JsonObject:
@@ -53,12 +50,14 @@ def template(name: str, namespace: str = "team", count: int = 1) -> JsonObject:
 
 
 def node(name: str, labels: dict[str, Json] | None = None, **more: Json) -> JsonObject:
-    return _object("Node", name, "v1", metadata={"labels": labels or {}}, **more)
+    made: JsonObject = thing("Node", name, {}, labels=labels or {})
+    del made["spec"]
+    return {**made, **more}
 
 
 def pod(name: str, namespace: str = "team", uid: str = "", **spec: Json) -> JsonObject:
     metadata: JsonObject = {"namespace": namespace, **({"uid": uid} if uid else {})}
-    return _object("Pod", name, "v1", metadata=metadata, spec={"containers": [{"name": "main"}], **spec})
+    return _object("Pod", name, metadata=metadata, spec={"containers": [{"name": "main"}], **spec})
 
 
 def taint_rule(name: str, **spec: Json) -> JsonObject:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.scheduling.explain.cases import GPU, GPU_CLASS, Answers, gpus, holder, node, pod, resource_slice
+from tests.making.clusters import GPU, GPU_CLASS, gpus, holder, node, pod, resource_slice
+from tests.scheduling.explain.cases import Answers
 
 
 def bound(*conditions: dict[str, str]) -> dict[str, Any]:

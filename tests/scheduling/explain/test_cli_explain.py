@@ -20,12 +20,10 @@ import yaml
 from ostler.cli.main import main
 from ostler.cli.progress import Progress
 from tests.kube.server import ApiServer
-from tests.making.explain_schema import form
-from tests.scheduling.explain.cases import (
+from tests.making.clusters import (
     GPU,
     GPU_CLASS,
     MODEL,
-    Answers,
     claim,
     device,
     gpus,
@@ -36,6 +34,8 @@ from tests.scheduling.explain.cases import (
     resource_slice,
     write,
 )
+from tests.making.explain_schema import form
+from tests.scheduling.explain.cases import Answers
 from tests.scheduling.explain.cluster import Cluster, serving
 
 A, B = node("node-a"), node("node-b")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling.explain.cases import (
+from tests.making.clusters import (
     GPU,
     GPU_CLASS,
-    Answers,
     Object,
     claim,
     device,
@@ -21,6 +20,7 @@ from tests.scheduling.explain.cases import (
     resource_slice,
     thing,
 )
+from tests.scheduling.explain.cases import Answers
 
 A = node("node-a")
 XID: Object = {"key": "gpu.example.com/xid", "value": "79", "effect": "NoSchedule"}

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling.explain.cases import (
+from tests.making.clusters import (
     GPU_CLASS,
     NIC,
     NIC_CLASS,
-    Answers,
     Object,
     claim,
     device,
@@ -22,6 +21,7 @@ from tests.scheduling.explain.cases import (
     request,
     resource_slice,
 )
+from tests.scheduling.explain.cases import Answers
 
 A, B = node("node-a"), node("node-b")
 BOTH = (A, B, GPU_CLASS, resource_slice("node-a", gpus(1)), resource_slice("node-b", gpus(1)))

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling.explain.cases import (
+from tests.making.clusters import (
     GPU,
     GPU_CLASS,
     MODEL,
     NIC,
     NIC_CLASS,
-    Answers,
     Object,
     claim,
     device,
@@ -23,6 +22,7 @@ from tests.scheduling.explain.cases import (
     request,
     resource_slice,
 )
+from tests.scheduling.explain.cases import Answers
 
 H200 = f'{MODEL} == "H200"'
 MEMORY = f'device.capacity["{GPU}"].memory.isGreaterThan(quantity("40Gi"))'

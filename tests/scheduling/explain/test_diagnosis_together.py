@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling.explain.cases import (
+from tests.making.clusters import (
     GPU,
     GPU_CLASS,
     NIC,
     NIC_CLASS,
     ROOT,
-    Answers,
     Object,
     claim,
     device,
@@ -24,6 +23,7 @@ from tests.scheduling.explain.cases import (
     request,
     resource_slice,
 )
+from tests.scheduling.explain.cases import Answers
 
 A = node("node-a")
 CLASSES = (GPU_CLASS, NIC_CLASS)

@@ -296,7 +296,7 @@ BAD_TEXTS = {
     "? [1]\n: 2\n": "a.yaml:1: a key is a list or mapping; a key must be text; quote what begins with { or [",
     "a: \x01\n": "a.yaml:1: not valid YAML: control characters are not allowed; ",
     b"a: 1\nb: \xff\n": "a.yaml:2: the byte 0xff is not UTF-8; save the file as UTF-8",
-    '{"apiVersion": "v1",\n"kind": }': "a.yaml:2: not valid JSON: Expecting value; correct it, or fetch it anew",
+    '{"apiVersion": "v1",\n"kind": }': "a.yaml:2: not valid JSON: Expecting value; correct it, or fetch it again",
     '{"apiVersion": "v1", "a": 1, "a": 2}': "a.yaml: not valid JSON: the key 'a' appears twice in one object; correct",
     '{"apiVersion": "v1", "a": NaN}': "a.yaml: not valid JSON: NaN is not a number that the API accepts; correct it",
     "[" * 200 + "]" * 200: f"a.yaml: nested deeper than {MAX_DEPTH} levels; no object of the API is that deep",

@@ -21,7 +21,7 @@ from node import given as named_files
 from ostler.cli.main import main
 from ostler.explain import files
 from scheduling.explain.state import BadInput
-from tests.scheduling.explain.cases import (
+from tests.making.clusters import (
     GPU,
     GPU_CLASS,
     MODEL,

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ostler.cli.main import main
+from tests.making.clusters import claim, device, node, request, resource_slice, thing
 from tests.scheduling.explain import objects
-from tests.scheduling.explain.cases import Answers, claim, device, node, request, resource_slice, thing
+from tests.scheduling.explain.cases import Answers
 from tests.scheduling.explain.cluster import Cluster, paths, serving
 from tests.scheduling.explain.test_live import kubeconfig
 

@@ -17,11 +17,10 @@ from scheduling.explain.obstacles import NotTogether, Tainted
 from scheduling.explain.remedies import EVERY_REQUEST
 from scheduling.explain.verdict import NodeFinding, NodeOutcome, Remedy, RemedyKind
 from tests.judge.generate import allocation_case
-from tests.scheduling.explain.cases import (
+from tests.making.clusters import (
     GPU,
     GPU_CLASS,
     MODEL,
-    Answers,
     claim,
     device,
     gpus,
@@ -32,6 +31,7 @@ from tests.scheduling.explain.cases import (
     request,
     resource_slice,
 )
+from tests.scheduling.explain.cases import Answers
 from tests.scheduling.explain.clusters import cluster_of_case
 
 Json = dict[str, Any]
@@ -169,7 +169,8 @@ def test_a_broken_selector_names_the_claim_where_there_are_several(answers: Answ
     printed = answer(objects, answers, "pod/train-0")
     assert "can each be met" not in printed
     assert (
-        'claim team/b, request "gpu": 0 of 1 device suits, 1 wanted\n    request "gpu", selector 1 ends with' in printed
+        'claim team/b, request "gpu": 0 of 1 device suits, 1 wanted\n    request "gpu", selector 1 fails with'
+        in printed
     )
     objects[0] = resource_slice("node-a", gpus(2))
     printed = answer(objects, answers, "pod/train-0")

@@ -30,7 +30,7 @@ from scheduling.explain.verdict import (
     grouped,
 )
 from tests.judge.generate import allocation_case
-from tests.scheduling.explain.cases import (
+from tests.making.clusters import (
     GPU,
     GPU_CLASS,
     MODEL,

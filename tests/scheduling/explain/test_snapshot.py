@@ -21,9 +21,9 @@ from scheduling.explain.nodes import hindrances
 from scheduling.explain.state import BadQuestion, Kind, MissingKind, State, key_of, name_of, namespace_of, objects_at
 from scheduling.explain.subject import Question, subject_of
 from tests.kube.server import ApiServer
+from tests.making.slices import DRIVER
 from tests.scheduling.explain.cluster import Cluster, serving, status
 from tests.scheduling.explain.objects import (
-    DRIVER,
     allocated,
     claim,
     device_class,

@@ -6,7 +6,8 @@ from kube.bodies import JsonObject
 from scheduling.allocator.slices import DeviceID
 from scheduling.explain.cluster import apply
 from scheduling.explain.state import objects_at
-from tests.scheduling.explain.objects import DRIVER, resource_slice, taint_rule
+from tests.making.slices import DRIVER
+from tests.scheduling.explain.objects import resource_slice, taint_rule
 
 TAINT: JsonObject = {"key": "drain", "value": "now", "effect": "NoSchedule"}
 
