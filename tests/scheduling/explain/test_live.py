@@ -171,7 +171,7 @@ def test_without_the_right_to_all_claims_those_of_the_namespace_are_read(cluster
     assert names(state, Kind.CLAIM) == ["mine"]
     assert state.missing == ()
     assert state.truncated[0].startswith(
-        "claims outside namespace team could not be read, so devices that they hold look free: resourceclaims cannot be "
+        "claims outside namespace team could not be read, so devices that they hold look free: resourceclaims cannot "
     )
 
 
